@@ -1,0 +1,95 @@
+"""Run every check of the project, in order, and stop at the first that fails.
+
+The README's one command for all checks ends here, and so does ``.ci/run``:
+``python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/python scripts/check.py``
+"""
+
+import importlib.metadata
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+NODE_TESTS = ROOT / "tests" / "js"
+PYTHON_CODE = ("trio_stomp", "scripts", "tests")
+
+# Floors without a single await: every branch of theirs can be reached by a plain test.
+SYNCHRONOUS_FLOORS = ("frames", "protocol", "broker")
+
+SHOWN = ("trio", "wsproto", "attrs", "pytest", "hypothesis", "mypy", "ruff")
+
+
+class Step(NamedTuple):
+    """One check: what it is called, what it runs, and where."""
+
+    name: str
+    command: Sequence[str]
+    cwd: Path = ROOT
+
+
+def python_steps() -> Iterator[Step]:
+    """Yield the checks that need nothing but the ``dev`` extra."""
+    run = (sys.executable, "-m")
+    floors = ",".join(f"trio_stomp/{floor}/*" for floor in SYNCHRONOUS_FLOORS)
+    yield Step("lint", (*run, "ruff", "check", *PYTHON_CODE))
+    yield Step("format", (*run, "ruff", "format", "--check", *PYTHON_CODE))
+    yield Step("types", (*run, "mypy", "--strict", *PYTHON_CODE))
+    yield Step("tests", (*run, "pytest", "--cov", "--cov-report="))
+    yield Step(
+        "branch coverage of the synchronous floors",
+        (*run, "coverage", "report", f"--include={floors}", "--fail-under=100"),
+    )
+
+
+def node_steps() -> Iterator[Step]:
+    """Yield what brings the browser's client in, or say loudly that it stays out."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        line = "!" * 78
+        say(f"{line}\nnode or npm is not there: the tests with stompjs are SKIPPED\n{line}")
+        return
+    lock = NODE_TESTS / "package-lock.json"
+    installed = NODE_TESTS / "node_modules" / ".package-lock.json"
+    if installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime:
+        return
+    yield Step("npm packages of tests/js", (npm, "ci"), NODE_TESTS)
+
+
+def say(text: str) -> None:
+    """Print at once: the steps write to the same terminal."""
+    print(text, flush=True)
+
+
+def passes(step: Step) -> bool:
+    """Run one step, its output going straight to the terminal; say how long it took."""
+    say(f"\n=== {step.name}: {' '.join(step.command)}")
+    start = time.monotonic()
+    code = subprocess.run(step.command, cwd=step.cwd, check=False).returncode
+    result = "passed" if code == 0 else f"FAILED with exit code {code}"
+    say(f"=== {step.name}: {result} in {time.monotonic() - start:.1f} s")
+    return code == 0
+
+
+def main() -> int:
+    """Run all steps; return 0 if every one passed, else 1."""
+    # The tests start brokers and clients by name; they must find this very Python's.
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    versions = (f"{name} {importlib.metadata.version(name)}" for name in SHOWN)
+    say(f"Python {platform.python_version()}; {', '.join(versions)}")
+    start = time.monotonic()
+    for step in (*node_steps(), *python_steps()):
+        if not passes(step):
+            say(f"\nchecks stopped at: {step.name}")
+            return 1
+    say(f"\nall checks passed in {time.monotonic() - start:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The one tree of errors, and why a connection ends.
+
+An error tells whose fault it is. A ``RemoteError`` is the peer's: it becomes an ERROR frame and
+a closed connection, and never a traceback. Everything else is the caller's or a bug of ours.
+"""
+
+from enum import Enum
+
+
+class CloseReason(Enum):
+    """Why a connection ended: logged, counted, told on ``DIAG/event/disconnect``.
+
+    Each carries the WebSocket close code (RFC 6455 section 7.4) that a browser is shown.
+    """
+
+    CLIENT_DISCONNECT = ("client-disconnect", 1000)
+    CLIENT_CLOSED = ("client-closed", 1000)
+    CONNECTION_LOST = ("connection-lost", 1002)
+    CONNECT_TIMEOUT = ("connect-timeout", 1008)
+    HEARTBEAT_TIMEOUT = ("heart-beat-timeout", 1008)
+    SLOW_CONSUMER = ("slow-consumer", 1008)
+    WRITE_STALLED = ("write-stalled", 1008)
+    PROTOCOL_ERROR = ("protocol-error", 1002)
+    LIMIT_EXCEEDED = ("limit-exceeded", 1009)
+    MEMORY_LIMIT = ("memory-limit", 1013)
+    UNSUPPORTED = ("unsupported", 1008)
+    TOO_MANY_CONNECTIONS = ("too-many-connections", 1013)
+    TOO_MANY_FROM_ADDRESS = ("too-many-from-address", 1008)
+    SHUTTING_DOWN = ("shutting-down", 1001)
+    TLS_ON_PLAIN_PORT = ("tls-on-plain-port", 1002)
+    WEBSOCKET_ERROR = ("websocket-error", 1002)
+    HTTP_ANSWERED = ("http-answered", 1000)
+    INTERNAL_ERROR = ("internal-error", 1011)
+
+    def __init__(self, text: str, websocket_code: int) -> None:
+        self.text = text
+        self.websocket_code = websocket_code
+
+
+class StompError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class RemoteError(StompError):
+    """The peer broke a rule; it is told by an ERROR frame, then the connection closes.
+
+    Args:
+      code: Stable word for programs (``invalid-escape``); the ERROR frame's ``code`` header.
+      message: One line for people: the input, the rule, the remedy; the ``message`` header.
+      reason: What the connection's end is counted as.
+      receipt_id: Wire-ready receipt of the frame at fault, if it asked for one.
+      excerpt: The start of the frame at fault, as received; secrets are cut out when quoted.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        reason: CloseReason = CloseReason.PROTOCOL_ERROR,
+        receipt_id: bytes | None = None,
+        excerpt: bytes = b"",
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.reason = reason
+        self.receipt_id = receipt_id
+        self.excerpt = excerpt
+
+
+class FrameError(RemoteError):
+    """The bytes are no STOMP frame, or one that is over a limit."""
+
+
+class ProtocolError(RemoteError):
+    """A well-formed frame that this session does not allow here."""
+
+
+class OptionError(StompError):
+    """An option's name or value is wrong: the operator's fault, told in one line."""

@@ -1,0 +1,86 @@
+"""The broker put together: the one place that knows all floors."""
+
+import time
+from collections.abc import Sequence
+
+import trio
+
+from trio_stomp._version import __version__
+from trio_stomp.broker import Broker, MemoryBudget
+from trio_stomp.config import Settings
+from trio_stomp.diag import Reporter
+from trio_stomp.protocol import Codecs
+from trio_stomp.server import Server, ServerHandle
+from trio_stomp.transport import HttpRequest
+from trio_stomp.web import respond
+
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_SESSIONS_PER_BOOT = 1_000_000
+
+
+async def serve(
+    settings: Settings | None = None,
+    *,
+    listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] | None = None,
+    task_status: trio.TaskStatus[ServerHandle] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker until it is stopped.
+
+    Args:
+      settings: Everything that can be chosen; None = the defaults.
+      listeners: Where clients come from; None = TCP at ``settings.listen``. They are closed at the
+        end. In-memory listeners serve tests and embedding programs.
+      task_status: Is given a ``ServerHandle`` once the broker listens: use ``nursery.start``.
+
+    Raises:
+      OSError: the address cannot be listened on.
+
+    Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
+    ordered shutdown call ``handle.stop()``.
+    """
+    settings = settings or Settings()
+    if listeners is None:
+        listeners = await _listen(settings)
+    handle = ServerHandle(tuple(_address(listener) for listener in listeners))
+    server = _assemble(settings, handle)
+    await server.run(listeners, handle, lambda: task_status.started(handle))
+
+
+def _assemble(settings: Settings, handle: ServerHandle) -> Server:
+    started = time.time()
+    memory = MemoryBudget(settings.server.max_memory_bytes)
+    address = handle.addresses[0] if handle.addresses else "this address"
+
+    def answer_http(request: HttpRequest) -> bytes:
+        return respond(request, version=__version__, address=address)
+
+    server = Server(
+        settings.server,
+        Codecs(settings.frames, settings.protocol),
+        memory,
+        int(started) * _SESSIONS_PER_BOOT,
+        answer_http,
+    )
+    name = "" if settings.protocol.hide_server else f"trio_stomp/{__version__}"
+    broker = Broker(settings.broker, memory, server, _base36(int(started)), name)
+    server.assemble(broker, Reporter(settings.diag, server))
+    return server
+
+
+async def _listen(settings: Settings) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:
+    return await trio.open_tcp_listeners(settings.listen.port, host=settings.listen.host)
+
+
+def _address(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
+    if not isinstance(listener, trio.SocketListener):
+        return "in-memory"
+    host, port = listener.socket.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = _DIGITS[digit] + digits
+    return digits

@@ -1,0 +1,92 @@
+"""What a destination's name says about it."""
+
+from enum import Enum
+
+from trio_stomp._errors import CloseReason, ProtocolError
+
+DIAG_EVENT = "DIAG/event/"
+RESERVED = frozenset(
+    f"DIAG/{name}"
+    for name in (
+        "session",
+        "ws_buffer",
+        "stale",
+        "queues",
+        "destinations",
+        "latency",
+        "process",
+        "connections",
+    )
+)
+"""Topics that only the broker publishes to."""
+
+_NOT_YET = ("/temp-queue/", "/temp-topic/", "/reply-queue/")
+_REST_WORDS = frozenset({">", "**", "#"})
+
+
+class Kind(Enum):
+    """How a destination delivers."""
+
+    TOPIC = "topic"
+    WORK = "work-queue"
+    DIAG = "diag"
+
+
+def classify(name: str) -> Kind:
+    """The kind of a destination or pattern, by its first characters.
+
+    Raises:
+      ProtocolError: a kind that this release does not serve.
+    """
+    if name.startswith("#") and name != "#":
+        return Kind.WORK
+    if name.startswith("DIAG"):
+        return Kind.DIAG
+    if name == "/queue" or name.startswith(("/queue/", *_NOT_YET)):
+        raise ProtocolError(
+            "unsupported",
+            f"destination:{name[:80]} is of a kind that is not available in this release;"
+            " topics (/topic/…, bare names) and work queues (#…) are",
+            reason=CloseReason.UNSUPPORTED,
+        )
+    return Kind.TOPIC
+
+
+def check_length(name: str, limit: int) -> None:
+    """Refuse a name that is too long to be remembered.
+
+    Raises:
+      ProtocolError: ``name`` has more than ``limit`` bytes.
+    """
+    if len(name) > limit or len(name.encode()) > limit:
+        raise ProtocolError(
+            "destination-too-long",
+            f"destination:{name[:40]}… has more than {limit} bytes (option max_destination_bytes)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
+
+
+def is_reserved(name: str) -> bool:
+    """Whether only the broker publishes to ``name``."""
+    return name in RESERVED or name.startswith(DIAG_EVENT)
+
+
+def check_sendable(name: str, grammar: str) -> None:
+    """Refuse a SEND to a wildcard or to one of the broker's own topics.
+
+    Raises:
+      ProtocolError: naming the destination and the rule.
+    """
+    last = name.replace("/", ".").rpartition(".")[2]
+    if "*" in name or (grammar == "native" and last in _REST_WORDS):
+        raise ProtocolError(
+            "wildcard-in-send",
+            f"Can not have wildcard in message destination! destination:{name[:80]};"
+            " wildcards are for SUBSCRIBE",
+        )
+    if is_reserved(name):
+        raise ProtocolError(
+            "reserved-destination",
+            f"destination:{name[:80]} is published by the broker alone; SUBSCRIBE to it, or ask"
+            " with a SEND to another DIAG destination such as DIAG/mine",
+        )

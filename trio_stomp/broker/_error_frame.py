@@ -1,0 +1,27 @@
+"""The ERROR frame: what went wrong, for programs, for people, and with the frame at fault."""
+
+from trio_stomp._errors import RemoteError
+from trio_stomp.frames import HeaderRules, encode_frame
+from trio_stomp.protocol import SUPPORTED
+
+_CONTROL = dict.fromkeys(range(32), " ")
+
+
+def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
+    """ERROR with ``message``, ``code`` and, if known, ``receipt-id`` (R06, R07).
+
+    The body quotes the start of the frame at fault without secrets, and nothing of ours: no
+    traces, no paths (R13). A failed negotiation lists the versions spoken here (C05).
+    """
+    message = error.message.translate(_CONTROL)
+    headers = [("message", message), ("code", error.code), ("content-type", "text/plain")]
+    if error.code == "unsupported-version":
+        headers.append(("version", SUPPORTED))
+    body = f"{error.message}\n".encode()
+    if error.excerpt:
+        body = b"The frame\n-----\n%b\n-----\n%b" % (error.excerpt, body)
+    frame = encode_frame("ERROR", headers, rules, body)
+    if error.receipt_id is not None:
+        # The id is escaped already: it goes in as it is, behind the command.
+        frame = b"ERROR\nreceipt-id:%b%b" % (error.receipt_id, frame[5:])
+    return frame

@@ -1,0 +1,65 @@
+"""What happens in the core, for ``DIAG/event/…``: noted only while somebody listens."""
+
+from attrs import define, field
+
+from trio_stomp._value import value
+from trio_stomp.broker._destination import DIAG_EVENT
+from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._subscription import Client, Subscription
+
+MAX_PENDING = 10_000
+"""Events of one turn; what is beyond is counted."""
+
+
+@value
+class BrokerEvent:
+    """One thing that happened; the fields of the ``event`` table (SPARK.md, "Schema")."""
+
+    name: str
+    session_id: str = ""
+    user: str = ""
+    destination: str = ""
+    reason: str = ""
+    detail: str = ""
+
+
+@define(eq=False)
+class BrokerEvents:
+    """Events of the current turn, to be published at its end."""
+
+    routes: RouteTable
+    pending: list[BrokerEvent] = field(factory=list)
+    lost: int = 0
+
+    def tell(
+        self,
+        name: str,
+        client: Client | None = None,
+        *,
+        destination: str = "",
+        reason: str = "",
+        detail: str = "",
+    ) -> None:
+        """Note an event, if anybody is subscribed to ``DIAG/event/<name>``."""
+        if not self.routes.open(DIAG_EVENT + name).subscribers:
+            return
+        if len(self.pending) >= MAX_PENDING:
+            self.lost += 1
+            return
+        session, user = (client.session_id, client.user) if client is not None else ("", "")
+        self.pending.append(BrokerEvent(name, session, user, destination, reason, detail))
+
+    def tell_slow(self, slow: list[tuple[Subscription, int]]) -> None:
+        """Note subscribers that were too slow, and what they lost; ``slow`` is emptied."""
+        for subscription, lost in slow:
+            client, destination = subscription.client, subscription.destination
+            self.tell("slow", client, destination=destination, reason="outbox-full")
+            self.tell(
+                "drop", client, destination=destination, reason="slow-consumer", detail=f"{lost}"
+            )
+        slow.clear()
+
+    def take(self) -> list[BrokerEvent]:
+        """The events noted since the last call."""
+        taken, self.pending = self.pending, []
+        return taken

@@ -1,0 +1,29 @@
+"""Latency as a histogram with fixed bounds, so that buckets can be summed over time and brokers."""
+
+from attrs import define, field
+
+_PER_SECOND = 20_000
+_BOUNDS = 21
+
+BOUNDS_MS: tuple[float, ...] = tuple(0.05 * 2**power for power in range(_BOUNDS))
+"""Upper bounds of the buckets but the last, which has none: 0.05 ms, doubling, to 52 s."""
+
+
+@define(eq=False)
+class Histogram:
+    """Counts of observations by duration; cumulative over the life of the broker."""
+
+    buckets: list[int] = field(factory=lambda: [0] * (_BOUNDS + 1))
+    count: int = 0
+    sum_s: float = 0.0
+    max_s: float = 0.0
+
+    def observe(self, seconds: float, count: int) -> None:
+        """Add ``count`` observations of ``seconds`` each."""
+        # The bit length of a multiple of the first bound is the number of its doublings.
+        place = int(seconds * _PER_SECOND).bit_length()
+        self.buckets[place if place < _BOUNDS else _BOUNDS] += count
+        self.count += count
+        self.sum_s += seconds * count
+        if seconds > self.max_s:
+            self.max_s = seconds

@@ -1,0 +1,47 @@
+"""What the messaging core lets an operator choose."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+DROP_NEWEST = "drop-newest"
+DROP_OLDEST = "drop-oldest"
+DISCONNECT = "disconnect"
+
+
+@frozen
+class BrokerPolicies:
+    """Bounds and policies of destinations, subscriptions and the stale queue."""
+
+    ttl_ms: int = option(
+        0, "lifetime of a topic or work-queue message; 0 = no expiry, no stale queue", minimum=0
+    )
+    max_stale_queue_size: int = option(
+        1_000_000, "messages kept for late subscribers while they live", minimum=1
+    )
+    max_stale_queue_bytes: int = option(
+        256 * 1024 * 1024, "memory of the messages kept for late subscribers", minimum=1024
+    )
+    max_backlog_bytes: int = option(
+        16 * 1024 * 1024,
+        "messages waiting for a subscriber that still gets older ones",
+        minimum=1024,
+    )
+    stale_overflow: str = option(
+        DROP_NEWEST, "what goes when the stale queue is full", choices=(DROP_NEWEST, DROP_OLDEST)
+    )
+    slow_consumer: str = option(
+        DISCONNECT,
+        "what happens to a topic subscriber whose outbox is full",
+        choices=(DISCONNECT, DROP_OLDEST, DROP_NEWEST),
+    )
+    max_subscriptions_per_connection: int = option(
+        10_000, "subscriptions of one connection", minimum=1
+    )
+    max_destinations: int = option(
+        200_000, "destinations remembered; the idle ones go first", minimum=16
+    )
+    max_destination_bytes: int = option(1024, "longest destination name", minimum=16)
+    wildcards: str = option(
+        "native", "wildcard grammar: ours, or stompica's prefix rule", choices=("native", "seed")
+    )

@@ -1,0 +1,77 @@
+"""A late subscriber's messages: first what was parked, then what came meanwhile.
+
+Parked messages leave the stale queue only as fast as the subscriber takes them. What is published
+in the meantime waits behind them, so that order is kept.
+"""
+
+import heapq
+from collections import deque
+
+from attrs import define, field
+
+from trio_stomp.broker._delivery import Delivery
+from trio_stomp.broker._memory import MemoryBudget
+from trio_stomp.broker._stale import ParkedDestination, ParkedRun, StaleQueue
+
+
+@define(eq=False)
+class Revival:
+    """What one subscription still has to be given before it is like any other.
+
+    Args:
+      stale: Where the parked messages lie.
+      memory: Charged for what waits behind them.
+      max_waiting_bytes: Bound of what waits behind them.
+    """
+
+    stale: StaleQueue
+    memory: MemoryBudget
+    max_waiting_bytes: int
+    _parked: list[tuple[int, ParkedDestination]] = field(factory=list)
+    _waiting: deque[Delivery] = field(factory=deque)
+    _waiting_bytes: int = 0
+
+    def start(self, claimed: list[ParkedDestination]) -> None:
+        """Give these destinations' messages, oldest first over all of them."""
+        self._parked = [(parked.first.number, parked) for parked in claimed]
+        heapq.heapify(self._parked)
+
+    def follow(self, delivery: Delivery) -> bool:
+        """Keep what was published meanwhile; False, and nothing kept, if it is too much."""
+        waiting = self._waiting_bytes + delivery.size
+        if waiting > self.max_waiting_bytes or not self.memory.take(delivery.size):
+            return False
+        self._waiting_bytes = waiting
+        self._waiting.append(delivery)
+        return True
+
+    def next_parked(self, now: float) -> tuple[ParkedDestination, ParkedRun] | None:
+        """The oldest parked run that still lives, or None if there is no more."""
+        while self._parked:
+            _, parked = heapq.heappop(self._parked)
+            run = self.stale.take(parked, now)
+            if run is not None:
+                if self.stale.holds(parked):
+                    heapq.heappush(self._parked, (parked.first.number, parked))
+                return parked, run
+        return None
+
+    def next_waiting(self) -> Delivery | None:
+        """What was published meanwhile, in order, or None if there is no more."""
+        if not self._waiting:
+            return None
+        delivery = self._waiting.popleft()
+        self._waiting_bytes -= delivery.size
+        self.memory.give(delivery.size)
+        return delivery
+
+    def abandon(self) -> int:
+        """Leave the parked messages to the next subscriber; how many waiting ones are lost."""
+        for _, parked in self._parked:
+            self.stale.release(parked)
+        self._parked.clear()
+        lost = sum(delivery.count for delivery in self._waiting)
+        self.memory.give(self._waiting_bytes)
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        return lost

@@ -1,0 +1,136 @@
+"""Wildcard subscriptions by pattern: which of them match a name, without trying each."""
+
+from typing import Generic, TypeVar
+
+from attrs import define, field
+
+from trio_stomp.broker._wildcards import ONE_WORD, Pattern, Token, split
+
+T = TypeVar("T")
+
+
+@define(eq=False)
+class _Node(Generic[T]):
+    """What may stand behind the tokens that led here."""
+
+    children: "dict[Token, _Node[T]]" = field(factory=dict)
+    here: dict[T, None] = field(factory=dict)
+    rest: dict[str, dict[T, None]] = field(factory=dict)
+    glued: dict[int, dict[str, dict[T, None]]] = field(factory=dict)
+
+    def is_empty(self) -> bool:
+        return not (self.children or self.here or self.rest or self.glued)
+
+
+@define(eq=False)
+class WildcardTrie(Generic[T]):
+    """Patterns in a trie of tokens; matching walks all branches of a name at once.
+
+    The walk touches at most the nodes that some pattern made, so its cost is bounded by the
+    subscriptions present and by the length of a name.
+    """
+
+    _root: _Node[T] = field(factory=_Node)
+    _count: int = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, pattern: Pattern, item: T) -> None:
+        """Enter ``item``; it must not be there yet."""
+        node = self._root
+        for token in pattern.tokens:
+            child = node.children.get(token)
+            if child is None:
+                child = node.children[token] = _Node()
+            node = child
+        if pattern.glued is not None:
+            by_text = node.glued.setdefault(len(pattern.glued), {})
+            by_text.setdefault(pattern.glued, {})[item] = None
+        elif pattern.rest:
+            node.rest.setdefault(pattern.rest, {})[item] = None
+        else:
+            node.here[item] = None
+        self._count += 1
+
+    def remove(self, pattern: Pattern, item: T) -> None:
+        """Take ``item`` out, and the nodes that nobody needs any more."""
+        path = [self._root]
+        for token in pattern.tokens:
+            path.append(path[-1].children[token])
+        node = path[-1]
+        if pattern.glued is not None:
+            by_text = node.glued[len(pattern.glued)]
+            _discard(by_text, pattern.glued, item)
+            if not by_text:
+                del node.glued[len(pattern.glued)]
+        elif pattern.rest:
+            _discard(node.rest, pattern.rest, item)
+        else:
+            del node.here[item]
+        for parent, token, child in zip(
+            path[-2::-1], pattern.tokens[::-1], path[:0:-1], strict=True
+        ):
+            if child.is_empty():
+                del parent.children[token]
+        self._count -= 1
+
+    def match(self, name: str) -> list[T]:
+        """The items whose pattern matches ``name``, in no particular order, each once."""
+        found: list[T] = []
+        if not self._count:
+            return found
+        frontier = [self._root]
+        offset = 0
+        for place, token in enumerate(split(name)):
+            is_word = place % 2 == 0
+            following: list[_Node[T]] = []
+            for node in frontier:
+                if node.glued and is_word:
+                    _match_glued(node, name, offset, found)
+                if not is_word and token in node.rest:
+                    found.extend(node.rest[token])
+                if token in node.children:
+                    following.append(node.children[token])
+                if is_word and token and ONE_WORD in node.children:
+                    following.append(node.children[ONE_WORD])
+            frontier = following
+            offset += len(token)
+        for node in frontier:
+            found.extend(node.here)
+            for items in node.rest.values():
+                found.extend(items)
+        return found
+
+
+def _discard(table: dict[str, dict[T, None]], key: str, item: T) -> None:
+    del table[key][item]
+    if not table[key]:
+        del table[key]
+
+
+def _match_glued(node: _Node[T], name: str, offset: int, found: list[T]) -> None:
+    for length, by_text in node.glued.items():
+        items = by_text.get(name[offset : offset + length])
+        if items:
+            found.extend(items)
+
+
+def matches(pattern: Pattern, name: str) -> bool:
+    """Whether one pattern matches one name; the same walk as ``WildcardTrie.match``."""
+    tokens = split(name)
+    size = len(pattern.tokens)
+    if len(tokens) < size:
+        return False
+    for wanted, token in zip(pattern.tokens, tokens, strict=False):
+        if wanted is ONE_WORD:
+            if not token:
+                return False
+        elif wanted != token:
+            return False
+    if pattern.glued is not None:
+        offset = sum(map(len, tokens[:size]))
+        return len(tokens) > size and name.startswith(pattern.glued, offset)
+    if len(tokens) == size:
+        return True
+    return bool(pattern.rest) and tokens[size] == pattern.rest

@@ -1,0 +1,178 @@
+"""From a command line to ``Arguments``: options, aliases, and the seeds' own words."""
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import NoReturn
+
+from attrs import frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp._version import __version__
+from trio_stomp.config import OptionSpec, Settings, build, from_text, hint, options
+
+PROGRAM = "trio_stomp"
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+# stompserver's short flags, and the names that people know from the seeds.
+ALIASES = {
+    "host": ("-b",),
+    "port": ("-p",),
+    "processors": ("--writers",),
+    "ttl_ms": ("--ttl",),
+}
+
+# stompica's words, as they stand on its command line.
+WORDS = {
+    "processors": "processors",
+    "port": "port",
+    "max_input_queue_size": "max_input_queue_size",
+    "max_stale_queue_size": "max_stale_queue_size",
+    "TTL": "ttl_ms",
+}
+
+TITLES = {
+    "listen": "listening",
+    "frames": "frames",
+    "protocol": "sessions",
+    "broker": "messages",
+    "server": "connections and memory",
+    "diag": "diagnostics",
+}
+
+UNITS = {"_bytes": "BYTES", "_ms": "MS", "_s": "SECONDS", "host": "HOST", "port": "PORT"}
+
+DESCRIPTION = """\
+A STOMP 1.0, 1.1 and 1.2 message broker. TCP and WebSocket clients share one port;
+the first bytes of a connection decide which it is.
+"""
+
+EPILOG = """\
+words:
+  stompica's command line works as it is: name=value in any order, 0 = the default, TTL in ms;
+  an option wins over a word.
+    python -m trio_stomp processors=10 port=3000 max_input_queue_size=1000 \\
+        max_stale_queue_size=1000 TTL=5000
+
+signals and exit codes:
+  SIGINT and SIGTERM stop in order: what was received is processed first. A second one stops
+  at once. The exit code is 0 after a stop, 1 if the address cannot be had, 2 for a bad option.
+"""
+
+
+@frozen
+class Arguments:
+    """What the command line asked for."""
+
+    settings: Settings
+    log_level: str
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours to print: one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(message)
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read the command line, the name of the program left out.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      SystemExit: ``--help`` or ``--version`` was asked for, and printed.
+    """
+    parser = make_parser()
+    given, rest = parser.parse_known_args(list(argv))
+    values = dict(_words(rest))
+    # An option wins over a word, wherever they stand: argparse does not tell their order.
+    for spec in options():
+        if spec.name in given:
+            value = getattr(given, spec.name)
+            values[spec.name] = value if spec.type is bool else from_text(spec, value)
+    return Arguments(settings=build(values), log_level=given.log_level)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser, with one argument group for each group of options."""
+    parser = _Parser(
+        prog=PROGRAM,
+        usage=f"{PROGRAM} [options] [name=value ...]",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        help="how much to log, to standard error (default: info)",
+    )
+    parser.add_argument(
+        "-d",
+        "--debug",
+        dest="log_level",
+        action="store_const",
+        const="debug",
+        default=argparse.SUPPRESS,
+        help="the same as --log-level debug",
+    )
+    for group, members in groupby(options(), key=lambda spec: spec.group):
+        section = parser.add_argument_group(TITLES.get(group, group))
+        for spec in members:
+            _add(section, spec)
+    return parser
+
+
+def _add(section: argparse._ArgumentGroup, spec: OptionSpec) -> None:
+    """Add one option; what is not given stays out of the namespace, and keeps its default."""
+    flags = (*ALIASES.get(spec.name, ()), spec.flag)
+    help = f"{spec.help} (default: {_shown(spec.default)})".replace("%", "%%")
+    if spec.type is bool:
+        section.add_argument(
+            *flags,
+            dest=spec.name,
+            action=argparse.BooleanOptionalAction,
+            default=argparse.SUPPRESS,
+            help=help,
+        )
+    else:
+        section.add_argument(
+            *flags, dest=spec.name, metavar=_metavar(spec), default=argparse.SUPPRESS, help=help
+        )
+
+
+def _metavar(spec: OptionSpec) -> str:
+    if spec.choices:
+        return "{" + ",".join(spec.choices) + "}"
+    for ending, unit in UNITS.items():
+        if spec.name.endswith(ending):
+            return unit
+    return "N"
+
+
+def _shown(default: object) -> str:
+    """Return a default as an operator writes it: no ``True``, no ``5.0``."""
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def _words(rest: Iterable[str]) -> Iterator[tuple[str, object]]:
+    """Yield what stompica's words set: name and value, in our names."""
+    specs = {spec.name: spec for spec in options()}
+    for word in rest:
+        name, equals, text = word.partition("=")
+        if word.startswith("-"):
+            flags = [spec.flag for spec in options()]
+            raise OptionError(f"unknown option {name}{hint(name, flags)} (--help lists all)")
+        if name in specs and name not in WORDS:
+            raise OptionError(f"{word!r} is no word of stompica's; use {specs[name].flag}")
+        if not equals or name not in WORDS:
+            known = ", ".join(WORDS)
+            raise OptionError(f"unknown word {word!r}{hint(name, WORDS)} (known: {known})")
+        value = from_text(specs[WORDS[name]], text)
+        if value != 0:
+            yield WORDS[name], value

@@ -1,0 +1,66 @@
+"""The first line of a running broker's log: where it is, what it allows, how to try it."""
+
+from collections.abc import Sequence
+
+from trio_stomp._version import __version__
+from trio_stomp.config import Settings
+
+STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+# Every address at once is none that a client can name.
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+SNIPPET = (
+    'python -c "import stomp, time; '
+    "c = stomp.Connection12([('{host}', {port})]); "
+    "c.set_listener('', stomp.PrintingListener()); c.connect(wait=True); "
+    "c.subscribe('/topic/hello', 1); c.send('/topic/hello', 'hello'); "
+    'time.sleep(1); c.disconnect()"'
+)
+
+
+def banner(addresses: Sequence[str], settings: Settings) -> str:
+    """Return one line of addresses, transports, limits in force, and a client to paste.
+
+    Args:
+      addresses: As the sockets have them, ``("127.0.0.1:61613", "[::1]:61613")``; may be empty
+        when nothing but in-memory listeners serve.
+      settings: Those that the broker was started with.
+    """
+    parts = [
+        f"trio_stomp {__version__} listening on {', '.join(addresses) or 'no address'}",
+        "STOMP 1.0, 1.1, 1.2 over TCP and WebSocket on the same port",
+        f"limits: {_limits(settings)}",
+    ]
+    if addresses:
+        parts.append(f"try: {snippet(addresses[0])}")
+    return "; ".join(parts)
+
+
+def snippet(address: str) -> str:
+    """Return a client in one line that subscribes, sends, and prints what it gets."""
+    host, _, port = address.rpartition(":")
+    return SNIPPET.format(host=WILDCARDS.get(host, host).strip("[]"), port=port)
+
+
+def _limits(settings: Settings) -> str:
+    server = settings.server
+    ttl_ms = settings.broker.ttl_ms
+    return ", ".join(
+        [
+            f"{server.max_connections} connections",
+            f"{server.max_connections_per_address} per address",
+            f"body {size(settings.frames.max_body_bytes)}",
+            f"outbox {size(server.max_outbox_bytes)}",
+            f"memory {size(server.max_memory_bytes)}",
+            f"ttl {ttl_ms} ms" if ttl_ms else "ttl off",
+        ]
+    )
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the largest unit that divides it."""
+    for unit, name in STEPS:
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} bytes"

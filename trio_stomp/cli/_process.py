@@ -1,0 +1,65 @@
+"""What a process that is only a broker sets up for itself: log, file descriptors, garbage."""
+
+import gc
+import logging
+import sys
+
+# Files that are no connections: listeners, the log, the journal, the event loop's own.
+SPARE_FILES = 64
+
+# The broker's own objects live as long as it does; its traffic makes few cycles. Rare, cheap
+# collections of the young generations are worth some per cent of the processor.
+GC_THRESHOLD = (50_000, 50, 1000)
+
+# A client's text must not forge a line of the log, nor drive the terminal that shows it.
+UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
+
+
+class _OneLineFormatter(logging.Formatter):
+    """One line for each record; only a bug's traceback has more."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return super().formatMessage(record).translate(UNPRINTABLE)
+
+
+def set_up_log(level: str) -> None:
+    """Log to standard error: time, level, message."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def set_up_garbage_collection() -> None:
+    """Collect rarely, and never what was there at the start."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
+
+
+def raise_file_limit(connections: int) -> str | None:
+    """Let the process open a file for each of ``connections``.
+
+    Returns:
+      None, or a warning to log if it cannot: the limit reached, and the remedy.
+    """
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    wanted = connections + SPARE_FILES
+    if soft == unlimited or soft >= wanted:
+        return None
+    reached = wanted if hard == unlimited else min(wanted, hard)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reached, hard))
+    except (OSError, ValueError):
+        # Some systems refuse what they themselves name as the hard limit.
+        reached = soft
+    if reached == wanted:
+        return None
+    return (
+        f"this process may open {reached} files, so about {max(reached - SPARE_FILES, 0)} of "
+        f"{connections} connections; raise the limit with: ulimit -n {wanted}"
+    )

@@ -1,0 +1,127 @@
+"""Run a broker until it is told to stop."""
+
+import errno
+import logging
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
+
+import trio
+
+from trio_stomp._errors import OptionError
+from trio_stomp.cli._arguments import PROGRAM, parse
+from trio_stomp.cli._banner import banner
+from trio_stomp.cli._process import raise_file_limit, set_up_garbage_collection, set_up_log
+from trio_stomp.config import ListenOptions, Settings
+
+if TYPE_CHECKING:
+    from trio_stomp.server import ServerHandle
+
+STOPPED = 0
+NO_ADDRESS = 1
+BAD_OPTION = 2
+
+REMEDIES = {
+    errno.EADDRINUSE: "stop the program that listens there, or choose another --port",
+    errno.EADDRNOTAVAIL: "choose an address of this machine with --host",
+    errno.EACCES: "choose a --port of 1024 or more, or run with the right to use this one",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class CannotListen(Exception):
+    """The address cannot be had: one line for the operator."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a broker as the command line says, and return the exit code.
+
+    Args:
+      argv: The arguments, the program's name left out; None = those of this process.
+
+    Returns:
+      0 after an ordered stop or a hard one, 1 if the address cannot be had, 2 for a bad option.
+
+    Limits: this sets up the whole process: logging, file limit, garbage collection, signals.
+    A program that embeds a broker calls ``trio_stomp.serve`` instead.
+    """
+    try:
+        arguments = parse(sys.argv[1:] if argv is None else argv)
+    except OptionError as error:
+        return _failed(error, BAD_OPTION)
+    set_up_log(arguments.log_level)
+    warning = raise_file_limit(arguments.settings.server.max_connections)
+    set_up_garbage_collection()
+    try:
+        trio.run(run, arguments.settings, warning)
+    except CannotListen as error:
+        return _failed(error, NO_ADDRESS)
+    return STOPPED
+
+
+def _failed(error: Exception, code: int) -> int:
+    sys.stderr.write(f"{PROGRAM}: error: {error}\n")
+    return code
+
+
+async def run(settings: Settings, warning: str | None = None) -> None:
+    """Serve until a signal stops the broker.
+
+    Args:
+      settings: What to serve, and where.
+      warning: Logged once the broker runs: the first line of the log is the address.
+
+    Raises:
+      CannotListen: the operator's fault; nothing was started.
+
+    Checkpoint: always. Cancel: stops hard.
+    """
+    # Here and not above, so that --help and a bad option need no server.
+    from trio_stomp import serve
+
+    failure: Exception | None = None
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as watchers:
+            async with trio.open_nursery() as servers:
+                try:
+                    handle: ServerHandle = await servers.start(serve, settings)
+                except (OSError, UnicodeError) as error:
+                    # Kept, and raised outside: a nursery would wrap it in a group.
+                    failure = error
+                else:
+                    logger.info("%s", banner(handle.addresses, settings))
+                    if warning is not None:
+                        logger.warning("%s", warning)
+                    watchers.start_soon(_obey, signals, handle, servers.cancel_scope)
+            watchers.cancel_scope.cancel()
+    if failure is not None:
+        raise CannotListen(explain(failure, settings.listen)) from failure
+
+
+async def _obey(
+    signals: AsyncIterator[int], handle: "ServerHandle", servers: trio.CancelScope
+) -> None:
+    """Stop in order at the first signal, at once at the second."""
+    number = await anext(signals)
+    logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)
+    handle.stop()
+    number = await anext(signals)
+    logger.warning("stopping at once: got %s again", signal.Signals(number).name)
+    servers.cancel()
+
+
+def explain(error: Exception, listen: ListenOptions) -> str:
+    """Return one line: the address, the cause, the remedy."""
+    address = f"[{listen.host}]" if ":" in listen.host else listen.host
+    remedy = "check --host and --port"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        cause, remedy = "no such host", "choose an address of this machine with --host"
+    elif isinstance(error, OSError):
+        cause = (error.strerror or str(error)).lower()
+        remedy = REMEDIES.get(error.errno or 0, remedy)
+    else:
+        cause = str(error)
+    return f"cannot listen on {address}:{listen.port}: {cause}; {remedy}"

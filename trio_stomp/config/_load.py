@@ -1,0 +1,130 @@
+"""From flat names and values to ``Settings``, with an error that says what to do instead.
+
+An option is declared once, in the group of its floor; all that is known about it here is read
+back from attrs, so that a new option appears on the command line without a word in this module.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from trio_stomp._errors import OptionError
+from trio_stomp._option import CHOICES, HELP, MINIMUM
+from trio_stomp.config._settings import Settings
+
+KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+@attrs.frozen
+class OptionSpec:
+    """One option, as the command line and the documents need it."""
+
+    group: str
+    name: str
+    type: type
+    default: object
+    help: str
+    choices: tuple[str, ...]
+    minimum: float | None
+
+    @property
+    def flag(self) -> str:
+        """The option's name on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+def groups() -> dict[str, type]:
+    """Return the option class of each field of ``Settings``, in order."""
+    found: dict[str, type] = {}
+    for field in attrs.fields(Settings):
+        # attrs holds a Factory here; to the type checker a default may be anything.
+        factory: Any = field.default
+        found[field.name] = factory.factory
+    return found
+
+
+def options() -> tuple[OptionSpec, ...]:
+    """Return every option of every group, in the order of their declaration."""
+    return tuple(
+        _spec(group, field) for group, kind in groups().items() for field in attrs.fields(kind)
+    )
+
+
+def _spec(group: str, field: "attrs.Attribute[Any]") -> OptionSpec:
+    return OptionSpec(
+        group=group,
+        name=field.name,
+        type=type(field.default),
+        default=field.default,
+        help=field.metadata[HELP],
+        choices=field.metadata[CHOICES],
+        minimum=field.metadata[MINIMUM],
+    )
+
+
+def build(values: Mapping[str, object]) -> Settings:
+    """Compose settings from flat names, as in ``{"ttl_ms": 5000, "port": 0}``.
+
+    Args:
+      values: Options by name, of any group; whatever is missing keeps its default.
+
+    Raises:
+      OptionError: the operator's fault: an unknown name, or a value of the wrong type or range.
+    """
+    specs = {spec.name: spec for spec in options()}
+    chosen: dict[str, dict[str, object]] = {group: {} for group in groups()}
+    for name, value in values.items():
+        if name not in specs:
+            raise OptionError(f"unknown option {name!r}{hint(name, specs)}")
+        chosen[specs[name].group][name] = _checked(specs[name], value)
+    made: dict[str, Any] = {}
+    for group, kind in groups().items():
+        try:
+            made[group] = kind(**chosen[group])
+        except ValueError as error:
+            raise OptionError(str(error)) from None
+    return Settings(**made)
+
+
+def from_text(spec: OptionSpec, text: str) -> object:
+    """Read an option's value from the text that an operator wrote.
+
+    Raises:
+      OptionError: the text is no value of the option's type.
+    """
+    if spec.type is bool:
+        if text.lower() not in TRUTHS:
+            raise _wrong_kind(spec, text)
+        return TRUTHS[text.lower()]
+    try:
+        value: object = spec.type(text)
+    except ValueError:
+        raise _wrong_kind(spec, text) from None
+    return value
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean ...?"`` for the nearest known name, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _checked(spec: OptionSpec, value: object) -> object:
+    """Return ``value`` in the option's own type; ranges are checked by the group itself."""
+    if spec.type is float and type(value) is int:
+        return float(value)
+    # Not isinstance: True is an int to Python, and a typing error to an operator.
+    if type(value) is not spec.type:
+        raise _wrong_kind(spec, value)
+    # NaN is below no minimum, and an endless time-out protects from nothing.
+    if isinstance(value, float) and not math.isfinite(value):
+        raise OptionError(f"{spec.name} is {value}, but must be a finite number")
+    return value
+
+
+def _wrong_kind(spec: OptionSpec, value: object) -> OptionError:
+    return OptionError(f"{spec.name} is {value!r}, but must be {KINDS[spec.type]}")

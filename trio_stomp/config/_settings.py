@@ -1,0 +1,57 @@
+"""All settings of a broker: the frozen options of each floor, composed."""
+
+from attrs import Factory, frozen
+
+from trio_stomp._option import option
+from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.diag._options import DiagOptions
+from trio_stomp.frames._limits import FrameLimits
+from trio_stomp.protocol._options import ProtocolOptions
+from trio_stomp.server._limits import ServerLimits
+
+LAST_PORT = 65_535
+
+
+@frozen
+class ListenOptions:
+    """Where the broker listens."""
+
+    host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every IPv4 address")
+    port: int = option(61613, "TCP port for STOMP and WebSocket; 0 = any free one", minimum=0)
+    processors: int = option(
+        0, "accepted for stompica's sake, and ignored: one process serves", minimum=0
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.port > LAST_PORT:
+            raise ValueError(f"port is {self.port}, but must be {LAST_PORT} or less")
+        # An empty host would quietly mean every address of the machine.
+        if not self.host:
+            raise ValueError("host is '', but must be a host name or an address")
+
+
+@frozen
+class Settings:
+    """Everything that an operator can choose, with defaults that protect."""
+
+    listen: ListenOptions = Factory(ListenOptions)
+    frames: FrameLimits = Factory(FrameLimits)
+    protocol: ProtocolOptions = Factory(ProtocolOptions)
+    broker: BrokerPolicies = Factory(BrokerPolicies)
+    server: ServerLimits = Factory(ServerLimits)
+    diag: DiagOptions = Factory(DiagOptions)
+
+    @classmethod
+    def of(cls, **values: object) -> "Settings":
+        """Compose settings from flat names: ``Settings.of(port=0, ttl_ms=5000)``.
+
+        Args:
+          values: Options by name, of any group; whatever is missing keeps its default.
+
+        Raises:
+          OptionError: an unknown name, or a value of the wrong type or range.
+        """
+        # Here and not above: _load reads the fields of this very class.
+        from trio_stomp.config._load import build
+
+        return build(values)

@@ -1,0 +1,24 @@
+"""Floor 0: bytes ↔ frames.
+
+Handles: framing, escaping and limits of STOMP 1.0, 1.1 and 1.2.
+Does not handle: which frame is allowed when, and what it does.
+"""
+
+from trio_stomp.frames._decoder import FrameDecoder as FrameDecoder
+from trio_stomp.frames._decoder import HeadCache as HeadCache
+from trio_stomp.frames._encoder import encode_frame as encode_frame
+from trio_stomp.frames._encoder import encode_receipt as encode_receipt
+from trio_stomp.frames._encoder import message_blocks as message_blocks
+from trio_stomp.frames._encoder import message_tails as message_tails
+from trio_stomp.frames._encoder import subscription_prefix as subscription_prefix
+from trio_stomp.frames._frame import Frame as Frame
+from trio_stomp.frames._frame import FrameRun as FrameRun
+from trio_stomp.frames._frame import Head as Head
+from trio_stomp.frames._frame import Headers as Headers
+from trio_stomp.frames._headers import encode_text as encode_text
+from trio_stomp.frames._limits import FrameLimits as FrameLimits
+from trio_stomp.frames._rules import OPENING as OPENING
+from trio_stomp.frames._rules import V1_0 as V1_0
+from trio_stomp.frames._rules import V1_1 as V1_1
+from trio_stomp.frames._rules import V1_2 as V1_2
+from trio_stomp.frames._rules import HeaderRules as HeaderRules

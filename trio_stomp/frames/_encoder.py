@@ -1,0 +1,126 @@
+"""Frames → bytes, and the two halves of a MESSAGE.
+
+A MESSAGE is split where subscribers begin to differ. The front half is constant for a
+subscription (``subscription``, and the tag of its message ids); the back half is the same for all
+subscribers and is encoded once:
+
+    MESSAGE\\nsubscription:ID\\nmessage-id:TAG-  |  COUNT\\ndestination:…\\n…\\n\\nbody\\0
+"""
+
+from collections.abc import Iterable
+
+from trio_stomp.frames._frame import Head
+from trio_stomp.frames._headers import encode_text
+from trio_stomp.frames._rules import OPENING, V1_0, V1_1, V1_2, HeaderRules
+
+_WIRE_RULES = (V1_0, V1_1, V1_2)
+
+# Headers of a SEND that concern only this hop (F39), or that the broker writes itself (F37).
+_NOT_PASSED_ON = frozenset(
+    {
+        "destination",
+        "content-length",
+        "receipt",
+        "transaction",
+        "message-id",
+        "subscription",
+        "ack",
+        "redelivered",
+        "delivery-count",
+    }
+)
+
+
+def encode_header(name: str, text: str, rules: HeaderRules) -> bytes:
+    """``name:value`` and a line feed, or nothing if this version cannot carry it."""
+    if rules is V1_0 and not text:
+        return b""  # F14: 1.0 has no empty values
+    key = encode_text(name, rules)
+    written = encode_text(text, rules)
+    if key is None or written is None:
+        return b""
+    return f"{key}:{written}\n".encode()
+
+
+def encode_frame(
+    command: str, headers: Iterable[tuple[str, str]], rules: HeaderRules, body: bytes = b""
+) -> bytes:
+    """One whole frame, with ``content-length`` when it has a body (F33, F34).
+
+    Args:
+      headers: Name and value, unescaped, in the order to be sent.
+      rules: The escaping of the session; OPENING for CONNECTED.
+    """
+    lines = [encode_header(name, text, rules) for name, text in headers]
+    if body:
+        lines.append(b"content-length:%d\n" % len(body))
+    return b"%b\n%b\n%b\0" % (command.encode(), b"".join(lines), body)
+
+
+def encode_receipt(receipt_id: bytes) -> bytes:
+    """RECEIPT for an id that is already escaped for this session."""
+    return b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_id
+
+
+def subscription_prefix(subscription_id: str | None, tag: str, rules: HeaderRules) -> bytes:
+    """The front half of every MESSAGE of one subscription."""
+    line = b"" if subscription_id is None else encode_header("subscription", subscription_id, rules)
+    return b"MESSAGE\n%bmessage-id:%b-" % (line, tag.encode())
+
+
+def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
+    """What stands between count and body, for readers of 1.0, 1.1 and 1.2; cached on ``head``.
+
+    Where no header needs escaping the three are one object. A block ends with
+    ``content-length:N`` and the blank line if the SEND told its length, else before that header.
+    """
+    blocks = head.message_blocks
+    if blocks is None:
+        rows = tuple(_message_block(head, rules) for rules in _WIRE_RULES)
+        if rows[0] == rows[1] == rows[2]:
+            rows = (rows[0],) * 3
+        blocks = head.message_blocks = (rows[0], rows[1], rows[2])
+    return blocks
+
+
+def _message_block(head: Head, rules: HeaderRules) -> bytes:
+    lines = [encode_header("destination", head.destination or "", rules)]
+    lines += [
+        encode_header(name, text, rules)
+        for name, text in head.headers
+        if name not in _NOT_PASSED_ON
+    ]
+    if head.content_length > 0:
+        lines.append(b"content-length:%d\n\n" % head.content_length)
+    elif head.content_length == 0:
+        lines.append(b"\n")
+    return b"\n" + b"".join(lines)
+
+
+def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> list[bytes]:
+    """The back halves of a run's messages, counted from ``first``, behind an empty one.
+
+    ``prefix.join(message_tails(…))`` is then the whole run for one subscriber.
+    """
+    tails = [b""]
+    if head.content_length >= 0:
+        tails += [b"%d%b%b\0" % (n, block, body) for n, body in enumerate(bodies, first)]
+    else:
+        tails += [
+            b"%d%bcontent-length:%d\n\n%b\0" % (n, block, len(body), body)
+            if body
+            else b"%d%b\n\0" % (n, block)
+            for n, body in enumerate(bodies, first)
+        ]
+    return tails
+
+
+__all__ = [
+    "OPENING",
+    "encode_frame",
+    "encode_header",
+    "encode_receipt",
+    "message_blocks",
+    "message_tails",
+    "subscription_prefix",
+]

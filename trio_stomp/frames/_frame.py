@@ -1,0 +1,99 @@
+"""Frames as values: a header block, and the bodies that came under it."""
+
+from collections.abc import Iterator
+
+from attrs import define
+
+from trio_stomp._value import value
+
+CONNECT = "CONNECT"
+STOMP = "STOMP"
+SEND = "SEND"
+SUBSCRIBE = "SUBSCRIBE"
+UNSUBSCRIBE = "UNSUBSCRIBE"
+ACK = "ACK"
+NACK = "NACK"
+BEGIN = "BEGIN"
+COMMIT = "COMMIT"
+ABORT = "ABORT"
+DISCONNECT = "DISCONNECT"
+DIAG = "DIAG"
+
+CONNECTED = "CONNECTED"
+MESSAGE = "MESSAGE"
+RECEIPT = "RECEIPT"
+ERROR = "ERROR"
+
+CLIENT_COMMANDS = frozenset(
+    {CONNECT, STOMP, SEND, SUBSCRIBE, UNSUBSCRIBE, ACK, NACK, BEGIN, COMMIT, ABORT, DISCONNECT}
+)
+"""Commands of the specifications; DIAG is an extension of stompica's."""
+
+UNTIL_NUL = -1
+"""``Head.content_length`` of a frame whose body ends at the first NUL."""
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@define(eq=False)
+class Head:
+    """A parsed header block, shared by all frames that came with the same bytes. Not to be changed.
+
+    Args:
+      command: The command word.
+      headers: Name and value, unescaped, in order; of a repeated name only the first (F36).
+        ``receipt`` is not among them: it stands beside the frame, since it changes each time.
+      content_length: Octets of the body, or ``UNTIL_NUL``.
+    """
+
+    command: str
+    headers: Headers
+    content_length: int = UNTIL_NUL
+    destination: str | None = None
+    message_blocks: "tuple[bytes, bytes, bytes] | None" = None
+    """What a MESSAGE made of this SEND says after its message-id; filled by the encoder."""
+
+    def get(self, name: str) -> str | None:
+        """The value of header ``name``, or None."""
+        for key, text in self.headers:
+            if key == name:
+                return text
+        return None
+
+
+@value
+class Frame:
+    """One frame, for those who want them one by one."""
+
+    command: str
+    headers: Headers
+    body: bytes = b""
+    receipt: bytes | None = None
+
+    def get(self, name: str) -> str | None:
+        """The value of the first header ``name``, or None."""
+        return next((text for key, text in self.headers if key == name), None)
+
+
+@define(eq=False)
+class FrameRun:
+    """Consecutive frames with one header block: what the decoder yields.
+
+    A publisher's frames mostly differ in body and receipt alone, so whatever the broker does for
+    a run it does once instead of once a frame.
+
+    Args:
+      head: The block that the frames share.
+      bodies: One for each frame, in order; never empty.
+      receipts: ``(frames of this run up to and with the asker, wire-ready receipt id)``.
+    """
+
+    head: Head
+    bodies: list[bytes]
+    receipts: list[tuple[int, bytes]]
+
+    def frames(self) -> Iterator[Frame]:
+        """The run, frame by frame."""
+        asked = dict(self.receipts)
+        for number, body in enumerate(self.bodies, 1):
+            yield Frame(self.head.command, self.head.headers, body, asked.get(number))

@@ -1,0 +1,165 @@
+"""Header blocks: bytes → Head, and text → header bytes."""
+
+import re
+
+from trio_stomp._errors import CloseReason, FrameError
+from trio_stomp.frames._frame import SEND, UNTIL_NUL, Head, Headers
+from trio_stomp.frames._limits import FrameLimits
+from trio_stomp.frames._rules import HeaderRules
+
+_QUOTED = 512
+_SECRET = re.compile(rb"(?mi)^(passcode|authorization)[ \t]*:.*$")
+_MAX_DIGITS = 18
+
+
+def excerpt(block: bytes) -> bytes:
+    """The start of a frame at fault, fit to be quoted: at most 512 bytes, no secrets (R13)."""
+    return _SECRET.sub(rb"\1:***", block[: 4 * _QUOTED])[:_QUOTED]
+
+
+def decode_text(raw: bytes, rules: HeaderRules, block: bytes) -> str:
+    """Header bytes as text, unescaped by the version's rules.
+
+    Raises:
+      FrameError: not UTF-8 (F08), or an escape that the version does not define (F19, F20).
+    """
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError:
+        raise FrameError(
+            "invalid-utf8",
+            f"the header bytes {raw[:40]!r} are not UTF-8, as STOMP requires",
+            excerpt=excerpt(block),
+        ) from None
+    if "\\" in text and rules.escapes:
+        return _unescape(text, rules, block)
+    return text
+
+
+def _unescape(text: str, rules: HeaderRules, block: bytes) -> str:
+    pieces = text.split("\\")
+    out = [pieces[0]]
+    follow = iter(pieces[1:])
+    for piece in follow:
+        letter, rest = piece[:1], piece[1:]
+        if not piece:
+            # Two backslashes in a row; or, if nothing follows, one at the end of the line.
+            after = next(follow, None)
+            letter, rest = ("", "") if after is None else ("\\", after)
+        meant = rules.escapes.get(letter)
+        if meant is None:
+            known = " ".join("\\" + key for key in rules.escapes)
+            raise FrameError(
+                "invalid-escape",
+                f"the header text {text[:60]!r} holds the escape \\{letter}, which STOMP"
+                f" {rules.name} does not define; it defines {known}",
+                excerpt=excerpt(block),
+            )
+        out.append(meant)
+        out.append(rest)
+    return "".join(out)
+
+
+def encode_text(text: str, rules: HeaderRules) -> str | None:
+    """Header text escaped by the version's rules, or None if the version cannot carry it (F24)."""
+    if not rules.carries_lf and "\n" in text:
+        return None
+    if not rules.carries_cr and "\r" in text:
+        return None
+    if rules.encoding:
+        return text.translate(rules.encoding)
+    return text
+
+
+def parse_head(block: bytes, rules: HeaderRules, limits: FrameLimits) -> Head:
+    """One header block, without the blank line behind it.
+
+    Raises:
+      FrameError: whatever the version forbids, or a limit is passed; the peer's fault.
+
+    Spec: STOMP 1.2 "STOMP Frames", "Value Encoding", "Repeated Header Entries", "Size Limits".
+    """
+    lines = block.split(b"\n")
+    if rules.crlf:
+        lines = [_without_cr(line, block) for line in lines]
+    if len(lines) - 1 > limits.max_headers:
+        raise FrameError(
+            "too-many-headers",
+            f"the frame has {len(lines) - 1} headers, the limit is {limits.max_headers}"
+            " (option max_headers)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+            excerpt=excerpt(block),
+        )
+    command = decode_text(lines[0], rules, block)
+    found: dict[str, str] = {}
+    for line in lines[1:]:
+        name, text = _parse_line(line, rules, limits, block)
+        found.setdefault(name, text)
+    found.pop("receipt", None)
+    headers: Headers = tuple(found.items())
+    length = UNTIL_NUL
+    if command == SEND and "content-length" in found:
+        length = _parse_length(found["content-length"], limits, block)
+    return Head(command, headers, length, found.get("destination"))
+
+
+def _without_cr(line: bytes, block: bytes) -> bytes:
+    if line.endswith(b"\r"):
+        line = line[:-1]
+    if b"\r" in line:
+        raise FrameError(
+            "bare-carriage-return",
+            f"the line {line[:60]!r} holds a carriage return that ends no line; STOMP 1.2 allows"
+            " it only before a line feed, or escaped as \\r",
+            excerpt=excerpt(block),
+        )
+    return line
+
+
+def _parse_line(
+    line: bytes, rules: HeaderRules, limits: FrameLimits, block: bytes
+) -> tuple[str, str]:
+    if len(line) > limits.max_header_line_bytes:
+        raise FrameError(
+            "header-line-too-long",
+            f"a header line has {len(line)} bytes, the limit is {limits.max_header_line_bytes}"
+            " (option max_header_line_bytes)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+            excerpt=excerpt(block),
+        )
+    name, colon, text = line.partition(b":")
+    if not colon or not name:
+        what = "an empty name" if colon else "no colon"
+        raise FrameError(
+            "invalid-header",
+            f"the header line {line[:60]!r} has {what}; headers are written name:value",
+            excerpt=excerpt(block),
+        )
+    if rules.trims:
+        text = text.lstrip(b" \t")
+    return decode_text(name, rules, block), decode_text(text, rules, block)
+
+
+def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
+    """Octets of a body (F31): digits only, and checked before any memory is taken."""
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
+        raise FrameError(
+            "invalid-content-length",
+            f"content-length:{text[:40]} is no number of octets; write decimal digits only",
+            excerpt=excerpt(block),
+        )
+    length = int(text)
+    if length > limits.max_body_bytes:
+        raise body_too_large(length, limits, block)
+    return length
+
+
+def body_too_large(length: int, limits: FrameLimits, block: bytes) -> FrameError:
+    """The error for a body over the limit (F40)."""
+    return FrameError(
+        "body-too-large",
+        f"the body has {length} bytes or more, the limit is {limits.max_body_bytes}"
+        " (option max_body_bytes)",
+        reason=CloseReason.LIMIT_EXCEEDED,
+        excerpt=excerpt(block),
+    )

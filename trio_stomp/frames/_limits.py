@@ -1,0 +1,21 @@
+"""What one frame may cost before it is refused."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+
+@frozen
+class FrameLimits:
+    """Bounds of one frame, checked before memory is taken for it.
+
+    Peers: RabbitMQ has 100 headers of 100 KiB and a body of 100 MiB, ActiveMQ 1,000 of 10 KiB
+    and 100 MiB, Vert.x 1,000 of 10 KiB and 10 MB, NATS a payload of 1 MiB.
+    """
+
+    max_body_bytes: int = option(16 * 1024 * 1024, "largest body of a frame", minimum=1)
+    max_headers: int = option(256, "most header lines in a frame", minimum=1)
+    max_header_line_bytes: int = option(16 * 1024, "longest header line", minimum=16)
+    max_header_block_bytes: int = option(
+        64 * 1024, "command and all header lines together", minimum=64
+    )

@@ -1,0 +1,24 @@
+"""Floor 1: one session, without a clock.
+
+Handles: version negotiation, which command is allowed when, required headers, heart-beat plans.
+Does not handle: time, sockets, destinations.
+"""
+
+from trio_stomp.protocol._events import Asked as Asked
+from trio_stomp.protocol._events import Event as Event
+from trio_stomp.protocol._events import Left as Left
+from trio_stomp.protocol._events import Opened as Opened
+from trio_stomp.protocol._events import Refused as Refused
+from trio_stomp.protocol._events import Subscribed as Subscribed
+from trio_stomp.protocol._events import Unsubscribed as Unsubscribed
+from trio_stomp.protocol._heartbeat import NO_HEARTBEATS as NO_HEARTBEATS
+from trio_stomp.protocol._heartbeat import HeartbeatPlan as HeartbeatPlan
+from trio_stomp.protocol._options import ProtocolOptions as ProtocolOptions
+from trio_stomp.protocol._server_session import Codecs as Codecs
+from trio_stomp.protocol._server_session import ServerSession as ServerSession
+from trio_stomp.protocol._versions import STOMP_1_0 as STOMP_1_0
+from trio_stomp.protocol._versions import STOMP_1_1 as STOMP_1_1
+from trio_stomp.protocol._versions import STOMP_1_2 as STOMP_1_2
+from trio_stomp.protocol._versions import SUPPORTED as SUPPORTED
+from trio_stomp.protocol._versions import Version as Version
+from trio_stomp.protocol._states import State as State

@@ -1,0 +1,25 @@
+"""What the protocol floor lets an operator choose."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+
+@frozen
+class ProtocolOptions:
+    """Heart-beats and greetings (STOMP 1.2, "Connecting" and "Heart-beating")."""
+
+    heartbeat_send_ms: int = option(
+        1000, "heart-beats that the broker offers to send; 0 = none", minimum=0
+    )
+    heartbeat_expect_ms: int = option(
+        1000, "heart-beats that the broker asks for; 0 = none", minimum=0
+    )
+    heartbeat_tolerance: float = option(
+        2.0, "a client is dead after this many silent intervals", minimum=1.0
+    )
+    heartbeat_margin_s: float = option(
+        1.0, "a client is never dead sooner than this after its interval", minimum=0.0
+    )
+    require_host: bool = option(False, "refuse a STOMP 1.1+ CONNECT without a host header")
+    hide_server: bool = option(False, "leave the server header out of CONNECTED")

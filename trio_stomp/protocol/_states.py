@@ -1,0 +1,93 @@
+"""The state machine of a session, all of it.
+
+Rule: whatever decides whether a command is allowed lives in this table, nowhere else (h11's rule).
+
+    OPENING ──CONNECT, STOMP──▶ OPEN ──DISCONNECT──▶ CLOSED
+       └──────── any error ──────┴──────────────────▶ CLOSED
+
+In CLOSED nothing is decoded any more (R11): the connection is about to end.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+
+from trio_stomp.frames._frame import (
+    ABORT,
+    ACK,
+    BEGIN,
+    COMMIT,
+    CONNECT,
+    DIAG,
+    DISCONNECT,
+    NACK,
+    SEND,
+    STOMP,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+)
+
+
+class State(Enum):
+    """Where a session stands."""
+
+    OPENING = auto()
+    OPEN = auto()
+    CLOSED = auto()
+
+
+class Action(Enum):
+    """What is done with a command in a state; each names a method of the session."""
+
+    OPEN = auto()
+    SEND = auto()
+    SUBSCRIBE = auto()
+    UNSUBSCRIBE = auto()
+    LEAVE = auto()
+    ASK = auto()
+    REFUSE_UNCONNECTED = auto()
+    REFUSE_SECOND_CONNECT = auto()
+    REFUSE_UNAVAILABLE = auto()
+    REFUSE_UNKNOWN = auto()
+
+
+COMMANDS = (
+    CONNECT,
+    STOMP,
+    SEND,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    ACK,
+    NACK,
+    BEGIN,
+    COMMIT,
+    ABORT,
+    DISCONNECT,
+    DIAG,
+)
+
+_WHEN_OPENING = dict.fromkeys(COMMANDS, Action.REFUSE_UNCONNECTED) | {
+    CONNECT: Action.OPEN,
+    STOMP: Action.OPEN,
+    DIAG: Action.ASK,
+}
+_WHEN_OPEN = {
+    CONNECT: Action.REFUSE_SECOND_CONNECT,
+    STOMP: Action.REFUSE_SECOND_CONNECT,
+    SEND: Action.SEND,
+    SUBSCRIBE: Action.SUBSCRIBE,
+    UNSUBSCRIBE: Action.UNSUBSCRIBE,
+    ACK: Action.REFUSE_UNAVAILABLE,
+    NACK: Action.REFUSE_UNAVAILABLE,
+    BEGIN: Action.REFUSE_UNAVAILABLE,
+    COMMIT: Action.REFUSE_UNAVAILABLE,
+    ABORT: Action.REFUSE_UNAVAILABLE,
+    DISCONNECT: Action.LEAVE,
+    DIAG: Action.ASK,
+}
+
+TABLE: Mapping[tuple[State, str], Action] = MappingProxyType(
+    {(State.OPENING, command): action for command, action in _WHEN_OPENING.items()}
+    | {(State.OPEN, command): action for command, action in _WHEN_OPEN.items()}
+)
+"""Total over {OPENING, OPEN} × COMMANDS; any other command is refused as unknown."""

@@ -1,0 +1,51 @@
+"""Versions of STOMP: what differs between them above the codec."""
+
+from attrs import frozen
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.frames import V1_0, V1_1, V1_2, HeaderRules
+
+
+@frozen
+class Version:
+    """One version of the protocol, as a session speaks it.
+
+    Args:
+      index: Place among the wire encodings of a MESSAGE (``frames.message_blocks``).
+      rules: Its header rules.
+      needs_id: SUBSCRIBE and UNSUBSCRIBE must tell an ``id`` (S06, S14).
+      heartbeats: Whether heart-beats are negotiated (H10).
+    """
+
+    name: str
+    index: int
+    rules: HeaderRules
+    needs_id: bool
+    heartbeats: bool
+
+
+STOMP_1_0 = Version("1.0", 0, V1_0, False, False)
+STOMP_1_1 = Version("1.1", 1, V1_1, True, True)
+STOMP_1_2 = Version("1.2", 2, V1_2, True, True)
+
+VERSIONS = (STOMP_1_2, STOMP_1_1, STOMP_1_0)
+SUPPORTED = "1.0,1.1,1.2"
+
+
+def negotiate(accept_version: str | None) -> Version:
+    """The highest version that both sides speak; 1.0 if the client names none (C03, C04).
+
+    Raises:
+      ProtocolError: no version in common (C05).
+    """
+    if accept_version is None:
+        return STOMP_1_0
+    offered = {name.strip() for name in accept_version.split(",")}
+    for version in VERSIONS:
+        if version.name in offered:
+            return version
+    raise ProtocolError(
+        "unsupported-version",
+        f"accept-version:{accept_version[:60]} names no version spoken here; these are {SUPPORTED}",
+        reason=CloseReason.UNSUPPORTED,
+    )

@@ -1,0 +1,10 @@
+"""Floor 4: the tasks around the core.
+
+Handles: accepting, reading, dispatching in turns, writing, deadlines, memory, shutdown.
+Does not handle: what frames mean, which statistics are published, web pages, configuration.
+"""
+
+from trio_stomp.server._limits import ServerLimits as ServerLimits
+from trio_stomp.server._server import Diagnostics as Diagnostics
+from trio_stomp.server._server import Server as Server
+from trio_stomp.server._server import ServerHandle as ServerHandle

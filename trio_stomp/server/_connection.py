@@ -1,0 +1,325 @@
+"""One connection: its reader, its writer from the first back-pressure on, and its farewell."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Event, Refused, State
+from trio_stomp.server._inbox import Batch, Gone, Inbox
+from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._opening import open_conversation
+from trio_stomp.server._pulse import look
+from trio_stomp.server._watchdog import Watchdog
+from trio_stomp.transport import HttpRequest, WebSocketCodec, Wire
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import Client, MemoryBudget
+    from trio_stomp.protocol import ServerSession
+    from trio_stomp.server._outbox import Outbox
+
+logger = logging.getLogger("trio_stomp")
+
+RECEIVE_BYTES = 64 * 1024
+BRAKE_S = 0.005
+"""How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
+and how long a reader waits before it looks again whether memory is free."""
+PARTING_S = 10.0
+"""Bound of the wait for the dispatcher, which waits for nobody: only a bug ever comes near it."""
+
+
+@define(eq=False)
+class WebSocketReads:
+    """Reads of WebSockets, as the seed counts them: ``hits`` continued a frame, ``misses`` not."""
+
+    hits: int = 0
+    misses: int = 0
+
+
+@define(eq=False)
+class ConnectionShared:
+    """What the connections of a broker have in common.
+
+    Args:
+      answer_http: The whole response to a plain HTTP request.
+      resume: Have the dispatcher give a connection more of what is parked for it.
+      tell_late: Tell the diagnostics of a late heart-beat, and how late in seconds.
+    """
+
+    limits: ServerLimits
+    inbox: Inbox
+    memory: "MemoryBudget"
+    watchdog: Watchdog
+    answer_http: Callable[[HttpRequest], bytes]
+    resume: "Callable[[Connection], None]"
+    tell_late: "Callable[[Connection, float], None]"
+    websocket_reads: WebSocketReads
+
+
+@define(eq=False)
+class Connection:
+    """A peer, from its first byte to its last.
+
+    Args:
+      wire: Its bytes.
+      session: What they mean.
+      opened_at: When it was accepted, in seconds of the broker's clock.
+      refusal: Why it is to be turned away as soon as it is known what it speaks, or None.
+    """
+
+    shared: ConnectionShared
+    wire: Wire
+    session: "ServerSession"
+    opened_at: float
+    refusal: RemoteError | None = None
+    client: "Client" = field(init=False)
+    outbox: "Outbox" = field(init=False)
+    websocket: WebSocketCodec | None = None
+    reason: CloseReason = CloseReason.CLIENT_CLOSED
+    verdict: RemoteError | None = None
+    """An error found outside the core, to be told by it once what came before is done."""
+    brake: bool = False
+    is_open: bool = False
+    is_reading: bool = False
+    is_finished: bool = False
+    last_received: float = 0.0
+    late_since: float = -1.0
+    pinged_at: float = 0.0
+    next_look: float = math.inf
+    bytes_in: int = 0
+    frames_in: int = 0
+    heartbeats_missed: int = 0
+    forgotten: trio.Event = field(factory=trio.Event)
+    _reading: trio.CancelScope = field(factory=trio.CancelScope)
+    _nursery: trio.Nursery | None = None
+    _has_writer: bool = False
+
+    async def run(self) -> None:
+        """Serve the connection until it has ended, however it ends.
+
+        Checkpoint: always. Cancel: the core is told that it is gone; no farewell is sent.
+        """
+        self.last_received = self.opened_at
+        self.shared.watchdog.watch(self, self.opened_at + self.shared.limits.connect_timeout_s)
+        try:
+            async with trio.open_nursery() as self._nursery:
+                try:
+                    await self._read()
+                finally:
+                    await self._part()
+                await self._say_farewell()
+                self._nursery.cancel_scope.cancel()
+        finally:
+            self.is_finished = True
+            self._nursery = None
+            with trio.CancelScope(shield=True):
+                await self.wire.aclose()
+            logger.info(
+                "%s %s closed: %s", self.client.transport, self.wire.remote, self.reason.text
+            )
+
+    def end(self, error: RemoteError) -> None:
+        """Stop reading; the peer is told ``error`` once what it sent before has been done."""
+        if self.verdict is None:
+            self.verdict = error
+        self._reading.cancel()
+
+    def look(self, now: float) -> float:
+        """The watchdog's call."""
+        return look(self, now)
+
+    def send_now(self, data: bytes, now: float) -> None:
+        """Send bytes of the transport's own, behind what waits."""
+        self.outbox.stage_bytes(data)
+        self.outbox.publish(now)
+
+    def note_late(self, late_s: float) -> None:
+        """The peer's heart-beat is late; marked once for each silence."""
+        self.late_since = self.last_received
+        self.heartbeats_missed += 1
+        self.shared.tell_late(self, late_s)
+
+    # For the outbox.
+
+    def on_blocked(self) -> None:
+        """Bytes wait: start the writer, and watch that they do not wait for ever."""
+        stall = self.shared.limits.write_stall_s
+        self.shared.watchdog.watch(self, self.outbox.blocked_since + stall)
+        if not self._has_writer and self._nursery is not None:
+            self._has_writer = True
+            self._nursery.start_soon(self._write)
+
+    def on_close(self, reason: CloseReason) -> None:
+        """The core has ended the connection, or the wire is dead: stop reading."""
+        self.reason = reason
+        self._reading.cancel()
+
+    def on_room(self) -> None:
+        """The outbox has room again for what is parked."""
+        self.shared.resume(self)
+
+    async def _write(self) -> None:
+        try:
+            await self.outbox.write()
+        except trio.BrokenResourceError:
+            self.outbox.break_off()
+            self.on_close(CloseReason.CONNECTION_LOST)
+
+    # Reading.
+
+    async def read_opening(self) -> bytes:
+        """Read before the conversation proper; empty at the end, or after too many bytes.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        data = await self.wire.receive_some(RECEIVE_BYTES)
+        self.bytes_in += len(data)
+        self._check_opening_bytes()
+        return b"" if self.verdict is not None else data
+
+    async def send_opening(self, data: bytes) -> None:
+        """Send before the conversation proper, when the outbox is not used yet.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        sent = self.wire.send_nowait(data)
+        while sent < len(data):
+            sent += await self.wire.wait_sent(data[sent:])
+        self.outbox.last_sent = trio.current_time()
+
+    async def _read(self) -> None:
+        with self._reading:
+            try:
+                data = await open_conversation(self)
+                while data:
+                    await self._receive(data)
+                    data = await self._read_on()
+            except trio.BrokenResourceError:
+                self.reason = CloseReason.CONNECTION_LOST
+            except Exception:
+                logger.exception("%s: a bug of the broker ends this connection", self.wire.remote)
+                self.verdict = ProtocolError(
+                    "internal-error",
+                    "the broker failed to process this frame; its log says more",
+                    reason=CloseReason.INTERNAL_ERROR,
+                )
+
+    async def _read_on(self) -> bytes:
+        """The next bytes, once there is memory for them; empty at the end."""
+        if self.websocket is not None and self.websocket.closed is not None:
+            return b""
+        if self.verdict is not None:
+            return b""
+        while self.shared.memory.is_high:
+            await trio.sleep(BRAKE_S)
+        self.is_reading = True
+        data = await self.wire.receive_some(RECEIVE_BYTES)
+        self.is_reading = False
+        self.bytes_in += len(data)
+        return data
+
+    async def _receive(self, data: bytes) -> None:
+        """Hand on what ``data`` means to the dispatcher. Checkpoint: always."""
+        now = self.last_received = trio.current_time()
+        size = len(data)
+        if self.websocket is not None:
+            data = self._unwrap(self.websocket, data, now)
+        events = self.session.receive_data(data)
+        if not self.is_open:
+            self._check_open(now)
+        if not events:
+            await trio.lowlevel.checkpoint()
+            return
+        await self.shared.inbox.put_batch(self._batch(events, size, now))
+        if self.brake:
+            self.brake = False
+            await trio.sleep(BRAKE_S)
+
+    def _batch(self, events: list[Event], size: int, now: float) -> Batch:
+        frames = 0
+        for event in events:
+            frames += len(event.bodies) if type(event) is FrameRun else 1
+        self.frames_in += frames
+        return Batch(self, events, frames, size, now)
+
+    def _unwrap(self, websocket: WebSocketCodec, data: bytes, now: float) -> bytes:
+        reads = self.shared.websocket_reads
+        if websocket.is_in_frame:
+            reads.hits += 1
+        else:
+            reads.misses += 1
+        payload = websocket.receive_data(data)
+        replies = websocket.take_replies()
+        if replies:
+            self.send_now(replies, now)
+        closed = websocket.closed
+        if closed is not None and not closed.by_peer:
+            self.reason = CloseReason.WEBSOCKET_ERROR
+            logger.info("%s broke WebSocket: %d %s", self.wire.remote, closed.code, closed.reason)
+        return payload
+
+    def _check_open(self, now: float) -> None:
+        if self.session.state is State.OPENING:
+            self._check_opening_bytes()
+        else:
+            self.is_open = True
+            self.shared.watchdog.watch(self, look(self, now))
+
+    def _check_opening_bytes(self) -> None:
+        limit = self.shared.limits.max_opening_bytes
+        if self.bytes_in > limit and not self.is_open and self.verdict is None:
+            self.verdict = ProtocolError(
+                "opening-too-large",
+                f"{self.bytes_in} bytes came before a session was open, the limit is {limit}"
+                " (option max_opening_bytes)",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+
+    # Leaving.
+
+    async def _part(self) -> None:
+        """Tell the core, in order: what the peer is to be told, then that it is gone."""
+        inbox = self.shared.inbox
+        with trio.move_on_after(PARTING_S, shield=True):
+            if self.verdict is not None:
+                now = trio.current_time()
+                await inbox.put_batch(Batch(self, [Refused(self.verdict)], 0, 0, now))
+                self.reason = self.verdict.reason
+            await inbox.put(Gone(self, self.reason))
+            await self.forgotten.wait()
+
+    async def _say_farewell(self) -> None:
+        """Let the last frames out, and give the peer time to read them (R09).
+
+        Closing a socket that still has bytes to read makes the kernel send a reset, which eats
+        what the peer had not read yet: hence half-close, read on for a while, then close.
+        """
+        with trio.move_on_after(self.shared.limits.linger_s):
+            try:
+                await self.outbox.wait_empty()
+                if self.websocket is not None:
+                    code = self.reason.websocket_code
+                    self.send_now(self.websocket.close(code, self.reason.text), trio.current_time())
+                    await self.outbox.wait_empty()
+                if self.reason is CloseReason.CONNECTION_LOST:
+                    return
+                await self.wire.send_eof()
+                if self.reason is not CloseReason.CLIENT_CLOSED:
+                    await self._read_to_end()
+            except trio.BrokenResourceError:
+                return
+
+    async def _read_to_end(self) -> None:
+        while data := await self.wire.receive_some(RECEIVE_BYTES):
+            if self.websocket is not None:
+                self.websocket.receive_data(data)
+                if self.websocket.closed is not None:
+                    return
+            await trio.lowlevel.checkpoint()

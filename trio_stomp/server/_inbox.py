@@ -1,0 +1,136 @@
+"""The input queue: what connections received, on its way to the dispatcher, bounded."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason
+from trio_stomp._value import value
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Event
+from trio_stomp.server._limits import ServerLimits
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
+
+_CAPACITY = 256
+"""Items; the bounds that an operator sees are in frames and bytes."""
+
+
+@value
+class Batch:
+    """What one read of a connection meant."""
+
+    connection: "Connection"
+    events: Sequence[Event]
+    frames: int
+    size: int
+    received_at: float
+
+
+@value
+class Gone:
+    """The last that is heard of a connection."""
+
+    connection: "Connection"
+    reason: CloseReason
+
+
+@value
+class Control:
+    """Something else that the dispatcher shall do in its turn; told the time."""
+
+    action: Callable[[float], None]
+
+
+Item = Batch | Gone | Control
+
+
+@define(eq=False)
+class Inbox:
+    """A memory channel of items, with bounds in frames and bytes around it.
+
+    When it is full, readers wait here, their sockets fill, and TCP slows the producers. With
+    ``input_overflow = "drop"`` new SENDs are dropped and counted instead, as in stompica.
+    """
+
+    limits: ServerLimits
+    frames: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    _sender: "trio.MemorySendChannel[Item]" = field(init=False)
+    _receiver: "trio.MemoryReceiveChannel[Item]" = field(init=False)
+    _waiting: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+
+    def __attrs_post_init__(self) -> None:
+        self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
+
+    async def put_batch(self, batch: Batch) -> None:
+        """Hand a batch over, waiting while the queue is full.
+
+        Checkpoint: always. Cancel: the batch may be lost; its connection is ending.
+        """
+        while self._is_full(batch):
+            if self.limits.input_overflow == "drop":
+                batch = self._without_sends(batch)
+                break
+            await self._waiting.park()
+        self.frames += batch.frames
+        self.bytes += batch.size
+        try:
+            await self._sender.send(batch)
+        except BaseException:
+            self._release(batch)
+            raise
+
+    async def put(self, item: Gone | Control) -> None:
+        """Hand over something that takes no room. Checkpoint: always."""
+        await self._sender.send(item)
+
+    def wake(self) -> None:
+        """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
+        with suppress(trio.WouldBlock, trio.ClosedResourceError):
+            self._sender.send_nowait(Control(_nothing))
+
+    async def take(self) -> Item:
+        """The next item. Raises ``trio.EndOfChannel`` once closed and empty. Checkpoint: always."""
+        return self._took(await self._receiver.receive())
+
+    def take_nowait(self) -> Item:
+        """The next item. Raises ``trio.WouldBlock`` or ``trio.EndOfChannel``."""
+        return self._took(self._receiver.receive_nowait())
+
+    def close(self) -> None:
+        """Nothing more comes; what is in it can still be taken."""
+        self._sender.close()
+
+    def _took(self, item: Item) -> Item:
+        if type(item) is Batch:
+            self._release(item)
+        return item
+
+    def _release(self, batch: Batch) -> None:
+        self.frames -= batch.frames
+        self.bytes -= batch.size
+        if self._waiting:
+            self._waiting.unpark_all()
+
+    def _is_full(self, batch: Batch) -> bool:
+        if not self.frames:
+            return False  # one batch always fits, whatever its size
+        return (
+            self.frames + batch.frames > self.limits.max_input_queue_size
+            or self.bytes + batch.size > self.limits.max_input_queue_bytes
+        )
+
+    def _without_sends(self, batch: Batch) -> Batch:
+        kept = [event for event in batch.events if type(event) is not FrameRun]
+        self.dropped += batch.frames
+        return Batch(batch.connection, kept, 0, 0, batch.received_at)
+
+
+def _nothing(now: float) -> None:
+    """What a wake-up does by itself."""

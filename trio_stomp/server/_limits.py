@@ -1,0 +1,61 @@
+"""What the server floor lets an operator choose."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+MIB = 1024 * 1024
+
+
+@frozen
+class ServerLimits:
+    """Bounds of connections, queues and memory, and how long things may take.
+
+    Peers: RabbitMQ allows 64 KiB and 10 s before authentication, NATS 64 MiB in an outbox and
+    10 s for a write, stompica 131,072 connections and 1,000,000 frames of input.
+    """
+
+    max_connections: int = option(20_000, "connections in all", minimum=1)
+    max_connections_per_address: int = option(
+        1_000, "connections from one address; loopback is exempt", minimum=1
+    )
+    connect_timeout_s: float = option(
+        10.0, "time for a new connection to become a session", minimum=0.001
+    )
+    max_opening_bytes: int = option(
+        64 * 1024, "bytes that a connection may send before its session opens", minimum=1024
+    )
+    max_input_queue_size: int = option(
+        1_000_000, "frames received and waiting for the dispatcher", minimum=1
+    )
+    max_input_queue_bytes: int = option(
+        64 * MIB, "bytes received and waiting for the dispatcher", minimum=1024
+    )
+    input_overflow: str = option(
+        "wait",
+        "what a full input queue does: slow producers down, or drop",
+        choices=("wait", "drop"),
+    )
+    max_outbox_bytes: int = option(
+        16 * MIB, "bytes waiting to be written to one connection", minimum=1024
+    )
+    max_memory_bytes: int = option(
+        512 * MIB, "bytes of messages in the process, in whatever state", minimum=MIB
+    )
+    write_stall_s: float = option(
+        30.0, "a connection that takes no byte for so long is closed", minimum=0.001
+    )
+    linger_s: float = option(
+        2.0, "time for a client to read a last frame after an ERROR", minimum=0.0
+    )
+    shutdown_grace_s: float = option(
+        10.0, "time for connections to drain when the broker stops", minimum=0.0
+    )
+    websocket_ping_s: float = option(
+        20.0, "ping a silent WebSocket this often; 0 = never", minimum=0.0
+    )
+    websocket_frames: str = option(
+        "auto",
+        "WebSocket frames sent; auto = text where it is UTF-8",
+        choices=("auto", "text", "binary"),
+    )

@@ -1,0 +1,89 @@
+"""The first bytes of a connection: STOMP, a WebSocket, plain HTTP, or something else."""
+
+import logging
+from typing import TYPE_CHECKING
+
+from trio_stomp._errors import CloseReason
+from trio_stomp.transport import (
+    HttpError,
+    HttpRequest,
+    RequestReader,
+    Speech,
+    WebSocketCodec,
+    accept_websocket,
+    sniff,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
+
+logger = logging.getLogger("trio_stomp")
+
+
+async def open_conversation(connection: "Connection") -> bytes:
+    """Find out what the peer speaks, shake hands if it is a WebSocket, answer if it is HTTP.
+
+    Returns: what came first of the conversation proper; empty if there will be none, and then the
+    connection's reason or verdict says why.
+
+    Raises:
+      trio.BrokenResourceError: the connection is lost.
+
+    Checkpoint: if it has to wait. Limits: the connect timeout and ``max_opening_bytes`` hold.
+    """
+    start = b""
+    while (speech := sniff(start)) is None:
+        data = await connection.read_opening()
+        if not data:
+            return b""
+        start += data
+    match speech:
+        case Speech.TLS:
+            logger.warning(
+                "%s spoke TLS to a port without TLS: closed; use stomp:// or ws:// there",
+                connection.wire.remote,
+            )
+            connection.reason = CloseReason.TLS_ON_PLAIN_PORT
+            return b""
+        case Speech.HTTP:
+            return await _open_http(connection, start)
+        case Speech.STOMP:
+            connection.verdict = connection.refusal
+            return b"" if connection.refusal else start
+
+
+async def _open_http(connection: "Connection", start: bytes) -> bytes:
+    reader = RequestReader(connection.shared.limits.max_opening_bytes)
+    try:
+        request = reader.receive_data(start)
+        while request is None:
+            data = await connection.read_opening()
+            if not data:
+                return b""
+            request = reader.receive_data(data)
+        if connection.refusal is not None:
+            raise HttpError(503, connection.refusal.message)
+        if not request.wants_websocket:
+            return await _answer(connection, connection.shared.answer_http(request))
+        return await _upgrade(connection, request, reader.trailing)
+    except HttpError as error:
+        return await _answer(connection, error.response())
+
+
+async def _answer(connection: "Connection", response: bytes) -> bytes:
+    connection.reason = CloseReason.HTTP_ANSWERED
+    await connection.send_opening(response)
+    return b""
+
+
+async def _upgrade(connection: "Connection", request: HttpRequest, trailing: bytes) -> bytes:
+    upgrade = accept_websocket(request)
+    await connection.send_opening(upgrade.response)
+    # A STOMP frame may be split over many messages (X07), so the bound of a message is the
+    # largest frame; the decoder holds frames to their own limits.
+    limits = connection.session.codecs.limits
+    largest = limits.max_body_bytes + 2 * limits.max_header_block_bytes
+    connection.websocket = WebSocketCodec(max_message_bytes=largest)
+    connection.outbox.is_websocket = True
+    connection.client.transport = "ws"
+    return trailing or await connection.read_opening()

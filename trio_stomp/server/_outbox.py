@@ -1,0 +1,359 @@
+"""What waits to be written to one connection.
+
+``stage`` is the dispatcher's, in the middle of a turn; ``publish`` ends the turn for this outbox:
+what is small goes to the socket at once, the rest is the writer's. Items stay lazy, a prefix and
+a list of tails that all subscribers share, and are joined only just before they are sent.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason
+from trio_stomp.broker import Delivery, MemoryBudget
+from trio_stomp.transport import Wire, frame_message, splice
+
+JOIN_BYTES = 256 * 1024
+"""Most bytes in one write; also the most that is held in bytes of this connection's own."""
+INLINE_BYTES = 64 * 1024
+"""What is up to this size the dispatcher sends itself, if nothing waits before it."""
+LOW_WATER_BYTES = 256 * 1024
+"""Below this a source that can wait gives more."""
+BIG_TAIL_BYTES = 64 * 1024
+"""A message from this size on is not joined, but sent from the bytes that all subscribers share."""
+
+Item = tuple[bytes, Delivery | None]
+"""Prefix and delivery; or a whole frame of the broker's own and None."""
+
+
+@define(eq=False)
+class OutboxShared:
+    """What the outboxes of a broker have in common.
+
+    Args:
+      memory: Charged for what waits.
+      limit_bytes: Most bytes that wait for one connection.
+      dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
+    """
+
+    memory: MemoryBudget
+    limit_bytes: int
+    websocket_frames: str = "auto"
+    dirty: "list[Outbox]" = field(factory=list)
+    strained: int = 0
+    """How often a stage found an outbox more than three quarters full."""
+    expired: int = 0
+    bytes_out: int = 0
+
+
+@define(eq=False)
+class Outbox:
+    """One connection's output, in order, bounded in bytes.
+
+    Args:
+      shared: Of all outboxes.
+      wire: Where it goes.
+      on_blocked: Called when bytes wait that the wire did not take at once: start a writer.
+      on_close: Called with the reason when the core ends the connection, or it proves lost.
+      on_room: Called when there is room again after ``has_room`` said no.
+    """
+
+    shared: OutboxShared
+    wire: Wire
+    on_blocked: Callable[[], None]
+    on_close: Callable[[CloseReason], None]
+    on_room: Callable[[], None]
+    is_websocket: bool = False
+    waiting_bytes: int = 0
+    last_sent: float = 0.0
+    blocked_since: float = 0.0
+    """When the wire last stopped taking bytes while some waited; 0 = it has not."""
+    frames_out: int = 0
+    bytes_out: int = 0
+    is_closed: bool = False
+    is_broken: bool = False
+    _staged: list[Item] = field(factory=list)
+    _ready: deque[Item] = field(factory=deque)
+    _rest: memoryview | bytes = b""
+    _pieces: Iterator[bytes] = iter(())
+    _charged: int = 0
+    """What ``_rest`` and ``_pieces`` were charged; given back when both are out."""
+    _wake: trio.Event | None = None
+    _empty: trio.Event | None = None
+    _wants_room: bool = False
+
+    # The core's side: the port ``broker.Outbox``.
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        """Put a run of MESSAGEs behind what is there; False, and nothing kept, if it is full."""
+        if self.is_closed:
+            return True
+        shared = self.shared
+        size = delivery.size + delivery.count * len(prefix)
+        waiting = self.waiting_bytes + size
+        limit = shared.limit_bytes
+        if waiting * 4 > limit * 3:
+            shared.strained += 1
+            if waiting > limit and self.waiting_bytes:
+                return False
+        if not shared.memory.take(size):
+            return False
+        self.waiting_bytes = waiting
+        if not self._staged:
+            shared.dirty.append(self)
+        self._staged.append((prefix, delivery))
+        return True
+
+    def stage_frame(self, frame: bytes) -> None:
+        """Put a small frame of the broker's own behind what is there."""
+        if self.is_closed:
+            return
+        if self.is_websocket:
+            frame = frame_message(frame, self.shared.websocket_frames)
+        self.stage_bytes(frame)
+
+    def stage_bytes(self, data: bytes) -> None:
+        """Put bytes of the transport's own (a pong, a heart-beat) behind what is there."""
+        self.shared.memory.used_bytes += len(data)
+        self.waiting_bytes += len(data)
+        if not self._staged:
+            self.shared.dirty.append(self)
+        self._staged.append((data, None))
+
+    def drop_oldest(self, size: int) -> int:
+        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many they were."""
+        dropped = 0
+        kept: deque[Item] = deque()
+        for source in (self._ready, self._staged):
+            for item in source:
+                prefix, delivery = item
+                if size > 0 and delivery is not None:
+                    cost = _cost(prefix, delivery)
+                    self._release(cost)
+                    size -= cost
+                    dropped += delivery.count
+                else:
+                    kept.append(item)
+        self._ready, self._staged = deque(), list(kept)
+        self.shared.dirty.append(self)
+        return dropped
+
+    def discard(self) -> None:
+        """Throw away all waiting MESSAGEs but what is half written."""
+        self.drop_oldest(self.waiting_bytes + 1)
+
+    def has_room(self) -> bool:
+        """Whether a source that can wait should give more now."""
+        if self.waiting_bytes < LOW_WATER_BYTES or self.is_closed:
+            return not self.is_closed
+        self._wants_room = True
+        return False
+
+    def close(self, reason: CloseReason) -> None:
+        """End the connection once what is staged is out; stage nothing more."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.on_close(reason)
+
+    # The dispatcher's side.
+
+    def publish(self, now: float) -> None:
+        """End the turn: send what can be sent at once, leave the rest to the writer."""
+        staged = self._staged
+        if not staged:
+            return
+        self._staged = []
+        if self._ready or self._rest or self.waiting_bytes > INLINE_BYTES or self.is_broken:
+            self._ready.extend(staged)
+        else:
+            self._charged = self.waiting_bytes
+            self._rest = self._join(staged, now)
+            try:
+                sent = self.wire.send_nowait(self._rest)
+            except trio.BrokenResourceError:
+                self.break_off()
+                self.on_close(CloseReason.CONNECTION_LOST)
+                return
+            self._sent(sent, now)
+            if not self._rest:
+                return
+        self._block(now)
+
+    @property
+    def waiting_messages(self) -> int:
+        """MESSAGEs that wait for the writer."""
+        return sum(delivery.count for _, delivery in self._ready if delivery is not None)
+
+    # The writer's side.
+
+    async def write(self) -> None:
+        """Send what waits and what comes, for ever.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+
+        Checkpoint: always. Cancel: a frame may be cut; nothing may be written afterwards.
+        """
+        while True:
+            while self._fill(trio.current_time()):
+                sent = await self.wire.wait_sent(self._rest)
+                self.blocked_since = now = trio.current_time()
+                self._sent(sent, now)
+            self.blocked_since = 0.0
+            if self._empty is not None:
+                self._empty.set()
+            self._wake = trio.Event()
+            await self._wake.wait()
+
+    async def wait_empty(self) -> None:
+        """Wait until all has been written, or cannot be any more. Checkpoint: only if it waits."""
+        if (self._rest or self._ready) and not self.is_broken:
+            self._empty = trio.Event()
+            await self._empty.wait()
+
+    def break_off(self) -> None:
+        """The wire is dead: throw away what waits, and what will come."""
+        self.is_broken = self.is_closed = True
+        self._ready.clear()
+        self._staged = []
+        self._rest, self._pieces = b"", iter(())
+        self.shared.memory.give(self.waiting_bytes)
+        self.waiting_bytes = self._charged = 0
+        if self._empty is not None:
+            self._empty.set()
+
+    def _fill(self, now: float) -> bool:
+        """Have something in ``_rest`` to send; False if nothing waits."""
+        while not self._rest:
+            piece = next(self._pieces, None)
+            if piece is not None:
+                self._rest = piece
+            else:
+                self._release(self._charged)
+                self._charged = 0
+                if not self._ready:
+                    return False
+                self._take_chunk(now)
+        return True
+
+    def _take_chunk(self, now: float) -> None:
+        """Join the next items, up to JOIN_BYTES; or begin a big one, to be sent in pieces."""
+        ready, size = self._ready, 0
+        items: list[Item] = []
+        while ready and size < JOIN_BYTES:
+            prefix, delivery = ready[0]
+            cost = _cost(prefix, delivery)
+            if cost > JOIN_BYTES and delivery is not None:
+                if not items and delivery.publication.expires_at > now:
+                    ready.popleft()
+                    self._charged = cost
+                    self._note_sent(delivery, now)
+                    self._pieces = _pieces(prefix, self._tails(prefix, delivery))
+                    return
+                if items:
+                    break
+            items.append(ready.popleft())
+            size += cost
+        self._charged = size
+        self._rest = self._join(items, now)
+
+    def _sent(self, sent: int, now: float) -> None:
+        """``sent`` bytes of ``_rest`` are out."""
+        self.last_sent = now
+        self.bytes_out += sent
+        self.shared.bytes_out += sent
+        if sent < len(self._rest):
+            self._rest = memoryview(self._rest)[sent:]
+            return
+        self._rest = b""
+        if not self._ready:
+            piece = next(self._pieces, None)
+            if piece is not None:
+                self._rest = piece
+                return
+            self._release(self._charged)
+            self._charged = 0
+        if self._wants_room and self.waiting_bytes < LOW_WATER_BYTES:
+            self._wants_room = False
+            self.on_room()
+
+    def _release(self, size: int) -> None:
+        """Give back what was charged for bytes that wait no longer."""
+        self.waiting_bytes -= size
+        self.shared.memory.give(size)
+
+    def _block(self, now: float) -> None:
+        """Something waits: have the writer see to it."""
+        if not self.blocked_since:
+            self.blocked_since = now
+        if self._wake is not None:
+            self._wake.set()
+            self._wake = None
+        self.on_blocked()
+
+    def _join(self, items: list[Item], now: float) -> bytes:
+        parts: list[bytes] = []
+        for prefix, delivery in items:
+            if delivery is None:
+                parts.append(prefix)
+            elif delivery.publication.expires_at <= now:
+                self.shared.expired += delivery.count
+                delivery.publication.route.expired += delivery.count
+            else:
+                self._note_sent(delivery, now)
+                if self.is_websocket:
+                    parts.append(prefix.join(self._tails(prefix, delivery)))
+                else:
+                    parts.append(prefix.join(delivery.tails))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _note_sent(self, delivery: Delivery, now: float) -> None:
+        self.frames_out += delivery.count
+        if delivery.observed_at != now:
+            # One sample for each moment of writing: all that a turn sends itself are one.
+            delivery.observed_at = now
+            publication = delivery.publication
+            publication.route.observe_delivery(now - publication.received_at, delivery.count)
+
+    def _tails(self, prefix: bytes, delivery: Delivery) -> list[bytes]:
+        """The tails to be joined by ``prefix``; with WebSocket headers between, made once."""
+        if not self.is_websocket:
+            return delivery.tails
+        spliced = delivery.spliced
+        if spliced is None:
+            spliced = delivery.spliced = {}
+        length = len(prefix)
+        tails = spliced.get(length)
+        if tails is None:
+            tails = splice(delivery.tails, length, self.shared.websocket_frames)
+            spliced[length] = tails
+        return tails
+
+
+def _cost(prefix: bytes, delivery: Delivery | None) -> int:
+    """What an item was charged when it was staged."""
+    if delivery is None:
+        return len(prefix)
+    return delivery.size + delivery.count * len(prefix)
+
+
+def _pieces(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:
+    """``prefix.join(tails)`` in pieces; big tails as they are, since all subscribers share them."""
+    parts = [tails[0]]
+    size = 0
+    for tail in tails[1:]:
+        parts.append(prefix)
+        if len(tail) >= BIG_TAIL_BYTES:
+            yield b"".join(parts)
+            yield tail
+            parts, size = [], 0
+        else:
+            parts.append(tail)
+            size += len(prefix) + len(tail)
+            if size >= JOIN_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+    if parts:
+        yield b"".join(parts)

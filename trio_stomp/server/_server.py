@@ -1,0 +1,250 @@
+"""The server: its tasks, in the order in which they start and end.
+
+    services     dispatcher (shielded: it ends when the inbox is closed and empty), watchdog
+    └─ producers    whoever puts into the inbox: connections, ticker
+       └─ accepting    the listeners
+
+They end from the inside out: no more connections, then every connection's farewell, then the rest
+of the inbox, then the watchdog.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp.broker import Broker, Census, Client, MemoryBudget
+from trio_stomp.protocol import Codecs, ServerSession
+from trio_stomp.server._admission import Admission
+from trio_stomp.server._connection import Connection, ConnectionShared, WebSocketReads
+from trio_stomp.server._dispatcher import Dispatcher
+from trio_stomp.server._inbox import Control, Inbox
+from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._outbox import Outbox, OutboxShared
+from trio_stomp.server._watchdog import Watchdog
+from trio_stomp.transport import HttpRequest, Wire, wire_over
+
+SWEEP_S = 1.0
+"""How often the core is told that time passes."""
+
+
+class Diagnostics(Protocol):
+    """The diagnostics floor, as the server sees it. The dispatcher calls it within its turns."""
+
+    interval_s: float
+
+    def tick(self, now: float) -> None:
+        """Publish the statistics of the last interval, as far as anybody listens."""
+
+    def end_turn(self, now: float) -> None:
+        """Publish what happened in this turn."""
+
+
+@define(eq=False)
+class ServerHandle:
+    """A running broker, for the program that runs it."""
+
+    addresses: tuple[str, ...]
+    _stopping: trio.Event = field(factory=trio.Event)
+
+    def stop(self) -> None:
+        """Begin the ordered shutdown; ``serve`` returns when it is done."""
+        self._stopping.set()
+
+    async def wait_stopping(self) -> None:
+        """Wait until somebody has called ``stop``. Checkpoint: always."""
+        await self._stopping.wait()
+
+
+@define(eq=False)
+class Server:
+    """Everything that runs, and what its parts share.
+
+    Args:
+      limits: Bounds of connections, queues and memory.
+      codecs: For the sessions.
+      boot_number: The first session id; no earlier start of this broker used one above it.
+      answer_http: Answers plain HTTP requests.
+    """
+
+    limits: ServerLimits
+    codecs: Codecs
+    memory: MemoryBudget
+    boot_number: int
+    answer_http: Callable[[HttpRequest], bytes]
+    broker: Broker = field(init=False)
+    diagnostics: Diagnostics = field(init=False)
+    inbox: Inbox = field(init=False)
+    outboxes: OutboxShared = field(init=False)
+    dispatcher: Dispatcher = field(init=False)
+    watchdog: Watchdog = field(factory=Watchdog)
+    admission: Admission = field(init=False)
+    connections: dict[Connection, None] = field(factory=dict)
+    ended: dict[CloseReason, int] = field(factory=lambda: dict.fromkeys(CloseReason, 0))
+    """Connections that have ended, by reason."""
+    accepted: int = 0
+    websocket_reads: WebSocketReads = field(factory=WebSocketReads)
+    _shared: ConnectionShared = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        limits = self.limits
+        self.inbox = Inbox(limits)
+        self.admission = Admission(limits)
+        self.outboxes = OutboxShared(self.memory, limits.max_outbox_bytes, limits.websocket_frames)
+
+    def assemble(self, broker: Broker, diagnostics: Diagnostics) -> None:
+        """Join the core and the diagnostics, which need the server to be made first."""
+        self.broker = broker
+        self.diagnostics = diagnostics
+        self.dispatcher = Dispatcher(broker, self.inbox, self.outboxes, diagnostics.end_turn)
+        self._shared = ConnectionShared(
+            self.limits,
+            self.inbox,
+            self.memory,
+            self.watchdog,
+            self.answer_http,
+            self.dispatcher.resume,
+            self._tell_late,
+            self.websocket_reads,
+        )
+
+    async def run(
+        self,
+        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        handle: ServerHandle,
+        started: Callable[[], None],
+    ) -> None:
+        """Serve until ``handle`` is told to stop, then in the order of the module's docstring.
+
+        Checkpoint: always. Cancel: connections end without a farewell; what had been received is
+        still dispatched.
+        """
+        async with trio.open_nursery() as services:
+            services.start_soon(self._dispatch, services.cancel_scope)
+            services.start_soon(self.watchdog.run)
+            try:
+                async with trio.open_nursery() as producers:
+                    await self._accept_until_stopped(producers, listeners, handle, started)
+                    producers.cancel_scope.deadline = (
+                        trio.current_time() + self.limits.shutdown_grace_s
+                    )
+                    self._retire_connections()
+            finally:
+                self.inbox.close()
+
+    async def _accept_until_stopped(
+        self,
+        producers: trio.Nursery,
+        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        handle: ServerHandle,
+        started: Callable[[], None],
+    ) -> None:
+        async with trio.open_nursery() as accepting:
+            accepting.start_soon(self._tick)
+            accepting.start_soon(self._sweep)
+            await accepting.start(
+                functools.partial(
+                    trio.serve_listeners,
+                    self._serve_stream,
+                    list(listeners),
+                    handler_nursery=producers,
+                )
+            )
+            started()
+            await handle.wait_stopping()
+            accepting.cancel_scope.cancel()
+
+    async def _dispatch(self, services: trio.CancelScope) -> None:
+        with trio.CancelScope(shield=True):
+            await self.dispatcher.run()
+        services.cancel()
+
+    async def _serve_stream(self, stream: trio.abc.Stream) -> None:
+        wire = wire_over(stream)
+        self.accepted += 1
+        if self.admission.is_flooded:
+            await wire.aclose()
+            return
+        connection = self._connect(wire, self.admission.enter(wire))
+        self.connections[connection] = None
+        try:
+            await connection.run()
+        finally:
+            del self.connections[connection]
+            self.ended[connection.reason] += 1
+            self.admission.leave(wire, connection.refusal)
+
+    def _connect(self, wire: Wire, refusal: RemoteError | None) -> Connection:
+        session = ServerSession(self.codecs, may_ask=wire.is_loopback)
+        connection = Connection(self._shared, wire, session, trio.current_time(), refusal)
+        outbox = connection.outbox = Outbox(
+            self.outboxes, wire, connection.on_blocked, connection.on_close, connection.on_room
+        )
+        session_id = f"{self.boot_number + self.accepted}"
+        connection.client = Client(session_id, outbox, wire.remote)
+        return connection
+
+    def _retire_connections(self) -> None:
+        for connection in self.connections:
+            if connection.is_open:
+                connection.end(
+                    ProtocolError(
+                        "shutting-down",
+                        "the broker is stopping; connect again later",
+                        reason=CloseReason.SHUTTING_DOWN,
+                    )
+                )
+            else:
+                connection.on_close(CloseReason.SHUTTING_DOWN)
+
+    async def _tick(self) -> None:
+        """Have statistics published at even distances."""
+        interval = self.diagnostics.interval_s
+        if not interval:
+            return
+        due = trio.current_time()
+        while True:
+            due += interval
+            await trio.sleep_until(due)
+            await self.inbox.put(Control(self.diagnostics.tick))
+
+    async def _sweep(self) -> None:
+        if not self.broker.policies.ttl_ms:
+            return
+        while True:
+            await trio.sleep(SWEEP_S)
+            await self.inbox.put(Control(self.broker.tick))
+
+    def _tell_late(self, connection: Connection, late_s: float) -> None:
+        def tell(_: float) -> None:
+            self.broker.events.tell(
+                "heartbeat",
+                connection.client,
+                reason="late",
+                detail=f"late_ms:{late_s * 1000:.0f}",
+            )
+
+        self.dispatcher.call_soon(tell)
+
+    def census(self) -> Census:
+        """The figures that only the server knows (the core's ``TakesCensus``)."""
+        websockets = 0
+        output = 0
+        held = 0
+        for connection in self.connections:
+            output += connection.outbox.waiting_messages
+            if connection.websocket is not None:
+                websockets += 1
+                held += connection.websocket.statistics().buffered_bytes
+        return Census(
+            clients=sum(1 for connection in self.connections if connection.bytes_in),
+            websockets=websockets,
+            input_queue_size=self.inbox.frames,
+            output_queue_size=output,
+            ws_allocated=held,
+            ws_hits=self.websocket_reads.hits,
+            ws_misses=self.websocket_reads.misses,
+        )

@@ -1,0 +1,59 @@
+"""One task that watches the deadlines of all connections.
+
+A deadline around each read costs as much as the read. Instead readers and writers leave stamps,
+and this task looks at a connection when something of it may be due: it asks ``next_check``, which
+acts on what is late and tells when to look again.
+"""
+
+import heapq
+import math
+from typing import Protocol
+
+import trio
+from attrs import define, field
+
+
+class Watched(Protocol):
+    """What the watchdog looks at."""
+
+    is_finished: bool
+    next_look: float
+
+    def look(self, now: float) -> float:
+        """Act on what is due; when to look again (``math.inf`` = no need)."""
+
+
+@define(eq=False)
+class Watchdog:
+    """A wheel of deadlines: sleeps until the earliest of all."""
+
+    _wheel: list[tuple[float, int, Watched]] = field(factory=list)
+    _number: int = 0
+    _scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+    def watch(self, watched: Watched, when: float) -> None:
+        """Look at ``watched`` at ``when`` or before."""
+        if when >= watched.next_look:
+            return
+        watched.next_look = when
+        self._number += 1
+        heapq.heappush(self._wheel, (when, self._number, watched))
+        if when < self._scope.deadline:
+            self._scope.deadline = when
+
+    async def run(self) -> None:
+        """Watch until cancelled. Checkpoint: always."""
+        while True:
+            with trio.CancelScope() as self._scope:
+                self._scope.deadline = self._wheel[0][0] if self._wheel else math.inf
+                await trio.sleep_forever()
+            self._turn(trio.current_time())
+
+    def _turn(self, now: float) -> None:
+        wheel = self._wheel
+        while wheel and wheel[0][0] <= now:
+            when, _, watched = heapq.heappop(wheel)
+            if watched.is_finished or when != watched.next_look:
+                continue  # it was brought forward, or is no more
+            watched.next_look = math.inf
+            self.watch(watched, watched.look(now))

@@ -1,0 +1,21 @@
+"""Floor 3: bytes in and out of connections, and the WebSocket layer. Knows no STOMP.
+
+Handles: sockets and streams, what is spoken on a connection, HTTP heads, WebSocket frames.
+Does not handle: what the bytes mean, who may connect, how long anything may take.
+"""
+
+from trio_stomp.transport._http import HttpError as HttpError
+from trio_stomp.transport._http import HttpRequest as HttpRequest
+from trio_stomp.transport._http import RequestReader as RequestReader
+from trio_stomp.transport._http import accept_websocket as accept_websocket
+from trio_stomp.transport._http import encode_response as encode_response
+from trio_stomp.transport._sniff import Speech as Speech
+from trio_stomp.transport._sniff import sniff as sniff
+from trio_stomp.transport._websocket import WebSocketClose as WebSocketClose
+from trio_stomp.transport._websocket import WebSocketCodec as WebSocketCodec
+from trio_stomp.transport._websocket import frame_message as frame_message
+from trio_stomp.transport._websocket import splice as splice
+from trio_stomp.transport._wire import SocketWire as SocketWire
+from trio_stomp.transport._wire import StreamWire as StreamWire
+from trio_stomp.transport._wire import Wire as Wire
+from trio_stomp.transport._wire import wire_over as wire_over

@@ -1,0 +1,33 @@
+"""The first bytes of a connection tell what is spoken on it (one port for all)."""
+
+from enum import Enum, auto
+
+_VERBS = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ", b"TRACE ")
+_HTTP_CONNECT = b"CONNECT "
+_TLS_HANDSHAKE = 0x16
+
+
+class Speech(Enum):
+    """What a peer speaks."""
+
+    STOMP = auto()
+    HTTP = auto()
+    TLS = auto()
+
+
+def sniff(start: bytes) -> Speech | None:
+    """What begins with ``start``, or None if more bytes are needed to tell (X11, X12).
+
+    STOMP's CONNECT is followed by a line end, HTTP's by a space. Whatever is neither TLS nor HTTP
+    goes to the STOMP decoder, which says what is wrong with it.
+    """
+    if not start:
+        return None
+    if start[0] == _TLS_HANDSHAKE:
+        return Speech.TLS
+    for verb in (*_VERBS, _HTTP_CONNECT):
+        if start.startswith(verb):
+            return Speech.HTTP
+        if len(start) < len(verb) and verb.startswith(start):
+            return None
+    return Speech.STOMP

@@ -1,0 +1,425 @@
+"""The open WebSocket, server side: bytes in, STOMP bytes out, and the headers of what is sent.
+
+Small whole frames, which are nearly all frames, are parsed here; all those of one read are
+unmasked by one XOR of two big integers. Whatever else a peer may send (control frames,
+fragments, large frames, nonsense) goes to ``wsproto``, which knows every rule of RFC 6455 and
+is made only while it is needed, so that an idle connection stays small.
+
+Handles: data frames, fragments, ping and pong, the closing handshake, limits, text validity.
+Does not handle: the opening handshake (``_http``), extensions (none is ever offered), borders of
+messages (the STOMP decoder runs over them), time and sockets.
+"""
+
+from struct import Struct
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
+
+from trio_stomp._value import value
+
+if TYPE_CHECKING:
+    from wsproto.events import Event
+
+TEXT = 0x81
+BINARY = 0x82
+CLOSE = 0x88
+PING = 0x89
+PONG = 0x8A
+
+PROTOCOL_ERROR = 1002
+NO_CODE = 1005
+INVALID_TEXT = 1007
+TOO_BIG = 1009
+
+# RFC 6455 section 7.4: these describe what happened and are never put into a frame.
+NEVER_SENT = frozenset({1004, NO_CODE, 1006, 1015})
+
+MAX_CONTROL_BYTES = 125
+# A frame up to this size waits until it is whole. Above it a big-integer XOR no longer wins over
+# wsproto, and memory for a frame that may never be completed would be worth attacking.
+MAX_WHOLE_BYTES = 8191
+SMALLEST_MASKED_FRAME = 6
+
+_header_16 = Struct(">BBH").pack
+_header_64 = Struct(">BBQ").pack
+_from_bytes = int.from_bytes
+
+
+def frame_header(opcode_byte: int, length: int) -> bytes:
+    """Return the header of an unmasked frame, in the shortest form (RFC 6455 section 5.2)."""
+    if length < 126:
+        return bytes((opcode_byte, length))
+    if length < 65536:
+        return _header_16(opcode_byte, 126, length)
+    return _header_64(opcode_byte, 127, length)
+
+
+def frame_message(data: bytes, mode: str) -> bytes:
+    """Return ``data``, one whole STOMP frame, as one WebSocket message.
+
+    Args:
+      mode: ``auto`` and ``text`` send text where the frame is valid UTF-8, for a text message
+        that is not would end the peer (RFC 6455 section 8.1); ``binary`` never sends text.
+    """
+    opcode = TEXT if mode != "binary" and _is_utf8(data) else BINARY
+    return frame_header(opcode, len(data)) + data
+
+
+def splice(tails: list[bytes], prefix_length: int, mode: str) -> list[bytes]:
+    """Put the WebSocket headers into a list of tails that a subscriber's prefix will join.
+
+    Over TCP ``prefix.join(tails)`` is the wire. Of the list returned, ``prefix.join`` is the
+    same STOMP frames with each in a message of its own, so the writer needs no second way.
+
+    Args:
+      tails: An empty one, then what follows the prefix in each frame; it is not changed.
+      prefix_length: Bytes of the prefix, which is valid UTF-8: only tails decide text or binary.
+      mode: As in ``frame_message``.
+    """
+    may_be_text = mode != "binary"
+    spliced: list[bytes] = []
+    add = spliced.append
+    behind = b""
+    for tail in tails[1:]:
+        # isascii() here and not in _is_utf8 alone: the call would double the price of a frame.
+        opcode = TEXT if may_be_text and (tail.isascii() or _is_utf8(tail)) else BINARY
+        add(behind + frame_header(opcode, prefix_length + len(tail)))
+        behind = tail
+    add(behind)
+    return spliced
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _close_frame(code: int, reason: str) -> bytes:
+    if code == NO_CODE:
+        return frame_header(CLOSE, 0)
+    # A character cut in half would make the reason invalid UTF-8 (RFC 6455 section 5.5.1), and a
+    # lone surrogate is no UTF-8 at all.
+    text = reason.encode(errors="replace")[: MAX_CONTROL_BYTES - 2]
+    text = text.decode(errors="ignore").encode()
+    return frame_header(CLOSE, 2 + len(text)) + code.to_bytes(2, "big") + text
+
+
+@value
+class WebSocketClose:
+    """Why no more data will come.
+
+    Args:
+      code: RFC 6455 section 7.4; 1005 if the peer gave none.
+      reason: The peer's words, or ours on what it did wrong.
+      by_peer: The peer sent a Close frame; else it broke the protocol.
+    """
+
+    code: int
+    reason: str
+    by_peer: bool
+
+
+@value
+class WebSocketStatistics:
+    """Counts of what came in. ``buffered_bytes`` is a gauge, the others only grow.
+
+    Args:
+      fast_frames: Frames parsed here.
+      slow_frames: Frames that went through wsproto, the next three among them.
+      fragments: Frames that were only a part of a message.
+      buffered_bytes: What is kept of a frame that is not yet whole.
+    """
+
+    fast_frames: int
+    slow_frames: int
+    fragments: int
+    pings: int
+    pongs: int
+    buffered_bytes: int
+
+
+@define(eq=False)
+class WebSocketCodec:
+    """One open connection's frames, until ``closed`` says why there will be no more.
+
+    Args:
+      max_message_bytes: Payload bytes of one message, all fragments together; a peer that
+        announces more is closed with 1009 before a byte of it is kept (RFC 6455 section 10.4).
+    """
+
+    closed: WebSocketClose | None = field(default=None, init=False)
+    _max_message_bytes: int = field(kw_only=True)
+    _connection: Connection | None = field(default=None, init=False)
+    # The start of a frame, and the length that makes another look at it worth while.
+    _held: bytes | bytearray = field(default=b"", init=False)
+    _needed: int = field(default=0, init=False)
+    # Payload bytes that are still to come of a frame that is handed on in pieces.
+    _streaming: int = field(default=0, init=False)
+    # A message is open in wsproto; the frames of the latest one have announced so many bytes.
+    _in_message: bool = field(default=False, init=False)
+    _message_bytes: int = field(default=0, init=False)
+    _pong_due: bytes = field(default=b"", init=False)
+    _close_due: bytes = field(default=b"", init=False)
+    _close_sent: bool = field(default=False, init=False)
+    _fast_frames: int = field(default=0, init=False)
+    _slow_frames: int = field(default=0, init=False)
+    _fragments: int = field(default=0, init=False)
+    _pings: int = field(default=0, init=False)
+    _pongs: int = field(default=0, init=False)
+
+    @property
+    def is_in_frame(self) -> bool:
+        """Whether the next bytes continue a frame that has begun."""
+        return bool(self._held) or self._streaming > 0
+
+    def receive_data(self, data: bytes) -> bytes:
+        """Return the payload of the data messages in ``data``, in order, without their borders.
+
+        Once ``closed`` is set the input is ignored; what stood before the failure in the same
+        bytes is still returned. Look at ``take_replies`` after each call.
+        """
+        if self.closed is not None:
+            return b""
+        if self._held:
+            if len(self._held) + len(data) < self._needed:
+                self._held += data
+                return b""
+            data = b"".join((self._held, data))
+            self._held = b""
+        out: list[bytes] = []
+        position = 0
+        while position < len(data) and self.closed is None:
+            if not (self._in_message or self._streaming):
+                position = self._take_fast(data, position, out)
+            if position < len(data):
+                position = self._take_slow(data, position, out)
+        if not (self._in_message or self._streaming):
+            self._connection = None
+        return out[0] if len(out) == 1 else b"".join(out)
+
+    def take_replies(self) -> bytes:
+        """Return what must be sent to the peer now: a pong, the answer to a Close, or nothing.
+
+        Only the latest ping is answered (RFC 6455 section 5.5.3), so a flood of them costs us
+        no more than one pong for each call.
+        """
+        replies = self._pong_due + self._close_due
+        self._pong_due = self._close_due = b""
+        return replies
+
+    def close(self, code: int, reason: str) -> bytes:
+        """Return the Close frame that starts the closing handshake from our side.
+
+        Nothing, if ours is already on its way: a connection closes once (RFC 6455 section
+        5.5.1). Input is still read until ``closed`` tells that the peer has answered.
+
+        Raises:
+          ValueError: ``code`` must not be sent (RFC 6455 section 7.4).
+        """
+        if not 1000 <= code <= 4999 or code in NEVER_SENT:
+            raise ValueError(f"close code {code} must never be sent")
+        if self._close_sent:
+            return b""
+        self._close_sent = True
+        self._pong_due = b""  # nothing follows our Close
+        return _close_frame(code, reason)
+
+    def ping(self, payload: bytes) -> bytes:
+        """Return a Ping frame; nothing after our Close.
+
+        Raises:
+          ValueError: ``payload`` is longer than the 125 bytes of RFC 6455 section 5.5.
+        """
+        if len(payload) > MAX_CONTROL_BYTES:
+            raise ValueError(f"a ping holds 125 bytes, not {len(payload)}")
+        if self._close_sent:
+            return b""
+        return frame_header(PING, len(payload)) + payload
+
+    def statistics(self) -> WebSocketStatistics:
+        """Return the counts so far."""
+        return WebSocketStatistics(
+            fast_frames=self._fast_frames,
+            slow_frames=self._slow_frames,
+            fragments=self._fragments,
+            pings=self._pings,
+            pongs=self._pongs,
+            buffered_bytes=len(self._held),
+        )
+
+    def _take_fast(self, data: bytes, position: int, out: list[bytes]) -> int:
+        """Take the run of small whole messages at ``position``; return where it ends."""
+        end, opcodes, payloads, keys = _cut_run(data, position, self._max_message_bytes)
+        if not payloads:
+            return position
+        self._fast_frames += len(payloads)
+        payload = _unmask(b"".join(payloads), b"".join(keys))
+        if opcodes & 1 and not payload.isascii():  # there is text, and it may be invalid
+            valid = _valid_bytes(data, position, payload, payloads)
+            if valid < len(payload):
+                payload = payload[:valid]
+                end = len(data)
+                self._end(INVALID_TEXT, "text message is not valid UTF-8", by_peer=False)
+        out.append(payload)
+        return end
+
+    def _take_slow(self, data: bytes, position: int, out: list[bytes]) -> int:
+        """Give one frame, or what is there of a large one, to wsproto; return where it ends."""
+        size = len(data)
+        if self._streaming:
+            end = min(position + self._streaming, size)
+            self._streaming -= end - position
+            self._hand_on(data[position:end], out)
+            return end
+        start = position + _header_length(data[position : position + 2])
+        if start > size:
+            return self._hold(data, position, start)
+        first = data[position]
+        is_data = first & 0x08 == 0
+        continues = first & 0x0F == 0
+        length = _payload_length(data, position)
+        total = length + self._message_bytes if continues else length
+        if is_data and (complaint := self._complaint(data[position + 1], length, total)):
+            # The header goes first, alone: if it is invalid, that is the error to report.
+            self._hand_on(data[position:start], out)
+            self._end(*complaint, by_peer=False)
+            return size
+        end = start + length
+        if end > size and length <= MAX_WHOLE_BYTES:
+            return self._hold(data, position, end)
+        self._slow_frames += 1
+        if is_data:
+            self._message_bytes = total
+            self._fragments += continues or first < 0x80
+        self._streaming = max(0, end - size)
+        self._hand_on(data[position:end], out)
+        return min(end, size)
+
+    def _complaint(self, second: int, length: int, total: int) -> tuple[int, str] | None:
+        if total > self._max_message_bytes:
+            return TOO_BIG, f"message is longer than {self._max_message_bytes} bytes"
+        if second & 0x7F == 126 and length < 126:  # wsproto checks the 64-bit form only
+            return PROTOCOL_ERROR, "payload length is not in its shortest form"
+        return None
+
+    def _hold(self, data: bytes, position: int, end: int) -> int:
+        # A bytearray grows in place, and nobody looks at it before it is long enough: feeding a
+        # frame byte by byte stays linear.
+        self._held = bytearray(data[position:])
+        self._needed = end - position
+        return len(data)
+
+    def _hand_on(self, data: bytes, out: list[bytes]) -> None:
+        if self._connection is None:
+            self._connection = Connection(ConnectionType.SERVER)
+        self._connection.receive_data(data)
+        for event in self._connection.events():
+            self._handle(event, self._connection.state, out)
+
+    def _handle(self, event: "Event", state: ConnectionState, out: list[bytes]) -> None:
+        if isinstance(event, TextMessage | BytesMessage):
+            data = event.data
+            out.append(data.encode() if isinstance(data, str) else bytes(data))
+            self._in_message = not event.message_finished
+        elif isinstance(event, Ping):
+            self._pings += 1
+            if not self._close_sent:
+                self._pong_due = frame_header(PONG, len(event.payload)) + event.payload
+        elif isinstance(event, Pong):
+            self._pongs += 1
+        else:
+            assert isinstance(event, CloseConnection), event
+            # wsproto tells a broken rule by the same event, but then stays open.
+            by_peer = state is ConnectionState.REMOTE_CLOSING
+            self._end(event.code, event.reason or "", by_peer=by_peer)
+
+    def _end(self, code: int, reason: str, *, by_peer: bool) -> None:
+        """Keep the first reason why there is no more; tell the peer, unless we already have."""
+        if self.closed is not None:
+            return
+        self.closed = WebSocketClose(int(code), reason, by_peer)
+        self._in_message = False
+        self._streaming = 0
+        if not self._close_sent:
+            self._close_sent = True
+            # A Close is answered by its own code (RFC 6455 section 5.5.1); its words are not.
+            self._close_due = _close_frame(int(code), "" if by_peer else reason)
+
+
+def _cut_run(
+    data: bytes, position: int, max_bytes: int
+) -> tuple[int, int, list[bytes], list[bytes]]:
+    """Cut the run of small whole messages at ``position`` out of ``data``.
+
+    Returns: where it ends, all opcode bytes or-ed, each masked payload, its mask at full length.
+    """
+    size = len(data)
+    last = size - SMALLEST_MASKED_FRAME
+    longest = min(MAX_WHOLE_BYTES, max_bytes)
+    payloads: list[bytes] = []
+    keys: list[bytes] = []
+    opcodes = 0
+    while position <= last:
+        opcode = data[position]
+        length = data[position + 1] - 128  # negative if the frame is not masked
+        if 0 <= length < 126:
+            start = position + 6
+        elif length == 126:
+            length = data[position + 2] << 8 | data[position + 3]
+            start = position + 8
+            if length < 126:  # not the shortest form
+                break
+        else:
+            break
+        end = start + length
+        if end > size or length > longest or not TEXT <= opcode <= BINARY:
+            break
+        payloads.append(data[start:end])
+        keys.append((data[start - 4 : start] * ((length >> 2) + 1))[:length])
+        opcodes |= opcode
+        position = end
+    return position, opcodes, payloads, keys
+
+
+def _unmask(payload: bytes, key: bytes) -> bytes:
+    unmasked = _from_bytes(payload, "little") ^ _from_bytes(key, "little")
+    return unmasked.to_bytes(len(payload), "little")
+
+
+def _valid_bytes(data: bytes, position: int, payload: bytes, frames: list[bytes]) -> int:
+    """Return how much of ``payload`` stands before the first text frame that is not UTF-8.
+
+    Args:
+      position: Where the first of the ``frames`` that make up ``payload`` begins in ``data``.
+    """
+    done = 0
+    for frame in frames:
+        length = len(frame)
+        if data[position] == TEXT and not _is_utf8(payload[done : done + length]):
+            break
+        done += length
+        position += length + (6 if length < 126 else 8)
+    return done
+
+
+def _header_length(start: bytes) -> int:
+    """Return the length of a frame's header, as far as its first two bytes tell."""
+    if len(start) < 2:
+        return 2
+    extended = {126: 2, 127: 8}.get(start[1] & 0x7F, 0)
+    return 2 + extended + (4 if start[1] & 0x80 else 0)
+
+
+def _payload_length(data: bytes, position: int) -> int:
+    short = data[position + 1] & 0x7F
+    if short < 126:
+        return short
+    width = 2 if short == 126 else 8
+    return _from_bytes(data[position + 2 : position + 2 + width], "big")

@@ -1,0 +1,171 @@
+"""The bytes of one connection: a socket driven without waiting where possible, or any stream."""
+
+import socket
+from typing import Protocol
+
+import trio
+from attrs import define
+
+
+class Wire(Protocol):
+    """What a connection reads from and writes to. One task reads, one writes.
+
+    Args:
+      remote: The peer's address, for people.
+      is_loopback: Whether the peer is on this machine.
+    """
+
+    remote: str
+    is_loopback: bool
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        """Up to ``max_bytes`` that the peer sent; empty when it will send no more.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+
+        Checkpoint: only if it has to wait. Cancel: nothing is lost.
+        """
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        """Send what can be sent without waiting; how many bytes that was, perhaps none.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+
+    async def wait_sent(self, data: bytes | memoryview) -> int:
+        """Wait until something can be sent, send it; how many bytes that was, at least one.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+
+        Checkpoint: always. Cancel: the peer may have got a part of ``data``.
+        """
+
+    async def send_eof(self) -> None:
+        """Tell the peer that nothing more comes, if the transport can."""
+
+    async def aclose(self) -> None:
+        """Close at once. Checkpoint: always."""
+
+
+@define(eq=False)
+class SocketWire:
+    """A TCP socket. Reads and writes go straight to it and wait for the kernel only if they must.
+
+    A trio socket's ``recv`` costs twice the system call, and a memory channel between dispatcher
+    and writer a task switch for each message: the dispatcher may send here by itself instead.
+    """
+
+    remote: str
+    is_loopback: bool
+    _socket: socket.socket
+
+    @classmethod
+    def over(cls, stream: trio.SocketStream) -> "SocketWire":
+        """Take over the socket of a stream, which must not be used any more."""
+        raw = socket.socket(fileno=stream.socket.detach())
+        raw.setblocking(False)
+        try:
+            raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        except OSError:
+            pass  # the peer is gone already: reading will tell
+        return cls(*_peer(raw), raw)
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        while True:
+            try:
+                return self._socket.recv(max_bytes)
+            except BlockingIOError:
+                await self._wait_readable()
+            except OSError as error:
+                raise trio.BrokenResourceError from error
+
+    async def _wait_readable(self) -> None:
+        try:
+            await trio.lowlevel.wait_readable(self._socket)
+        except trio.ClosedResourceError as error:
+            raise trio.BrokenResourceError from error
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        try:
+            return self._socket.send(data)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    async def wait_sent(self, data: bytes | memoryview) -> int:
+        while True:
+            try:
+                await trio.lowlevel.wait_writable(self._socket)
+            except trio.ClosedResourceError as error:
+                raise trio.BrokenResourceError from error
+            sent = self.send_nowait(data)
+            if sent:
+                return sent
+
+    async def send_eof(self) -> None:
+        try:
+            self._socket.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise trio.BrokenResourceError from error
+
+    async def aclose(self) -> None:
+        if self._socket.fileno() >= 0:
+            trio.lowlevel.notify_closing(self._socket)
+            self._socket.close()
+        await trio.lowlevel.checkpoint()
+
+
+@define(eq=False)
+class StreamWire:
+    """Any Trio stream: memory streams in tests, whatever an embedding program serves."""
+
+    remote: str
+    is_loopback: bool
+    _stream: trio.abc.Stream
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(max_bytes))
+        except trio.ClosedResourceError as error:
+            raise trio.BrokenResourceError from error
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        return 0
+
+    async def wait_sent(self, data: bytes | memoryview) -> int:
+        try:
+            await self._stream.send_all(data)
+        except trio.ClosedResourceError as error:
+            raise trio.BrokenResourceError from error
+        return len(data)
+
+    async def send_eof(self) -> None:
+        if isinstance(self._stream, trio.abc.HalfCloseableStream):
+            await self._stream.send_eof()
+
+    async def aclose(self) -> None:
+        await trio.aclose_forcefully(self._stream)
+
+
+def wire_over(stream: trio.abc.Stream) -> Wire:
+    """The best wire for a stream that a listener accepted; the stream is taken over."""
+    if isinstance(stream, trio.SocketStream):
+        return SocketWire.over(stream)
+    return StreamWire("in-memory", True, stream)
+
+
+def _peer(raw: socket.socket) -> tuple[str, bool]:
+    try:
+        name = raw.getpeername()
+    except OSError:
+        return "unknown", False
+    if not isinstance(name, tuple):
+        return "unix", True
+    host = str(name[0])
+    is_loopback = host.startswith("127.") or host in ("::1", "::ffff:127.0.0.1")
+    return (f"[{host}]:{name[1]}" if ":" in host else f"{host}:{name[1]}"), is_loopback

@@ -1,0 +1,7 @@
+"""Floor 5: the pages that a browser finds on the broker's port.
+
+Handles: the start page, the answer to a WebSocket path without an upgrade, 404 and 405.
+Does not handle: reading requests and the upgrade itself (``transport``), sockets, files.
+"""
+
+from trio_stomp.web._routes import respond as respond
