@@ -17,5 +17,6 @@ from trio_stomp.broker._policies import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker._ports import Census as Census
 from trio_stomp.broker._ports import Outbox as Outbox
 from trio_stomp.broker._route import Route as Route
+from trio_stomp.broker._stale import ParkedDestination as ParkedDestination
 from trio_stomp.broker._subscription import Client as Client
 from trio_stomp.broker._subscription import Subscription as Subscription

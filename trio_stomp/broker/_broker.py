@@ -11,11 +11,11 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import Kind, check_sendable
-from trio_stomp.broker._error_frame import error_frame
+from trio_stomp.broker._error_frame import error_frame, quote
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._memory import MemoryBudget
-from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker._policies import DISCONNECT, BrokerPolicies
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._queries import Queries
 from trio_stomp.broker._route import RouteTable
@@ -71,7 +71,13 @@ class Broker:
         self.fan_out = FanOut(self.policies)
         self.events = BrokerEvents(self.routes)
         self.subscriber = Subscriber(
-            self.policies, self.memory, self.routes, self.stale, self.fan_out, self.events, self.boot
+            self.policies,
+            self.memory,
+            self.routes,
+            self.stale,
+            self.fan_out,
+            self.events,
+            self.boot,
         )
 
     def apply(
@@ -95,7 +101,11 @@ class Broker:
             except RemoteError as error:
                 if error.receipt_id is None:
                     error.receipt_id = _asked_receipt(event)
+                if not error.excerpt:
+                    error.excerpt = _quoted(event)
                 self._refuse(client, error)
+            if self.fan_out.slow:
+                self._settle_slow(tells=True)
 
     def forget(self, client: Client, reason: CloseReason) -> None:
         """The client is gone: end its subscriptions."""
@@ -108,6 +118,8 @@ class Broker:
     def writable(self, client: Client, now: float) -> None:
         """The client takes more: go on with what was parked for it."""
         self.subscriber.go_on(client, now)
+        if self.fan_out.slow:
+            self._settle_slow(tells=True)
 
     def tick(self, now: float) -> None:
         """Let time pass: throw away what has expired."""
@@ -117,15 +129,18 @@ class Broker:
         self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:
         """Send a message of the broker's own to the topic ``name``; it is never parked."""
-        route = self.routes.open(name)
+        route = self.routes.own(name)
         if route.subscribers:
             pairs = (("destination", name), *headers)
             head = Head("SEND", pairs, len(body), name)
             self.fan_out.to_all(Publication(route, head, [body], now, NEVER))
+            if self.fan_out.slow:
+                # An event told of the loss of an event would be lost in turn, and double each turn.
+                self._settle_slow(tells=False)
 
     def has_subscribers(self, name: str) -> bool:
         """Whether a ``publish`` to ``name`` would reach anybody."""
-        return bool(self.routes.open(name).subscribers)
+        return bool(self.routes.own(name).subscribers)
 
     def queries(self) -> Queries:
         """Answers to the seed's questions about this moment."""
@@ -153,10 +168,9 @@ class Broker:
         expires_at = received_at + self._ttl_s if self._ttl_s else NEVER
         publication = Publication(route, head, bodies, received_at, expires_at)
         if expires_at <= now:
-            route.expired += count
-            self.fan_out.drops.expired += count
+            self.fan_out.expire(publication)
         elif not route.subscribers:
-            self._keep(publication)
+            self._keep(publication, now)
         elif route.kind is Kind.TOPIC:
             self.fan_out.to_all(publication)
         elif route.kind is Kind.WORK:
@@ -166,14 +180,12 @@ class Broker:
         if run.receipts:
             for _, receipt in run.receipts:
                 client.outbox.stage_frame(encode_receipt(receipt))
-        if self.fan_out.slow:
-            self.events.tell_slow(self.fan_out.slow)
 
-    def _keep(self, publication: Publication) -> None:
+    def _keep(self, publication: Publication, now: float) -> None:
         """Nobody is subscribed: park it, if it has a lifetime, or let it die."""
         route = publication.route
         if self._ttl_s and route.kind is not Kind.DIAG:
-            self.stale.park(publication)
+            self.stale.park(publication, now)
         else:
             count = len(publication.bodies)
             route.dropped += count
@@ -186,10 +198,16 @@ class Broker:
         for body in publication.bodies:
             figures = queries.headers(body[:64].decode(errors="replace"))
             asked = {name: text for name, text in head.headers if name not in figures}
-            answer = Head(head.command, (*asked.items(), *figures.items()), len(body), head.destination)
+            answer = Head(
+                head.command, (*asked.items(), *figures.items()), len(body), head.destination
+            )
             self.fan_out.to_all(
                 Publication(
-                    publication.route, answer, [body], publication.received_at, publication.expires_at
+                    publication.route,
+                    answer,
+                    [body],
+                    publication.received_at,
+                    publication.expires_at,
                 )
             )
 
@@ -250,6 +268,17 @@ class Broker:
         client.outbox.close(error.reason)
         self.subscriber.remove_all(client)
 
+    def _settle_slow(self, *, tells: bool) -> None:
+        """Tell of subscribers that were too slow, and end those whose connection that ended."""
+        slow, self.fan_out.slow = self.fan_out.slow, []
+        if tells:
+            self.events.tell_slow(slow)
+        if self.policies.slow_consumer == DISCONNECT:
+            # At once: what came for a member of a work queue until it is gone would be lost.
+            for subscription, _ in slow:
+                subscription.client.is_refused = True
+                self.subscriber.remove_all(subscription.client)
+
 
 def _heartbeat_header(plan: HeartbeatPlan) -> str:
     return f"{plan.send_every_s * 1000:.0f},{plan.expect_every_s * 1000:.0f}"
@@ -261,3 +290,17 @@ def _asked_receipt(event: Event) -> bytes | None:
     if isinstance(event, Subscribed | Unsubscribed | Left):
         return event.receipt
     return None
+
+
+def _quoted(event: Event) -> bytes:
+    match event:
+        case FrameRun(head):
+            return quote("SEND", head.headers)
+        case Subscribed(headers=headers):
+            return quote("SUBSCRIBE", headers)
+        case Unsubscribed(identity, destination):
+            told = (("id", identity), ("destination", destination))
+            return quote(
+                "UNSUBSCRIBE", tuple((name, text) for name, text in told if text is not None)
+            )
+    return b""

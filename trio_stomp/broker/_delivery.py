@@ -40,7 +40,7 @@ class Delivery:
       tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
       count: Messages.
       size: Bytes of all tails.
-      publication: What was encoded, or a part of it.
+      publication: What was encoded.
     """
 
     tails: list[bytes]

@@ -1,10 +1,12 @@
 """The ERROR frame: what went wrong, for programs, for people, and with the frame at fault."""
 
 from trio_stomp._errors import RemoteError
-from trio_stomp.frames import HeaderRules, encode_frame
+from trio_stomp.frames import HeaderRules, Headers, encode_frame
 from trio_stomp.protocol import SUPPORTED
 
 _CONTROL = dict.fromkeys(range(32), " ")
+_QUOTED_BYTES = 512
+_SECRETS = frozenset({"passcode", "authorization"})
 
 
 def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
@@ -25,3 +27,12 @@ def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
         # The id is escaped already: it goes in as it is, behind the command.
         frame = b"ERROR\nreceipt-id:%b%b" % (error.receipt_id, frame[5:])
     return frame
+
+
+def quote(command: str, headers: Headers) -> bytes:
+    """The start of a frame as an ERROR quotes it, without secrets."""
+    lines = [command]
+    for name, text in headers:
+        shown = "***" if name.lower() in _SECRETS else text
+        lines.append(f"{name}:{shown}")
+    return "\n".join(lines).encode()[:_QUOTED_BYTES]

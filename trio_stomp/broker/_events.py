@@ -41,7 +41,7 @@ class BrokerEvents:
         detail: str = "",
     ) -> None:
         """Note an event, if anybody is subscribed to ``DIAG/event/<name>``."""
-        if not self.routes.open(DIAG_EVENT + name).subscribers:
+        if not self.routes.own(DIAG_EVENT + name).subscribers:
             return
         if len(self.pending) >= MAX_PENDING:
             self.lost += 1
@@ -50,14 +50,13 @@ class BrokerEvents:
         self.pending.append(BrokerEvent(name, session, user, destination, reason, detail))
 
     def tell_slow(self, slow: list[tuple[Subscription, int]]) -> None:
-        """Note subscribers that were too slow, and what they lost; ``slow`` is emptied."""
+        """Note subscribers that were too slow, and what they lost."""
         for subscription, lost in slow:
             client, destination = subscription.client, subscription.destination
             self.tell("slow", client, destination=destination, reason="outbox-full")
             self.tell(
                 "drop", client, destination=destination, reason="slow-consumer", detail=f"{lost}"
             )
-        slow.clear()
 
     def take(self) -> list[BrokerEvent]:
         """The events noted since the last call."""

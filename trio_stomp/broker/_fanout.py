@@ -29,7 +29,7 @@ class FanOut:
     delivered: int = 0
     drops: DropCounters = field(factory=DropCounters)
     slow: list[tuple[Subscription, int]] = field(factory=list)
-    """Subscribers that were too slow, and what they lost; for the broker to tell, then cleared."""
+    """Subscribers that were too slow, and what they lost; for the broker to settle."""
 
     def to_all(self, publication: Publication) -> None:
         """Give every subscriber of its destination each message (topics)."""
@@ -53,7 +53,7 @@ class FanOut:
                     delivery = _encode(publication, blocks[wire], publication.bodies, first)
                     encoded[wire] = delivery
                 self.give(subscription, delivery)
-        self._count(one, len(subscribers))
+        self.count(one, len(subscribers))
 
     def in_turn(self, publication: Publication) -> None:
         """Give each message to one subscriber of its destination, round-robin (work queues)."""
@@ -62,23 +62,34 @@ class FanOut:
         turns = len(members)
         for offset in range(min(turns, len(bodies))):
             member = members[(route.rotation + offset) % turns]
-            self.give(member, self.encode_for(member, publication, bodies[offset::turns]))
+            share = publication
+            if turns > 1 < len(bodies):
+                # Its own bodies only: others' would live as long as it waits in this outbox.
+                share = Publication(
+                    route,
+                    publication.head,
+                    bodies[offset::turns],
+                    publication.received_at,
+                    publication.expires_at,
+                )
+            self.give(member, self.encode_for(member, share))
         route.rotation += len(bodies)
 
-    def encode_for(
-        self, subscription: Subscription, publication: Publication, bodies: list[bytes]
-    ) -> Delivery:
-        """These bodies of ``publication`` for one subscriber alone, counted as delivered to it."""
+    def encode_for(self, subscription: Subscription, publication: Publication) -> Delivery:
+        """``publication`` for one subscriber alone, counted as delivered to it."""
         block = message_blocks(publication.head)[subscription.wire]
-        delivery = _encode(publication, block, bodies, self._number(len(bodies)))
-        self._count(delivery, 1)
+        first = self._number(len(publication.bodies))
+        delivery = _encode(publication, block, publication.bodies, first)
+        self.count(delivery, 1)
         return delivery
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage to one subscriber, behind what it still has to be given."""
         revival = subscription.revival
         if revival is not None:
-            if not revival.follow(delivery):
+            if revival.follow(delivery):
+                self.count(delivery, -1)
+            else:
                 self._overflow(subscription, delivery)
         else:
             self.stage(subscription, delivery)
@@ -88,12 +99,19 @@ class FanOut:
         if not subscription.outbox.stage(subscription.prefix, delivery):
             self._overflow(subscription, delivery)
 
+    def expire(self, publication: Publication) -> None:
+        """Count messages that waited too long before they could be given to anybody."""
+        count = len(publication.bodies)
+        publication.route.expired += count
+        self.drops.expired += count
+
     def _number(self, count: int) -> int:
         first = self.messages + 1
         self.messages += count
         return first
 
-    def _count(self, delivery: Delivery, copies: int) -> None:
+    def count(self, delivery: Delivery, copies: int) -> None:
+        """Count as delivered; copies that an outbox did not take are taken back (negative)."""
         route = delivery.publication.route
         delivered = delivery.count * copies
         self.delivered += delivered
@@ -102,17 +120,18 @@ class FanOut:
 
     def _overflow(self, subscription: Subscription, delivery: Delivery) -> None:
         """The subscriber is too slow: what its destination's policy says."""
-        lost = delivery.count
+        lost = 0
+        is_staged = False
         policy = self.policies.slow_consumer
         if policy == DISCONNECT:
             self._disconnect(subscription)
         elif policy == DROP_OLDEST and subscription.revival is None:
             needed = delivery.size + delivery.count * len(subscription.prefix)
-            dropped = subscription.outbox.drop_oldest(needed)
-            if subscription.outbox.stage(subscription.prefix, delivery):
-                lost = dropped
-            else:
-                lost += dropped
+            lost = subscription.outbox.drop_oldest(needed)
+            is_staged = subscription.outbox.stage(subscription.prefix, delivery)
+        if not is_staged:
+            lost += delivery.count
+            self.count(delivery, -1)
         self.drops.slow_consumer += lost
         delivery.publication.route.dropped += lost
         self.slow.append((subscription, lost))

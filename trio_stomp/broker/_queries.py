@@ -109,7 +109,7 @@ class Queries:
         listed, length = [], 0
         for destination in self._destinations():
             length += len(destination.encode()) + 1
-            if length > _MAX_LISTED:
+            if length - 1 > _MAX_LISTED:
                 break
             listed.append(destination)
         return ",".join(listed)

@@ -45,15 +45,20 @@ class Revival:
         self._waiting.append(delivery)
         return True
 
-    def next_parked(self, now: float) -> tuple[ParkedDestination, ParkedRun] | None:
+    def next_parked(self, now: float) -> ParkedRun | None:
         """The oldest parked run that still lives, or None if there is no more."""
         while self._parked:
-            _, parked = heapq.heappop(self._parked)
-            run = self.stale.take(parked, now)
-            if run is not None:
-                if self.stale.holds(parked):
-                    heapq.heappush(self._parked, (parked.first.number, parked))
-                return parked, run
+            number, parked = heapq.heappop(self._parked)
+            if not self.stale.refresh(parked, now):
+                continue
+            if parked.first.number != number:
+                # What stood first has expired; another destination's may be older now.
+                heapq.heappush(self._parked, (parked.first.number, parked))
+                continue
+            run = self.stale.take(parked)
+            if self.stale.holds(parked):
+                heapq.heappush(self._parked, (parked.first.number, parked))
+            return run
         return None
 
     def next_waiting(self) -> Delivery | None:
@@ -65,12 +70,12 @@ class Revival:
         self.memory.give(delivery.size)
         return delivery
 
-    def abandon(self) -> int:
-        """Leave the parked messages to the next subscriber; how many waiting ones are lost."""
+    def abandon(self) -> list[Delivery]:
+        """Leave the parked messages to the next subscriber; the waiting ones, which are lost."""
         for _, parked in self._parked:
             self.stale.release(parked)
         self._parked.clear()
-        lost = sum(delivery.count for delivery in self._waiting)
+        lost = list(self._waiting)
         self.memory.give(self._waiting_bytes)
         self._waiting.clear()
         self._waiting_bytes = 0

@@ -92,8 +92,14 @@ class RouteTable:
             kind = classify(name)
             if len(self._routes) >= self.policies.max_destinations:
                 self._evict()
-            route = self._routes[name] = Route(name, kind, reserved=is_reserved(name))
-            self._look_up(route)
+            route = self._enter(name, kind)
+        return route
+
+    def own(self, name: str) -> Route:
+        """The route of one of the broker's own topics, which a full table must not refuse."""
+        route = self.known(name)
+        if route is None:
+            route = self._enter(name, classify(name))
         return route
 
     def add(self, subscription: Subscription) -> None:
@@ -132,6 +138,11 @@ class RouteTable:
             check_length(name, self.policies.max_destination_bytes)
             classify(name)
 
+    def _enter(self, name: str, kind: Kind) -> Route:
+        route = self._routes[name] = Route(name, kind, reserved=is_reserved(name))
+        self._look_up(route)
+        return route
+
     def _look_up(self, route: Route) -> None:
         found = [*route.exact, *self._wildcards.match(route.name)]
         if len(found) > len(route.exact):
@@ -141,17 +152,19 @@ class RouteTable:
 
     def _evict(self) -> None:
         """Forget the oldest tenth of what nobody subscribes to by name."""
-        wanted = max(1, self.policies.max_destinations // 10)
+        limit = self.policies.max_destinations
+        wanted = max(1, limit // 10) + len(self._routes) - limit
         idle = [route.name for route in self._routes.values() if not route.exact][:wanted]
-        if not idle:
+        for name in idle:
+            del self._routes[name]
+        # The broker's own topics come on top of the limit, and must not make room for more.
+        if len(self._routes) >= limit:
             raise ProtocolError(
                 "too-many-destinations",
                 f"{len(self._routes)} destinations are subscribed to, which is the limit"
                 " (option max_destinations)",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
-        for name in idle:
-            del self._routes[name]
 
 
 def _by_number(subscription: Subscription) -> int:

@@ -6,9 +6,11 @@ channel, since a channel cannot be looked into.
 """
 
 import heapq
+from itertools import islice, takewhile
+from operator import attrgetter
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 from sortedcontainers import SortedDict
 
 from trio_stomp.broker._delivery import Publication
@@ -17,10 +19,16 @@ from trio_stomp.broker._policies import DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._trie import matches
 from trio_stomp.broker._wildcards import Pattern
+from trio_stomp.frames import Head
 
 MESSAGE_OVERHEAD_BYTES = 64
+HEADER_OVERHEAD_BYTES = 128
 RUN_OVERHEAD_BYTES = 512
-"""What a parked message and a parked run cost beside their bodies, rounded up."""
+CHANNEL_OVERHEAD_BYTES = 2048
+DESTINATION_OVERHEAD_BYTES = 1024
+"""What each costs beside its bodies and texts, measured and rounded up."""
+MAX_RANKED = 100_000
+"""So many destinations are ranked by size: 12 ms."""
 
 
 @define(eq=False)
@@ -29,8 +37,8 @@ class ParkedRun:
 
     number: int
     publication: Publication
-    bodies: list[bytes]
     size: int
+    """Bytes that it is charged with."""
 
 
 @define(eq=False)
@@ -39,6 +47,12 @@ class ParkedDestination:
 
     route: Route
     first: ParkedRun
+    size: int
+    """Messages."""
+    bytes: int
+    """All that is charged."""
+    overhead: int
+    """What is charged for the destination itself, and its channel."""
     sender: "trio.MemorySendChannel[ParkedRun] | None" = None
     receiver: "trio.MemoryReceiveChannel[ParkedRun] | None" = None
     claimed: bool = False
@@ -89,33 +103,44 @@ class StaleQueue:
     _due: list[tuple[float, str]] = field(factory=list)
     _number: int = 0
 
-    def park(self, publication: Publication) -> None:
+    def park(self, publication: Publication, now: float) -> None:
         """Keep a run for the next subscriber, as far as the limits allow."""
-        route, bodies = publication.route, publication.bodies
-        if self.policies.stale_overflow == DROP_OLDEST:
-            self._make_room(len(bodies), _cost(bodies))
-        room = self.policies.max_stale_queue_size - self.size
-        kept = bodies if len(bodies) <= room else bodies[: max(0, room)]
-        size = _cost(kept)
-        while kept and not self._take(size):
-            # Few runs are long, and a full queue is no hot path: try ever shorter ones.
-            kept = kept[: len(kept) // 2]
-            size = _cost(kept)
-        lost = len(bodies) - len(kept)
-        self.statistics.dropped += lost
-        route.dropped += lost
-        if not kept:
-            return
+        bodies = publication.bodies
+        cost = _cost(publication)
+        lost = len(bodies) - self._fitting(publication, cost)
+        if lost:
+            self.sweep(now)
+            if self.policies.stale_overflow == DROP_OLDEST:
+                self._make_room(publication, cost)
+            lost = len(bodies) - self._fitting(publication, cost)
+            self.statistics.dropped += lost
+            publication.route.dropped += lost
+        if lost < len(bodies):
+            if lost:
+                is_front_lost = self.policies.stale_overflow == DROP_OLDEST
+                kept = bodies[lost:] if is_front_lost else bodies[:-lost]
+                publication = evolve(publication, bodies=kept)
+                cost = _cost(publication)
+            self._append(publication, cost)
+
+    def _append(self, publication: Publication, cost: int) -> None:
+        """Park what fits."""
+        route, count = publication.route, len(publication.bodies)
         self._number += 1
-        run = ParkedRun(self._number, publication, kept, size)
-        self.size += len(kept)
-        self.statistics.parked += len(kept)
+        run = ParkedRun(self._number, publication, cost)
         parked = self._parked.get(route.name)
+        opening = self._opening_cost(parked)
         if parked is None:
-            self._parked[route.name] = ParkedDestination(route, run)
+            parked = ParkedDestination(route, run, 0, 0, 0)
+            self._parked[route.name] = parked
             self._note_due(publication.expires_at, route.name)
         else:
             parked.append(run, self.policies.max_stale_queue_size)
+        parked.overhead += opening
+        parked.size += count
+        self.size += count
+        self.statistics.parked += count
+        self._charge(parked, opening + run.size)
 
     def claim(self, name: str, pattern: Pattern | None) -> list[ParkedDestination]:
         """What is parked for a new subscription, and not promised to another; now promised to it.
@@ -128,7 +153,7 @@ class StaleQueue:
             candidates = [name] if name in self._parked else []
         else:
             start = _literal_start(pattern)
-            names = self._parked.irange(start, start + "\U0010ffff") if start else self._parked
+            names = takewhile(lambda each: each.startswith(start), self._parked.irange(start))
             candidates = [each for each in names if matches(pattern, each)]
         found = [self._parked[each] for each in candidates]
         found = [parked for parked in found if not parked.claimed]
@@ -144,22 +169,23 @@ class StaleQueue:
         """Whether ``parked`` still has messages."""
         return self._parked.get(parked.route.name) is parked
 
-    def take(self, parked: ParkedDestination, now: float) -> ParkedRun | None:
-        """The oldest run that still lives, taken out; None if there is no more."""
+    def refresh(self, parked: ParkedDestination, now: float) -> bool:
+        """Throw away what has expired at its front; whether anything is left."""
         if self.holds(parked):
             self._drop_expired(parked, now)
-        if not self.holds(parked):
-            return None
+        return self.holds(parked)
+
+    def take(self, parked: ParkedDestination) -> ParkedRun:
+        """The oldest run of a destination that has one, taken out."""
         run = parked.first
         self._advance(parked)
-        self.statistics.revived += len(run.bodies)
+        self.statistics.revived += len(run.publication.bodies)
         return run
 
     def sweep(self, now: float) -> None:
         """Throw away what has expired; to be called every now and then."""
-        due = self._due
-        while due and due[0][0] <= now:
-            _, name = heapq.heappop(due)
+        while self._due and self._due[0][0] <= now:
+            _, name = heapq.heappop(self._due)
             parked = self._parked.get(name)
             if parked is not None:
                 self._drop_expired(parked, now)
@@ -170,23 +196,42 @@ class StaleQueue:
         """How many destinations have parked messages."""
         return len(self._parked)
 
+    def depth(self, name: str) -> int:
+        """How many messages are parked at ``name``."""
+        parked = self._parked.get(name)
+        return parked.size if parked is not None else 0
+
+    def largest(self, count: int) -> list[ParkedDestination]:
+        """The destinations with the most parked messages, at most ``count``, the fullest first.
+
+        Limits: only the first ``MAX_RANKED`` names are looked at, to bound the time it takes.
+        """
+        candidates = islice(self._parked.values(), MAX_RANKED)
+        return heapq.nlargest(count, candidates, key=attrgetter("size"))
+
     def _drop_expired(self, parked: ParkedDestination, now: float) -> None:
         while parked.first.publication.expires_at <= now:
-            count = len(parked.first.bodies)
+            count = len(parked.first.publication.bodies)
             self.statistics.expired += count
             parked.route.expired += count
             if not self._advance(parked):
                 return
 
-    def _make_room(self, count: int, size: int) -> None:
-        """Throw away the destination that expires first, run by run, until a run fits."""
+    def _make_room(self, publication: Publication, cost: int) -> None:
+        """Throw away what expires first, run by run, until a run fits, or its newest message."""
         limits = self.policies
+        count = len(publication.bodies)
+        newest = len(publication.bodies[-1]) + MESSAGE_OVERHEAD_BYTES
+        least = DESTINATION_OVERHEAD_BYTES + _head_cost(publication.head) + newest
+        if least > limits.max_stale_queue_bytes:
+            return
         while self._parked and (
             self.size + count > limits.max_stale_queue_size
-            or self.bytes + size > limits.max_stale_queue_bytes
+            or self.bytes + cost + self._opening_cost(self._parked.get(publication.route.name))
+            > limits.max_stale_queue_bytes
         ):
             parked = self._oldest()
-            lost = len(parked.first.bodies)
+            lost = len(parked.first.publication.bodies)
             self.statistics.dropped += lost
             parked.route.dropped += lost
             if self._advance(parked):
@@ -204,11 +249,13 @@ class StaleQueue:
     def _advance(self, parked: ParkedDestination) -> bool:
         """Take the first run out; whether another has come to stand in its place."""
         run = parked.first
-        self.size -= len(run.bodies)
-        self.bytes -= run.size
-        self.memory.give(run.size)
+        count = len(run.publication.bodies)
+        self.size -= count
+        parked.size -= count
+        self._charge(parked, -run.size)
         following = parked.next()
         if following is None:
+            self._charge(parked, -parked.overhead)
             parked.close()
             del self._parked[parked.route.name]
             return False
@@ -219,18 +266,51 @@ class StaleQueue:
         """One entry for each destination; entries of emptied ones go when they come up."""
         heapq.heappush(self._due, (expires_at, name))
         if len(self._due) > 2 * len(self._parked) + 1024:
-            self._due = [(parked.first.publication.expires_at, name) for name, parked in self._parked.items()]
+            self._due = [
+                (parked.first.publication.expires_at, name) for name, parked in self._parked.items()
+            ]
             heapq.heapify(self._due)
 
-    def _take(self, size: int) -> bool:
-        if self.bytes + size > self.policies.max_stale_queue_bytes or not self.memory.take(size):
-            return False
+    def _fitting(self, publication: Publication, cost: int) -> int:
+        """How many messages of a run there is room for."""
+        limits, memory, bodies = self.policies, self.memory, publication.bodies
+        room = min(
+            limits.max_stale_queue_bytes - self.bytes, memory.limit_bytes - memory.used_bytes
+        ) - self._opening_cost(self._parked.get(publication.route.name))
+        count = min(len(bodies), limits.max_stale_queue_size - self.size)
+        if cost <= room:
+            return count
+        room -= _head_cost(publication.head)
+        kept_first = reversed(bodies) if limits.stale_overflow == DROP_OLDEST else bodies
+        for fitting, body in enumerate(islice(kept_first, count)):
+            room -= len(body) + MESSAGE_OVERHEAD_BYTES
+            if room < 0:
+                return fitting
+        return count
+
+    def _opening_cost(self, parked: ParkedDestination | None) -> int:
+        """What one more run costs beside itself: a destination, or for the second a channel."""
+        if parked is None:
+            return DESTINATION_OVERHEAD_BYTES
+        return CHANNEL_OVERHEAD_BYTES if parked.sender is None else 0
+
+    def _charge(self, parked: ParkedDestination, size: int) -> None:
+        """Count bytes, which are known to fit; negative: give them back."""
+        parked.bytes += size
         self.bytes += size
-        return True
+        self.memory.give(-size)
 
 
-def _cost(bodies: list[bytes]) -> int:
-    return RUN_OVERHEAD_BYTES + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+def _head_cost(head: Head) -> int:
+    texts = sum(len(name) + len(text) for name, text in head.headers)
+    return RUN_OVERHEAD_BYTES + texts + HEADER_OVERHEAD_BYTES * len(head.headers)
+
+
+def _cost(publication: Publication) -> int:
+    bodies = publication.bodies
+    return (
+        _head_cost(publication.head) + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+    )
 
 
 def _literal_start(pattern: Pattern) -> str:

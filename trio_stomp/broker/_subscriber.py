@@ -137,24 +137,28 @@ class Subscriber:
         del self._all[subscription]
         self.routes.remove(subscription)
         if subscription.revival is not None:
-            self.fan_out.drops.backlog_abandoned += subscription.revival.abandon()
+            for delivery in subscription.revival.abandon():
+                self.fan_out.drops.backlog_abandoned += delivery.count
+                delivery.publication.route.dropped += delivery.count
             self._caught_up(subscription)
         self.events.tell("unsubscribe", client, destination=subscription.destination)
 
     def _revive(self, subscription: Subscription, revival: Revival, now: float) -> None:
         fan_out = self.fan_out
         while subscription.outbox.has_room():
-            found = revival.next_parked(now)
-            if found is not None:
-                run = found[1]
-                delivery = fan_out.encode_for(subscription, run.publication, run.bodies)
+            run = revival.next_parked(now)
+            if run is not None:
+                fan_out.stage(subscription, fan_out.encode_for(subscription, run.publication))
+                continue
+            waiting = revival.next_waiting()
+            if waiting is None:
+                self._caught_up(subscription)
+                return
+            if waiting.publication.expires_at <= now:
+                fan_out.expire(waiting.publication)
             else:
-                waiting = revival.next_waiting()
-                if waiting is None:
-                    self._caught_up(subscription)
-                    return
-                delivery = waiting
-            fan_out.stage(subscription, delivery)
+                fan_out.count(waiting, 1)
+                fan_out.stage(subscription, waiting)
 
     def _caught_up(self, subscription: Subscription) -> None:
         subscription.revival = None

@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp.broker._ports import Outbox
 from trio_stomp.broker._wildcards import Pattern
-from trio_stomp.frames import Headers, HeaderRules
+from trio_stomp.frames import HeaderRules, Headers
 from trio_stomp.protocol import STOMP_1_0, Version
 
 if TYPE_CHECKING:

@@ -2,14 +2,15 @@
 
 Words are separated by ``.`` or ``/``, and separators match literally.
 
-| pattern                | where                               | matches                             |
-|------------------------|-------------------------------------|-------------------------------------|
-| ``*``                  | a whole word, but see below         | exactly one word                    |
-| ``>`` ``**`` ``#``     | the last word                       | the rest, none included             |
-| ``*``                  | last, after ``/`` or glued to text  | the rest of the string, also empty  |
+| pattern            | where                              | matches                            |
+|--------------------|------------------------------------|------------------------------------|
+| ``*``              | a whole word, but see below        | exactly one word                   |
+| ``>`` ``**`` ``#`` | the last word                      | the rest, none included            |
+| ``*``              | last, after ``/`` or glued to text | the rest of the string, also empty |
 
 So ``/topic/*/eu`` and ``prices.*`` take one word, ``prices.>`` also takes ``prices``, and
-``/topic/*``, ``DIAG*`` and ``*`` keep stompica's meaning.
+``/topic/*``, ``DIAG*`` and ``*`` keep stompica's meaning. A name that begins with ``#`` is a work
+queue's, so a first word ``#`` is no wildcard when more follows: ``#.*`` reaches ``#.jobs``.
 """
 
 import re
@@ -81,7 +82,7 @@ def _words(name: str, tokens: list[str]) -> tuple[Token, ...]:
     for token in tokens:
         if token == "*":
             out.append(ONE_WORD)
-        elif "*" in token or token in (">", "#"):
+        elif "*" in token or token == ">" or (token == "#" and out):
             raise ProtocolError(
                 "invalid-wildcard",
                 f"destination:{name[:80]} has {token!r} where no wildcard may stand: * is a whole"

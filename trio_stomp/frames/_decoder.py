@@ -12,18 +12,34 @@ import re
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, FrameError
-from trio_stomp.frames._frame import DIAG, SEND, UNTIL_NUL, FrameRun, Head
-from trio_stomp.frames._headers import body_too_large, decode_text, encode_text, excerpt, parse_head
+from trio_stomp.frames._frame import (
+    CLIENT_COMMANDS,
+    CONNECT,
+    SEND,
+    STOMP,
+    UNTIL_NUL,
+    FrameRun,
+    Head,
+)
+from trio_stomp.frames._headers import body_too_large, excerpt, parse_head, parse_receipt, quote
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._rules import OPENING, V1_0, HeaderRules
 
 MAX_COMMAND_BYTES = 32
 """A first line longer than this is no STOMP command (RabbitMQ's bound, F41)."""
 
-_NOISE = re.compile(rb"(?:[\n\0]|\r\n)*")
-_PLAIN = re.compile(rb"[A-Za-z0-9._/+=#@-]*")
+_NOISE = re.compile(rb"[\n\0]*+(?:\r\n[\n\0]*+)*+")
+_PLAIN = re.compile(rb"[A-Za-z0-9._/+=#@-]+")
 """A receipt id that no version escapes or trims."""
-_MAY_HAVE_BODY = frozenset({SEND, DIAG})
+_BODILESS = CLIENT_COMMANDS - {SEND}
+_OPENERS = frozenset({CONNECT, STOMP})
+_BLANK_ENDS = (b"\n\n", b"\0", b"\n\r\n")
+"""What ends the wait for a header block; the last of them only where CR LF ends a line."""
+_BLANK_BYTES = 3
+"""An incomplete block may end with two bytes that belong to the blank line: this many more than
+the limit are surely too many."""
+_FAR = 1 << 62
+"""Where a blank line stands that was not found: beyond every block that may be cached."""
 
 
 @define(eq=False)
@@ -36,11 +52,13 @@ class HeadCache:
 
     max_entries: int = 4096
     max_block_bytes: int = 1024
+    max_block_headers: int = 32
     heads: dict[bytes, Head] = field(factory=dict)
 
     def put(self, block: bytes, head: Head) -> None:
         """Remember ``head`` for ``block``, if it is small enough to be worth it."""
-        if len(block) <= self.max_block_bytes:
+        # Parsed, a header takes a hundred bytes or more, however few it was written with.
+        if len(block) <= self.max_block_bytes and len(head.headers) <= self.max_block_headers:
             if len(self.heads) >= self.max_entries:
                 self.heads.clear()
             self.heads[block] = head
@@ -58,7 +76,7 @@ class FrameDecoder:
       limits: Bounds of one frame.
       cache: Parsed blocks; share it only between decoders of the same rules and limits.
       rules: OPENING until ``use`` tells the negotiated version. While it is OPENING,
-        ``receive_data`` stops after each frame, since the next may be of another version.
+        ``receive_data`` stops behind a CONNECT, since what follows is of another version.
     """
 
     limits: FrameLimits
@@ -106,30 +124,23 @@ class FrameDecoder:
             self.error = error
             return runs
         if rest < len(data):
-            self._partial += data[rest:] if rest else data
+            self._partial += data[rest:]
         return runs
 
     def _may_go_on(self) -> bool:
         """Whether the bytes that an incomplete frame waits for may have come."""
         buffer = self._partial
-        if len(buffer) < self._needed:
-            return False
-        if not self._terminators:
+        if len(buffer) >= self._needed:
             return True
         found = any(buffer.find(end, self._scanned) >= 0 for end in self._terminators)
         # A terminator of three bytes may have begun two bytes before the end.
         self._scanned = max(self._scanned, len(buffer) - 2)
-        return found or len(buffer) >= self._limit_while_waiting()
-
-    def _limit_while_waiting(self) -> int:
-        if self._terminators == (b"\0",):
-            return self.limits.max_header_block_bytes + self.limits.max_body_bytes
-        return self.limits.max_header_block_bytes
+        return found
 
     def _decode(self, data: bytes, runs: list[FrameRun]) -> int:
-        """Append the whole frames in ``data`` to ``runs``; return where the incomplete one begins."""
+        """Append the whole frames in ``data`` to ``runs``; return where the rest begins."""
         heads, largest = self.cache.heads, self.cache.max_block_bytes
-        one_only = self.rules is OPENING
+        is_opening = self.rules is OPENING
         last: Head | None = None
         position, size = 0, len(data)
         blank = -1
@@ -142,7 +153,7 @@ class FrameDecoder:
             if blank < position:
                 blank = data.find(b"\n\n", position)
                 if blank < 0:
-                    blank = size
+                    blank = _FAR
             head = heads.get(data[position:blank]) if blank - position <= largest else None
             receipt: bytes | None = None
             if head is not None:
@@ -153,7 +164,11 @@ class FrameDecoder:
                     return position
                 block, start = split
                 head, receipt = self._parse(block)
-            end = self._body_end(data, position, start, head)
+            try:
+                end = self._body_end(data, position, start, head)
+            except FrameError as error:
+                error.receipt_id = receipt
+                raise
             if end < 0:
                 return position
             if head is last:
@@ -164,7 +179,7 @@ class FrameDecoder:
             if receipt is not None:
                 runs[-1].receipts.append((len(runs[-1].bodies), receipt))
             position = end + 1
-            if one_only:
+            if is_opening and head.command in _OPENERS:
                 return position
         return position
 
@@ -182,47 +197,75 @@ class FrameDecoder:
         return position
 
     def _split_block(self, data: bytes, position: int, blank: int) -> tuple[bytes, int] | None:
-        """The header block that begins at ``position`` and where its body starts, if it is all here.
+        """The header block at ``position`` and where its body starts, if it is all here.
 
         Raises:
           FrameError: it cannot become a header block any more.
         """
-        size = len(data)
         end, start = blank, blank + 2
         if self.rules.crlf:
-            crlf_blank = data.find(b"\n\r\n", position, min(blank + 2, size))
+            crlf_blank = data.find(b"\n\r\n", position, start)
             if crlf_blank >= 0:
                 end, start = crlf_blank, crlf_blank + 3
-        self._check_command(data, position)
-        nul = data.find(b"\0", position, end)
-        if nul >= 0:
-            raise FrameError(
-                "missing-blank-line",
-                "the frame ends before the blank line that closes its headers",
-                excerpt=excerpt(data[position:nul]),
-            )
-        if end - position > self.limits.max_header_block_bytes:
-            raise FrameError(
-                "headers-too-large",
-                f"the headers have {end - position} bytes or more, the limit is"
-                f" {self.limits.max_header_block_bytes} (option max_header_block_bytes)",
-                reason=CloseReason.LIMIT_EXCEEDED,
-                excerpt=excerpt(data[position : position + 4096]),
-            )
-        if end >= size:
-            self._wait((b"\n\n", b"\n\r\n", b"\0"), scanned=size - position)
+        if data.find(b"\n", position, position + MAX_COMMAND_BYTES + 1) < 0:
+            self._check_command(data, position)
+        # The usual case in as few steps as can be: this is on the way of every new header block.
+        if (
+            end - position > self.limits.max_header_block_bytes
+            or data.find(b"\0", position, end) >= 0
+        ):
+            self._check_block(data, position, end)
             return None
         return data[position:end], start
 
     def _check_command(self, data: bytes, position: int) -> None:
-        line_end = data.find(b"\n", position, position + MAX_COMMAND_BYTES + 1)
-        if line_end < 0 and len(data) - position > MAX_COMMAND_BYTES:
-            raise self._not_a_command(data[position : position + MAX_COMMAND_BYTES])
+        line = data[position : position + MAX_COMMAND_BYTES + 1]
+        if len(line) > MAX_COMMAND_BYTES and b"\0" not in line:
+            raise self._not_a_command(line)
+
+    def _check_block(self, data: bytes, position: int, end: int) -> None:
+        """Wait for the rest of a header block, unless it is at fault already.
+
+        What is found first depends on the bytes alone, never on how they were cut. While no blank
+        line has come, the last two bytes may belong to it.
+
+        Raises:
+          FrameError: a NUL comes first, or the block is too large.
+        """
+        limit = self.limits.max_header_block_bytes
+        too_many = limit + _BLANK_BYTES
+        nul = data.find(b"\0", position, min(end, position + too_many))
+        if nul >= 0:
+            raise self._no_blank_line(data[position:nul])
+        if end != _FAR or len(data) - position >= too_many:
+            raise FrameError(
+                "headers-too-large",
+                f"the headers have more than {limit} bytes, which is the limit"
+                " (option max_header_block_bytes)",
+                reason=CloseReason.LIMIT_EXCEEDED,
+                excerpt=excerpt(data[position : position + 4096]),
+            )
+        has_command = data.find(b"\n", position) >= 0
+        self._wait(
+            _BLANK_ENDS if self.rules.crlf else _BLANK_ENDS[:2],
+            scanned=len(data) - position,
+            needed=too_many if has_command else MAX_COMMAND_BYTES + 1,
+        )
+
+    def _no_blank_line(self, block: bytes) -> FrameError:
+        hint = ""
+        if b"\n\r\n" in block:
+            hint = f"; STOMP {self.rules.name} ends lines with a line feed alone"
+        return FrameError(
+            "missing-blank-line",
+            f"the frame ends before the blank line that closes its headers{hint}",
+            excerpt=excerpt(block),
+        )
 
     def _not_a_command(self, start: bytes) -> FrameError:
         return FrameError(
             "invalid-command",
-            f"{start!r} begins no STOMP frame: a command of at most {MAX_COMMAND_BYTES} bytes"
+            f"{quote(start)} begins no STOMP frame: a command of at most {MAX_COMMAND_BYTES} bytes"
             " and a line feed come first",
             excerpt=excerpt(start),
         )
@@ -236,46 +279,24 @@ class FrameDecoder:
         at = block.find(b"\nreceipt:")
         if at >= 0:
             stop = block.find(b"\n", at + 9)
-            raw = block[at + 9 :] if stop < 0 else block[at + 9 : stop]
+            line = block[at + 1 :] if stop < 0 else block[at + 1 : stop]
             rest = block[:at] if stop < 0 else block[:at] + block[stop:]
-            receipt = self._receipt_id(raw, block)
+            receipt = line[8:]
+            if len(line) > self.limits.max_header_line_bytes or not _PLAIN.fullmatch(receipt):
+                receipt = parse_receipt(line, self.rules, self.limits, block)
         head = heads.get(rest)
         if head is None:
+            count = block.count(b"\n")
             try:
-                head = parse_head(rest, self.rules, self.limits)
+                head = parse_head(rest, self.rules, self.limits, count=count)
             except FrameError as error:
                 error.receipt_id = receipt
                 raise
-            if b"\nreceipt:" not in rest:
-                # A second receipt header is ignored here, but would be the first one elsewhere.
+            # A second receipt header is ignored here, but would be the first one elsewhere; and a
+            # block that has just as many headers as it may has too many with a receipt.
+            if count < self.limits.max_headers and b"\nreceipt:" not in rest:
                 self.cache.put(rest, head)
         return head, receipt
-
-    def _receipt_id(self, raw: bytes, block: bytes) -> bytes:
-        """A receipt id as it will be sent back: decoded, checked and escaped again (R01)."""
-        if len(raw) > self.limits.max_header_line_bytes:
-            raise FrameError(
-                "header-line-too-long",
-                f"the receipt header has {len(raw)} bytes, the limit is"
-                f" {self.limits.max_header_line_bytes} (option max_header_line_bytes)",
-                reason=CloseReason.LIMIT_EXCEEDED,
-                excerpt=excerpt(block),
-            )
-        if _PLAIN.fullmatch(raw):
-            return raw
-        rules = self.rules
-        if rules.crlf:
-            raw = raw.removesuffix(b"\r")
-        if rules is V1_0:
-            raw = raw.lstrip(b" \t")
-        text = encode_text(decode_text(raw, rules, block), rules)
-        if text is None:
-            raise FrameError(
-                "bare-carriage-return",
-                "the receipt header holds a carriage return, which cannot be sent back",
-                excerpt=excerpt(block),
-            )
-        return text.encode()
 
     def _body_end(self, data: bytes, position: int, start: int, head: Head) -> int:
         """Where the NUL behind the body stands, or -1 if it has not come yet.
@@ -298,20 +319,27 @@ class FrameDecoder:
             return end
         end = data.find(b"\0", start)
         reached = (end if end >= 0 else len(data)) - start
-        if reached and self.rules is not OPENING and head.command not in _MAY_HAVE_BODY:
-            # STOMP 1.0 does not forbid it: there the body is read and ignored.
-            if self.rules is not V1_0:
-                raise FrameError(
-                    "body-not-allowed",
-                    f"{head.command} has a body; only SEND may have one",
-                    excerpt=excerpt(data[position:start]),
-                )
-        if reached > self.limits.max_body_bytes:
-            raise body_too_large(reached, self.limits, data[position:start])
+        most = self.limits.max_body_bytes
+        if head.command in _BODILESS and self.rules is not OPENING and self.rules is not V1_0:
+            # STOMP 1.0 does not forbid a body: there it is read and ignored. Before CONNECT has
+            # been understood the version is not known; the session looks after that one.
+            most = 0
+        if reached > most:
+            block = data[position:start]
+            if most:
+                raise body_too_large("the body", self.limits, block)
+            raise FrameError(
+                "body-not-allowed",
+                f"{head.command} has a body; only SEND may have one",
+                excerpt=excerpt(block),
+            )
         if end < 0:
-            self._wait((b"\0",), scanned=len(data) - position)
+            scanned = len(data) - position
+            self._wait((b"\0",), scanned=scanned, needed=start - position + most + 1)
         return end
 
-    def _wait(self, terminators: tuple[bytes, ...], *, scanned: int) -> None:
+    def _wait(self, terminators: tuple[bytes, ...], *, scanned: int, needed: int) -> None:
+        """Do nothing before a terminator comes, or ``needed`` bytes of this frame are there."""
         self._terminators = terminators
         self._scanned = max(0, scanned - 2)
+        self._needed = needed

@@ -7,6 +7,7 @@ subscribers and is encoded once:
     MESSAGE\\nsubscription:ID\\nmessage-id:TAG-  |  COUNT\\ndestination:…\\n…\\n\\nbody\\0
 """
 
+import re
 from collections.abc import Iterable
 
 from trio_stomp.frames._frame import Head
@@ -14,6 +15,7 @@ from trio_stomp.frames._headers import encode_text
 from trio_stomp.frames._rules import OPENING, V1_0, V1_1, V1_2, HeaderRules
 
 _WIRE_RULES = (V1_0, V1_1, V1_2)
+_UNCARRIED = re.compile(r"[\0\r\n]")
 
 # Headers of a SEND that concern only this hop (F39), or that the broker writes itself (F37).
 _NOT_PASSED_ON = frozenset(
@@ -35,6 +37,8 @@ def encode_header(name: str, text: str, rules: HeaderRules) -> bytes:
     """``name:value`` and a line feed, or nothing if this version cannot carry it."""
     if rules is V1_0 and not text:
         return b""  # F14: 1.0 has no empty values
+    if not rules.encoding and ":" in name:
+        return b""  # The reader would split it there, and see another header.
     key = encode_text(name, rules)
     written = encode_text(text, rules)
     if key is None or written is None:
@@ -84,7 +88,12 @@ def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
 
 
 def _message_block(head: Head, rules: HeaderRules) -> bytes:
-    lines = [encode_header("destination", head.destination or "", rules)]
+    destination = head.destination or ""
+    # Every MESSAGE has a destination (A01), so here what cannot be carried is replaced (F24).
+    line = encode_header("destination", destination, rules) or encode_header(
+        "destination", _UNCARRIED.sub("?", destination), rules
+    )
+    lines = [line]
     lines += [
         encode_header(name, text, rules)
         for name, text in head.headers

@@ -8,7 +8,7 @@ from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._rules import HeaderRules
 
 _QUOTED = 512
-_SECRET = re.compile(rb"(?mi)^(passcode|authorization)[ \t]*:.*$")
+_SECRET = re.compile(rb"(?mi)^([ \t]*(?:passcode|authorization)\b).*$")
 _MAX_DIGITS = 18
 
 
@@ -17,8 +17,13 @@ def excerpt(block: bytes) -> bytes:
     return _SECRET.sub(rb"\1:***", block[: 4 * _QUOTED])[:_QUOTED]
 
 
-def decode_text(raw: bytes, rules: HeaderRules, block: bytes) -> str:
-    """Header bytes as text, unescaped by the version's rules.
+def quote(line: bytes) -> str:
+    """One line at fault, as an error's message shows it: short, printable, no secrets (R13)."""
+    return repr(excerpt(line)[:60])
+
+
+def _decode_text(raw: bytes, rules: HeaderRules, line: bytes, block: bytes) -> str:
+    """Header bytes as text, unescaped by the version's rules; ``line`` is where they stand.
 
     Raises:
       FrameError: not UTF-8 (F08), or an escape that the version does not define (F19, F20).
@@ -28,15 +33,15 @@ def decode_text(raw: bytes, rules: HeaderRules, block: bytes) -> str:
     except UnicodeDecodeError:
         raise FrameError(
             "invalid-utf8",
-            f"the header bytes {raw[:40]!r} are not UTF-8, as STOMP requires",
+            f"the header line {quote(line)} is not UTF-8, as STOMP requires",
             excerpt=excerpt(block),
         ) from None
     if "\\" in text and rules.escapes:
-        return _unescape(text, rules, block)
+        return _unescape(text, rules, line, block)
     return text
 
 
-def _unescape(text: str, rules: HeaderRules, block: bytes) -> str:
+def _unescape(text: str, rules: HeaderRules, line: bytes, block: bytes) -> str:
     pieces = text.split("\\")
     out = [pieces[0]]
     follow = iter(pieces[1:])
@@ -51,7 +56,7 @@ def _unescape(text: str, rules: HeaderRules, block: bytes) -> str:
             known = " ".join("\\" + key for key in rules.escapes)
             raise FrameError(
                 "invalid-escape",
-                f"the header text {text[:60]!r} holds the escape \\{letter}, which STOMP"
+                f"the header line {quote(line)} holds the escape \\{letter}, which STOMP"
                 f" {rules.name} does not define; it defines {known}",
                 excerpt=excerpt(block),
             )
@@ -62,6 +67,8 @@ def _unescape(text: str, rules: HeaderRules, block: bytes) -> str:
 
 def encode_text(text: str, rules: HeaderRules) -> str | None:
     """Header text escaped by the version's rules, or None if the version cannot carry it (F24)."""
+    if "\0" in text:
+        return None  # no version can
     if not rules.carries_lf and "\n" in text:
         return None
     if not rules.carries_cr and "\r" in text:
@@ -71,26 +78,32 @@ def encode_text(text: str, rules: HeaderRules) -> str | None:
     return text
 
 
-def parse_head(block: bytes, rules: HeaderRules, limits: FrameLimits) -> Head:
+def parse_head(
+    block: bytes, rules: HeaderRules, limits: FrameLimits, *, count: int | None = None
+) -> Head:
     """One header block, without the blank line behind it.
+
+    Args:
+      count: How many headers the frame had, if one was cut out of ``block``.
 
     Raises:
       FrameError: whatever the version forbids, or a limit is passed; the peer's fault.
 
     Spec: STOMP 1.2 "STOMP Frames", "Value Encoding", "Repeated Header Entries", "Size Limits".
     """
-    lines = block.split(b"\n")
-    if rules.crlf:
-        lines = [_without_cr(line, block) for line in lines]
-    if len(lines) - 1 > limits.max_headers:
+    count = block.count(b"\n") if count is None else count
+    if count > limits.max_headers:
         raise FrameError(
             "too-many-headers",
-            f"the frame has {len(lines) - 1} headers, the limit is {limits.max_headers}"
+            f"the frame has {count} headers, the limit is {limits.max_headers}"
             " (option max_headers)",
             reason=CloseReason.LIMIT_EXCEEDED,
             excerpt=excerpt(block),
         )
-    command = decode_text(lines[0], rules, block)
+    lines = block.split(b"\n")
+    if rules.crlf:
+        lines = [_without_cr(line, block) for line in lines]
+    command = _decode_text(lines[0], rules, lines[0], block)
     found: dict[str, str] = {}
     for line in lines[1:]:
         name, text = _parse_line(line, rules, limits, block)
@@ -109,7 +122,7 @@ def _without_cr(line: bytes, block: bytes) -> bytes:
     if b"\r" in line:
         raise FrameError(
             "bare-carriage-return",
-            f"the line {line[:60]!r} holds a carriage return that ends no line; STOMP 1.2 allows"
+            f"the line {quote(line)} holds a carriage return that ends no line; STOMP 1.2 allows"
             " it only before a line feed, or escaped as \\r",
             excerpt=excerpt(block),
         )
@@ -132,12 +145,36 @@ def _parse_line(
         what = "an empty name" if colon else "no colon"
         raise FrameError(
             "invalid-header",
-            f"the header line {line[:60]!r} has {what}; headers are written name:value",
+            f"the header line {quote(line)} has {what}; headers are written name:value",
             excerpt=excerpt(block),
         )
     if rules.trims:
         text = text.lstrip(b" \t")
-    return decode_text(name, rules, block), decode_text(text, rules, block)
+    return _decode_text(name, rules, line, block), _decode_text(text, rules, line, block)
+
+
+def parse_receipt(
+    line: bytes, rules: HeaderRules, limits: FrameLimits, block: bytes
+) -> bytes | None:
+    """A ``receipt`` line's id as it will be sent back: decoded, checked, escaped again (R01).
+
+    Returns: None if there is nothing to send back: STOMP 1.0 knows no empty value (F14).
+
+    Raises:
+      FrameError: as for any header; or the id cannot be sent back.
+    """
+    if rules.crlf:
+        line = _without_cr(line, block)
+    _, text = _parse_line(line, rules, limits, block)
+    written = encode_text(text, rules)
+    if written is None:
+        raise FrameError(
+            "bare-carriage-return",
+            "the receipt header holds a carriage return, which STOMP"
+            f" {rules.name} cannot send back; end lines with a line feed alone",
+            excerpt=excerpt(block),
+        )
+    return written.encode() if written or not rules.trims else None
 
 
 def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
@@ -150,15 +187,15 @@ def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
         )
     length = int(text)
     if length > limits.max_body_bytes:
-        raise body_too_large(length, limits, block)
+        raise body_too_large(f"content-length:{length}", limits, block)
     return length
 
 
-def body_too_large(length: int, limits: FrameLimits, block: bytes) -> FrameError:
+def body_too_large(what: str, limits: FrameLimits, block: bytes) -> FrameError:
     """The error for a body over the limit (F40)."""
     return FrameError(
         "body-too-large",
-        f"the body has {length} bytes or more, the limit is {limits.max_body_bytes}"
+        f"{what} is more than {limits.max_body_bytes} bytes, which is the limit for a body"
         " (option max_body_bytes)",
         reason=CloseReason.LIMIT_EXCEEDED,
         excerpt=excerpt(block),

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from attrs import field, frozen
 
 
-@frozen
+@frozen(eq=False)
 class HeaderRules:
     """The per-version part of the codec.
 

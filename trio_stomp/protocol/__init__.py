@@ -16,9 +16,9 @@ from trio_stomp.protocol._heartbeat import HeartbeatPlan as HeartbeatPlan
 from trio_stomp.protocol._options import ProtocolOptions as ProtocolOptions
 from trio_stomp.protocol._server_session import Codecs as Codecs
 from trio_stomp.protocol._server_session import ServerSession as ServerSession
+from trio_stomp.protocol._states import State as State
 from trio_stomp.protocol._versions import STOMP_1_0 as STOMP_1_0
 from trio_stomp.protocol._versions import STOMP_1_1 as STOMP_1_1
 from trio_stomp.protocol._versions import STOMP_1_2 as STOMP_1_2
 from trio_stomp.protocol._versions import SUPPORTED as SUPPORTED
 from trio_stomp.protocol._versions import Version as Version
-from trio_stomp.protocol._states import State as State

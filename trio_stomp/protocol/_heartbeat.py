@@ -44,7 +44,9 @@ def negotiate_heartbeats(header: str | None, options: ProtocolOptions) -> Heartb
     expects = _agree(can_send, options.heartbeat_expect_ms)
     dead_after = 0.0
     if expects:
-        dead_after = max(expects * options.heartbeat_tolerance, expects + options.heartbeat_margin_s)
+        dead_after = max(
+            expects * options.heartbeat_tolerance, expects + options.heartbeat_margin_s
+        )
     return HeartbeatPlan(sends, expects, dead_after)
 
 
@@ -62,5 +64,10 @@ def _parse(header: str | None) -> tuple[int, int]:
             f"heart-beat:{header[:40]} is not two non-negative integers with a comma,"
             " as in heart-beat:10000,10000",
         )
-    sends, wants = (min(int(part[:12]), _MAX_MS) for part in parts)
+    sends, wants = (_clamp(part) for part in parts)
     return sends, wants
+
+
+def _clamp(digits: str) -> int:
+    # Cut before it becomes a number: a header of 16 KiB may be all digits.
+    return min(int(digits.lstrip("0")[:12] or "0"), _MAX_MS)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from enum import Enum, auto
 from types import MappingProxyType
 
-from trio_stomp.frames._frame import (
+from trio_stomp.frames import (
     ABORT,
     ACK,
     BEGIN,
@@ -90,4 +90,4 @@ TABLE: Mapping[tuple[State, str], Action] = MappingProxyType(
     {(State.OPENING, command): action for command, action in _WHEN_OPENING.items()}
     | {(State.OPEN, command): action for command, action in _WHEN_OPEN.items()}
 )
-"""Total over {OPENING, OPEN} × COMMANDS; any other command is refused as unknown."""
+"""Total over {OPENING, OPEN} and COMMANDS; any other command is refused as unknown."""

@@ -4,6 +4,7 @@ Handles: accepting, reading, dispatching in turns, writing, deadlines, memory, s
 Does not handle: what frames mean, which statistics are published, web pages, configuration.
 """
 
+from trio_stomp.server._connection import Connection as Connection
 from trio_stomp.server._limits import ServerLimits as ServerLimits
 from trio_stomp.server._server import Diagnostics as Diagnostics
 from trio_stomp.server._server import Server as Server

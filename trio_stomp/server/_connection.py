@@ -3,6 +3,7 @@
 import logging
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import trio
@@ -33,12 +34,25 @@ PARTING_S = 10.0
 """Bound of the wait for the dispatcher, which waits for nobody: only a bug ever comes near it."""
 
 
+def internal_error() -> ProtocolError:
+    """What a peer is told of a bug: nothing of its details (R13)."""
+    return ProtocolError(
+        "internal-error",
+        "the broker failed to process this frame; its log says more",
+        reason=CloseReason.INTERNAL_ERROR,
+    )
+
+
 @define(eq=False)
 class WebSocketReads:
-    """Reads of WebSockets, as the seed counts them: ``hits`` continued a frame, ``misses`` not."""
+    """Reads of WebSockets, as the seed counts them: ``hits`` continued a frame, ``misses`` not.
+
+    ``underruns_fixed``: reads that completed a frame which an earlier read began.
+    """
 
     hits: int = 0
     misses: int = 0
+    underruns_fixed: int = 0
 
 
 @define(eq=False)
@@ -94,10 +108,15 @@ class Connection:
     bytes_in: int = 0
     frames_in: int = 0
     heartbeats_missed: int = 0
+    speaks_http: bool = False
+    """It asked in HTTP, and is no WebSocket yet: an ERROR frame would be no answer to that."""
     forgotten: trio.Event = field(factory=trio.Event)
     _reading: trio.CancelScope = field(factory=trio.CancelScope)
     _nursery: trio.Nursery | None = None
     _has_writer: bool = False
+    _has_parted: bool = False
+    _close_reply: bytes = b""
+    """The answer to the peer's Close, kept back until all data is out: none may follow it."""
 
     async def run(self) -> None:
         """Serve the connection until it has ended, however it ends.
@@ -107,16 +126,21 @@ class Connection:
         self.last_received = self.opened_at
         self.shared.watchdog.watch(self, self.opened_at + self.shared.limits.connect_timeout_s)
         try:
-            async with trio.open_nursery() as self._nursery:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
                 try:
-                    await self._read()
+                    try:
+                        await self._read()
+                    finally:
+                        await self._part()
+                    await self._say_farewell()
                 finally:
-                    await self._part()
-                await self._say_farewell()
-                self._nursery.cancel_scope.cancel()
+                    # The nursery is about to close: nobody may start a writer in it any more.
+                    self._nursery = None
+                    self.is_finished = True
+                nursery.cancel_scope.cancel()
         finally:
-            self.is_finished = True
-            self._nursery = None
+            self.outbox.break_off()
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
             logger.info(
@@ -133,9 +157,16 @@ class Connection:
         """The watchdog's call."""
         return look(self, now)
 
-    def send_now(self, data: bytes, now: float) -> None:
-        """Send bytes of the transport's own, behind what waits."""
+    def send_now(self, data: bytes, now: float, *, beat: bool = False) -> None:
+        """Send bytes of the transport's own, behind what waits.
+
+        Args:
+          beat: Let a heart-beat follow, if the peer was promised any. A browser does not show its
+            JavaScript pings and pongs, so they must not take the place of STOMP's heart-beats.
+        """
         self.outbox.stage_bytes(data)
+        if beat and self.session.heartbeats.send_every_s:
+            self.outbox.stage_frame(b"\n")
         self.outbox.publish(now)
 
     def note_late(self, late_s: float) -> None:
@@ -156,7 +187,8 @@ class Connection:
 
     def on_close(self, reason: CloseReason) -> None:
         """The core has ended the connection, or the wire is dead: stop reading."""
-        self.reason = reason
+        if not self._has_parted:
+            self.reason = reason
         self._reading.cancel()
 
     def on_room(self) -> None:
@@ -178,10 +210,19 @@ class Connection:
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
-        data = await self.wire.receive_some(RECEIVE_BYTES)
+        limit = self.shared.limits.max_opening_bytes
+        # Never more than may come, so that a CONNECT within the limit is always seen.
+        room = min(RECEIVE_BYTES, max(1, limit - self.bytes_in))
+        data = await self.wire.receive_some(room)
         self.bytes_in += len(data)
-        self._check_opening_bytes()
-        return b"" if self.verdict is not None else data
+        if self.bytes_in <= limit:
+            return data
+        self.verdict = ProtocolError(
+            "opening-too-large",
+            f"more than {limit} bytes came before a session was open (option max_opening_bytes)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
+        return b""
 
     async def send_opening(self, data: bytes) -> None:
         """Send before the conversation proper, when the outbox is not used yet.
@@ -205,17 +246,22 @@ class Connection:
                 self.reason = CloseReason.CONNECTION_LOST
             except Exception:
                 logger.exception("%s: a bug of the broker ends this connection", self.wire.remote)
-                self.verdict = ProtocolError(
-                    "internal-error",
-                    "the broker failed to process this frame; its log says more",
-                    reason=CloseReason.INTERNAL_ERROR,
-                )
+                self.verdict = internal_error()
 
     async def _read_on(self) -> bytes:
         """The next bytes, once there is memory for them; empty at the end."""
         if self.websocket is not None and self.websocket.closed is not None:
             return b""
         if self.verdict is not None:
+            return b""
+        if not self.is_open:
+            return await self.read_opening()
+        if self.outbox.waiting_bytes > self.outbox.shared.flood_bytes:
+            self.verdict = ProtocolError(
+                "slow-consumer",
+                "more answers wait to be read than max_outbox_bytes allows; read them sooner",
+                reason=CloseReason.SLOW_CONSUMER,
+            )
             return b""
         while self.shared.memory.is_high:
             await trio.sleep(BRAKE_S)
@@ -232,8 +278,9 @@ class Connection:
         if self.websocket is not None:
             data = self._unwrap(self.websocket, data, now)
         events = self.session.receive_data(data)
-        if not self.is_open:
-            self._check_open(now)
+        if not self.is_open and self.session.state is not State.OPENING:
+            self.is_open = True
+            self.shared.watchdog.watch(self, look(self, now))
         if not events:
             await trio.lowlevel.checkpoint()
             return
@@ -253,45 +300,37 @@ class Connection:
         reads = self.shared.websocket_reads
         if websocket.is_in_frame:
             reads.hits += 1
+            began = websocket.frame_number
+            payload = websocket.receive_data(data)
+            if websocket.frame_number > began:
+                reads.underruns_fixed += 1
         else:
             reads.misses += 1
-        payload = websocket.receive_data(data)
+            payload = websocket.receive_data(data)
         replies = websocket.take_replies()
-        if replies:
-            self.send_now(replies, now)
         closed = websocket.closed
+        if closed is not None:
+            self._close_reply = replies
+        elif replies:
+            self.send_now(replies, now, beat=True)
         if closed is not None and not closed.by_peer:
             self.reason = CloseReason.WEBSOCKET_ERROR
             logger.info("%s broke WebSocket: %d %s", self.wire.remote, closed.code, closed.reason)
         return payload
-
-    def _check_open(self, now: float) -> None:
-        if self.session.state is State.OPENING:
-            self._check_opening_bytes()
-        else:
-            self.is_open = True
-            self.shared.watchdog.watch(self, look(self, now))
-
-    def _check_opening_bytes(self) -> None:
-        limit = self.shared.limits.max_opening_bytes
-        if self.bytes_in > limit and not self.is_open and self.verdict is None:
-            self.verdict = ProtocolError(
-                "opening-too-large",
-                f"{self.bytes_in} bytes came before a session was open, the limit is {limit}"
-                " (option max_opening_bytes)",
-                reason=CloseReason.LIMIT_EXCEEDED,
-            )
 
     # Leaving.
 
     async def _part(self) -> None:
         """Tell the core, in order: what the peer is to be told, then that it is gone."""
         inbox = self.shared.inbox
-        with trio.move_on_after(PARTING_S, shield=True):
+        # If the dispatcher has died, its own error ends the broker: there is nobody to tell.
+        with trio.move_on_after(PARTING_S, shield=True), suppress(trio.BrokenResourceError):
             if self.verdict is not None:
-                now = trio.current_time()
-                await inbox.put_batch(Batch(self, [Refused(self.verdict)], 0, 0, now))
+                if not self.speaks_http:
+                    now = trio.current_time()
+                    await inbox.put_batch(Batch(self, [Refused(self.verdict)], 0, 0, now))
                 self.reason = self.verdict.reason
+            self._has_parted = True
             await inbox.put(Gone(self, self.reason))
             await self.forgotten.wait()
 
@@ -301,12 +340,14 @@ class Connection:
         Closing a socket that still has bytes to read makes the kernel send a reset, which eats
         what the peer had not read yet: hence half-close, read on for a while, then close.
         """
+        self.outbox.is_closed = True  # no heart-beat comes behind the last word
         with trio.move_on_after(self.shared.limits.linger_s):
             try:
                 await self.outbox.wait_empty()
                 if self.websocket is not None:
-                    code = self.reason.websocket_code
-                    self.send_now(self.websocket.close(code, self.reason.text), trio.current_time())
+                    reason = self.reason
+                    close = self.websocket.close(reason.websocket_code, reason.text)
+                    self.send_now(self._close_reply or close, trio.current_time())
                     await self.outbox.wait_empty()
                 if self.reason is CloseReason.CONNECTION_LOST:
                     return
@@ -317,9 +358,11 @@ class Connection:
                 return
 
     async def _read_to_end(self) -> None:
-        while data := await self.wire.receive_some(RECEIVE_BYTES):
-            if self.websocket is not None:
-                self.websocket.receive_data(data)
-                if self.websocket.closed is not None:
-                    return
+        websocket = self.websocket
+        while websocket is None or websocket.closed is None or not websocket.closed.by_peer:
+            data = await self.wire.receive_some(RECEIVE_BYTES)
+            if not data:
+                return
+            if websocket is not None:
+                websocket.receive_data(data)
             await trio.lowlevel.checkpoint()

@@ -1,15 +1,18 @@
 """The one task that changes the core. It waits for input, and never for a client."""
 
+import logging
 from collections import deque
 from collections.abc import Callable
 
 import trio
 from attrs import define, field
 
-from trio_stomp.broker import Broker
-from trio_stomp.server._connection import Connection
+from trio_stomp.broker import Broker, Histogram
+from trio_stomp.server._connection import Connection, internal_error
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
 from trio_stomp.server._outbox import OutboxShared
+
+logger = logging.getLogger("trio_stomp")
 
 MAX_TURN_FRAMES = 256
 """A turn ends after so many frames, so that what it staged is still in the processor's cache."""
@@ -28,6 +31,8 @@ class Dispatcher:
     outboxes: OutboxShared
     end_turn: Callable[[float], None]
     turns: int = 0
+    turn_times: Histogram = field(factory=Histogram)
+    """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
     _resumed: deque[Connection] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
 
@@ -55,38 +60,52 @@ class Dispatcher:
 
     def _turn(self, item: Item) -> None:
         frames = 0
+        began = now = trio.current_time()
         while True:
-            frames += self._apply(item)
+            frames += self._apply(item, now)
             if frames >= MAX_TURN_FRAMES:
                 break
             try:
                 item = self.inbox.take_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
+            now = trio.current_time()
         now = trio.current_time()
         while self._calls:
-            self._calls.popleft()(now)
+            _guarded(self._calls.popleft(), now)
         for _ in range(len(self._resumed)):
-            self.broker.writable(self._resumed.popleft().client, now)
-        self.end_turn(now)
+            _guarded(self.broker.writable, self._resumed.popleft().client, now)
+        _guarded(self.end_turn, now)
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
         for outbox in dirty:
             outbox.publish(now)
         self.turns += 1
+        self.turn_times.observe(trio.current_time() - began, 1)
 
-    def _apply(self, item: Item) -> int:
-        now = trio.current_time()
+    def _apply(self, item: Item, now: float) -> int:
         if type(item) is Batch:
             connection = item.connection
             strained = self.outboxes.strained
-            self.broker.apply(connection.client, item.events, item.received_at, now)
+            try:
+                self.broker.apply(connection.client, item.events, item.received_at, now)
+            except Exception:
+                logger.exception("%s: a bug of the broker ends this", connection.wire.remote)
+                connection.end(internal_error())
             if self.outboxes.strained != strained:
                 connection.brake = True
             return item.frames
         if type(item) is Gone:
-            self.broker.forget(item.connection.client, item.reason)
+            _guarded(self.broker.forget, item.connection.client, item.reason)
             item.connection.forgotten.set()
         elif type(item) is Control:
-            item.action(now)
+            _guarded(item.action, now)
         return 1
+
+
+def _guarded(call: Callable[..., None], *arguments: object) -> None:
+    """Call what must not take the broker with it when it fails; that is a bug, for the log."""
+    try:
+        call(*arguments)
+    except Exception:
+        logger.exception("a bug of the broker, which goes on")

@@ -63,28 +63,50 @@ class Inbox:
     dropped: int = 0
     _sender: "trio.MemorySendChannel[Item]" = field(init=False)
     _receiver: "trio.MemoryReceiveChannel[Item]" = field(init=False)
-    _waiting: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _turnstile: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
+    """Held by the reader that waits for room; the others wait behind it, in order of arrival."""
+    _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _is_abandoned: bool = False
 
     def __attrs_post_init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
 
     async def put_batch(self, batch: Batch) -> None:
-        """Hand a batch over, waiting while the queue is full.
+        """Hand a batch over, waiting while the queue is full; first come, first served.
 
-        Checkpoint: always. Cancel: the batch may be lost; its connection is ending.
+        Checkpoint: always. Cancel: does not end the waiting, which the dispatcher bounds: what
+        was received is processed, in the order in which it came, whatever ends its connection.
+
+        Raises:
+          trio.BrokenResourceError: the dispatcher has died.
         """
-        while self._is_full(batch):
+        if self._turnstile.locked() or self._is_full(batch):
             if self.limits.input_overflow == "drop":
                 batch = self._without_sends(batch)
-                break
-            await self._waiting.park()
-        self.frames += batch.frames
-        self.bytes += batch.size
+            else:
+                await self._put_in_turn(batch)
+                return
+        self._charge(batch)
         try:
-            await self._sender.send(batch)
-        except BaseException:
+            self._sender.send_nowait(batch)
+        except trio.WouldBlock:
             self._release(batch)
-            raise
+            await self._put_in_turn(batch)
+            return
+        await trio.lowlevel.checkpoint()
+
+    async def _put_in_turn(self, batch: Batch) -> None:
+        with trio.CancelScope(shield=True):
+            async with self._turnstile:
+                while self._is_full(batch) and not self._is_abandoned:
+                    await self._room.park()
+                self._charge(batch)
+                try:
+                    await self._sender.send(batch)
+                except BaseException:
+                    self._release(batch)
+                    raise
+        await trio.lowlevel.checkpoint_if_cancelled()
 
     async def put(self, item: Gone | Control) -> None:
         """Hand over something that takes no room. Checkpoint: always."""
@@ -92,7 +114,7 @@ class Inbox:
 
     def wake(self) -> None:
         """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
-        with suppress(trio.WouldBlock, trio.ClosedResourceError):
+        with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
             self._sender.send_nowait(Control(_nothing))
 
     async def take(self) -> Item:
@@ -107,16 +129,26 @@ class Inbox:
         """Nothing more comes; what is in it can still be taken."""
         self._sender.close()
 
+    def abandon(self) -> None:
+        """Nobody takes from it any more: whoever waits for room, or comes, is told so."""
+        self._is_abandoned = True
+        self._receiver.close()
+        self._room.unpark_all()
+
     def _took(self, item: Item) -> Item:
         if type(item) is Batch:
             self._release(item)
         return item
 
+    def _charge(self, batch: Batch) -> None:
+        self.frames += batch.frames
+        self.bytes += batch.size
+
     def _release(self, batch: Batch) -> None:
         self.frames -= batch.frames
         self.bytes -= batch.size
-        if self._waiting:
-            self._waiting.unpark_all()
+        if self._room:
+            self._room.unpark_all()
 
     def _is_full(self, batch: Batch) -> bool:
         if not self.frames:
@@ -127,8 +159,12 @@ class Inbox:
         )
 
     def _without_sends(self, batch: Batch) -> Batch:
-        kept = [event for event in batch.events if type(event) is not FrameRun]
-        self.dropped += batch.frames
+        kept: list[Event] = []
+        for event in batch.events:
+            if type(event) is FrameRun:
+                self.dropped += len(event.bodies)
+            else:
+                kept.append(event)
         return Batch(batch.connection, kept, 0, 0, batch.received_at)
 
 

@@ -53,11 +53,14 @@ async def open_conversation(connection: "Connection") -> bytes:
 
 
 async def _open_http(connection: "Connection", start: bytes) -> bytes:
+    connection.speaks_http = True
     reader = RequestReader(connection.shared.limits.max_opening_bytes)
     try:
         request = reader.receive_data(start)
         while request is None:
             data = await connection.read_opening()
+            if connection.verdict is not None:
+                raise HttpError(431, connection.verdict.message)
             if not data:
                 return b""
             request = reader.receive_data(data)
@@ -83,6 +86,7 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
     # largest frame; the decoder holds frames to their own limits.
     limits = connection.session.codecs.limits
     largest = limits.max_body_bytes + 2 * limits.max_header_block_bytes
+    connection.speaks_http = False
     connection.websocket = WebSocketCodec(max_message_bytes=largest)
     connection.outbox.is_websocket = True
     connection.client.transport = "ws"

@@ -6,7 +6,7 @@ a list of tails that all subscribers share, and are joined only just before they
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import trio
 from attrs import define, field
@@ -20,7 +20,7 @@ JOIN_BYTES = 256 * 1024
 INLINE_BYTES = 64 * 1024
 """What is up to this size the dispatcher sends itself, if nothing waits before it."""
 LOW_WATER_BYTES = 256 * 1024
-"""Below this a source that can wait gives more."""
+"""Below this, or half of the limit, a source that can wait gives more."""
 BIG_TAIL_BYTES = 64 * 1024
 """A message from this size on is not joined, but sent from the bytes that all subscribers share."""
 
@@ -45,7 +45,15 @@ class OutboxShared:
     strained: int = 0
     """How often a stage found an outbox more than three quarters full."""
     expired: int = 0
-    bytes_out: int = 0
+    strain_bytes: int = field(init=False)
+    low_water_bytes: int = field(init=False)
+    flood_bytes: int = field(init=False)
+    """More than this waits only where a peer asks for answers that it does not read."""
+
+    def __attrs_post_init__(self) -> None:
+        self.strain_bytes = self.limit_bytes * 3 // 4
+        self.low_water_bytes = min(LOW_WATER_BYTES, self.limit_bytes // 2)
+        self.flood_bytes = self.limit_bytes + self.limit_bytes // 4
 
 
 @define(eq=False)
@@ -72,6 +80,10 @@ class Outbox:
     """When the wire last stopped taking bytes while some waited; 0 = it has not."""
     frames_out: int = 0
     bytes_out: int = 0
+    peak_bytes: int = 0
+    """The most that waited at the end of a turn, for want of room in the wire."""
+    blocked_s: float = 0.0
+    """How long the wire took nothing while something waited, until it last took some."""
     is_closed: bool = False
     is_broken: bool = False
     _staged: list[Item] = field(factory=list)
@@ -90,20 +102,24 @@ class Outbox:
         """Put a run of MESSAGEs behind what is there; False, and nothing kept, if it is full."""
         if self.is_closed:
             return True
-        shared = self.shared
+        shared, memory = self.shared, self.shared.memory
         size = delivery.size + delivery.count * len(prefix)
         waiting = self.waiting_bytes + size
-        limit = shared.limit_bytes
-        if waiting * 4 > limit * 3:
+        if waiting > shared.strain_bytes:
             shared.strained += 1
-            if waiting > limit and self.waiting_bytes:
+            # While there is room (``has_room``) one run always fits, however large it is.
+            if waiting > shared.limit_bytes and self.waiting_bytes >= shared.low_water_bytes:
                 return False
-        if not shared.memory.take(size):
+        # Not memory.take(size): this is called for every subscriber of every run.
+        used = memory.used_bytes + size
+        if used > memory.limit_bytes:
             return False
+        memory.used_bytes = used
         self.waiting_bytes = waiting
-        if not self._staged:
+        staged = self._staged
+        if not staged:
             shared.dirty.append(self)
-        self._staged.append((prefix, delivery))
+        staged.append((prefix, delivery))
         return True
 
     def stage_frame(self, frame: bytes) -> None:
@@ -116,6 +132,8 @@ class Outbox:
 
     def stage_bytes(self, data: bytes) -> None:
         """Put bytes of the transport's own (a pong, a heart-beat) behind what is there."""
+        if self.is_broken:
+            return
         self.shared.memory.used_bytes += len(data)
         self.waiting_bytes += len(data)
         if not self._staged:
@@ -146,8 +164,10 @@ class Outbox:
 
     def has_room(self) -> bool:
         """Whether a source that can wait should give more now."""
-        if self.waiting_bytes < LOW_WATER_BYTES or self.is_closed:
-            return not self.is_closed
+        if self.is_closed:
+            return False
+        if self.waiting_bytes < self.shared.low_water_bytes:
+            return True
         self._wants_room = True
         return False
 
@@ -161,24 +181,38 @@ class Outbox:
 
     def publish(self, now: float) -> None:
         """End the turn: send what can be sent at once, leave the rest to the writer."""
+        dirty = self.shared.dirty
+        if dirty and dirty[-1] is self:
+            dirty.pop()  # staged outside of a turn: the next may be hours away
         staged = self._staged
         if not staged:
             return
-        self._staged = []
-        if self._ready or self._rest or self.waiting_bytes > INLINE_BYTES or self.is_broken:
+        if self._rest or self._ready or self.waiting_bytes > INLINE_BYTES or self.is_broken:
             self._ready.extend(staged)
-        else:
-            self._charged = self.waiting_bytes
-            self._rest = self._join(staged, now)
-            try:
-                sent = self.wire.send_nowait(self._rest)
-            except trio.BrokenResourceError:
-                self.break_off()
-                self.on_close(CloseReason.CONNECTION_LOST)
-                return
-            self._sent(sent, now)
-            if not self._rest:
-                return
+            staged.clear()
+            self._block(now)
+            return
+        charged = self.waiting_bytes
+        data = self._join(staged, now)
+        staged.clear()
+        try:
+            sent = self.wire.send_nowait(data)
+        except trio.BrokenResourceError:
+            self.break_off()
+            self.on_close(CloseReason.CONNECTION_LOST)
+            return
+        if sent:
+            self.last_sent = now
+            self.bytes_out += sent
+        if sent == len(data):
+            self.waiting_bytes = 0
+            self.shared.memory.used_bytes -= charged
+            if self._wants_room:
+                self._wants_room = False
+                self.on_room()
+            return
+        self._charged = charged
+        self._rest = memoryview(data)[sent:]
         self._block(now)
 
     @property
@@ -199,7 +233,9 @@ class Outbox:
         while True:
             while self._fill(trio.current_time()):
                 sent = await self.wire.wait_sent(self._rest)
-                self.blocked_since = now = trio.current_time()
+                now = trio.current_time()
+                self.blocked_s += now - self.blocked_since
+                self.blocked_since = now
                 self._sent(sent, now)
             self.blocked_since = 0.0
             if self._empty is not None:
@@ -233,6 +269,7 @@ class Outbox:
             else:
                 self._release(self._charged)
                 self._charged = 0
+                self._offer_room()
                 if not self._ready:
                     return False
                 self._take_chunk(now)
@@ -249,7 +286,8 @@ class Outbox:
                 if not items and delivery.publication.expires_at > now:
                     ready.popleft()
                     self._charged = cost
-                    self._note_sent(delivery, now)
+                    self.frames_out += delivery.count
+                    self._observe(delivery, now)
                     self._pieces = _pieces(prefix, self._tails(prefix, delivery))
                     return
                 if items:
@@ -263,7 +301,6 @@ class Outbox:
         """``sent`` bytes of ``_rest`` are out."""
         self.last_sent = now
         self.bytes_out += sent
-        self.shared.bytes_out += sent
         if sent < len(self._rest):
             self._rest = memoryview(self._rest)[sent:]
             return
@@ -275,7 +312,11 @@ class Outbox:
                 return
             self._release(self._charged)
             self._charged = 0
-        if self._wants_room and self.waiting_bytes < LOW_WATER_BYTES:
+        self._offer_room()
+
+    def _offer_room(self) -> None:
+        """Tell a source that was turned away, as soon as there is room again."""
+        if self._wants_room and self.waiting_bytes < self.shared.low_water_bytes:
             self._wants_room = False
             self.on_room()
 
@@ -288,34 +329,37 @@ class Outbox:
         """Something waits: have the writer see to it."""
         if not self.blocked_since:
             self.blocked_since = now
+        if self.waiting_bytes > self.peak_bytes:
+            self.peak_bytes = self.waiting_bytes
         if self._wake is not None:
             self._wake.set()
             self._wake = None
         self.on_blocked()
 
-    def _join(self, items: list[Item], now: float) -> bytes:
+    def _join(self, items: Sequence[Item], now: float) -> bytes:
         parts: list[bytes] = []
         for prefix, delivery in items:
             if delivery is None:
                 parts.append(prefix)
-            elif delivery.publication.expires_at <= now:
+                continue
+            if delivery.publication.expires_at <= now:
                 self.shared.expired += delivery.count
                 delivery.publication.route.expired += delivery.count
+                continue
+            self.frames_out += delivery.count
+            if delivery.observed_at != now:
+                self._observe(delivery, now)
+            if self.is_websocket:
+                parts.append(prefix.join(self._tails(prefix, delivery)))
             else:
-                self._note_sent(delivery, now)
-                if self.is_websocket:
-                    parts.append(prefix.join(self._tails(prefix, delivery)))
-                else:
-                    parts.append(prefix.join(delivery.tails))
+                parts.append(prefix.join(delivery.tails))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _note_sent(self, delivery: Delivery, now: float) -> None:
-        self.frames_out += delivery.count
-        if delivery.observed_at != now:
-            # One sample for each moment of writing: all that a turn sends itself are one.
-            delivery.observed_at = now
-            publication = delivery.publication
-            publication.route.observe_delivery(now - publication.received_at, delivery.count)
+    def _observe(self, delivery: Delivery, now: float) -> None:
+        """Note how long it took: one sample for each moment of writing, so one for a whole turn."""
+        delivery.observed_at = now
+        publication = delivery.publication
+        publication.route.observe_delivery(now - publication.received_at, delivery.count)
 
     def _tails(self, prefix: bytes, delivery: Delivery) -> list[bytes]:
         """The tails to be joined by ``prefix``; with WebSocket headers between, made once."""

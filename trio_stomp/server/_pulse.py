@@ -62,7 +62,7 @@ def _look_silence(connection: "Connection", now: float) -> float:
     """Inbound heart-beats (H07-H09, H11); any byte counts, a pong too."""
     if not connection.is_reading:
         # We make it wait, so that its silence says nothing.
-        connection.last_received = max(connection.last_received, now - 1.0)
+        connection.last_received = now
     last = connection.last_received
     silent = now - last
     plan = connection.session.heartbeats
@@ -96,7 +96,7 @@ def _look_ping(connection: "Connection", now: float, dead_after_s: float) -> flo
     if now < due:
         return due
     connection.pinged_at = now
-    connection.send_now(connection.websocket.ping(b""), now)
+    connection.send_now(connection.websocket.ping(b""), now, beat=True)
     return now + every
 
 
@@ -106,8 +106,9 @@ def _look_sending(connection: "Connection", now: float) -> float:
     if not after:
         return math.inf
     outbox = connection.outbox
-    if outbox.waiting_bytes:
-        # Bytes are on their way; a line feed behind them would come no sooner (H13).
+    if outbox.waiting_bytes or not outbox.bytes_out:
+        # Bytes are on their way; a line feed behind them would come no sooner (H13). And before
+        # CONNECTED there are no heart-beats.
         return now + after
     if now >= outbox.last_sent + after:
         outbox.stage_frame(b"\n")

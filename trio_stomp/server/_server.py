@@ -9,6 +9,7 @@ of the inbox, then the watchdog.
 """
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -26,6 +27,8 @@ from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.transport import HttpRequest, Wire, wire_over
+
+logger = logging.getLogger("trio_stomp")
 
 SWEEP_S = 1.0
 """How often the core is told that time passes."""
@@ -88,6 +91,7 @@ class Server:
     accepted: int = 0
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     _shared: ConnectionShared = field(init=False)
+    _is_stopping: bool = False
 
     def __attrs_post_init__(self) -> None:
         limits = self.limits
@@ -122,6 +126,20 @@ class Server:
         Checkpoint: always. Cancel: connections end without a farewell; what had been received is
         still dispatched.
         """
+        try:
+            await self._run(listeners, handle, started)
+        finally:
+            # Who accepts closes them; but if we were cancelled before that, nobody did.
+            with trio.CancelScope(shield=True):
+                for listener in listeners:
+                    await listener.aclose()
+
+    async def _run(
+        self,
+        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        handle: ServerHandle,
+        started: Callable[[], None],
+    ) -> None:
         async with trio.open_nursery() as services:
             services.start_soon(self._dispatch, services.cancel_scope)
             services.start_soon(self.watchdog.run)
@@ -158,24 +176,39 @@ class Server:
             accepting.cancel_scope.cancel()
 
     async def _dispatch(self, services: trio.CancelScope) -> None:
-        with trio.CancelScope(shield=True):
-            await self.dispatcher.run()
+        try:
+            with trio.CancelScope(shield=True):
+                await self.dispatcher.run()
+        finally:
+            self.inbox.abandon()
         services.cancel()
 
     async def _serve_stream(self, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream)
         self.accepted += 1
-        if self.admission.is_flooded:
-            await wire.aclose()
-            return
-        connection = self._connect(wire, self.admission.enter(wire))
+        was_flooded = self.admission.is_flooded
+        refusal = self.admission.enter(wire)
+        try:
+            if refusal is not None and was_flooded:
+                await wire.aclose()
+            else:
+                await self._serve_wire(wire, refusal)
+        except* Exception:
+            # A bug, or a stream that breaks its contract: it costs this connection, no other.
+            logger.exception("%s: a bug of the broker ended this connection", wire.remote)
+        finally:
+            self.admission.leave(wire, refusal)
+
+    async def _serve_wire(self, wire: Wire, refusal: RemoteError | None) -> None:
+        connection = self._connect(wire, refusal)
         self.connections[connection] = None
+        if self._is_stopping:
+            connection.on_close(CloseReason.SHUTTING_DOWN)
         try:
             await connection.run()
         finally:
             del self.connections[connection]
             self.ended[connection.reason] += 1
-            self.admission.leave(wire, connection.refusal)
 
     def _connect(self, wire: Wire, refusal: RemoteError | None) -> Connection:
         session = ServerSession(self.codecs, may_ask=wire.is_loopback)
@@ -188,6 +221,7 @@ class Server:
         return connection
 
     def _retire_connections(self) -> None:
+        self._is_stopping = True
         for connection in self.connections:
             if connection.is_open:
                 connection.end(

@@ -29,6 +29,7 @@ class Watchdog:
 
     _wheel: list[tuple[float, int, Watched]] = field(factory=list)
     _number: int = 0
+    _prune_at: int = 1024
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     def watch(self, watched: Watched, when: float) -> None:
@@ -38,8 +39,20 @@ class Watchdog:
         watched.next_look = when
         self._number += 1
         heapq.heappush(self._wheel, (when, self._number, watched))
+        if len(self._wheel) > self._prune_at:
+            self._prune()
         if when < self._scope.deadline:
             self._scope.deadline = when
+
+    def _prune(self) -> None:
+        """Forget who has ended, long before it was to be looked at (C11)."""
+        self._wheel[:] = [
+            entry
+            for entry in self._wheel
+            if entry[0] == entry[2].next_look and not entry[2].is_finished
+        ]
+        heapq.heapify(self._wheel)
+        self._prune_at = 2 * len(self._wheel) + 1024
 
     async def run(self) -> None:
         """Watch until cancelled. Checkpoint: always."""

@@ -179,6 +179,12 @@ class WebSocketCodec:
         """Whether the next bytes continue a frame that has begun."""
         return bool(self._held) or self._streaming > 0
 
+    @property
+    def frame_number(self) -> int:
+        """Which frame the next byte belongs to, counted from 1."""
+        # A frame that is handed on in pieces has been counted when its first piece was.
+        return self._fast_frames + self._slow_frames + (0 if self._streaming else 1)
+
     def receive_data(self, data: bytes) -> bytes:
         """Return the payload of the data messages in ``data``, in order, without their borders.
 

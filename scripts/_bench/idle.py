@@ -1,0 +1,107 @@
+"""Many connections that do nothing: how fast they are opened, and what each costs."""
+
+import resource
+import select
+import socket
+import time
+from typing import NamedTuple
+
+from _bench.process import BenchError, Broker, Cpu, cpu_of, rss_bytes
+from _bench.wire import CONNECT, HOST, masked
+
+SPARE_FILES = 64
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v12.stomp\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+class Idle(NamedTuple):
+    """What opening and keeping the connections took."""
+
+    connections: int
+    wall_s: float
+    broker: Cpu
+    rss_bytes: int
+
+
+def raise_file_limit(connections: int) -> None:
+    """Let this process open a file for each connection.
+
+    Raises:
+      BenchError: the system does not allow it.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + SPARE_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY and hard < wanted:
+            raise BenchError(f"{connections} connections need {wanted} open files, not {hard}")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class _Opening:
+    """One connection on its way to CONNECTED: what to say next, and which answer ends it."""
+
+    def __init__(self, port: int, *, websocket: bool) -> None:
+        self.steps = [UPGRADE, masked(CONNECT)] if websocket else [CONNECT]
+        self.data = b""
+        self.socket = socket.socket()
+        self.socket.setblocking(False)
+        self.socket.connect_ex((HOST, port))
+
+    def say(self) -> None:
+        """Say the next thing; these few bytes always fit."""
+        self.data = b""
+        self.socket.send(self.steps.pop(0))
+
+    def hear(self) -> bool:
+        """Take what came; return whether the session is open."""
+        more = self.socket.recv(4096)
+        self.data += more
+        if not more:
+            raise BenchError(f"a connection was refused: {self.data[:200]!r}")
+        if self.steps:
+            if self.data.endswith(b"\r\n\r\n"):
+                self.say()
+            return False
+        return b"CONNECTED\n" in self.data
+
+
+def open_idle(
+    broker: Broker, connections: int, at_once: int, limit_s: float, *, websocket: bool
+) -> Idle:
+    """Open connections, ``at_once`` at a time, keep them all, and look at the broker.
+
+    Raises:
+      BenchError: one was refused, or they were not open within ``limit_s``.
+    """
+    raise_file_limit(connections)
+    epoll = select.epoll()
+    opening: dict[int, _Opening] = {}
+    opened: list[_Opening] = []
+    before, cpu = rss_bytes(broker.pid), cpu_of(broker.pid)
+    start = time.perf_counter()
+    try:
+        while len(opened) < connections:
+            while len(opening) < min(at_once, connections - len(opened)):
+                new = _Opening(broker.port, websocket=websocket)
+                opening[new.socket.fileno()] = new
+                epoll.register(new.socket, select.EPOLLOUT)
+            for file, events in epoll.poll(1.0):
+                each = opening[file]
+                if events & select.EPOLLOUT:
+                    each.say()
+                    epoll.modify(file, select.EPOLLIN)
+                elif each.hear():
+                    epoll.unregister(file)
+                    opened.append(opening.pop(file))
+            if time.perf_counter() - start > limit_s:
+                raise BenchError(f"{len(opened)} of {connections} opened within {limit_s:g} s")
+        wall_s = time.perf_counter() - start
+        used = cpu_of(broker.pid).since(cpu)
+        return Idle(connections, wall_s, used, rss_bytes(broker.pid) - before)
+    finally:
+        epoll.close()
+        for each in (*opened, *opening.values()):
+            each.socket.close()

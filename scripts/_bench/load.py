@@ -1,0 +1,189 @@
+"""The load: publishers that keep to windows or to a pace, and subscribers that count."""
+
+import select
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from _bench.process import BenchError, Broker, Cpu, cpu_of
+from _bench.wire import Connection, Sends
+
+now = time.perf_counter
+
+
+class Shape(NamedTuple):
+    """Who sends how much to whom.
+
+    Args:
+      groups: Publishers, each with a destination and subscribers of its own.
+      subscribers: Of each group.
+      messages: Of each publisher in one run.
+      receipt_every: A publisher writes so many at once, and asks a receipt for the last of them.
+      window: Messages of a publisher that no receipt covers yet.
+      lag: Messages of a publisher that its subscribers, on average, do not have yet.
+      rate: Messages per second, one by one, instead of all this; 0 = as the windows allow.
+    """
+
+    groups: int
+    subscribers: int
+    messages: int
+    receipt_every: int = 0
+    window: int = 0
+    lag: int = 0
+    rate: float = 0.0
+    body_bytes: int = 117
+
+    @property
+    def deliveries(self) -> int:
+        """MESSAGEs that all subscribers get in one run."""
+        return self.groups * self.subscribers * self.messages
+
+    @property
+    def receipts(self) -> int:
+        """RECEIPTs that each publisher gets in one run."""
+        return self.messages // self.receipt_every if self.receipt_every else 0
+
+
+class Run(NamedTuple):
+    """What one run took. Latencies are in seconds, from when a message was due to be sent."""
+
+    deliveries: int
+    wall_s: float
+    broker: Cpu
+    generator_s: float
+    latencies: Sequence[float]
+
+
+class Group:
+    """One publisher and its subscribers."""
+
+    def __init__(self, port: int, number: int, shape: Shape, *, websocket: bool) -> None:
+        destination = f"/topic/bench/{number}"
+        self.shape = shape
+        self.sends = Sends(destination, shape.body_bytes, websocket=websocket)
+        self.publisher = Connection.open(port, websocket=websocket)
+        self.subscribers = [
+            Connection.open(port, websocket=websocket) for _ in range(shape.subscribers)
+        ]
+        for subscriber in self.subscribers:
+            subscriber.subscribe(destination)
+        self.sent = 0
+        self.received = 0
+
+    @property
+    def connections(self) -> list[Connection]:
+        """All of them, the publisher first."""
+        return [self.publisher, *self.subscribers]
+
+    def start(self) -> None:
+        """Begin a new run on the same connections."""
+        self.sent = self.received = 0
+        for connection in self.connections:
+            connection.start()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the publisher has said all, and knows that it was heard."""
+        return self.sent == self.shape.messages and self.publisher.received == self.shape.receipts
+
+    def publish(self, due: int) -> None:
+        """Send what the windows have room for, or in a paced run what is due."""
+        publisher, shape = self.publisher, self.shape
+        if publisher.unsent:
+            publisher.flush()
+        while not publisher.unsent:
+            count = due - self.sent if shape.rate else self._allowed()
+            count = min(count, shape.messages - self.sent)
+            if count <= 0:
+                return
+            numbers = range(self.sent, self.sent + count)
+            self.sent += count
+            if count == shape.receipt_every:
+                publisher.send(self.sends.with_receipt(numbers, self.sent // count - 1))
+            else:
+                publisher.send(self.sends.of(numbers))
+
+    def _allowed(self) -> int:
+        shape, count = self.shape, self.shape.receipt_every
+        uncovered = self.sent - count * self.publisher.received
+        missing = self.sent - self.received / shape.subscribers
+        return count if uncovered + count <= shape.window and missing + count <= shape.lag else 0
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in self.connections:
+            connection.close()
+
+
+class Load:
+    """Connections of one scenario, for any number of runs over them."""
+
+    def __init__(self, broker: Broker, shape: Shape, *, websocket: bool) -> None:
+        self.broker = broker
+        self.shape = shape
+        self.groups = [
+            Group(broker.port, number, shape, websocket=websocket) for number in range(shape.groups)
+        ]
+        self._epoll = select.epoll()
+        self._by_file = {
+            connection.socket.fileno(): (group, connection)
+            for group in self.groups
+            for connection in group.connections
+        }
+        for file in self._by_file:
+            self._epoll.register(file, select.EPOLLIN)
+
+    def run(self, limit_s: float) -> Run:
+        """Publish all messages and wait for all deliveries.
+
+        Raises:
+          BenchError: something was lost or refused, or did not come within ``limit_s``.
+        """
+        for group in self.groups:
+            group.start()
+        latencies: list[float] = []
+        cpu, own, start = cpu_of(self.broker.pid), time.process_time(), now()
+        received, wanted = 0, self.shape.deliveries
+        while received < wanted or not all(group.is_done for group in self.groups):
+            wait_s = self._publish(start)
+            received += self._read(start, wait_s, latencies)
+            if now() - start > limit_s:
+                raise BenchError(f"{received} of {wanted} messages came within {limit_s:g} s")
+        wall_s = now() - start
+        used = cpu_of(self.broker.pid).since(cpu)
+        return Run(received, wall_s, used, time.process_time() - own, latencies)
+
+    def _publish(self, start: float) -> float:
+        """Send what may be sent now; return how long nothing more needs to be."""
+        rate = self.shape.rate
+        due = int((now() - start) * rate) + 1 if rate else 0
+        for group in self.groups:
+            if group.sent < self.shape.messages or group.publisher.unsent:
+                group.publish(due)
+        if any(group.publisher.unsent for group in self.groups):
+            return 0.001
+        if rate and due < self.shape.messages:
+            return max(0.0, start + due / rate - now())
+        return 1.0
+
+    def _read(self, start: float, wait_s: float, latencies: list[float]) -> int:
+        # epoll's own timeout is in whole milliseconds, which is too coarse to keep a pace.
+        select.select([self._epoll], [], [], wait_s)
+        received, rate = 0, self.shape.rate
+        for file, _ in self._epoll.poll(0):
+            group, connection = self._by_file[file]
+            count = connection.read()
+            if not count or connection is group.publisher:
+                continue
+            group.received += count
+            received += count
+            if rate:
+                moment, last = now() - start, connection.received
+                latencies += [moment - n / rate for n in range(last - count, last)]
+        return received
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._epoll.close()
+        for group in self.groups:
+            group.close()

@@ -1,0 +1,90 @@
+"""The broker under test: starting it, and what the kernel knows about it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+STOP_S = 30.0
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class BenchError(Exception):
+    """A run cannot be made or is wrong: one line that says why."""
+
+
+class Broker(NamedTuple):
+    """Where the broker listens, and its process."""
+
+    port: int
+    pid: int
+
+
+class Cpu(NamedTuple):
+    """Processor time of a process since its start, in seconds.
+
+    Args:
+      user, system: From ``/proc/PID/stat``, in ticks of 10 ms.
+      exact: The scheduler's own count in nanoseconds, over all threads; falls back to the ticks.
+    """
+
+    user: float
+    system: float
+    exact: float
+
+    def since(self, start: "Cpu") -> "Cpu":
+        """What was used between ``start`` and this."""
+        return Cpu(self.user - start.user, self.system - start.system, self.exact - start.exact)
+
+
+def cpu_of(pid: int) -> Cpu:
+    """Read the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    user, system = int(fields[11]) / TICKS_PER_S, int(fields[12]) / TICKS_PER_S
+    try:
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        exact = sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+    except OSError:
+        exact = user + system
+    return Cpu(user, system, exact)
+
+
+def rss_bytes(pid: int) -> int:
+    """Read how much memory of a process is resident."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+@contextmanager
+def running_broker(options: Sequence[str]) -> Iterator[Broker]:
+    """Run a broker of this checkout on a free port of the loopback interface, then stop it.
+
+    Raises:
+      BenchError: it did not start.
+    """
+    command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    with subprocess.Popen(
+        command, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            found = LISTENING.search(line)
+            if found is None:
+                raise BenchError(f"the broker did not start: {line.strip() or 'it said nothing'}")
+            # A full pipe would stop the broker: whatever else it logs is read and forgotten.
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            yield Broker(int(found[1]), process.pid)
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_S)
+        finally:
+            process.kill()

@@ -1,0 +1,221 @@
+"""STOMP connections of the load generator: plain sockets, as little Python as can be per message.
+
+Every body ends with its number and MARK, a byte that stands nowhere else in what the broker
+sends. So MESSAGEs are counted by counting MARK in whatever one read brought, without looking for
+frames, over TCP and WebSocket alike; and the numbers before the first and the last MARK of each
+read show that nothing was lost, doubled or reordered.
+"""
+
+import os
+import re
+import socket
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+
+from _bench.process import BenchError
+
+HOST = "127.0.0.1"
+PATIENCE_S = 30.0
+
+MARK = b"\x7f"
+DIGITS = 10
+END = re.compile(rb"(\d{%d})\x7f" % DIGITS)
+
+BUFFER_BYTES = 256 * 1024
+BUFFER = bytearray(BUFFER_BYTES)
+"""One for all connections: what a read brought is counted before the next read."""
+VIEW = memoryview(BUFFER)
+
+SAMPLE_EVERY = 64
+"""Of the reads of a connection so many pass between two in which every number is looked at."""
+
+# A mask of four equal bytes lets a frame be masked by one translation. The broker cannot know.
+KEY = 1 + os.urandom(1)[0] % 255
+MASK = bytes(each ^ KEY for each in range(256))
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
+
+
+def masked(frame: bytes) -> bytes:
+    """Return a STOMP frame as one masked WebSocket text message (RFC 6455 section 5.2)."""
+    size = len(frame)
+    length = bytes([0x80 | size]) if size < 126 else b"\xfe" + size.to_bytes(2, "big")
+    return b"\x81" + length + bytes([KEY]) * 4 + frame.translate(MASK)
+
+
+class Connection:
+    """One client: its socket, how many MESSAGEs of this run it got, and what waits to be sent."""
+
+    def __init__(self, connected: socket.socket, *, websocket: bool) -> None:
+        self.socket = connected
+        self.websocket = websocket
+        self.received = 0
+        self.unsent = memoryview(b"")
+        self._stride = 0
+        self._reads = 0
+
+    @classmethod
+    def open(cls, port: int, *, websocket: bool) -> "Connection":
+        """Connect, and open a STOMP session; blocking.
+
+        Raises:
+          BenchError: the broker refused.
+        """
+        connected = socket.create_connection((HOST, port), timeout=PATIENCE_S)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection = cls(connected, websocket=websocket)
+        if websocket:
+            connection.shake_hands()
+        connection.ask(CONNECT, b"CONNECTED\n")
+        return connection
+
+    def shake_hands(self) -> None:
+        """Become a WebSocket."""
+        key = b64encode(os.urandom(16))
+        self.socket.sendall(
+            b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v12.stomp\r\n"
+            b"Sec-WebSocket-Key: %b\r\n\r\n" % key
+        )
+        self._wait_for(b"HTTP/1.1 101 ", b"\r\n\r\n")
+
+    def ask(self, frame: bytes, answer: bytes) -> None:
+        """Send a frame and wait for the answer that begins with ``answer``; blocking.
+
+        Raises:
+          BenchError: something else was answered, or nothing.
+        """
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.sendall(masked(frame) if self.websocket else frame)
+        self._wait_for(answer, b"\n\n\0")
+
+    def _wait_for(self, answer: bytes, end: bytes) -> None:
+        data = b""
+        while not data.endswith(end):
+            more = self.socket.recv(4096)
+            data += more
+            if not more:
+                break
+        # A WebSocket header of two or four bytes may stand before it.
+        if answer not in data[: len(answer) + 4]:
+            raise BenchError(f"expected {answer!r}, got {data[:200]!r}")
+
+    def subscribe(self, destination: str) -> None:
+        """Subscribe, and be sure of it."""
+        frame = f"SUBSCRIBE\nid:1\ndestination:{destination}\nreceipt:s\n\n\0"
+        self.ask(frame.encode(), b"RECEIPT\n")
+
+    def start(self) -> None:
+        """Be ready for a run: no more waiting on this socket."""
+        self.socket.setblocking(False)
+        self.received = 0
+
+    def read(self) -> int:
+        """Take what has come; return how many MESSAGEs that were.
+
+        Raises:
+          BenchError: the broker closed, or a message is missing, doubled or out of order.
+        """
+        try:
+            size = self.socket.recv_into(BUFFER)
+        except BlockingIOError:
+            return 0
+        if not size:
+            raise BenchError("the broker closed a connection in the middle of a run")
+        first = BUFFER.find(MARK, 0, size)
+        if first < 0:
+            return self._read_no_message(size)
+        last = BUFFER.rfind(MARK, 0, size)
+        count = self._count(first, last)
+        expected = self.received
+        self.received = expected + count
+        # A number cut by the border of two reads is covered by the next one's.
+        if first >= DIGITS:
+            self._check(first, expected)
+        self._check(last, self.received - 1)
+        self._reads += 1
+        if self._reads % SAMPLE_EVERY == 0:
+            numbers = [int(each) for each in END.findall(VIEW[:size])]
+            if numbers != list(range(self.received - len(numbers), self.received)):
+                raise BenchError("messages came out of order within one read")
+        return count
+
+    def _read_no_message(self, size: int) -> int:
+        if b"ERROR\n" in VIEW[:size].tobytes():
+            raise BenchError(f"the broker answered {VIEW[:size].tobytes()[:300]!r}")
+        return 0
+
+    def _count(self, first: int, last: int) -> int:
+        """How many MARKs there are; almost free where all messages are of one length."""
+        stride = self._stride
+        if stride and (last - first) % stride == 0:
+            marks = BUFFER[first : last + 1 : stride]
+            count = len(marks)
+            if marks.count(MARK) == count:
+                return count
+        count = BUFFER.count(MARK, first, last + 1)
+        if count > 1:
+            self._stride = last - BUFFER.rfind(MARK, first, last)
+        return count
+
+    def _check(self, mark: int, expected: int) -> None:
+        if mark >= DIGITS and int(BUFFER[mark - DIGITS : mark]) != expected:
+            found = BUFFER[mark - DIGITS : mark].decode(errors="replace")
+            raise BenchError(f"message {expected} was due, message {found} came")
+
+    def send(self, data: bytes) -> None:
+        """Send as much as can be sent now, and keep the rest in ``unsent``."""
+        self.unsent = memoryview(data)
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what is left of ``unsent``, as far as it goes."""
+        while self.unsent:
+            try:
+                sent = self.socket.send(self.unsent)
+            except BlockingIOError:
+                return
+            self.unsent = self.unsent[sent:]
+
+    def close(self) -> None:
+        """Close at once."""
+        self.socket.close()
+
+
+class Sends:
+    """Makes the SENDs of one publisher; all that is the same in each is made once.
+
+    Args:
+      destination: Where they go.
+      body_bytes: How long each body is.
+    """
+
+    def __init__(self, destination: str, body_bytes: int, *, websocket: bool) -> None:
+        filler = body_bytes - DIGITS - len(MARK)
+        if filler < 0:
+            raise BenchError(f"a body needs {DIGITS + len(MARK)} bytes or more")
+        head = f"destination:{destination}\ncontent-length:{body_bytes}\n\n"
+        self._plain = head.encode() + b"x" * filler
+        start = b"SEND\n" + self._plain
+        if websocket:
+            end = DIGITS + len(MARK) + 1
+            self._start = masked(start + bytes(end))[:-end]
+        else:
+            self._start = start
+        self._websocket = websocket
+
+    def of(self, numbers: Iterable[int]) -> bytes:
+        """Return one SEND for each number, all in one piece, each in a WebSocket message."""
+        start = self._start
+        if self._websocket:
+            return b"".join(
+                [b"%b%b" % (start, (b"%010d\x7f\0" % n).translate(MASK)) for n in numbers]
+            )
+        return b"".join([b"%b%010d\x7f\0" % (start, n) for n in numbers])
+
+    def with_receipt(self, numbers: Sequence[int], receipt: int) -> bytes:
+        """Return the same, with a receipt asked for the last one.
+
+        Its id ends with MARK like a body, so that RECEIPTs are counted and checked as MESSAGEs are.
+        """
+        last = b"SEND\nreceipt:%010d\x7f\n%b%010d\x7f\0" % (receipt, self._plain, numbers[-1])
+        return self.of(numbers[:-1]) + (masked(last) if self._websocket else last)

@@ -1,0 +1,315 @@
+"""Measure a broker over the loopback interface, and print a table.
+
+    python scripts/bench.py                          all scenarios, each in a fresh broker
+    python scripts/bench.py --scenario headline-ws --json result.json
+    python scripts/bench.py --port 61613 --pid 1234  a broker that runs already
+
+The generator is another process than the broker and far cheaper: it sends many frames in one
+write, and counts messages in what a read brought without parsing frames. What it receives is
+checked all the same: every message must come once and in order.
+
+What counts is processor time of the broker for a million deliveries: it depends little on what
+else the machine does. Deliveries per second and latency do depend on it. Needs Linux.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from _bench.idle import Idle, open_idle
+from _bench.load import Load, Run, Shape
+from _bench.process import BenchError, Broker, running_broker
+
+RUN_LIMIT_S = 120.0
+IDLE_AT_ONCE = 64
+
+# Everything that costs is switched on; the other options stay as they are by default.
+BROKER_OPTIONS = ("--ttl", "60000")
+
+Row = dict[str, float | int | str | None]
+
+
+class Scenario(NamedTuple):
+    """One line of the table.
+
+    Args:
+      what: For the reader of the table.
+      shape: The load; None = idle connections, ``idle`` of them.
+    """
+
+    name: str
+    what: str
+    websocket: bool
+    shape: Shape | None = None
+    quick: Shape | None = None
+    idle: int = 0
+    quick_idle: int = 0
+
+
+def scenarios() -> Iterator[Scenario]:
+    """Yield all scenarios, in the order of the table."""
+    for websocket in (True, False):
+        end, by = ("ws", "WebSocket") if websocket else ("tcp", "TCP")
+        yield Scenario(
+            f"headline-{end}",
+            f"1 publisher, 75 subscribers, {by}, window 2000",
+            websocket,
+            Shape(1, 75, 13_334, 500, window=2000, lag=8000),
+            Shape(1, 75, 400, 50, window=200, lag=800),
+        )
+        yield Scenario(
+            f"fanout-{end}",
+            f"1 publisher, 75 subscribers, {by}, window 64",
+            websocket,
+            Shape(1, 75, 40_000, 16, window=64, lag=256),
+            Shape(1, 75, 400, 16, window=64, lag=256),
+        )
+        yield Scenario(
+            f"one-{end}",
+            f"1 publisher, 1 subscriber, {by}, window 256",
+            websocket,
+            Shape(1, 1, 500_000, 64, window=256, lag=1024),
+            Shape(1, 1, 10_000, 64, window=256, lag=1024),
+        )
+    yield Scenario(
+        "thousand-tcp",
+        "1 publisher, 1000 subscribers, TCP, window 16",
+        False,
+        Shape(1, 1000, 2000, 4, window=16, lag=64),
+        Shape(1, 1000, 32, 4, window=16, lag=64),
+    )
+    yield Scenario(
+        "pairs-tcp",
+        "10 publishers, 1 subscriber each, TCP, window 256",
+        False,
+        Shape(10, 1, 50_000, 64, window=256, lag=1024),
+        Shape(10, 1, 2000, 64, window=256, lag=1024),
+    )
+    for websocket in (False, True):
+        end, by = ("ws", "WebSocket") if websocket else ("tcp", "TCP")
+        yield Scenario(
+            f"paced-{end}",
+            f"1 publisher, 75 subscribers, {by}, 1000 messages/s",
+            websocket,
+            Shape(1, 75, 10_000, rate=1000),
+            Shape(1, 75, 500, rate=1000),
+        )
+    for websocket in (False, True):
+        end, by = ("ws", "WebSocket") if websocket else ("tcp", "TCP")
+        yield Scenario(
+            f"idle-{end}",
+            f"idle connections, {by}, opened {IDLE_AT_ONCE} at once",
+            websocket,
+            idle=5000,
+            quick_idle=200,
+        )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that ``share`` of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def load_row(scenario: Scenario, runs: Sequence[Run]) -> Row:
+    """Return the median of each figure over the runs of one scenario."""
+
+    def median(figure: Callable[[Run], float]) -> float:
+        return statistics.median(figure(run) for run in runs)
+
+    row: Row = {
+        "scenario": scenario.name,
+        "what": scenario.what,
+        "runs": len(runs),
+        "deliveries": runs[0].deliveries,
+        "broker_cpu_s_per_million": median(lambda run: run.broker.exact * 1e6 / run.deliveries),
+        "broker_cpu_s_per_million_min": min(
+            run.broker.exact * 1e6 / run.deliveries for run in runs
+        ),
+        "broker_cpu_s_per_million_max": max(
+            run.broker.exact * 1e6 / run.deliveries for run in runs
+        ),
+        "broker_user_s": median(lambda run: run.broker.user),
+        "broker_system_s": median(lambda run: run.broker.system),
+        "generator_cpu_s_per_million": median(lambda run: run.generator_s * 1e6 / run.deliveries),
+        "wall_s": median(lambda run: run.wall_s),
+        "deliveries_per_s": median(lambda run: run.deliveries / run.wall_s),
+    }
+    if runs[0].latencies:
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            of_runs = [percentile(run.latencies, share) * 1000 for run in runs]
+            row[f"latency_{name}_ms"] = statistics.median(of_runs)
+    return row
+
+
+def idle_row(scenario: Scenario, runs: Sequence[Idle]) -> Row:
+    """Return the median of each figure over the runs of one scenario."""
+    count = runs[0].connections
+    cpu = statistics.median(run.broker.exact for run in runs)
+    return {
+        "scenario": scenario.name,
+        "what": scenario.what,
+        "runs": len(runs),
+        "connections": count,
+        "rss_kib_per_connection": statistics.median(run.rss_bytes / 1024 / count for run in runs),
+        "broker_cpu_us_per_connect": cpu * 1e6 / count,
+        "connects_per_s": statistics.median(count / run.wall_s for run in runs),
+    }
+
+
+def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
+    """Run one scenario ``--repeat`` times."""
+    repeat = 1 if arguments.quick else arguments.repeat
+    shape = scenario.quick if arguments.quick else scenario.shape
+    if shape is None:
+        count = scenario.quick_idle if arguments.quick else scenario.idle
+        idle = []
+        for _ in range(repeat):
+            # Memory that one run left behind would make the next look cheaper.
+            with broker_of(arguments) as broker:
+                run = open_idle(
+                    broker, count, IDLE_AT_ONCE, RUN_LIMIT_S, websocket=scenario.websocket
+                )
+                say(
+                    f"  {run.rss_bytes / 1024 / count:.1f} KiB, {count / run.wall_s:.0f} connects/s"
+                )
+                idle.append(run)
+        return idle_row(scenario, idle)
+    runs = []
+    with broker_of(arguments) as broker:
+        load = Load(broker, shape, websocket=scenario.websocket)
+        try:
+            for _ in range(repeat):
+                each = load.run(RUN_LIMIT_S)
+                million = each.broker.exact * 1e6 / each.deliveries
+                say(f"  {million:.3f} CPU s/M, {each.deliveries / each.wall_s:,.0f} deliveries/s")
+                runs.append(each)
+        finally:
+            load.close()
+    return load_row(scenario, runs)
+
+
+@contextmanager
+def broker_of(arguments: argparse.Namespace) -> Iterator[Broker]:
+    """Start a broker, or take the one that runs."""
+    if arguments.port is not None:
+        yield Broker(arguments.port, arguments.pid)
+    else:
+        with running_broker((*BROKER_OPTIONS, *arguments.broker)) as broker:
+            yield broker
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Return the results as tables in Markdown."""
+    lines: list[str] = []
+    if loads := [row for row in rows if "deliveries" in row]:
+        lines += [
+            "| scenario | what | broker CPU s per million (min-max) | deliveries/s "
+            "| p50 ms | p99 ms | generator CPU s per million |",
+            "|---|---|--:|--:|--:|--:|--:|",
+        ]
+        lines += [load_line(row) for row in loads]
+    if idles := [row for row in rows if "connections" in row]:
+        lines += [
+            "",
+            "| scenario | what | connections | KiB per connection | connects/s "
+            "| CPU µs per connect |",
+            "|---|---|--:|--:|--:|--:|",
+        ]
+        lines += [
+            f"| {row['scenario']} | {row['what']} | {row['connections']} "
+            f"| {row['rss_kib_per_connection']:.1f} | {row['connects_per_s']:,.0f} "
+            f"| {row['broker_cpu_us_per_connect']:.0f} |"
+            for row in idles
+        ]
+    return "\n".join(lines).strip()
+
+
+def load_line(row: Row) -> str:
+    """Return one line of the first table."""
+
+    def shown(name: str) -> str:
+        return f"{row[name]:.2f}" if name in row else ""
+
+    return (
+        f"| {row['scenario']} | {row['what']} | {shown('broker_cpu_s_per_million')} "
+        f"({shown('broker_cpu_s_per_million_min')}-{shown('broker_cpu_s_per_million_max')}) "
+        f"| {row['deliveries_per_s']:,.0f} | {shown('latency_p50_ms')} | {shown('latency_p99_ms')} "
+        f"| {shown('generator_cpu_s_per_million')} |"
+    )
+
+
+def say(text: str) -> None:
+    """Tell progress to whoever watches."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    names = [scenario.name for scenario in scenarios()]
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scenario", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
+    )
+    parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
+    parser.add_argument(
+        "--repeat", type=int, default=5, metavar="N", help="runs of each; the median counts"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all figures there")
+    parser.add_argument("--port", type=int, help="of a broker that runs already, on 127.0.0.1")
+    parser.add_argument("--pid", type=int, help="its process")
+    parser.add_argument(
+        "--broker",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="OPTION",
+        help="everything behind this goes to the broker that is started",
+    )
+    arguments = parser.parse_args(argv)
+    if (arguments.port is None) != (arguments.pid is None):
+        parser.error("--port and --pid belong together")
+    if arguments.repeat < 1:
+        parser.error("--repeat must be 1 or more")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the scenarios asked for; return 0, or 1 if one of them failed."""
+    arguments = parse(argv)
+    wanted = arguments.scenario or [scenario.name for scenario in scenarios()]
+    rows: list[Row] = []
+    failed = False
+    for scenario in scenarios():
+        if scenario.name not in wanted:
+            continue
+        say(f"{scenario.name}: {scenario.what}")
+        try:
+            rows.append(measure(scenario, arguments))
+        except (BenchError, OSError) as error:
+            say(f"  FAILED: {error}")
+            failed = True
+    print(table(rows))
+    if arguments.json is not None:
+        result = {
+            "python": platform.python_version(),
+            "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+            "quick": arguments.quick,
+            "broker_options": [*BROKER_OPTIONS, *arguments.broker],
+            "scenarios": rows,
+        }
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+            file.write("\n")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

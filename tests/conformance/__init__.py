@@ -1,0 +1,1 @@
+"""The conformance suite: the broker from outside, over every transport."""

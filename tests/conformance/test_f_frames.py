@@ -1,0 +1,441 @@
+"""Framing as far as it can be seen from outside (CONFORMANCE.md 2.1)."""
+
+import pytest
+import trio
+from _fakes import Client, Dial, Received, bodies, frame_bytes
+
+VERSIONS = ("1.0", "1.1", "1.2")
+
+
+async def one_message(dial: Dial, writer: str, reader: str, raw: bytes) -> Received:
+    """What a subscriber of version ``reader`` gets of ``raw``, sent in a session of ``writer``."""
+    subscriber = await dial.connect(reader)
+    await subscriber.subscribe("/t")
+    publisher = await dial.connect(writer)
+    await publisher.send_bytes(raw)
+    await publisher.fence()
+    messages = await subscriber.fence()
+    assert len(messages) == 1
+    return messages[0]
+
+
+async def refusal(dial: Dial, version: str, raw: bytes, code: str) -> Received:
+    """The ERROR that ``raw`` earns; what came before it counted, what comes after does not."""
+    watcher = await dial.connect()
+    await watcher.subscribe("/t")
+    client = await dial.connect(version)
+    before = frame_bytes("SEND", {"destination": "/t"}, b"before")
+    after = frame_bytes("SEND", {"destination": "/t"}, b"after")
+    await client.send_bytes(before + raw + after)
+    error = await client.expect_error(code)
+    assert bodies(await watcher.fence()) == [b"before"]
+    return error
+
+
+@pytest.mark.covers("F01", "F27", "F32", "X07")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("raw", "body"),
+    [
+        (b"SEND\ndestination:/t\n\nhello\0", b"hello"),
+        (b"SEND\ndestination:/t\n\n\0", b""),
+        (b"SEND\ndestination:/t\ncontent-length:3\n\na\0b\0", b"a\0b"),
+        ("SEND\ndestination:/t\ncontent-length:4\n\n😀\0".encode(), "😀".encode()),
+        (b"SEND\ndestination:/t\ncontent-length:0\n\n\0", b""),
+    ],
+)
+async def test_a_frame_byte_by_byte(dial: Dial, version: str, raw: bytes, body: bytes) -> None:
+    client = await dial.connect(version)
+    await client.subscribe("/t")
+    for place in range(len(raw)):
+        await client.send_bytes(raw[place : place + 1])
+    assert (await client.receive()).body == body
+
+
+@pytest.mark.covers("F02", "F07")
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+async def test_before_1_2_a_cr_belongs_to_the_command(dial: Dial, version: str) -> None:
+    raw = b"SEND\r\ndestination:/t\n\nx\0"
+    await refusal(dial, version, raw, "unknown-command")
+
+
+@pytest.mark.covers("F02", "F25")
+async def test_in_1_1_a_cr_belongs_to_the_value(dial: Dial) -> None:
+    raw = b"SEND\ndestination:/t\nmark:a\r\n\nx\0"
+    assert (await one_message(dial, "1.1", "1.1", raw))["mark"] == "a\r"
+    assert (await one_message(dial, "1.1", "1.2", raw))["mark"] == "a\r"
+    to_1_0 = await one_message(dial, "1.1", "1.0", raw)
+    assert to_1_0.get("mark") is None
+    assert b"\r" not in to_1_0.raw
+
+
+@pytest.mark.covers("F03")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SEND\r\ndestination:/t\r\nmark:a\r\n\r\nx\0",
+        b"SEND\ndestination:/t\r\nmark:a\n\r\nx\0",
+        b"SEND\r\ndestination:/t\nmark:a\r\n\nx\0",
+    ],
+)
+async def test_1_2_takes_both_line_ends(dial: Dial, raw: bytes) -> None:
+    message = await one_message(dial, "1.2", "1.2", raw)
+    assert (message["destination"], message["mark"], message.body) == ("/t", "a", b"x")
+
+
+@pytest.mark.covers("F04")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"SEND\ndestination:/t\nmark:a\rb\n\nx\0",
+        b"SE\rND\ndestination:/t\n\nx\0",
+        b"SEND\ndesti\rnation:/t\n\nx\0",
+    ],
+)
+async def test_in_1_2_a_bare_cr_is_an_error(dial: Dial, raw: bytes) -> None:
+    await refusal(dial, "1.2", raw, "bare-carriage-return")
+
+
+@pytest.mark.covers("F05", "F06")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_line_ends_and_nuls_between_frames(dial: Dial, version: str) -> None:
+    client = await dial.open()
+    await client.send_bytes(b"\n\n\r\n\0\n")
+    await client.connect(version)
+    await client.subscribe("/t")
+    noise = b"\0\n\n\0" + (b"\r\n" if version == "1.2" else b"")
+    await client.send_bytes(noise + frame_bytes("SEND", {"destination": "/t"}, b"1") + noise)
+    await client.send_bytes(frame_bytes("SEND", {"destination": "/t"}, b"2") + noise)
+    assert bodies(await client.fence()) == [b"1", b"2"]
+
+
+@pytest.mark.covers("F07", "F42")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("command", ["send", "Send", "MESSAGE", "RECEIPT", "BOGUS"])
+async def test_commands_are_case_sensitive(dial: Dial, version: str, command: str) -> None:
+    raw = frame_bytes(command, {"destination": "/t", "receipt": "r"})
+    error = await refusal(dial, version, raw, "unknown-command")
+    assert error["receipt-id"] == "r"
+
+
+@pytest.mark.covers("F07")
+async def test_header_names_are_case_sensitive(dial: Dial) -> None:
+    raw = b"SEND\nDestination:/t\n\nx\0"
+    await refusal(dial, "1.2", raw, "header-missing")
+
+
+@pytest.mark.covers("F08")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+@pytest.mark.parametrize("part", [b"mark:\xff", b"\xc3:x", b"mark:\xed\xa0\x80"])
+async def test_headers_are_utf8(dial: Dial, version: str, part: bytes) -> None:
+    raw = b"SEND\ndestination:/t\n" + part + b"\n\nx\0"
+    await refusal(dial, version, raw, "invalid-utf8")
+
+
+@pytest.mark.covers("F09", "F08")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_utf8_headers_arrive(dial: Dial, version: str) -> None:
+    raw = "SEND\ndestination:/t\nmärk:€😀\n\nx\0".encode()
+    for reader in VERSIONS:
+        assert (await one_message(dial, version, reader, raw))["märk"] == "€😀"
+
+
+@pytest.mark.covers("F10", "F11")
+@pytest.mark.parametrize(
+    ("version", "value"), [("1.0", "a b "), ("1.1", "  a b "), ("1.2", "  a b ")]
+)
+async def test_padding(dial: Dial, version: str, value: str) -> None:
+    raw = b"SEND\ndestination:/t\nmark:  a b \n\nx\0"
+    assert (await one_message(dial, version, "1.2", raw))["mark"] == value
+
+
+@pytest.mark.covers("F10")
+async def test_1_0_trims_the_destination_too(dial: Dial) -> None:
+    raw = b"SEND\ndestination: /t\n\nx\0"
+    assert (await one_message(dial, "1.0", "1.0", raw))["destination"] == "/t"
+
+
+@pytest.mark.covers("F12", "F13")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_raw_colon_in_a_value(dial: Dial, version: str) -> None:
+    raw = b"SEND\ndestination:/t\nmark:a:b:c\n\nx\0"
+    for reader in VERSIONS:
+        message = await one_message(dial, version, reader, raw)
+        assert message["mark"] == "a:b:c"
+        written = b"mark:a:b:c\n" if reader == "1.0" else b"mark:a\\cb\\cc\n"
+        assert written in message.raw
+
+
+@pytest.mark.covers("F14")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_empty_values(dial: Dial, version: str) -> None:
+    raw = b"SEND\ndestination:/t\nmark:\nother:1\n\nx\0"
+    assert (await one_message(dial, version, "1.0", raw)).get("mark") is None
+    assert (await one_message(dial, version, "1.1", raw))["mark"] == ""
+    assert (await one_message(dial, version, "1.2", raw))["other"] == "1"
+
+
+@pytest.mark.covers("F15", "F16")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("line", [b":x", b"no colon", b" "])
+async def test_lines_that_are_no_headers(dial: Dial, version: str, line: bytes) -> None:
+    raw = b"SEND\ndestination:/t\n" + line + b"\n\nx\0"
+    await refusal(dial, version, raw, "invalid-header")
+
+
+@pytest.mark.covers("F17", "F18", "F21")
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+async def test_escapes_of_names_and_values(dial: Dial, version: str) -> None:
+    raw = (
+        rb"""SEND
+destination:/t
+na\cme\\\n:a\nb\\c\cd\\n
+
+x"""
+        + b"\0"
+    )
+    message = await one_message(dial, version, "1.2", raw)
+    assert message["na:me\\\n"] == "a\nb\\c:d\\n"
+    message = await one_message(dial, version, "1.1", raw)
+    assert message["na:me\\\n"] == "a\nb\\c:d\\n"
+
+
+@pytest.mark.covers("F18", "F25")
+async def test_1_2_has_an_escape_for_cr(dial: Dial) -> None:
+    raw = b"SEND\ndestination:/t\nmark:a\\rb\n\nx\0"
+    assert b"mark:a\\rb\n" in (await one_message(dial, "1.2", "1.2", raw)).raw
+    assert b"mark:a\rb\n" in (await one_message(dial, "1.2", "1.1", raw)).raw
+    assert (await one_message(dial, "1.2", "1.0", raw)).get("mark") is None
+
+
+@pytest.mark.covers("F19", "F20")
+@pytest.mark.parametrize(
+    ("version", "line"),
+    [
+        ("1.1", rb"a:\r"),
+        ("1.1", rb"a:\t"),
+        ("1.1", rb"\x:a"),
+        ("1.1", b"a:\\"),
+        ("1.2", rb"a:\t"),
+        ("1.2", rb"a:\N"),
+        ("1.2", b"a:b\\"),
+        ("1.2", b"a:\\\\\\"),
+    ],
+)
+async def test_other_escapes_are_fatal(dial: Dial, version: str, line: bytes) -> None:
+    raw = b"SEND\ndestination:/t\n" + line + b"\n\nx\0"
+    await refusal(dial, version, raw, "invalid-escape")
+
+
+@pytest.mark.covers("F23", "F24")
+async def test_1_0_knows_no_escapes(dial: Dial) -> None:
+    raw = b"SEND\ndestination:/t\nmark:a\\n\\c\\\\\\x\n\nx\0"
+    assert (await one_message(dial, "1.0", "1.0", raw))["mark"] == r"a\n\c\\\x"
+    to_1_2 = await one_message(dial, "1.0", "1.2", raw)
+    assert to_1_2["mark"] == r"a\n\c\\\x"
+
+
+@pytest.mark.covers("F24")
+@pytest.mark.parametrize("name", [r"mark", r"in\njected"])
+async def test_no_header_breaks_out_of_its_line(dial: Dial, name: str) -> None:
+    """A 1.0 reader has no escape for a line feed: it must not be sent one."""
+    head = f"SEND\ndestination:/t\nsafe:1\n{name}:a\\nmessage-id\\cevil\\n\\nbody\n\nx\0"
+    message = await one_message(dial, "1.2", "1.0", head.encode())
+    assert message.body == b"x"
+    assert message["safe"] == "1"
+    assert b"evil" not in message.raw
+
+
+@pytest.mark.covers("F24", "R01")
+async def test_a_destination_that_1_0_cannot_carry(dial: Dial) -> None:
+    subscriber = await dial.connect("1.0")
+    await subscriber.send("SUBSCRIBE", {"destination": "/*"})
+    await subscriber.fence()
+    publisher = await dial.connect()
+    await publisher.publish("/a\nb:c", b"x", receipt=True)
+    for message in await subscriber.fence():
+        assert message.body == b"x"
+        assert b"a\nb" not in message.raw
+
+
+@pytest.mark.covers("F26")
+async def test_a_body_where_none_may_be(dial: Dial) -> None:
+    raw = b"SUBSCRIBE\ndestination:/x\nid:9\n\nbody\0"
+    await refusal(dial, "1.1", raw, "body-not-allowed")
+    await refusal(dial, "1.2", raw, "body-not-allowed")
+    client = await dial.connect("1.0")
+    await client.send_bytes(raw)
+    await client.publish("/x", b"y")
+    assert (await client.receive()).body == b"y"
+
+
+@pytest.mark.covers("F28")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_no_nul_behind_the_body(dial: Dial, version: str) -> None:
+    raw = b"SEND\ndestination:/t\ncontent-length:3\n\nabcd\0"
+    await refusal(dial, version, raw, "missing-nul")
+
+
+@pytest.mark.covers("F29", "F30")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("length", ["0", "5", "999999999999", "nonsense", "-1"])
+async def test_content_length_elsewhere_is_ignored(dial: Dial, version: str, length: str) -> None:
+    client = await dial.connect(version)
+    await client.subscribe("/t", headers={"content-length": length})
+    await client.publish("/t", b"x")
+    assert (await client.receive()).body == b"x"
+
+
+@pytest.mark.covers("F31", "F40")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("length", "code"),
+    [
+        ("x", "invalid-content-length"),
+        ("", "invalid-content-length"),
+        ("-1", "invalid-content-length"),
+        ("+5", "invalid-content-length"),
+        ("0x5", "invalid-content-length"),
+        ("5.0", "invalid-content-length"),
+        ("٥", "invalid-content-length"),
+        ("9" * 30, "invalid-content-length"),
+        ("17000000", "body-too-large"),
+    ],
+)
+async def test_bad_content_lengths(dial: Dial, version: str, length: str, code: str) -> None:
+    raw = f"SEND\ndestination:/t\ncontent-length:{length}\nreceipt:r\n\nhello\0".encode()
+    error = await refusal(dial, version, raw, code)
+    assert error["receipt-id"] == "r"
+
+
+@pytest.mark.covers("F27", "F33", "F34", "F35", "X05")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    "body", [b"\0", b"a\0b\0\0", bytes(range(256)), b"\xff\xfe", "é€😀".encode(), b"\n\n\0\n"]
+)
+async def test_bodies_arrive_as_they_are(dial: Dial, version: str, body: bytes) -> None:
+    client = await dial.connect(version)
+    await client.subscribe("/t")
+    pairs = [("content-type", "application/x"), ("content-length", str(len(body)))]
+    await client.publish("/t", body, headers=pairs)
+    message = await client.receive()
+    assert message.body == body
+    assert message["content-length"] == str(len(body))
+    assert message["content-type"] == "application/x"
+
+
+@pytest.mark.covers("F34", "F35")
+async def test_no_content_type_is_invented(dial: Dial) -> None:
+    message = await one_message(dial, "1.2", "1.2", b"SEND\ndestination:/t\n\nx\0")
+    assert message.get("content-type") is None
+    assert message["content-length"] == "1"
+
+
+@pytest.mark.covers("F36")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_of_a_repeated_header_the_first_counts(dial: Dial, version: str) -> None:
+    raw = b"SEND\ndestination:/t\nfoo:a\nfoo:b\ndestination:/x\ncontent-length:3\n"
+    raw += b"content-length:1\nreceipt:r1\nreceipt:r2\n\na\0b\0"
+    subscriber, client = await dial.connect(), await dial.connect(version)
+    await subscriber.subscribe("/*")
+    await client.send_bytes(raw)
+    assert (await client.receive())["receipt-id"] == "r1"
+    (message,) = await subscriber.fence()
+    assert (message["destination"], message["foo"], message.body) == ("/t", "a", b"a\0b")
+    assert message.names.count("foo") == 1
+    assert message.names.count("destination") == 1
+
+
+@pytest.mark.covers("F37", "F39")
+@pytest.mark.parametrize("reader", VERSIONS)
+async def test_the_brokers_own_headers_win(dial: Dial, reader: str) -> None:
+    raw = b"SEND\ndestination:/t\nmessage-id:forged\nsubscription:forged\nack:forged\n"
+    raw += b"redelivered:true\nreceipt:r\nkept:1\n\nx\0"
+    subscriber, client = await dial.connect(reader), await dial.connect()
+    await subscriber.subscribe("/t", id="mine")
+    await client.send_bytes(raw)
+    (message,) = await subscriber.fence()
+    assert b"forged" not in message.raw
+    assert message["subscription"] == "mine"
+    assert message["kept"] == "1"
+    assert message.get("receipt") is None
+    assert len(set(message.names)) == len(message.names)
+
+
+def frame_with_headers(count: int) -> bytes:
+    lines = [b"SEND", b"destination:/t", *(b"h%d:x" % n for n in range(count - 1))]
+    return b"\n".join(lines) + b"\n\nx\0"
+
+
+def frame_with_line(length: int) -> bytes:
+    return b"SEND\ndestination:/t\n" + b"h:".ljust(length, b"x") + b"\n\nx\0"
+
+
+def frame_with_body(length: int) -> bytes:
+    return b"SEND\ndestination:/t\n\n" + b"x" * length + b"\0"
+
+
+@pytest.mark.covers("F40")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("build", "limit", "code"),
+    [
+        (frame_with_headers, 10, "too-many-headers"),
+        (frame_with_line, 200, "header-line-too-long"),
+        (frame_with_body, 1000, "body-too-large"),
+    ],
+)
+async def test_limits_to_the_byte(
+    dial: Dial, version: str, build: "type[bytes]", limit: int, code: str
+) -> None:
+    dial.use(max_headers=10, max_header_line_bytes=200, max_body_bytes=1000)
+    await one_message(dial, version, "1.2", build(limit))
+    error = await refusal(dial, version, build(limit + 1), code)
+    assert str(limit) in error["message"]
+    assert "option max_" in error["message"]
+
+
+@pytest.mark.covers("F40", "F31")
+async def test_an_announced_body_over_the_limit_is_refused_before_it_comes(dial: Dial) -> None:
+    dial.use(max_body_bytes=1000)
+    client = await dial.connect()
+    await client.send_bytes(b"SEND\ndestination:/t\ncontent-length:1001\n\n")
+    await client.expect_error("body-too-large")
+
+
+@pytest.mark.covers("F41")
+@pytest.mark.parametrize(
+    "start", [b"\xff\xfe\xfd", b"{" + b'"json": 1}' * 10, b"EHLO example.org\r\n\r\n", b"x" * 33]
+)
+async def test_what_is_no_stomp_is_told_quickly(raw_dial: Dial, start: bytes) -> None:
+    client = await raw_dial.open()
+    await client.send_bytes(start)
+    if len(start) <= 32:
+        await client.send_bytes(b"\n\n\0")  # it might still become a frame
+    error = await client.receive()
+    assert error.command == "ERROR"
+    await client.expect_closed()
+
+
+@pytest.mark.covers("F42")
+async def test_the_diag_command_is_an_extension(dial: Dial) -> None:
+    client = await dial.open()
+    await client.send("DIAG", {}, b"session-size")
+    answer = await client.receive()
+    assert answer.command == "DIAG"
+    assert answer.body == b"session-size:1"
+    await client.connect()
+    await client.send("DIAG", {}, b"nonsense")
+    await client.expect_error("unknown-query")
+
+
+async def test_many_frames_and_a_half_in_every_read(dial: Dial) -> None:
+    client: Client = await dial.connect()
+    await client.subscribe("/t")
+    raw = b"".join(
+        frame_bytes("SEND", {"destination": "/t", "n": "x"}, b"%d" % n) for n in range(99)
+    )
+    for place in range(0, len(raw), 97):
+        await client.send_bytes(raw[place : place + 97])
+        await trio.lowlevel.checkpoint()
+    assert bodies(await client.receive_many(99)) == [b"%d" % n for n in range(99)]

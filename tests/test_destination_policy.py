@@ -1,0 +1,275 @@
+"""Policies per destination pattern: their fields, and which of them holds."""
+
+from typing import Any
+
+import attrs
+import pytest
+
+from trio_stomp._errors import OptionError
+from trio_stomp.broker._destination_policy import (
+    DEFAULT_POLICY,
+    DestinationPolicy,
+    PolicyBook,
+    read_policy,
+)
+
+
+def policy(number: int) -> DestinationPolicy:
+    return DestinationPolicy(ttl_ms=number)
+
+
+def test_the_defaults_keep_every_message() -> None:
+    assert DestinationPolicy() == DEFAULT_POLICY
+    assert attrs.asdict(DEFAULT_POLICY) == {
+        "ttl_ms": 0,
+        "max_messages": 2_000_000,
+        "max_bytes": 0,
+        "overflow": "reject",
+        "max_redeliveries": 4,
+        "backoff_s": (0, 1, 2, 4),
+        "dead_letter": "",
+        "dead_letter_expired": False,
+        "slow_consumer": "disconnect",
+        "priority": True,
+        "exclusive": False,
+        "ack_timeout_ms": 0,
+        "dedup_window": 10_000,
+        "persistent": "header",
+        "retain": "header",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("ttl_ms", 5000),
+        ("max_messages", 1),
+        ("max_bytes", 1 << 40),
+        ("overflow", "drop-oldest"),
+        ("overflow", "drop-newest"),
+        ("overflow", "dead-letter"),
+        ("overflow", "block"),
+        ("max_redeliveries", 0),
+        ("backoff_s", []),
+        ("backoff_s", [0.5]),
+        ("backoff_s", (1, 2.5)),
+        ("backoff_s", [86_400]),
+        ("dead_letter", "/queue/dead"),
+        ("dead_letter", "/topic/dead"),
+        ("dead_letter_expired", True),
+        ("slow_consumer", "drop-oldest"),
+        ("priority", False),
+        ("exclusive", True),
+        ("ack_timeout_ms", 30_000),
+        ("dedup_window", 0),
+        ("persistent", "always"),
+        ("retain", "never"),
+    ],
+)
+def test_a_field_is_set(field: str, value: Any) -> None:
+    made = read_policy("/queue/>", {field: value})
+    expected: dict[str, Any] = {field: tuple(value) if isinstance(value, list) else value}
+    assert made == attrs.evolve(DEFAULT_POLICY, **expected)
+    assert hash(made) == hash(made)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("ttl_ms", -1, "ttl_ms is -1, but must be 0 or more"),
+        ("ttl_ms", 1.5, "ttl_ms is 1.5, but must be a whole number"),
+        ("ttl_ms", True, "ttl_ms is True, but must be a whole number"),
+        ("ttl_ms", "5s", "ttl_ms is '5s', but must be a whole number"),
+        ("max_messages", 0, "max_messages is 0, but must be 1 or more"),
+        ("max_bytes", -5, "max_bytes is -5, but must be 0 or more"),
+        (
+            "overflow",
+            "drop",
+            "overflow is 'drop', but must be one of"
+            " reject, drop-oldest, drop-newest, dead-letter, block",
+        ),
+        ("overflow", None, "overflow is None, but must be text"),
+        ("max_redeliveries", -1, "max_redeliveries is -1, but must be 0 or more"),
+        ("backoff_s", 1.0, "backoff_s is 1.0, but must be a list of numbers"),
+        ("backoff_s", [True], "backoff_s is [True], but must be a list of numbers"),
+        ("backoff_s", ["1"], "backoff_s is ['1'], but must be a list of numbers"),
+        ("backoff_s", [-1], "backoff_s is [-1], but each number must be between 0 and 86400"),
+        (
+            "backoff_s",
+            [float("nan")],
+            "backoff_s is [nan], but each number must be between 0 and 86400",
+        ),
+        (
+            "backoff_s",
+            [float("inf")],
+            "backoff_s is [inf], but each number must be between 0 and 86400",
+        ),
+        (
+            "dead_letter",
+            "/queue/*",
+            "dead_letter is '/queue/*', but must be a destination that takes a SEND",
+        ),
+        (
+            "dead_letter",
+            "DIAG/session",
+            "dead_letter is 'DIAG/session', but must be a destination that takes a SEND",
+        ),
+        ("dead_letter_expired", 1, "dead_letter_expired is 1, but must be true or false"),
+        (
+            "slow_consumer",
+            "wait",
+            "slow_consumer is 'wait', but must be one of disconnect, drop-oldest, drop-newest",
+        ),
+        ("persistent", "yes", "persistent is 'yes', but must be one of header, always, never"),
+        ("retain", "set", "retain is 'set', but must be one of header, always, never"),
+    ],
+)
+def test_a_bad_value_is_told_by_pattern_field_value_and_rule(
+    field: str, value: Any, rule: str
+) -> None:
+    with pytest.raises(OptionError) as caught:
+        read_policy("/queue/>", {field: value})
+    assert str(caught.value) == f"policy '/queue/>': {rule}"
+
+
+def test_an_enormous_backoff_is_no_crash() -> None:
+    with pytest.raises(OptionError):
+        read_policy("/queue/>", {"backoff_s": [10**400]})
+
+
+def test_an_unknown_field_is_told_with_those_there_are() -> None:
+    with pytest.raises(OptionError) as caught:
+        read_policy("/queue/a", {"max_message": 5})
+    message = str(caught.value)
+    assert message.startswith("policy '/queue/a': unknown field 'max_message'; there are ttl_ms,")
+    assert "max_messages" in message
+
+
+def test_what_is_missing_is_as_in_the_base() -> None:
+    base = DestinationPolicy(max_redeliveries=9, ttl_ms=5)
+    assert read_policy("/queue/a", {"ttl_ms": 7}, base) == attrs.evolve(base, ttl_ms=7)
+    assert read_policy("/queue/a", {}, base) == base
+
+
+def test_made_by_hand_it_checks_the_same() -> None:
+    with pytest.raises(ValueError, match="max_messages is 0, but must be 1 or more"):
+        DestinationPolicy(max_messages=0)
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        DEFAULT_POLICY.ttl_ms = 5  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("backoff_s", "delays"),
+    [
+        ((0, 1, 2, 4), [0, 1, 2, 4, 4, 4]),
+        ((3,), [3, 3, 3]),
+        ((), [0, 0, 0]),
+    ],
+)
+def test_the_wait_before_a_redelivery(backoff_s: tuple[float, ...], delays: list[float]) -> None:
+    made = DestinationPolicy(backoff_s=backoff_s)
+    assert [made.delay_s(failures) for failures in range(1, len(delays) + 1)] == delays
+
+
+@pytest.mark.parametrize(
+    ("dead_letter", "name", "target"),
+    [
+        ("", "/queue/orders", "/queue/DLQ.orders"),
+        ("", "/queue/a/b", "/queue/DLQ.a/b"),
+        ("", "#jobs", "/queue/DLQ.jobs"),
+        ("", "/topic/prices", "/queue/DLQ.topic/prices"),
+        ("", "bare", "/queue/DLQ.bare"),
+        ("", "/queue/DLQ.orders", ""),
+        ("", "/queue/deadletter", ""),
+        ("/queue/dead", "/queue/orders", "/queue/dead"),
+        ("/queue/dead", "/queue/dead", ""),
+        ("/queue/dead", "/queue/DLQ.orders", "/queue/dead"),
+    ],
+)
+def test_where_the_dead_go(dead_letter: str, name: str, target: str) -> None:
+    assert DestinationPolicy(dead_letter=dead_letter).dead_letter_for(name) == target
+
+
+def test_an_empty_book_gives_the_default() -> None:
+    assert PolicyBook().policy_for("/queue/a") is DEFAULT_POLICY
+    default = policy(7)
+    assert PolicyBook(default=default).policy_for("/queue/a") is default
+
+
+@pytest.mark.parametrize(
+    ("name", "ttl_ms"),
+    [
+        ("/queue/orders.eu", 1),
+        ("/queue/orders.us", 2),
+        ("/queue/orders", 2),
+        ("/queue/late", 3),
+        ("/queue/late.too", 3),
+        ("/topic/prices.eu", 5),
+        ("/topic/prices.eu.x", 0),
+        ("#jobs", 6),
+        ("bare", 0),
+    ],
+)
+def test_the_first_that_matches_counts(name: str, ttl_ms: int) -> None:
+    book = PolicyBook(
+        [
+            ("/queue/orders.eu", policy(1)),
+            ("/queue/orders.>", policy(2)),
+            ("/queue/>", policy(3)),
+            ("/queue/late", policy(4)),
+            ("/topic/prices.*", policy(5)),
+            ("#jobs", policy(6)),
+        ]
+    )
+    assert book.policy_for(name).ttl_ms == ttl_ms
+
+
+def test_a_later_exact_name_does_not_beat_an_earlier_wildcard() -> None:
+    wide, exact = ("/queue/>", policy(1)), ("/queue/a", policy(2))
+    assert PolicyBook([wide, exact]).policy_for("/queue/a").ttl_ms == 1
+    assert PolicyBook([exact, wide]).policy_for("/queue/a").ttl_ms == 2
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matched"),
+    [
+        ("*", {"/queue/a", "/queue/monitoring", "/topic/a", "a"}),
+        (">", {"/queue/a", "/queue/monitoring", "/topic/a", "a"}),
+        ("/queue/>", {"/queue/a", "/queue/monitoring"}),
+        ("/queue/DLQ.>", {"/queue/DLQ.a"}),
+        ("/queue/DLQ*", {"/queue/DLQ.a"}),
+        ("/queue/DLQ.a", {"/queue/DLQ.a"}),
+        ("/queue/monitor", {"/queue/monitor"}),
+        ("/queue/monitor*", {"/queue/monitor", "/queue/monitoring"}),
+        ("/queue/deadletter", {"/queue/deadletter"}),
+        ("/queue/d*", set()),
+    ],
+)
+def test_a_wildcard_leaves_out_the_dead_and_the_brokers_own(
+    pattern: str, matched: set[str]
+) -> None:
+    names = {"/queue/a", "/queue/monitoring", "/topic/a", "a"}
+    names |= {"/queue/DLQ.a", "/queue/monitor", "/queue/deadletter"}
+    book = PolicyBook([(pattern, policy(1))])
+    assert {name for name in names if book.policy_for(name).ttl_ms} == matched
+
+
+@pytest.mark.parametrize(
+    ("patterns", "said"),
+    [
+        (["/queue/a", "/queue/a"], "policy '/queue/a': pattern is '/queue/a', but is there twice"),
+        (["/queue/>", "/queue/>"], "policy '/queue/>': pattern is '/queue/>', but is there twice"),
+        ([""], "policy '': pattern is '', but must not be empty"),
+        (["/queue/a*b"], "policy '/queue/a*b': "),
+        (["/queue/>.a"], "policy '/queue/>.a': "),
+    ],
+)
+def test_a_bad_pattern_is_told(patterns: list[str], said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        PolicyBook([(pattern, policy(1)) for pattern in patterns])
+    assert str(caught.value).startswith(said)
+
+
+def test_books_are_values() -> None:
+    assert PolicyBook([("a", policy(1))]) == PolicyBook([("a", policy(1))])
+    assert PolicyBook([("a", policy(1))]) != PolicyBook([("a", policy(2))])

@@ -1,0 +1,841 @@
+"""The outbox: what goes on the wire, in which order, and what it is charged for meanwhile."""
+
+import math
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from attrs import define, field
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_stomp import CloseReason
+from trio_stomp.broker import NEVER, Delivery, MemoryBudget, Publication
+from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._route import Route
+from trio_stomp.frames import Head
+from trio_stomp.server._outbox import (
+    BIG_TAIL_BYTES,
+    INLINE_BYTES,
+    JOIN_BYTES,
+    LOW_WATER_BYTES,
+    Outbox,
+    OutboxShared,
+)
+from trio_stomp.transport import frame_message
+
+AMPLE = 1 << 40
+ROUTE = "/t"
+
+
+@define(eq=False)
+class GatedWire:
+    """A wire that takes as many bytes as the test allows, and remembers them."""
+
+    allowed: float = 0
+    taken: bytearray = field(factory=bytearray)
+    writes: list[int] = field(factory=list)
+    is_lost: bool = False
+    remote: str = "test"
+    is_loopback: bool = True
+    _gate: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+
+    def allow(self, count: float) -> None:
+        """Take ``count`` bytes more."""
+        self.allowed += count
+        self._gate.unpark_all()
+
+    def lose(self) -> None:
+        """Break, as seen by whoever sends next."""
+        self.is_lost = True
+        self._gate.unpark_all()
+
+    def send_nowait(self, data: bytes | memoryview) -> int:
+        if self.is_lost:
+            raise trio.BrokenResourceError
+        size = int(min(self.allowed, len(data)))
+        self.allowed -= size
+        self.taken += data[:size]
+        self.writes.append(size)
+        return size
+
+    async def wait_sent(self, data: bytes | memoryview) -> int:
+        assert len(data), "nothing to send"
+        await trio.lowlevel.checkpoint()
+        while True:
+            sent = self.send_nowait(data)
+            if sent:
+                return sent
+            await self._gate.park()
+
+    async def receive_some(self, max_bytes: int) -> bytes:
+        raise NotImplementedError
+
+    async def send_eof(self) -> None:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+@define(eq=False)
+class Rig:
+    """An outbox with all that it needs, and what it told."""
+
+    wire: GatedWire
+    shared: OutboxShared
+    outbox: Outbox = field(init=False)
+    route: Route = field(factory=lambda: Route(ROUTE, Kind.TOPIC))
+    closed: list[CloseReason] = field(factory=list)
+    rooms: int = 0
+    is_lost: bool = False
+    nursery: trio.Nursery | None = None
+    has_writer: bool = False
+
+    def on_blocked(self) -> None:
+        if not self.has_writer and self.nursery is not None:
+            self.has_writer = True
+            self.nursery.start_soon(self.write)
+
+    async def write(self) -> None:
+        try:
+            await self.outbox.write()
+        except trio.BrokenResourceError:
+            self.is_lost = True
+            self.outbox.break_off()
+
+    def on_room(self) -> None:
+        self.rooms += 1
+
+    @property
+    def used(self) -> int:
+        return self.shared.memory.used_bytes
+
+    def delivery(self, *tails: bytes, expires_at: float = NEVER) -> Delivery:
+        head = Head("SEND", (("destination", ROUTE),), -1, ROUTE)
+        publication = Publication(self.route, head, list(tails), 0.0, expires_at)
+        return Delivery([b"", *tails], len(tails), sum(map(len, tails)), publication)
+
+    def stage(self, *tails: bytes, prefix: bytes = b"P:", expires_at: float = NEVER) -> bool:
+        return self.outbox.stage(prefix, self.delivery(*tails, expires_at=expires_at))
+
+    def publish(self) -> None:
+        """End a turn as the dispatcher does."""
+        dirty, self.shared.dirty = self.shared.dirty, []
+        for outbox in dirty:
+            outbox.publish(trio.current_time())
+
+    async def flush(self, count: float = math.inf) -> None:
+        """Let the wire take bytes until nothing moves."""
+        self.wire.allow(count)
+        await wait_all_tasks_blocked()
+
+    def assert_settled(self) -> None:
+        """Nothing waits, and nothing is charged."""
+        assert self.outbox.waiting_bytes == 0
+        assert self.used == 0
+        assert self.outbox.waiting_messages == 0
+
+
+def make_rig(limit: int = AMPLE, memory: int = AMPLE, websocket: bool = False) -> Rig:
+    rig = Rig(GatedWire(), OutboxShared(MemoryBudget(memory), limit))
+    rig.outbox = Outbox(rig.shared, rig.wire, rig.on_blocked, rig.closed.append, rig.on_room)
+    rig.outbox.is_websocket = websocket
+    return rig
+
+
+@asynccontextmanager
+async def open_rig(
+    limit: int = AMPLE, memory: int = AMPLE, websocket: bool = False
+) -> AsyncIterator[Rig]:
+    rig = make_rig(limit, memory, websocket)
+    async with trio.open_nursery() as nursery:
+        rig.nursery = nursery
+        yield rig
+        nursery.cancel_scope.cancel()
+
+
+# --- what goes straight to the wire -------------------------------------------------------------
+
+
+async def test_nothing_leaves_before_the_turn_ends() -> None:
+    async with open_rig() as rig:
+        rig.wire.allow(math.inf)
+        assert rig.stage(b"a")
+        rig.outbox.stage_frame(b"R")
+        assert rig.wire.taken == b""
+        assert rig.used == rig.outbox.waiting_bytes == 4
+        rig.publish()
+        assert rig.wire.taken == b"P:aR"
+        assert len(rig.wire.writes) == 1
+        rig.assert_settled()
+        assert not rig.has_writer
+
+
+async def test_a_turn_is_one_write_and_one_dirty_entry() -> None:
+    async with open_rig() as rig:
+        rig.wire.allow(math.inf)
+        for number in range(100):
+            rig.stage(b"%d," % number)
+        assert rig.shared.dirty == [rig.outbox]
+        rig.publish()
+        assert bytes(rig.wire.taken) == b"".join(b"P:%d," % number for number in range(100))
+        assert len(rig.wire.writes) == 1
+        assert rig.outbox.frames_out == 100
+
+
+async def test_publishing_twice_sends_once() -> None:
+    """``drop_oldest`` enters the outbox among the dirty ones a second time."""
+    async with open_rig() as rig:
+        rig.wire.allow(math.inf)
+        rig.stage(b"a")
+        rig.outbox.drop_oldest(0)
+        rig.publish()
+        rig.publish()
+        assert rig.wire.taken == b"P:a"
+        rig.assert_settled()
+
+
+async def test_a_partial_write_leaves_the_rest_to_the_writer() -> None:
+    async with open_rig() as rig:
+        rig.wire.allow(3)
+        rig.stage(b"abc", b"def")
+        rig.publish()
+        assert rig.wire.taken == b"P:a"
+        assert rig.has_writer
+        assert rig.outbox.blocked_since > 0
+        rig.stage(b"ghi")
+        rig.publish()
+        await rig.flush(4)
+        assert rig.wire.taken == b"P:abcP:"
+        await rig.flush()
+        assert rig.wire.taken == b"P:abcP:defP:ghi"
+        rig.assert_settled()
+        assert rig.outbox.blocked_since == 0.0
+
+
+async def test_what_is_large_is_the_writers_from_the_start() -> None:
+    async with open_rig() as rig:
+        rig.wire.allow(math.inf)
+        rig.stage(b"x" * (INLINE_BYTES + 1))
+        rig.publish()
+        assert rig.wire.taken == b""
+        await wait_all_tasks_blocked()
+        assert len(rig.wire.taken) == INLINE_BYTES + 3
+        rig.assert_settled()
+
+
+async def test_what_comes_while_the_writer_waits_keeps_its_place() -> None:
+    async with open_rig() as rig:
+        rig.stage(b"1")
+        rig.publish()
+        for number in range(2, 50):
+            rig.stage(b"%d" % number)
+            rig.outbox.stage_frame(b"R%d" % number)
+            rig.publish()
+            await rig.flush(number % 5)
+        await rig.flush()
+        expected = b"P:1" + b"".join(b"P:%dR%d" % (number, number) for number in range(2, 50))
+        assert bytes(rig.wire.taken) == expected
+        rig.assert_settled()
+
+
+async def test_the_writer_joins_but_within_bounds() -> None:
+    async with open_rig() as rig:
+        for _ in range(1000):
+            rig.stage(b"x" * 1000)
+            rig.publish()
+        await rig.flush()
+        assert len(rig.wire.taken) == 1000 * 1002
+        assert len(rig.wire.writes) < 12
+        assert max(rig.wire.writes) <= JOIN_BYTES + 1002
+        rig.assert_settled()
+
+
+async def test_a_big_message_is_not_copied_for_each_subscriber() -> None:
+    async with open_rig() as rig:
+        tail = b"x" * (2 * JOIN_BYTES)
+        delivery = rig.delivery(b"small", tail, b"end")
+        rig.outbox.stage(b"P:", delivery)
+        rig.publish()
+        await rig.flush(5)
+        assert rig.outbox._rest is not None
+        await rig.flush(5)
+        held = rig.outbox._rest
+        assert isinstance(held, memoryview)
+        assert held.obj is tail
+        assert rig.used == delivery.size + 3 * 2  # charged until all of it is out
+        await rig.flush()
+        assert bytes(rig.wire.taken) == b"P:smallP:" + tail + b"P:end"
+        rig.assert_settled()
+
+
+@pytest.mark.parametrize("websocket", [False, True])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [BIG_TAIL_BYTES],
+        [BIG_TAIL_BYTES, BIG_TAIL_BYTES],
+        [10, BIG_TAIL_BYTES - 1, 10],
+        [JOIN_BYTES, 1, JOIN_BYTES],
+        [1, JOIN_BYTES + 1],
+        [BIG_TAIL_BYTES - 1] * 6,
+        [1000] * 400,
+    ],
+)
+async def test_runs_of_every_size_arrive_whole(sizes: list[int], websocket: bool) -> None:
+    async with open_rig(websocket=websocket) as rig:
+        tails = [bytes([65 + place % 26]) * size for place, size in enumerate(sizes)]
+        rig.outbox.stage_frame(b"first")
+        rig.outbox.stage(b"prefix", rig.delivery(*tails))
+        rig.outbox.stage(b"other-prefix", rig.delivery(*tails))
+        rig.outbox.stage_frame(b"last")
+        rig.publish()
+        while rig.outbox.waiting_bytes:
+            await rig.flush(99_991)
+        whole = [b"first", *(b"prefix" + tail for tail in tails)]
+        whole += [*(b"other-prefix" + tail for tail in tails), b"last"]
+        if websocket:
+            whole = [frame_message(each, "auto") for each in whole]
+        assert bytes(rig.wire.taken) == b"".join(whole)
+        rig.assert_settled()
+
+
+# --- limits -------------------------------------------------------------------------------------
+
+
+async def test_over_the_limit_nothing_is_kept() -> None:
+    async with open_rig(limit=1000) as rig:
+        assert rig.stage(b"x" * 898)
+        assert not rig.stage(b"y" * 99)
+        assert rig.used == rig.outbox.waiting_bytes == 900
+        assert rig.stage(b"y" * 98)
+        await rig.flush()
+        rig.publish()
+        await wait_all_tasks_blocked()
+        assert b"y" * 98 in rig.wire.taken
+        assert b"y" * 99 not in rig.wire.taken
+        rig.assert_settled()
+
+
+async def test_one_run_always_fits_while_there_is_room() -> None:
+    """However large: else a late subscriber's first parked message could make it a slow one."""
+    async with open_rig(limit=1000) as rig:
+        assert rig.stage(b"x" * 5000)
+        assert not rig.stage(b"y")
+    async with open_rig(limit=1000) as rig:
+        rig.stage(b"x" * 100)
+        assert rig.outbox.has_room()
+        assert rig.stage(b"x" * 5000)
+        assert not rig.outbox.has_room()
+
+
+@pytest.mark.parametrize("limit", [1024, 10_000, 100_000, 10_000_000])
+async def test_whoever_is_told_there_is_room_can_stage(limit: int) -> None:
+    async with open_rig(limit=limit) as rig:
+        staged = 0
+        while rig.outbox.has_room():
+            assert rig.stage(b"x" * 9_000)
+            staged += 1
+        assert staged * 9_002 < limit + 9_002 + LOW_WATER_BYTES
+        rig.publish()
+        await rig.flush()
+        assert rig.rooms == 1
+        rig.assert_settled()
+
+
+async def test_memory_refuses_too() -> None:
+    async with open_rig(memory=1000) as rig:
+        assert rig.stage(b"x" * 900)
+        assert not rig.stage(b"x" * 200)
+        assert rig.used == 902
+        rig.publish()
+        await rig.flush()
+        rig.assert_settled()
+
+
+async def test_strain_is_counted_from_three_quarters_on() -> None:
+    async with open_rig(limit=1000) as rig:
+        rig.stage(b"x" * 700)
+        assert rig.shared.strained == 0
+        rig.stage(b"x" * 60)
+        assert rig.shared.strained == 1
+        rig.stage(b"x" * 900)  # refused, but a strain all the same
+        assert rig.shared.strained == 2
+
+
+# --- room ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [100, 30_000, 90_000, 600_000])
+async def test_room_is_offered_once_after_it_was_refused(size: int) -> None:
+    async with open_rig() as rig:
+        while rig.outbox.has_room():
+            rig.stage(b"x" * size)
+        rig.publish()
+        assert rig.rooms == 0
+        await rig.flush(10)
+        assert rig.rooms == 0
+        await rig.flush()
+        assert rig.rooms == 1
+        rig.assert_settled()
+
+
+async def test_no_room_is_offered_to_nobody() -> None:
+    async with open_rig() as rig:
+        for _ in range(100):
+            rig.stage(b"x" * 10_000)
+        rig.publish()
+        await rig.flush()
+        assert rig.rooms == 0
+
+
+async def test_room_is_offered_as_soon_as_little_waits() -> None:
+    async with open_rig() as rig:
+        for _ in range(8):
+            rig.stage(b"x" * 100_000)
+            rig.publish()
+        assert not rig.outbox.has_room()
+        await rig.flush(500_000)
+        assert rig.rooms == 0
+        await rig.flush(150_000)
+        assert rig.rooms == 1
+        assert rig.outbox.waiting_bytes > 0
+
+
+async def test_room_is_offered_when_the_rest_has_expired(autojump_clock: MockClock) -> None:
+    """Nothing is written, but there is room: whoever waits for it would wait for ever."""
+    await trio.sleep(1)
+    async with open_rig() as rig:
+        for _ in range(8):
+            rig.stage(b"x" * 100_000, expires_at=trio.current_time() + 5)
+            rig.publish()
+        assert not rig.outbox.has_room()
+        await rig.flush(10)
+        await trio.sleep(6)
+        await rig.flush(300_000)
+        assert rig.shared.expired == 5  # three had been joined before
+        rig.assert_settled()
+        assert rig.rooms == 1
+
+
+async def test_a_closed_outbox_has_no_room_and_takes_nothing() -> None:
+    async with open_rig() as rig:
+        rig.stage(b"a")
+        rig.outbox.close(CloseReason.PROTOCOL_ERROR)
+        rig.outbox.close(CloseReason.SLOW_CONSUMER)
+        assert rig.closed == [CloseReason.PROTOCOL_ERROR]
+        assert not rig.outbox.has_room()
+        assert rig.stage(b"b")  # no slow consumer: it just gets nothing more
+        rig.outbox.stage_frame(b"c")
+        rig.outbox.stage_bytes(b"d")  # the transport has the last word
+        rig.publish()
+        await rig.flush()
+        assert rig.wire.taken == b"P:ad"
+        rig.assert_settled()
+
+
+# --- dropping -----------------------------------------------------------------------------------
+
+
+async def test_the_oldest_are_dropped_but_no_receipt_and_nothing_half_written() -> None:
+    async with open_rig() as rig:
+        rig.wire.allow(3)
+        rig.stage(b"half")
+        rig.publish()
+        for number in range(5):
+            rig.stage(b"%d" % number)
+            rig.outbox.stage_frame(b"R%d" % number)
+        rig.publish()
+        rig.stage(b"5")  # still staged
+        assert rig.outbox.drop_oldest(7) == 3
+        rig.stage(b"6")
+        rig.publish()
+        await rig.flush()
+        assert rig.wire.taken == b"P:halfR0R1R2P:3R3P:4R4P:5P:6"
+        rig.assert_settled()
+
+
+async def test_dropping_more_than_there_is() -> None:
+    async with open_rig() as rig:
+        rig.stage(b"half")
+        rig.publish()
+        rig.stage(b"1", b"2")
+        rig.stage(b"3")
+        assert rig.outbox.drop_oldest(1_000_000) == 3
+        rig.publish()
+        await rig.flush()
+        assert rig.wire.taken == b"P:half"
+        rig.assert_settled()
+
+
+async def test_a_big_message_in_the_midst_of_being_written_is_finished() -> None:
+    async with open_rig() as rig:
+        tail = b"x" * (2 * JOIN_BYTES)
+        rig.stage(tail, tail)
+        rig.stage(b"after")
+        rig.publish()
+        await rig.flush(JOIN_BYTES)
+        rig.outbox.discard()
+        rig.outbox.stage_frame(b"ERROR")
+        rig.publish()
+        await rig.flush()
+        assert bytes(rig.wire.taken) == b"P:" + tail + b"P:" + tail + b"ERROR"
+        rig.assert_settled()
+
+
+async def test_discard_before_anything_is_written() -> None:
+    async with open_rig() as rig:
+        rig.stage(b"1")
+        rig.outbox.stage_frame(b"R")
+        rig.stage(b"2")
+        rig.outbox.discard()
+        rig.publish()
+        await rig.flush()
+        assert rig.wire.taken == b"R"
+        rig.assert_settled()
+
+
+async def test_the_expired_are_not_written(autojump_clock: MockClock) -> None:
+    await trio.sleep(1)
+    async with open_rig() as rig:
+        now = trio.current_time()
+        rig.stage(b"half", expires_at=now + 1)
+        rig.wire.allow(1)
+        rig.publish()
+        rig.stage(b"old", b"older", expires_at=now + 1)
+        rig.stage(b"x" * 2 * JOIN_BYTES, expires_at=now + 1)
+        rig.outbox.stage_frame(b"R")
+        rig.stage(b"young", expires_at=now + 10)
+        rig.publish()
+        await trio.sleep(1)
+        await rig.flush()
+        assert rig.wire.taken == b"P:halfRP:young"
+        assert rig.shared.expired == 3
+        assert rig.route.expired == 3
+        rig.assert_settled()
+
+
+async def test_what_expires_within_the_turn_is_not_sent_inline(autojump_clock: MockClock) -> None:
+    await trio.sleep(1)
+    async with open_rig() as rig:
+        rig.wire.allow(math.inf)
+        rig.stage(b"late", expires_at=trio.current_time())
+        rig.publish()
+        assert rig.wire.taken == b""
+        assert rig.shared.expired == 1
+        rig.assert_settled()
+
+
+async def test_sending_nothing_is_no_sign_of_life(autojump_clock: MockClock) -> None:
+    """Heart-beats are due when nothing was sent, whatever expired meanwhile."""
+    await trio.sleep(1)
+    async with open_rig() as rig:
+        rig.wire.allow(math.inf)
+        rig.stage(b"a")
+        rig.publish()
+        sent_at = rig.outbox.last_sent
+        assert sent_at == trio.current_time()
+        await trio.sleep(1)
+        rig.stage(b"b", expires_at=0.0)
+        rig.publish()
+        rig.wire.allowed = 0
+        rig.stage(b"c")
+        rig.publish()
+        assert rig.outbox.last_sent == sent_at
+
+
+# --- ends ---------------------------------------------------------------------------------------
+
+
+async def test_a_lost_wire_is_noticed_in_the_turn() -> None:
+    async with open_rig() as rig:
+        rig.wire.lose()
+        rig.stage(b"a")
+        rig.publish()
+        assert rig.closed == [CloseReason.CONNECTION_LOST]
+        rig.assert_settled()
+        assert rig.stage(b"b")
+        rig.outbox.stage_frame(b"c")
+        rig.outbox.stage_bytes(b"pong")
+        rig.publish()
+        rig.assert_settled()
+        with trio.fail_after(1):
+            await rig.outbox.wait_empty()
+
+
+async def test_a_lost_wire_is_noticed_by_the_writer() -> None:
+    async with open_rig() as rig:
+        rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
+        for _ in range(10):
+            rig.stage(b"a")
+            rig.publish()
+        await rig.flush(1000)
+        rig.stage(b"staged")
+        rig.wire.lose()
+        await wait_all_tasks_blocked()
+        assert rig.is_lost
+        rig.outbox.stage_bytes(b"pong")
+        rig.publish()
+        rig.assert_settled()
+
+
+async def test_breaking_off_gives_everything_back() -> None:
+    async with open_rig() as rig:
+        rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
+        rig.stage(b"a")
+        rig.publish()
+        await rig.flush(1000)
+        rig.stage(b"b")
+        rig.outbox.break_off()
+        rig.assert_settled()
+        rig.publish()
+        await rig.flush()  # the writer comes back from the wire
+        rig.assert_settled()
+        rig.outbox.break_off()
+        rig.assert_settled()
+
+
+async def test_waiting_until_all_is_out() -> None:
+    async with open_rig() as rig:
+        await rig.outbox.wait_empty()
+        rig.stage(b"x" * 2 * JOIN_BYTES)
+        rig.stage(b"a")
+        rig.publish()
+        done = trio.Event()
+
+        async def wait() -> None:
+            await rig.outbox.wait_empty()
+            done.set()
+
+        assert rig.nursery is not None
+        rig.nursery.start_soon(wait)
+        await rig.flush(2 * JOIN_BYTES + 4)
+        assert not done.is_set()
+        await rig.flush()
+        assert done.is_set()
+
+
+async def test_one_pong_flood_does_not_start_two_writers() -> None:
+    async with open_rig() as rig:
+        for _ in range(10):
+            rig.outbox.stage_bytes(b"p")
+            rig.publish()
+        await rig.flush()
+        assert rig.wire.taken == b"p" * 10
+        rig.assert_settled()
+
+
+# --- WebSockets ---------------------------------------------------------------------------------
+
+
+async def test_websocket_headers_are_made_once_for_prefixes_of_one_length() -> None:
+    rig = make_rig(websocket=True)
+    other = Outbox(rig.shared, rig.wire, rig.on_blocked, rig.closed.append, rig.on_room)
+    other.is_websocket = True
+    rig.wire.allow(math.inf)
+    delivery = rig.delivery(b"a" * 200, "é".encode(), b"\xff")
+    rig.outbox.stage(b"one:", delivery)
+    other.stage(b"two:", delivery)
+    other.stage(b"longer:", delivery)
+    rig.publish()
+    assert delivery.spliced is not None
+    assert sorted(delivery.spliced) == [4, 7]
+    expected = b""
+    for prefix in (b"one:", b"two:", b"longer:"):
+        for tail in delivery.tails[1:]:
+            expected += frame_message(prefix + tail, "auto")
+    assert bytes(rig.wire.taken) == expected
+    assert delivery.tails == [b"", b"a" * 200, "é".encode(), b"\xff"]
+    rig.assert_settled()
+
+
+async def test_tcp_and_websocket_share_one_delivery() -> None:
+    rig, other = make_rig(websocket=True), make_rig()
+    rig.wire.allow(math.inf)
+    other.wire.allow(math.inf)
+    delivery = rig.delivery(b"a", b"b")
+    rig.outbox.stage(b"P:", delivery)
+    other.outbox.stage(b"P:", delivery)
+    rig.publish()
+    other.publish()
+    assert other.wire.taken == b"P:aP:b"
+    assert bytes(rig.wire.taken) == b"\x81\x03P:a\x81\x03P:b"
+    rig.assert_settled()
+    other.assert_settled()
+
+
+# --- any sequence of operations -----------------------------------------------------------------
+
+SIZES = (1, 30, 5_000, BIG_TAIL_BYTES, JOIN_BYTES + 1)
+
+stages = st.tuples(
+    st.just("stage"),
+    st.sampled_from([b"A:", b"Long-prefix:"]),
+    st.lists(st.sampled_from(SIZES), min_size=1, max_size=4),
+    st.sampled_from([None, 1, 3]),
+)
+operations = st.one_of(
+    stages,
+    stages,
+    st.tuples(st.just("frame"), st.integers(1, 100)),
+    st.tuples(st.just("bytes"), st.integers(1, 100)),
+    st.just(("publish",)),
+    st.just(("publish",)),
+    st.tuples(st.just("allow"), st.sampled_from([1, 7, 100, 5000, 70_000, 600_000])),
+    st.tuples(st.just("drop"), st.sampled_from([1, 40, 10_000, 300_000])),
+    st.just(("discard",)),
+    st.just(("room",)),
+    st.just(("sleep",)),
+)
+
+
+@define(eq=False)
+class Story:
+    """What has been done to an outbox, and what must come of it."""
+
+    rig: Rig
+    items: list[tuple[bytes, bool]] = field(factory=list)
+    """Wire bytes of each item taken, and whether it may be dropped."""
+    counts: list[int] = field(factory=list)
+    dropped: int = 0
+    was_discarded: bool = False
+
+    def unique(self, size: int) -> bytes:
+        """Bytes that no other item holds."""
+        mark = b"<%d>" % len(self.items)
+        return mark + b"." * max(0, size - len(mark)) + b"|"
+
+    def do(self, name: str, *details: object) -> None:
+        handler: Callable[..., None] = getattr(self, "do_" + name)
+        handler(*details)
+
+    def do_stage(self, prefix: bytes, sizes: list[int], life: int | None) -> None:
+        tails = [self.unique(size) + b"%d" % place for place, size in enumerate(sizes)]
+        expires_at = NEVER if life is None else trio.current_time() + life
+        delivery = self.rig.delivery(*tails, expires_at=expires_at)
+        if self.rig.outbox.stage(prefix, delivery):
+            wire = [prefix + tail for tail in tails]
+            if self.rig.outbox.is_websocket:
+                wire = [frame_message(each, "auto") for each in wire]
+            self.items.append((b"".join(wire), True))
+            self.counts.append(len(tails))
+
+    def do_frame(self, size: int) -> None:
+        frame = self.unique(size)
+        self.rig.outbox.stage_frame(frame)
+        wire = frame_message(frame, "auto") if self.rig.outbox.is_websocket else frame
+        self.items.append((wire, False))
+        self.counts.append(0)
+
+    def do_bytes(self, size: int) -> None:
+        data = self.unique(size)
+        self.rig.outbox.stage_bytes(data)
+        self.items.append((data, False))
+        self.counts.append(0)
+
+    def do_drop(self, size: int) -> None:
+        self.dropped += self.rig.outbox.drop_oldest(size)
+
+    def do_discard(self) -> None:
+        self.rig.outbox.discard()
+        self.was_discarded = True  # which does not tell how many
+
+    def do_publish(self) -> None:
+        self.rig.publish()
+
+    def do_allow(self, count: int) -> None:
+        self.rig.wire.allow(count)
+
+    def do_room(self) -> None:
+        self.rig.outbox.has_room()
+
+    def check(self) -> None:
+        """Each item is on the wire whole and in its place, or was dropped or expired, counted."""
+        wire = bytes(self.rig.wire.taken)
+        missing = 0
+        for (data, may_drop), count in zip(self.items, self.counts, strict=True):
+            if wire.startswith(data):
+                wire = wire[len(data) :]
+            else:
+                assert may_drop, data[:40]
+                missing += count
+        assert wire == b""
+        accounted = self.dropped + self.rig.shared.expired
+        assert missing == accounted or (self.was_discarded and missing >= accounted)
+
+
+async def tell(story: Story, steps: list[tuple[object, ...]]) -> None:
+    rig = story.rig
+    for step in steps:
+        name, *details = step
+        if name == "sleep":
+            await trio.sleep(1)
+        else:
+            story.do(str(name), *details)
+            await wait_all_tasks_blocked()
+        assert rig.outbox.waiting_bytes == rig.used >= 0
+    had_asked = rig.outbox._wants_room
+    rooms = rig.rooms
+    rig.publish()
+    await rig.flush()
+    story.check()
+    rig.assert_settled()
+    assert rig.rooms >= rooms + had_asked
+
+
+@pytest.mark.parametrize("websocket", [False, True])
+@pytest.mark.parametrize("limit", [AMPLE, 400_000])
+@given(steps=st.lists(operations, max_size=30))
+@settings(max_examples=80)
+@example(
+    steps=[
+        ("stage", b"A:", [JOIN_BYTES + 1], None),
+        ("publish",),
+        ("allow", 100),
+        ("stage", b"A:", [1], None),
+        ("publish",),
+        ("drop", 1),
+        ("stage", b"A:", [30], 1),
+        ("room",),
+        ("publish",),
+        ("sleep",),
+    ]
+)
+def test_any_sequence(websocket: bool, limit: int, steps: list[tuple[object, ...]]) -> None:
+    async def run() -> None:
+        await trio.sleep(1)
+        async with open_rig(limit=limit, websocket=websocket) as rig:
+            await tell(Story(rig), steps)
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+@given(steps=st.lists(operations, max_size=20), lost_by=st.sampled_from(["turn", "writer", "us"]))
+@settings(max_examples=80)
+def test_any_sequence_that_ends_in_a_loss(steps: list[tuple[object, ...]], lost_by: str) -> None:
+    async def run() -> None:
+        await trio.sleep(1)
+        async with open_rig() as rig:
+            story = Story(rig)
+            for name, *details in steps:
+                if name == "sleep":
+                    await trio.sleep(1)
+                else:
+                    story.do(str(name), *details)
+                    await wait_all_tasks_blocked()
+            if lost_by == "us":
+                rig.outbox.break_off()
+            else:
+                rig.wire.lose()
+                if lost_by == "turn":
+                    rig.stage(b"x")
+            for _ in range(2):
+                rig.outbox.stage_bytes(b"late")
+                rig.publish()
+                await wait_all_tasks_blocked()
+            rig.assert_settled()
+
+    trio.run(run, clock=MockClock(autojump_threshold=0))

@@ -1,0 +1,226 @@
+"""Destinations in use: who gets what, generations, and the bound on how many are remembered."""
+
+import pytest
+
+from tests._core_fakes import Core, OutboxFake
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.broker import BrokerPolicies, Client, Route, Subscription
+from trio_stomp.broker._destination import Kind, check_sendable, classify, is_reserved
+from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._wildcards import compile_pattern
+
+
+def subscription(destination: str, number: int) -> Subscription:
+    pattern = compile_pattern(destination, "native")
+    client = Client("s", OutboxFake())
+    return Subscription(client, str(number), str(number), destination, pattern, number, b"", ())
+
+
+def table(max_destinations: int = 16) -> RouteTable:
+    return RouteTable(BrokerPolicies(max_destinations=max_destinations, max_destination_bytes=16))
+
+
+def numbers(route: Route) -> list[int]:
+    return [each.number for each in route.subscribers]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("/topic/a", Kind.TOPIC),
+        ("bare", Kind.TOPIC),
+        ("/queuefoo", Kind.TOPIC),
+        ("/temp-queue", Kind.TOPIC),
+        ("#", Kind.TOPIC),
+        ("#work", Kind.WORK),
+        ("#*", Kind.WORK),
+        ("DIAG", Kind.DIAG),
+        ("DIAG/0.1", Kind.DIAG),
+        ("DIAGNOSE", Kind.DIAG),
+        ("diag/x", Kind.TOPIC),
+    ],
+)
+def test_the_first_characters_say_the_kind(name: str, kind: Kind):
+    assert classify(name) is kind
+
+
+@pytest.mark.parametrize(
+    "name", ["/queue", "/queue/a", "/queue/*", "/temp-queue/a", "/temp-topic/a", "/reply-queue/a"]
+)
+def test_kinds_of_later_releases_are_refused_by_name(name: str):
+    with pytest.raises(ProtocolError) as caught:
+        classify(name)
+    assert caught.value.code == "unsupported"
+    assert caught.value.reason is CloseReason.UNSUPPORTED
+    assert f"destination:{name} " in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "name", ["DIAG/session", "DIAG/connections", "DIAG/event/", "DIAG/event/connect"]
+)
+def test_the_brokers_own_topics_are_not_to_be_sent_to(name: str):
+    assert is_reserved(name)
+    with pytest.raises(ProtocolError, match="published by the broker alone") as caught:
+        check_sendable(name, "native")
+    assert caught.value.code == "reserved-destination"
+    assert name in caught.value.message
+
+
+@pytest.mark.parametrize("name", ["DIAG", "DIAG/mine", "DIAG/sessions", "DIAG/event", "x/session"])
+def test_other_diag_names_are_free(name: str):
+    assert not is_reserved(name)
+    check_sendable(name, "native")
+
+
+@pytest.mark.parametrize("name", ["a*b", "*", "a.>", ">", "a/#", "#", "a.**"])
+def test_no_message_goes_to_a_wildcard(name: str):
+    with pytest.raises(
+        ProtocolError, match=r"^Can not have wildcard in message destination!"
+    ) as caught:
+        check_sendable(name, "native")
+    assert caught.value.code == "wildcard-in-send"
+    assert f"destination:{name};" in caught.value.message
+
+
+def test_the_seed_refuses_only_the_star():
+    check_sendable("a.>", "seed")
+    check_sendable("a/#", "seed")
+    with pytest.raises(ProtocolError):
+        check_sendable("a*b", "seed")
+
+
+def test_a_route_knows_its_exact_subscribers_at_once():
+    routes = table()
+    route = routes.open("a")
+    assert numbers(route) == []
+    first, second = subscription("a", 1), subscription("a", 2)
+    routes.add(first)
+    routes.add(second)
+    assert numbers(route) == [1, 2]
+    routes.remove(first)
+    assert numbers(route) == [2]
+    assert routes.known("a") is route
+    assert routes.known("b") is None
+
+
+def test_wildcards_reach_routes_that_exist_already_and_leave_them_again():
+    routes = table()
+    one, other = routes.open("a.b"), routes.open("c")
+    wild = subscription("a.*", 1)
+    routes.add(wild)
+    assert routes.wildcards == 1
+    assert one.subscribers == ()  # not looked up before it is used
+    assert routes.known("a.b") is one
+    assert numbers(one) == [1]
+    assert routes.open("c") is other
+    assert numbers(other) == []
+    routes.remove(wild)
+    assert numbers(routes.open("a.b")) == []
+    assert routes.wildcards == 0
+
+
+def test_a_wildcard_that_came_between_two_uses_is_not_hidden_by_an_exact_one():
+    routes = table()
+    routes.open("a.b")
+    routes.add(subscription("a.*", 1))
+    routes.add(subscription("a.b", 2))
+    assert numbers(routes.open("a.b")) == [1, 2]
+
+
+def test_subscribers_stand_in_order_of_subscription_whatever_their_kind():
+    routes = table()
+    for number, destination in enumerate(["a.b", "a.*", "a.b", ">", "a.b"]):
+        routes.add(subscription(destination, number))
+    assert numbers(routes.open("a.b")) == [0, 1, 2, 3, 4]
+    assert numbers(routes.open("a.c")) == [1, 3]
+
+
+def test_names_have_a_longest_length_in_bytes():
+    routes = table()
+    routes.open("é" * 8)
+    for name in ("a" * 17, "é" * 8 + "a"):
+        with pytest.raises(ProtocolError, match="more than 16 bytes") as caught:
+            routes.open(name)
+        assert caught.value.code == "destination-too-long"
+        assert caught.value.reason is CloseReason.LIMIT_EXCEEDED
+        with pytest.raises(ProtocolError):
+            routes.check(name + "*", compile_pattern(name + "*", "native"))
+    assert [route.name for route in routes] == ["é" * 8]
+
+
+def test_a_full_table_forgets_the_oldest_tenth_of_what_nobody_subscribes_to():
+    routes = table(20)
+    routes.add(subscription("0", 1))
+    for number in range(1, 20):
+        routes.open(str(number))
+    assert len(routes) == 20
+    routes.open("new")
+    assert [route.name for route in routes] == ["0", *map(str, range(3, 20)), "new"]
+
+
+def test_a_table_full_of_subscriptions_takes_no_other_name():
+    routes = table()
+    held = [subscription(str(number), number) for number in range(16)]
+    for each in held:
+        routes.add(each)
+    for refused in (lambda: routes.open("new"), lambda: routes.check("new", None)):
+        with pytest.raises(ProtocolError, match="max_destinations") as caught:
+            refused()
+        assert caught.value.code == "too-many-destinations"
+        assert caught.value.reason is CloseReason.LIMIT_EXCEEDED
+    assert len(routes) == 16
+    routes.add(subscription("new.*", 99))  # a wildcard takes no place among the names
+    routes.remove(held[3])
+    assert numbers(routes.open("new.x")) == [99]
+    assert routes.known("3") is None
+
+
+def test_the_brokers_own_topics_are_never_refused_and_make_no_room():
+    routes = table()
+    for number in range(16):
+        routes.add(subscription(str(number), number))
+    assert routes.own("DIAG/event/connect").subscribers == ()
+    assert routes.own("DIAG/event/connect").reserved
+    for attempt in range(3):
+        with pytest.raises(ProtocolError):
+            routes.open(f"new{attempt}")
+        routes.own("DIAG/event/connect")
+    assert len(routes) == 17
+
+
+def test_a_table_that_holds_the_brokers_own_topics_still_makes_room():
+    routes = table()
+    for number in range(16):
+        routes.open(str(number))
+    for number in range(5):
+        routes.own(f"DIAG/event/{number}")
+    routes.open("new")
+    assert len(routes) <= 16
+    assert routes.known("new") is not None
+
+
+def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
+    core = Core(BrokerPolicies(ttl_ms=10_000, max_destinations=16))
+    publisher = core.peer()
+    publisher.sends("kept", "first")
+    for number in range(40):
+        publisher.sends(f"other{number}", "x")
+    assert core.broker.routes.known("kept") is None
+    publisher.sends("kept", "second")
+    late = core.peer()
+    late.subscribes("kept")
+    publisher.sends("kept", "third")
+    assert late.bodies() == ["first", "second", "third"]
+    core.ends()
+
+
+def test_a_route_observes_latency_from_the_first_message_on():
+    route = table().open("a")
+    assert route.ingress is route.delivery is None
+    route.observe_delivery(0.5, 3)
+    route.observe_delivery(0.25, 1)
+    route.observe_ingress(1.0, 2)
+    assert route.delivery is not None
+    assert route.ingress is not None
+    assert (route.delivery.count, route.delivery.sum_s, route.delivery.max_s) == (4, 1.75, 0.5)
+    assert (route.ingress.count, route.ingress.sum_s) == (2, 2.0)

@@ -1,0 +1,576 @@
+"""One session: what is allowed when, what is refused and how, and what a stream means."""
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from _strategies import ERROR_CODES, chunkings, cuts, split, streams
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trio_stomp._errors import CloseReason, RemoteError
+from trio_stomp.frames import FrameLimits, FrameRun, encode_receipt
+from trio_stomp.protocol import (
+    NO_HEARTBEATS,
+    STOMP_1_0,
+    STOMP_1_1,
+    STOMP_1_2,
+    Asked,
+    Codecs,
+    Event,
+    Left,
+    Opened,
+    ProtocolOptions,
+    Refused,
+    ServerSession,
+    State,
+    Subscribed,
+    Unsubscribed,
+    Version,
+)
+from trio_stomp.protocol._states import COMMANDS, TABLE, Action
+
+ALL = (STOMP_1_0, STOMP_1_1, STOMP_1_2)
+NEW = (STOMP_1_1, STOMP_1_2)
+every_version = pytest.mark.parametrize("version", ALL, ids=lambda version: version.name)
+new_versions = pytest.mark.parametrize("version", NEW, ids=lambda version: version.name)
+
+
+def make_codecs(options: ProtocolOptions | None = None) -> Codecs:
+    return Codecs(FrameLimits(), options or ProtocolOptions())
+
+
+def make_session(*, may_ask: bool = False, codecs: Codecs | None = None) -> ServerSession:
+    return ServerSession(codecs or make_codecs(), may_ask=may_ask)
+
+
+def connect(version: Version, *lines: bytes) -> bytes:
+    head = [b"CONNECT", b"accept-version:" + version.name.encode(), *lines, b"", b""]
+    return b"\n".join(head) + b"\0"
+
+
+def open_session(
+    version: Version = STOMP_1_2, *, may_ask: bool = False, codecs: Codecs | None = None
+) -> ServerSession:
+    session = make_session(may_ask=may_ask, codecs=codecs)
+    (opened,) = session.receive_data(connect(version))
+    assert isinstance(opened, Opened)
+    return session
+
+
+def plain(events: Sequence[Event]) -> list[object]:
+    """Events as values: runs frame by frame, errors by code and receipt."""
+    found: list[object] = []
+    for event in events:
+        if isinstance(event, FrameRun):
+            found += event.frames()
+        elif isinstance(event, Refused):
+            found.append((event.error.code, event.error.receipt_id))
+        else:
+            found.append(event)
+    return found
+
+
+def refusal(session: ServerSession, data: bytes) -> RemoteError:
+    """The one error that ``data`` is answered with; nothing follows it."""
+    *before, event = session.receive_data(data)
+    assert before == []
+    assert isinstance(event, Refused)
+    assert session.state is State.CLOSED
+    assert session.receive_data(b"SEND\ndestination:/a\n\n\0DISCONNECT\n\n\0") == []
+    return event.error
+
+
+# The table.
+
+
+@pytest.mark.covers("C01", "C12")
+def test_the_table_is_total() -> None:
+    states = {State.OPENING, State.OPEN}
+    assert set(TABLE) == {(state, command) for state in states for command in COMMANDS}
+    assert len(set(COMMANDS)) == len(COMMANDS)
+    openers = {command for command in COMMANDS if TABLE[State.OPENING, command] is Action.OPEN}
+    assert openers == {"CONNECT", "STOMP"}
+    assert all(TABLE[State.OPEN, command] is Action.REFUSE_SECOND_CONNECT for command in openers)
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "FOO", "MESSAGE", "CONNECTED"])
+@pytest.mark.parametrize("state", [State.OPENING, State.OPEN], ids=lambda state: state.name)
+def test_each_command_in_each_state_is_an_event_or_a_refusal(state: State, command: str) -> None:
+    session = open_session() if state is State.OPEN else make_session()
+    events = session.receive_data(command.encode() + b"\nid:1\ndestination:/a\n\n\0")
+    assert len(events) == 1
+    refused = isinstance(events[0], Refused)
+    assert (session.state is State.CLOSED) is (refused or isinstance(events[0], Left))
+    action = TABLE.get((state, command), Action.REFUSE_UNKNOWN)
+    assert refused is (action.name.startswith("REFUSE") or action is Action.ASK)
+
+
+def test_every_action_is_performed() -> None:
+    session = make_session()
+    for action in Action:
+        assert callable(session._perform(action))
+
+
+@pytest.mark.covers("C01")
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"CONNECT", "STOMP", "DIAG"}))
+def test_whatever_comes_before_connect_is_refused(command: str) -> None:
+    error = refusal(make_session(), command.encode() + b"\nreceipt:r\ndestination:/a\n\n\0")
+    assert (error.code, error.receipt_id) == ("not-connected", b"r")
+    assert command in error.message
+    assert "send CONNECT" in error.message
+
+
+@pytest.mark.covers("C12")
+@every_version
+@pytest.mark.parametrize("command", [b"CONNECT", b"STOMP"])
+def test_a_second_connect_is_refused(version: Version, command: bytes) -> None:
+    error = refusal(open_session(version), command + b"\naccept-version:1.2\nreceipt:r\n\n\0")
+    assert (error.code, error.receipt_id) == ("already-connected", b"r")
+    assert "once" in error.message
+
+
+@pytest.mark.covers("F07", "F42")
+@every_version
+@pytest.mark.parametrize(
+    "command", ["FOO", "send", "Send", "SEND ", " SEND", "SEN", "SENDX", "MESSAGE", "RECEIPT"]
+)
+@pytest.mark.parametrize("body", [b"", b"a body"])
+def test_an_unknown_command_is_refused(version: Version, command: str, body: bytes) -> None:
+    data = b"%b\ndestination:/a\nreceipt:r\n\n%b\0" % (command.encode(), body)
+    error = refusal(open_session(version), data)
+    assert (error.code, error.receipt_id) == ("unknown-command", b"r")
+    assert repr(command) in error.message
+    assert "capitals" in error.message
+    assert refusal(make_session(), data).code == "unknown-command"
+
+
+class TestNotYetAvailable:
+    """To be dropped with the commands' refusal."""
+
+    @pytest.mark.parametrize("command", ["ACK", "NACK", "BEGIN", "COMMIT", "ABORT"])
+    def test_command(self, command: str) -> None:
+        error = refusal(open_session(), command.encode() + b"\nid:1\ntransaction:t\n\n\0")
+        assert (error.code, error.reason) == ("unsupported", CloseReason.UNSUPPORTED)
+        assert command in error.message
+
+    def test_transaction_of_a_send(self) -> None:
+        data = b"SEND\ndestination:/a\ntransaction:t1\nreceipt:r\n\n\0"
+        error = refusal(open_session(), data)
+        assert (error.code, error.receipt_id) == ("unknown-transaction", b"r")
+        assert "transaction:t1" in error.message
+
+
+# CONNECT.
+
+
+@pytest.mark.covers("C02")
+@pytest.mark.parametrize("command", [b"CONNECT", b"STOMP"])
+@pytest.mark.parametrize("eol", [b"\n", b"\r\n"])
+def test_connect_and_stomp_open_a_session(command: bytes, eol: bytes) -> None:
+    lines = [command, b"accept-version:1.1", b"host:h", b"login:me", b"", b"\0"]
+    for chunks in chunkings(eol.join(lines)):
+        session = make_session()
+        events = [event for chunk in chunks for event in session.receive_data(chunk)]
+        headers = (("accept-version", "1.1"), ("host", "h"), ("login", "me"))
+        assert events == [Opened(STOMP_1_1, NO_HEARTBEATS, headers)]
+        assert (session.state, session.version) == (State.OPEN, STOMP_1_1)
+
+
+@pytest.mark.covers("C03", "C07", "H02")
+def test_a_bare_connect_speaks_1_0() -> None:
+    session = make_session()
+    assert session.receive_data(b"CONNECT\n\n\0") == [Opened(STOMP_1_0, NO_HEARTBEATS, ())]
+    assert session.version is STOMP_1_0
+
+
+@pytest.mark.covers("C04")
+@every_version
+def test_the_session_goes_on_by_the_rules_of_its_version(version: Version) -> None:
+    session = open_session(version)
+    assert session.version is version
+    assert session.decoder.rules is version.rules
+
+
+@pytest.mark.parametrize("lines", [b"accept-version:3.0", b"accept-version:"])
+def test_no_common_version_is_refused(lines: bytes) -> None:
+    session = make_session()
+    error = refusal(session, b"CONNECT\n" + lines + b"\nreceipt:r\npasscode:secret\n\n\0")
+    assert (error.code, error.receipt_id) == ("unsupported-version", b"r")
+    assert error.excerpt == b"CONNECT\n" + lines + b"\npasscode:***"
+
+
+@pytest.mark.covers("C07")
+@pytest.mark.parametrize("is_required", [False, True])
+@every_version
+def test_host_is_needed_only_on_request_and_from_1_1_on(
+    version: Version, is_required: bool
+) -> None:
+    codecs = make_codecs(ProtocolOptions(require_host=is_required))
+    (event,) = make_session(codecs=codecs).receive_data(connect(version))
+    assert isinstance(event, Refused) is (is_required and version in NEW)
+    if isinstance(event, Refused):
+        assert event.error.code == "header-missing"
+        assert "host" in event.error.message
+    (event,) = make_session(codecs=codecs).receive_data(connect(version, b"host:h"))
+    assert isinstance(event, Opened)
+
+
+@pytest.mark.covers("C13")
+@every_version
+def test_a_receipt_on_connect_is_not_to_be_answered(version: Version) -> None:
+    (event,) = make_session().receive_data(connect(version, b"receipt:r"))
+    assert isinstance(event, Opened)
+    assert b"r" not in attrs.asdict(event, recurse=False).values()
+    assert "receipt" not in dict(event.headers)
+
+
+@pytest.mark.covers("C16", "F22")
+@every_version
+def test_escapes_are_not_applied_to_connect(version: Version) -> None:
+    (event,) = make_session().receive_data(connect(version, b"passcode:a\\b:c\\n\\c\\"))
+    assert isinstance(event, Opened)
+    assert dict(event.headers)["passcode"] == "a\\b:c\\n\\c\\"
+
+
+@pytest.mark.covers("F10", "F11")
+@every_version
+def test_the_headers_of_connect_are_trimmed_in_1_0_only(version: Version) -> None:
+    (event,) = make_session().receive_data(connect(version, b"login: \tme ", b"host: h"))
+    assert isinstance(event, Opened)
+    expected = ("me ", "h") if version is STOMP_1_0 else (" \tme ", " h")
+    headers = dict(event.headers)
+    assert (headers["login"], headers["host"]) == expected
+
+
+@pytest.mark.covers("F26")
+@every_version
+def test_a_body_of_connect_is_refused_from_1_1_on(version: Version) -> None:
+    data = connect(version).removesuffix(b"\0") + b"body\0"
+    (event,) = make_session().receive_data(data)
+    if version is STOMP_1_0:
+        assert isinstance(event, Opened)
+    else:
+        assert plain([event]) == [("body-not-allowed", None)]
+
+
+@pytest.mark.covers("H01", "H03", "H04")
+@new_versions
+def test_heartbeats_are_negotiated(version: Version) -> None:
+    session = make_session()
+    (event,) = session.receive_data(connect(version, b"heart-beat:5000,3000"))
+    assert isinstance(event, Opened)
+    assert event.heartbeats == session.heartbeats
+    plan = session.heartbeats
+    assert (plan.send_every_s, plan.expect_every_s, plan.dead_after_s) == (3.0, 5.0, 10.0)
+    error = refusal(make_session(), connect(version, b"heart-beat:1", b"receipt:r"))
+    assert (error.code, error.receipt_id) == ("invalid-heart-beat", b"r")
+
+
+@pytest.mark.covers("H10")
+@pytest.mark.parametrize("header", [b"heart-beat:1000,1000", b"heart-beat:nonsense"])
+def test_a_1_0_session_has_no_heartbeats(header: bytes) -> None:
+    session = make_session()
+    (event,) = session.receive_data(connect(STOMP_1_0, header))
+    assert isinstance(event, Opened)
+    assert event.heartbeats == session.heartbeats == NO_HEARTBEATS
+
+
+def test_a_refused_connect_leaves_no_half_open_session() -> None:
+    session = make_session()
+    refusal(session, connect(STOMP_1_2, b"heart-beat:x"))
+    assert (session.version, session.heartbeats) == (STOMP_1_0, NO_HEARTBEATS)
+
+
+# Frames behind CONNECT.
+
+
+@pytest.mark.covers("F22", "R11")
+@pytest.mark.parametrize(
+    ("version", "text", "receipt"),
+    [(STOMP_1_0, "\\c", b"\\c"), (STOMP_1_1, ":", b"\\c"), (STOMP_1_2, ":", b"\\c")],
+)
+def test_what_is_pipelined_behind_connect_is_read_by_its_version(
+    version: Version, text: str, receipt: bytes
+) -> None:
+    data = connect(version) + (
+        b"\nSUBSCRIBE\nid:s\\c\ndestination:/a\nreceipt:\\c\n\n\0"
+        b"\nSEND\ndestination:/b\nx:\\c\n\nhi\0\n"
+        b"DISCONNECT\nreceipt:9\n\n\0"
+        b"SEND\ndestination:/late\n\n\0:\0"
+    )
+    for chunks in chunkings(data):
+        session = make_session()
+        events = [event for chunk in chunks for event in session.receive_data(chunk)]
+        opened, subscribed, run, left = events
+        assert isinstance(opened, Opened)
+        headers = (("id", "s" + text), ("destination", "/a"))
+        assert subscribed == Subscribed("s" + text, "/a", "auto", headers, receipt)
+        assert isinstance(run, FrameRun)
+        assert (run.head.get("x"), run.bodies) == (text, [b"hi"])
+        assert left == Left(b"9")
+        assert session.state is State.CLOSED
+
+
+def test_a_crlf_connect_and_what_follows_it() -> None:
+    data = b"CONNECT\r\naccept-version:1.2\r\n\r\n\0\r\nSEND\r\ndestination:/a\r\n\r\nx\0\r\n"
+    for chunks in chunkings(data):
+        session = make_session()
+        events = [event for chunk in chunks for event in session.receive_data(chunk)]
+        assert [type(event) for event in events] == [Opened, FrameRun]
+
+
+def test_sessions_of_different_versions_share_no_blocks() -> None:
+    codecs = make_codecs()
+    frame = b"SEND\ndestination:/a\nx: \\c\n\n\0"
+    for _ in range(2):
+        for version, text in ((STOMP_1_0, "\\c"), (STOMP_1_1, " :"), (STOMP_1_2, " :")):
+            (run,) = open_session(version, codecs=codecs).receive_data(frame)
+            assert isinstance(run, FrameRun)
+            assert run.head.get("x") == text
+    # Three CONNECTs and three SENDs.
+    assert codecs.cached_heads == 6
+
+
+def test_a_block_that_was_legal_before_connect_is_judged_anew_behind_it() -> None:
+    codecs = make_codecs()
+    frame = b"SEND\ndestination:/a\nx:\\t\n\n\0"
+    assert refusal(make_session(codecs=codecs), frame).code == "not-connected"
+    assert refusal(open_session(codecs=codecs), frame).code == "invalid-escape"
+    assert len(open_session(STOMP_1_0, codecs=codecs).receive_data(frame)) == 1
+
+
+@pytest.mark.covers("S01")
+@every_version
+@pytest.mark.parametrize("line", [b"", b"Destination:/a\n", b"destination:\n"])
+def test_send_needs_a_destination(version: Version, line: bytes) -> None:
+    data = b"SEND\nfoo:bar\n" + line + b"receipt:r\n\nbody\0"
+    error = refusal(open_session(version), data)
+    assert (error.code, error.receipt_id) == ("header-missing", b"r")
+    assert error.message == f"SEND of STOMP {version.name} needs the header destination"
+    assert error.excerpt == b"SEND\nfoo:bar" + (b"\n" + line).rstrip(b"\n")
+
+
+@pytest.mark.covers("S05")
+@every_version
+def test_subscribe_needs_a_destination(version: Version) -> None:
+    for line in (b"", b"destination:\n"):
+        error = refusal(open_session(version), b"SUBSCRIBE\nid:1\n" + line + b"receipt:r\n\n\0")
+        assert (error.code, error.receipt_id) == ("header-missing", b"r")
+        assert "destination" in error.message
+
+
+@pytest.mark.covers("S06")
+@every_version
+def test_subscribe_needs_an_id_from_1_1_on(version: Version) -> None:
+    data = b"SUBSCRIBE\ndestination:/a\nreceipt:r\n\n\0"
+    if version is STOMP_1_0:
+        (event,) = open_session(version).receive_data(data)
+        assert event == Subscribed(None, "/a", "auto", (("destination", "/a"),), b"r")
+    else:
+        error = refusal(open_session(version), data)
+        assert (error.code, error.receipt_id) == ("header-missing", b"r")
+        assert error.message == f"SUBSCRIBE of STOMP {version.name} needs the header id"
+
+
+@pytest.mark.covers("S09")
+@every_version
+@pytest.mark.parametrize("mode", ["auto", "client", "client-individual", None])
+def test_ack_modes(version: Version, mode: str | None) -> None:
+    line = b"" if mode is None else b"ack:%b\n" % mode.encode()
+    (event,) = open_session(version).receive_data(
+        b"SUBSCRIBE\nid:1\ndestination:/a\n" + line + b"\n\0"
+    )
+    assert isinstance(event, Subscribed)
+    assert event.ack == (mode or "auto")
+
+
+@pytest.mark.covers("S09")
+@every_version
+@pytest.mark.parametrize("mode", ["Auto", "none", "client-", "auto ", "x" * 5000])
+def test_other_ack_modes_are_refused(version: Version, mode: str) -> None:
+    data = b"SUBSCRIBE\nid:1\ndestination:/a\nreceipt:r\nack:%b\n\n\0" % mode.encode()
+    error = refusal(open_session(version), data)
+    assert (error.code, error.receipt_id) == ("invalid-ack-mode", b"r")
+    assert f"ack:{mode[:40]} is none of auto, client, client-individual" == error.message
+
+
+@pytest.mark.covers("S14")
+@new_versions
+def test_unsubscribe_needs_an_id_from_1_1_on(version: Version) -> None:
+    error = refusal(open_session(version), b"UNSUBSCRIBE\ndestination:/a\nreceipt:r\n\n\0")
+    assert (error.code, error.receipt_id) == ("header-missing", b"r")
+    assert error.message == f"UNSUBSCRIBE of STOMP {version.name} needs the header id"
+
+
+def test_unsubscribe_in_1_0_needs_one_of_two() -> None:
+    for line, identity, destination in (
+        (b"id:1\n", "1", None),
+        (b"destination:/a\n", None, "/a"),
+        (b"destination:/a\nid:1\n", "1", "/a"),
+    ):
+        (event,) = open_session(STOMP_1_0).receive_data(b"UNSUBSCRIBE\n" + line + b"\n\0")
+        assert event == Unsubscribed(identity, destination, None)
+    for line in (b"", b"destination:\n"):
+        error = refusal(open_session(STOMP_1_0), b"UNSUBSCRIBE\n" + line + b"\n\0")
+        assert error.code == "header-missing"
+        assert "id or destination" in error.message
+
+
+def test_a_1_0_subscribe_may_have_a_body_which_is_ignored() -> None:
+    events = open_session(STOMP_1_0).receive_data(
+        b"SUBSCRIBE\ndestination:/a\ncontent-length:9\n\nbody\0DISCONNECT\n\n\0"
+    )
+    assert [type(event) for event in events] == [Subscribed, Left]
+
+
+@pytest.mark.covers("R01")
+@every_version
+@pytest.mark.parametrize("command", [b"SEND", b"SUBSCRIBE", b"UNSUBSCRIBE", b"DISCONNECT"])
+def test_each_event_tells_the_receipt_asked_for(version: Version, command: bytes) -> None:
+    asked = b"a\\cb:c"
+    data = command + b"\nid:1\ndestination:/a\nreceipt:" + asked + b"\n\n\0"
+    (event,) = open_session(version).receive_data(data)
+    if isinstance(event, FrameRun):
+        ((place, receipt),) = event.receipts
+        assert place == 1
+    else:
+        assert isinstance(event, Subscribed | Unsubscribed | Left)
+        assert event.receipt is not None
+        receipt = event.receipt
+    # The text is the same after unescaping; 1.0 has no escapes.
+    expected = asked if version is STOMP_1_0 else b"a\\cb\\cc"
+    assert encode_receipt(receipt) == b"RECEIPT\nreceipt-id:" + expected + b"\n\n\0"
+
+
+# Refusals.
+
+
+@pytest.mark.covers("R06")
+def test_the_receipt_of_an_error_is_that_of_the_frame_at_fault() -> None:
+    session = open_session()
+    events = session.receive_data(
+        b"SUBSCRIBE\nid:1\ndestination:/a\nreceipt:first\n\n\0"
+        b"SUBSCRIBE\ndestination:/a\nreceipt:second\n\n\0"
+        b"SUBSCRIBE\ndestination:/a\nreceipt:third\n\n\0"
+    )
+    assert len(events) == 2
+    assert plain(events[1:]) == [("header-missing", b"second")]
+
+
+@pytest.mark.covers("R06")
+@pytest.mark.parametrize(
+    ("frame", "code"),
+    [
+        (b"SEND\nreceipt:r\ndestination:/a\nx:\\t\n\n\0", "invalid-escape"),
+        (b"SEND\nreceipt:r\ndestination:/a\ncontent-length:1\n\nab\0", "missing-nul"),
+        (b"SEND\nreceipt:r\ndestination:/a\ncontent-length:-1\n\n\0", "invalid-content-length"),
+        (b"DISCONNECT\nreceipt:r\n\nx\0", "body-not-allowed"),
+    ],
+)
+def test_an_error_of_the_decoder_has_the_receipt_too(frame: bytes, code: str) -> None:
+    session = open_session()
+    before = b"SEND\ndestination:/a\nreceipt:other\n\n\0"
+    events = session.receive_data(before + frame + before)
+    assert isinstance(events[0], FrameRun)
+    assert plain(events[1:]) == [(code, b"r")]
+    assert session.receive_data(before) == []
+
+
+def test_a_frame_at_fault_without_a_receipt_gets_none_of_another() -> None:
+    for bad in (b"SEND\n\n\0", b"SEND\ndestination:/a\nx\n\n\0", b"\x01"):
+        events = open_session().receive_data(b"SEND\ndestination:/a\nreceipt:r\n\n\0" + bad)
+        assert isinstance(events[-1], Refused)
+        assert events[-1].error.receipt_id is None
+
+
+@pytest.mark.covers("R13")
+@pytest.mark.parametrize("name", ["passcode", "Passcode", "authorization", "AUTHORIZATION"])
+def test_an_error_quotes_the_frame_without_secrets(name: str) -> None:
+    line = f"{name}:hunter2\\nhunter2".encode()
+    for session, data in (
+        (make_session(), b"CONNECT\naccept-version:9\n" + line + b"\nhost:h\n\n\0"),
+        (make_session(), b"SEND\n" + line + b"\n\n\0"),
+        (open_session(), b"CONNECT\n" + line + b"\n\n\0"),
+        (open_session(), b"SEND\nfoo:bar\n" + line + b"\n\n\0"),
+        (open_session(), b"SUBSCRIBE\n" + line + b"\nack:x\n\n\0"),
+    ):
+        error = refusal(session, data)
+        assert f"{name}:***".encode() in error.excerpt
+        assert b"hunter2" not in error.excerpt
+        assert "hunter2" not in error.message
+        assert error.excerpt.startswith(data.split(b"\n")[0])
+
+
+def test_an_excerpt_is_short() -> None:
+    error = refusal(open_session(), b"SEND\n" + b"x" * 5000 + b":y\n\n\0")
+    assert len(error.excerpt) == 512
+
+
+@pytest.mark.covers("R11")
+@every_version
+def test_nothing_follows_disconnect(version: Version) -> None:
+    session = open_session(version)
+    frames = b"DISCONNECT\nreceipt:1\n\n\0DISCONNECT\nreceipt:1\n\n\0SEND\ndestination:/a\n\n\0\x01"
+    assert session.receive_data(frames) == [Left(b"1")]
+    assert session.receive_data(frames) == []
+    session = open_session(version)
+    session.receive_data(b"DISCONNECT\n\n\0")
+    assert session.receive_data(b"SEND\ndestination:/a\n") == []
+    assert session.decoder.buffered_bytes == 0
+
+
+# DIAG, an extension.
+
+
+@every_version
+def test_diag_is_answered_before_and_behind_connect_to_those_who_may_ask(
+    version: Version,
+) -> None:
+    session = make_session(may_ask=True)
+    question = b"DIAG\n\nsession\0"
+    events = session.receive_data(question * 2 + b"\n" + connect(version) + question)
+    assert events[:2] == [Asked("session"), Asked("session")]
+    assert isinstance(events[2], Opened)
+    assert events[3:] == [Asked("session")]
+    assert session.receive_data(b"DIAG\n\n\xff\0") == [Asked("�")]
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_diag_is_refused_to_others(is_open: bool) -> None:
+    session = open_session() if is_open else make_session()
+    error = refusal(session, b"DIAG\nreceipt:r\n\nsession\0" * 2)
+    assert (error.code, error.receipt_id) == ("not-allowed", b"r")
+    assert error.reason is CloseReason.UNSUPPORTED
+    assert "SUBSCRIBE to the DIAG topics" in error.message
+
+
+# Any bytes.
+
+SESSION_CODES = ERROR_CODES | {
+    *["already-connected", "header-missing", "invalid-ack-mode", "invalid-heart-beat"],
+    *["not-allowed", "not-connected", "unknown-command", "unknown-transaction"],
+    *["unsupported", "unsupported-version"],
+}
+
+
+@settings(max_examples=500)
+@given(streams(), cuts(), st.sampled_from([None, *ALL]), st.booleans())
+def test_any_stream_means_the_same_however_it_is_cut(
+    data: bytes, places: list[int], version: Version | None, may_ask: bool
+) -> None:
+    if version is not None:
+        data = connect(version) + data
+    codecs = make_codecs()
+    meanings = []
+    for chunks in ([data], split(data, places), [data[i : i + 1] for i in range(len(data))]):
+        session = make_session(may_ask=may_ask, codecs=codecs)
+        events = [event for chunk in chunks for event in session.receive_data(chunk)]
+        meanings.append(plain(events))
+        for event in events[:-1]:
+            assert not isinstance(event, Refused | Left)
+        for event in events:
+            if isinstance(event, Refused):
+                assert event.error.code in SESSION_CODES
+                assert session.state is State.CLOSED
+    assert meanings[0] == meanings[1] == meanings[2]

@@ -1,0 +1,156 @@
+"""The trie of wildcard subscriptions, against regular expressions."""
+
+import re
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trio_stomp._errors import ProtocolError
+from trio_stomp.broker._trie import WildcardTrie, matches
+from trio_stomp.broker._wildcards import compile_pattern
+
+SEPARATORS = st.sampled_from([".", "/"])
+PLAIN = st.sampled_from(["a", "b", ""])
+WILD = st.sampled_from(
+    ["a", "b", "", "*", "*", "**", ">", "#", "a*", "*a", "b**", "a*b", "#a", "#*", ">a"]
+)
+REST = {">", "**", "#"}
+
+
+@st.composite
+def joined(draw: st.DrawFn, words: st.SearchStrategy[str]) -> str:
+    text = draw(words)
+    for _ in range(draw(st.integers(0, 4))):
+        text += draw(SEPARATORS) + draw(words)
+    return text
+
+
+NAMES = joined(PLAIN | st.sampled_from(["ab", "#", "#a"]))
+PATTERNS = joined(WILD)
+
+
+class WildcardError(Exception):
+    """The grammar has no such pattern."""
+
+
+def oracle(text: str) -> str | None:
+    """A regular expression for ``text``, by the grammar as it is written; None = a plain name."""
+    words = re.split(r"[./]", text)
+    separators = re.findall(r"[./]", text)
+    if "*" not in text and ">" not in words and words[-1] not in REST:
+        return None
+    out = ""
+    for place, word in enumerate(words[:-1]):
+        if place:
+            out += re.escape(separators[place - 1])
+        out += one_word(word, is_first=not place)
+    last, before = words[-1], re.escape(separators[-1]) if separators else ""
+    if last in REST:
+        return f"{out}(?:{before}.*)?" if separators else ".*"
+    if last == "*" and separators and separators[-1] == ".":
+        return out + before + "[^./]+"
+    if last.count("*") == 1 and last[-1] == "*":
+        return out + before + re.escape(last[:-1]) + ".*"
+    return out + before + one_word(last, is_first=not separators)
+
+
+def one_word(word: str, *, is_first: bool) -> str:
+    if word == "*":
+        return "[^./]+"
+    if "*" in word or word == ">" or (word == "#" and not is_first):
+        raise WildcardError(word)
+    return re.escape(word)
+
+
+@settings(max_examples=1500)
+@given(st.lists(PATTERNS, max_size=8), st.lists(NAMES, min_size=1, max_size=6))
+def test_the_trie_finds_what_regular_expressions_find(texts: list[str], names: list[str]):
+    trie: WildcardTrie[int] = WildcardTrie()
+    compiled = {}
+    expressions = {}
+    for number, text in enumerate(texts):
+        try:
+            expression = oracle(text)
+        except WildcardError:
+            with pytest.raises(ProtocolError):
+                compile_pattern(text, "native")
+            continue
+        pattern = compile_pattern(text, "native")
+        assert (pattern is None) == (expression is None), text
+        if pattern is not None and expression is not None:
+            trie.add(pattern, number)
+            compiled[number] = pattern
+            expressions[number] = re.compile(expression, re.DOTALL)
+    assert len(trie) == len(compiled)
+    for name in names:
+        wanted = [number for number, each in expressions.items() if each.fullmatch(name)]
+        assert sorted(trie.match(name)) == wanted
+        assert [number for number, each in compiled.items() if matches(each, name)] == wanted
+
+
+@given(st.lists(PATTERNS, max_size=10), st.lists(NAMES, min_size=1, max_size=4), st.randoms())
+def test_what_is_removed_is_gone_and_leaves_no_node(texts, names, random):
+    trie: WildcardTrie[int] = WildcardTrie()
+    entered = []
+    for number, text in enumerate(texts):
+        try:
+            pattern = compile_pattern(text, "native")
+        except ProtocolError:
+            continue
+        if pattern is not None:
+            trie.add(pattern, number)
+            entered.append((pattern, number))
+    random.shuffle(entered)
+    while entered:
+        pattern, number = entered.pop()
+        trie.remove(pattern, number)
+        for name in names:
+            left = sorted(number for pattern, number in entered if matches(pattern, name))
+            assert sorted(trie.match(name)) == left
+    assert len(trie) == 0
+    assert trie._root.is_empty()
+    assert not trie._root.children
+
+
+@given(st.lists(st.text("a*./", max_size=5), max_size=6), NAMES)
+def test_the_seeds_patterns_are_prefixes(texts: list[str], name: str):
+    trie: WildcardTrie[int] = WildcardTrie()
+    prefixes = {}
+    for number, text in enumerate(texts):
+        pattern = compile_pattern(text, "seed")
+        assert (pattern is None) == ("*" not in text)
+        if pattern is not None:
+            trie.add(pattern, number)
+            prefixes[number] = text.split("*")[0]
+    wanted = [number for number, prefix in prefixes.items() if name.startswith(prefix)]
+    assert sorted(trie.match(name)) == wanted
+
+
+def test_an_item_may_stand_under_many_patterns_and_each_counts():
+    trie: WildcardTrie[str] = WildcardTrie()
+    texts = ["a.*", "a.>", "a*", "*.b", ">", "a.b*", "*.*"]
+    patterns = [compile_pattern(text, "native") for text in texts]
+    for pattern in patterns:
+        assert pattern is not None
+        trie.add(pattern, "same")
+    assert trie.match("a.b") == ["same"] * len(texts)
+    assert len(trie) == len(texts)
+
+
+def test_every_way_through_a_name_is_found_once():
+    trie: WildcardTrie[str] = WildcardTrie()
+    texts = [".".join(words) for words in product("a*", repeat=8)]
+    for text in texts:
+        pattern = compile_pattern(text, "native")
+        if pattern is not None:
+            trie.add(pattern, text)
+    name = ".".join("a" * 8)
+    assert sorted(trie.match(name)) == sorted(set(texts) - {name})
+    assert trie.match(name + ".a") == []
+    assert trie.match("b" + name[1:]) == [text for text in trie.match(name) if text[0] == "*"]
+
+
+def test_an_empty_trie_looks_at_nothing():
+    assert WildcardTrie[str]().match("a.b") == []

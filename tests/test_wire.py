@@ -1,0 +1,230 @@
+"""Bytes of one connection: real sockets, driven without waiting, and any other Trio stream."""
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
+
+from trio_stomp.transport import SocketWire, StreamWire, Wire, wire_over
+
+
+@asynccontextmanager
+async def socket_pair(buffer_bytes: int = 0) -> AsyncIterator[tuple[Wire, trio.SocketStream]]:
+    """A wire over a real TCP connection, and the peer."""
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        port = listener.socket.getsockname()[1]
+        peer = await trio.open_tcp_stream("127.0.0.1", port)
+        served = await listener.accept()
+    if buffer_bytes:
+        served.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    wire = wire_over(served)
+    try:
+        yield wire, peer
+    finally:
+        await wire.aclose()
+        await peer.aclose()
+
+
+def reset(peer: trio.SocketStream) -> None:
+    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    peer.socket.close()
+
+
+async def test_a_socket_gets_a_socket_wire() -> None:
+    async with socket_pair() as (wire, peer):
+        assert isinstance(wire, SocketWire)
+        host, port = peer.socket.getsockname()
+        assert wire.remote == f"{host}:{port}"
+        assert wire.is_loopback
+        assert wire._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert wire._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert not wire._socket.getblocking()
+
+
+async def test_both_ways() -> None:
+    async with socket_pair() as (wire, peer):
+        await peer.send_all(b"ping")
+        assert await wire.receive_some(100) == b"ping"
+        assert wire.send_nowait(b"pong") == 4
+        assert await peer.receive_some() == b"pong"
+        assert await wire.wait_sent(memoryview(b"more")) == 4
+        assert await peer.receive_some() == b"more"
+
+
+async def test_reading_waits_and_can_be_cancelled_without_loss() -> None:
+    async with socket_pair() as (wire, peer):
+        with trio.move_on_after(0):
+            await wire.receive_some(100)
+        await peer.send_all(b"kept")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await trio.lowlevel.checkpoint()
+        assert await wire.receive_some(100) == b"kept"
+
+
+async def test_a_full_socket_takes_nothing_and_then_again(nursery: trio.Nursery) -> None:
+    async with socket_pair() as (wire, peer):
+        sent = 0
+        while taken := wire.send_nowait(b"x" * 65536):
+            sent += taken
+        got = 0
+        results = []
+
+        async def send() -> None:
+            results.append(await wire.wait_sent(b"y" * 65536))
+
+        nursery.start_soon(send)
+        with trio.fail_after(5):
+            while not results:
+                got += len(await peer.receive_some(65536))
+            assert results[0] > 0
+            while got < sent + results[0]:
+                got += len(await peer.receive_some(65536))
+
+
+async def test_the_end_of_what_the_peer_sends() -> None:
+    async with socket_pair() as (wire, peer):
+        await peer.send_eof()
+        assert await wire.receive_some(100) == b""
+        assert wire.send_nowait(b"still there") == 11
+        assert await peer.receive_some() == b"still there"
+        await wire.send_eof()
+        assert await peer.receive_some() == b""
+
+
+async def test_a_reset_is_a_broken_resource() -> None:
+    async with socket_pair() as (wire, peer):
+        reset(peer)
+        with pytest.raises(trio.BrokenResourceError), trio.fail_after(5):
+            while await wire.receive_some(100):
+                pass
+        with pytest.raises(trio.BrokenResourceError):
+            for _ in range(3):
+                wire.send_nowait(b"x")
+        with pytest.raises(trio.BrokenResourceError):
+            await wire.send_eof()
+
+
+@pytest.mark.parametrize("doing", ["receive", "send"])
+async def test_closing_ends_whoever_waits(doing: str, nursery: trio.Nursery) -> None:
+    async with socket_pair(4096) as (wire, _peer):
+        while doing == "send" and wire.send_nowait(b"x" * 65536):
+            pass
+        ended = trio.Event()
+
+        async def wait() -> None:
+            with pytest.raises(trio.BrokenResourceError):
+                if doing == "send":
+                    await wire.wait_sent(b"x")
+                else:
+                    await wire.receive_some(1)
+            ended.set()
+
+        nursery.start_soon(wait)
+        await wait_all_tasks_blocked()
+        await wire.aclose()
+        with trio.fail_after(5):
+            await ended.wait()
+        await wire.aclose()  # and again
+
+
+async def test_a_peer_that_was_gone_before_it_was_accepted() -> None:
+    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        peer = await trio.open_tcp_stream("127.0.0.1", listener.socket.getsockname()[1])
+        reset(peer)
+        served = await listener.accept()
+    wire = wire_over(served)
+    with pytest.raises(trio.BrokenResourceError), trio.fail_after(5):
+        await wire.receive_some(10)
+    await wire.aclose()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"), [("127.0.0.1", True), ("127.8.9.10", True), ("::1", True)]
+)
+async def test_loopback_is_recognised(host: str, is_loopback: bool) -> None:
+    try:
+        listeners = await trio.open_tcp_listeners(0, host=host)
+    except OSError:
+        pytest.skip(f"this machine has no {host}")
+    listener = listeners[0]
+    async with listener:
+        port = listener.socket.getsockname()[1]
+        peer = await trio.open_tcp_stream(host, port)
+        wire = wire_over(await listener.accept())
+    assert wire.is_loopback is is_loopback
+    expected = f"[{host}]:" if ":" in host else "127.0.0.1:"
+    assert wire.remote.startswith(expected)
+    await wire.aclose()
+    await peer.aclose()
+
+
+async def test_any_other_stream() -> None:
+    ours, theirs = memory_stream_pair()
+    wire = wire_over(theirs)
+    assert isinstance(wire, StreamWire)
+    assert wire.is_loopback
+    assert wire.send_nowait(b"x") == 0
+    assert await wire.wait_sent(memoryview(b"hello")) == 5
+    assert await ours.receive_some() == b"hello"
+    await ours.send_all(b"answer")
+    data = await wire.receive_some(100)
+    assert (data, type(data)) == (b"answer", bytes)
+    await wire.send_eof()
+    assert await ours.receive_some() == b""
+    await wire.aclose()
+    with pytest.raises(trio.BrokenResourceError):
+        await wire.receive_some(1)
+    with pytest.raises(trio.BrokenResourceError):
+        await wire.wait_sent(b"x")
+
+
+async def test_a_stream_that_cannot_be_half_closed() -> None:
+    class Plain(trio.abc.Stream):
+        def __init__(self) -> None:
+            self.inner, self.peer = memory_stream_pair()
+
+        async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+            await self.inner.send_all(data)
+
+        async def wait_send_all_might_not_block(self) -> None:
+            raise NotImplementedError
+
+        async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+            return await self.inner.receive_some(max_bytes)
+
+        async def aclose(self) -> None:
+            await self.inner.aclose()
+
+    stream = Plain()
+    wire = wire_over(stream)
+    await wire.send_eof()
+    assert await wire.wait_sent(b"after all") == 9
+    assert await stream.peer.receive_some() == b"after all"
+    await wire.aclose()
+    assert await stream.peer.receive_some() == b""
+
+
+async def test_a_stream_waits_until_its_peer_reads(nursery: trio.Nursery) -> None:
+    ours, theirs = lockstep_stream_pair()
+    wire = wire_over(theirs)
+    results = []
+
+    async def send() -> None:
+        results.append(await wire.wait_sent(b"x" * 100))
+
+    nursery.start_soon(send)
+    await wait_all_tasks_blocked()
+    assert results == []
+    await ours.receive_some(99)
+    await wait_all_tasks_blocked()
+    assert results == []
+    await ours.receive_some(1)
+    await wait_all_tasks_blocked()
+    assert results == [100]

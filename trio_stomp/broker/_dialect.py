@@ -1,0 +1,277 @@
+"""The dialects of STOMP brokers: where they conflict, and what their destinations mean here.
+
+Every alias of every dialect is taken by all of them; a ``Dialect`` holds only what can not be true
+at the same time. docs/dialects.md shows the whole table.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from trio_stomp._errors import OptionError, ProtocolError
+from trio_stomp.frames import Headers
+
+NATIVE = "native"
+RABBITMQ = "rabbitmq"
+ACTIVEMQ = "activemq"
+ARTEMIS = "artemis"
+APOLLO = "apollo"
+STOMPICA = "stompica"
+
+ANYCAST = "ANYCAST"
+MULTICAST = "MULTICAST"
+
+DSUB = "/dsub/"
+"""Apollo's prefix for a durable subscription itself, whatever topic it listens to."""
+
+ANY_NUMBER = -(10**19)
+"""The bound of ``read_number`` that lets every number pass."""
+
+MAX_COMPOSITE = 64
+"""Parts of a composite destination: one small frame must not become thousands of messages."""
+
+_QUEUE = "/queue/"
+_TOPIC = "/topic/"
+_REPLY = "/reply-queue/"
+_HANDED_ON = (_QUEUE, _TOPIC, "/temp-queue/", "/temp-topic/")
+_SAYS_ITS_KIND = ("/", "#", "DIAG")
+_URI = re.compile(r"(?:temp-)?(?:queue|topic)://")
+_NUMBER = re.compile(r"[ \t]*([+-]?[0-9]{1,19})[ \t]*")
+_ROUTING_HEADERS = frozenset({"destination-type", "subscription-type"})
+
+
+@frozen
+class Dialect:
+    """What one dialect decides differently from the others.
+
+    Args:
+      word: Its name among the options.
+      exclusive_means_private: ``exclusive:true`` asks for a queue of the connection's own, and not
+        for being a queue's only active consumer.
+      redelivered_always: MESSAGE says ``redelivered:false`` too.
+      ack_by_message_id: ACK and NACK of STOMP 1.2 may name a ``message-id`` instead of an ``id``.
+      keeps_socket_after_error: ERROR does not end the connection.
+      keeps_socket_after_disconnect: DISCONNECT ends the session, and CONNECT may open another.
+      allows_repeated_subscription_id: An id in use may be used again for another destination.
+      wildcards: Grammar of SUBSCRIBE: ``native``, or ``seed`` (every ``*`` means the rest).
+      refuses_client_message_id: SEND with ``message-id`` is an ERROR; else the header is dropped.
+      connected_receipt: CONNECT's ``receipt`` or ``request-id`` is answered in CONNECTED.
+      composite_destinations: ``a,b`` means two destinations; else a comma is part of a name.
+      destination_aliases: Foreign spellings of a destination are translated; else names are opaque.
+      expiration_zero_is_now: A lifetime of 0 ms ends at once if nobody takes the message; else 0
+        means no end.
+      queue_arguments_must_agree: A second SUBSCRIBE with other ``x-…`` arguments for a queue is an
+        ERROR; else it is told in the log.
+    """
+
+    word: str
+    exclusive_means_private: bool = False
+    redelivered_always: bool = False
+    ack_by_message_id: bool = False
+    keeps_socket_after_error: bool = False
+    keeps_socket_after_disconnect: bool = False
+    allows_repeated_subscription_id: bool = False
+    wildcards: str = "native"
+    refuses_client_message_id: bool = False
+    connected_receipt: bool = False
+    composite_destinations: bool = False
+    destination_aliases: bool = True
+    expiration_zero_is_now: bool = False
+    queue_arguments_must_agree: bool = False
+
+
+_DIALECTS: Final[Mapping[str, Dialect]] = {
+    each.word: each
+    for each in (
+        Dialect(NATIVE, composite_destinations=True),
+        Dialect(
+            RABBITMQ,
+            exclusive_means_private=True,
+            redelivered_always=True,
+            ack_by_message_id=True,
+            refuses_client_message_id=True,
+            expiration_zero_is_now=True,
+            queue_arguments_must_agree=True,
+        ),
+        Dialect(
+            ACTIVEMQ, ack_by_message_id=True, connected_receipt=True, composite_destinations=True
+        ),
+        Dialect(ARTEMIS),
+        Dialect(APOLLO, composite_destinations=True),
+        Dialect(
+            STOMPICA,
+            keeps_socket_after_error=True,
+            keeps_socket_after_disconnect=True,
+            allows_repeated_subscription_id=True,
+            wildcards="seed",
+            destination_aliases=False,
+        ),
+    )
+}
+
+DIALECTS = tuple(_DIALECTS)
+"""The words that ``dialect`` knows, for an option's choices."""
+
+
+def dialect(word: str) -> Dialect:
+    """The dialect named ``word``.
+
+    Raises:
+      OptionError: there is none of that name.
+    """
+    found = _DIALECTS.get(word)
+    if found is None:
+        raise OptionError(f"dialect is {word!r}, but must be one of {', '.join(DIALECTS)}")
+    return found
+
+
+def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
+    """Our own names for the destination of a SEND or SUBSCRIBE.
+
+    Args:
+      name: The destination header as it came.
+      routing: ANYCAST or MULTICAST if a header asks for it; it decides the kind of a bare name.
+
+    Returns:
+      One name; several, in order and each once, of a composite.
+
+    Raises:
+      ProtocolError: the name can not mean anything, or is a composite of too many parts.
+    """
+    parts: tuple[str, ...] = (name,)
+    if dialect.composite_destinations and "," in name:
+        parts = _split(name)
+    if not dialect.destination_aliases:
+        return parts
+    if len(parts) == 1:
+        return (_translate(parts[0], routing),)
+    return tuple(dict.fromkeys(_translate(part, routing) for part in parts))
+
+
+def routing_of(headers: Headers) -> str:
+    """ANYCAST or MULTICAST, as Artemis' header of SEND or SUBSCRIBE asks; "" = not told.
+
+    Raises:
+      ProtocolError: the header holds another word.
+    """
+    for name, text in headers:
+        if name in _ROUTING_HEADERS:
+            return read_routing(name, text)
+    return ""
+
+
+def read_routing(name: str, text: str) -> str:
+    """The routing word that header ``name`` holds.
+
+    Raises:
+      ProtocolError: it is none.
+    """
+    word = text.strip().upper()
+    if word not in (ANYCAST, MULTICAST):
+        raise invalid_value(name, text, f"{ANYCAST} or {MULTICAST}")
+    return word
+
+
+def read_number(name: str, text: str, least: int = 0) -> int:
+    """The whole number, ``least`` or more, that header ``name`` holds.
+
+    Raises:
+      ProtocolError: naming header, value and rule.
+    """
+    # Not int() alone: it takes underscores and the digits of every script, and thousands of them.
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise invalid_value(name, text, "a whole number")
+    number = int(match[1])
+    if number < least:
+        raise invalid_value(name, text, f"a whole number, {least} or more")
+    return number
+
+
+def is_true(text: str) -> bool:
+    """Whether a header says yes; in any case, since Python's clients write ``True``."""
+    return text.strip().lower() == "true"
+
+
+def invalid_value(name: str, text: str, rule: str) -> ProtocolError:
+    """The error that names header, value and rule."""
+    return ProtocolError("invalid-header-value", f"{name}:{text[:60]} is not {rule}")
+
+
+def _invalid_destination(name: str, rule: str) -> ProtocolError:
+    return ProtocolError("invalid-destination", f"destination:{name[:80]} {rule}")
+
+
+def _split(name: str) -> tuple[str, ...]:
+    """The parts of a composite; one without a prefix is of the first one's kind, as in ActiveMQ."""
+    parts = [stripped for part in name.split(",") if (stripped := part.strip())]
+    if not parts:
+        raise _invalid_destination(name, "is a composite that names no destination")
+    if len(parts) > MAX_COMPOSITE:
+        raise _invalid_destination(
+            name, f"is a composite of {len(parts)} parts, the limit is {MAX_COMPOSITE}"
+        )
+    kind = next((prefix for prefix in _HANDED_ON if parts[0].startswith(prefix)), "")
+    for part in parts:
+        # ActiveMQ's Java clients write so; taken as a name it would lead to a queue nobody reads.
+        if _URI.match(part):
+            raise _invalid_destination(
+                name, f"holds {part[:40]!r}; in STOMP that is written /queue/… or /topic/…"
+            )
+    return tuple(part if part.startswith(_SAYS_ITS_KIND) else kind + part for part in parts)
+
+
+def _translate(name: str, routing: str) -> str:
+    if name.startswith("/"):
+        head, _, rest = name[1:].partition("/")
+        alias = _ALIASES.get(head)
+        if alias is not None:
+            return alias(name, rest)
+    if routing == ANYCAST and not f"{name}/".startswith(_KNOWN):
+        return "/queue" + name if name.startswith("/") else _QUEUE + name
+    return name
+
+
+def _amq(name: str, rest: str) -> str:
+    # RabbitMQ wants that queue to exist already; here a queue exists from its first use.
+    return "/" + rest if rest.startswith("queue/") else name
+
+
+def _exchange(name: str, rest: str) -> str:
+    """RabbitMQ's exchanges: ``amq.topic`` is where its ``/topic/`` leads, others stand apart.
+
+    They keep their name, so that a key of one is never a key of another, or a topic's.
+    """
+    exchange, _, key = rest.partition("/")
+    if not exchange:
+        raise _invalid_destination(name, "names no exchange; write /exchange/<name>/<key>")
+    if exchange == "amq.topic":
+        if not key:
+            raise _invalid_destination(name, "names no key; write /exchange/amq.topic/<key>")
+        return _TOPIC + key
+    # A fan-out goes to all, whatever the key says.
+    return "/exchange/amq.fanout" if exchange == "amq.fanout" else name
+
+
+def _remote(name: str, rest: str) -> str:
+    if not rest:
+        raise _invalid_destination(name, "names no temporary destination")
+    return _REPLY + rest
+
+
+def _dsub(name: str, rest: str) -> str:
+    if not rest:
+        raise _invalid_destination(name, f"names no durable subscription; write {DSUB}<id>")
+    return name
+
+
+_ALIASES: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "amq": _amq,
+    "exchange": _exchange,
+    "remote-temp-queue": _remote,
+    "remote-temp-topic": _remote,
+    "dsub": _dsub,
+}
+_KNOWN = (*_HANDED_ON, _REPLY, "#", "DIAG")

@@ -1,0 +1,48 @@
+"""Tells of messages that were thrown away: how many in an interval, for each reason."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from trio_stomp.server import Server
+
+INPUT_QUEUE_FULL = "input-queue-full"
+NO_SUBSCRIBER = "no-subscriber"
+STALE_QUEUE_FULL = "stale-queue-full"
+BACKLOG_ABANDONED = "backlog-abandoned"
+SLOW_LISTENER = "slow-consumer"
+EVENTS_LOST = "too-many-events"
+
+
+@define(eq=False)
+class DropTeller:
+    """Compares the counters of what was dropped with those of the last interval.
+
+    Handles: drops that nobody is told of when they happen, for they would be told per message.
+    Does not handle: what a slow subscriber loses, which the broker tells at once; expired messages.
+    """
+
+    _before: dict[str, int] = field(factory=dict)
+
+    def tell(self, server: "Server", lost_by_listeners: int) -> None:
+        """Tell one ``drop`` event for each reason for which a counter has grown.
+
+        Args:
+          lost_by_listeners: Copies of DIAG messages that too slow subscribers did not get.
+        """
+        events, drops = server.broker.events, server.broker.fan_out.drops
+        counters = {
+            INPUT_QUEUE_FULL: server.inbox.dropped,
+            NO_SUBSCRIBER: drops.no_subscriber,
+            STALE_QUEUE_FULL: server.broker.stale.statistics.dropped,
+            BACKLOG_ABANDONED: drops.backlog_abandoned,
+            SLOW_LISTENER: lost_by_listeners,
+            EVENTS_LOST: events.lost,
+        }
+        for reason, count in counters.items():
+            dropped = count - self._before.get(reason, 0)
+            if dropped:
+                destination = "DIAG" if reason == SLOW_LISTENER else ""
+                events.tell("drop", destination=destination, reason=reason, detail=f"{dropped}")
+        self._before = counters

@@ -1,0 +1,146 @@
+"""The process: memory, files, threads, processor time, garbage collection. No dependency."""
+
+import gc
+import os
+import sys
+import threading
+import time
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+from attrs import define
+
+from trio_stomp.broker import BOUNDS_MS, Histogram
+from trio_stomp.diag._stream import Record
+
+_STAT = Path("/proc/self/stat")
+_FILES = "/proc/self/fd"
+
+# Of /proc/self/stat, behind the command's name, which may hold spaces (man 5 proc).
+_THREADS, _VMS_BYTES, _RSS_PAGES = 17, 20, 21
+
+
+@define(eq=False, weakref_slot=True)
+class PauseMeter:
+    """Measures garbage collections while it is on.
+
+    The interpreter's list of callbacks belongs to the whole process, and nobody tells the
+    diagnostics that the broker ends: the meter takes itself off the list when it is dropped.
+    """
+
+    total_s: float = 0.0
+    _began: float = 0.0
+    _watch: "weakref.finalize[[], PauseMeter] | None" = None
+
+    def turn(self, on: bool) -> None:
+        """Begin to measure, or stop; what has been measured stays."""
+        if on and self._watch is None:
+            self._watch = _watch_collections(self)
+        elif not on and self._watch is not None:
+            self._watch()
+            self._watch = None
+
+    def note(self, phase: str) -> None:
+        """A collection has begun or ended."""
+        now = time.perf_counter()
+        if phase == "start":
+            self._began = now
+        elif self._began:
+            self.total_s += now - self._began
+            self._began = 0.0
+
+
+def _watch_collections(meter: PauseMeter) -> "weakref.finalize[[], PauseMeter]":
+    reference = weakref.ref(meter)
+
+    def note(phase: str, _: dict[str, int]) -> None:
+        watched = reference()
+        if watched is not None:
+            watched.note(phase)
+
+    def forget() -> None:
+        with suppress(ValueError):
+            gc.callbacks.remove(note)
+
+    gc.callbacks.append(note)
+    return weakref.finalize(meter, forget)
+
+
+def process_record(turns: Histogram, pauses: PauseMeter, uptime_s: float) -> Record:
+    """The fields of the table ``process``.
+
+    Args:
+      turns: How long the dispatcher's turns of the last interval took.
+      uptime_s: Since the epoch began.
+    """
+    rss, vms, threads = _memory()
+    user_s, system_s = _processor_time()
+    return {
+        "pid": os.getpid(),
+        "rss_bytes": rss,
+        "vms_bytes": vms,
+        "cpu_user_s_total": user_s,
+        "cpu_sys_s_total": system_s,
+        "fds": _open_files(),
+        "threads": threads,
+        "trio_tasks": trio.lowlevel.current_statistics().tasks_living,
+        "loop_lag_ms_p50": percentile_ms(turns, 0.50),
+        "loop_lag_ms_p99": percentile_ms(turns, 0.99),
+        "loop_lag_ms_max": turns.max_s * 1000,
+        "gc_collections_total": [generation["collections"] for generation in gc.get_stats()],
+        "gc_pause_ms_total": pauses.total_s * 1000,
+        "uptime_s": uptime_s,
+    }
+
+
+def percentile_ms(histogram: Histogram, share: float) -> float:
+    """The time that ``share`` of the observations stayed below, interpolated within its bucket."""
+    rank = histogram.count * share
+    longest = histogram.max_s * 1000
+    seen, low = 0, 0.0
+    for high, count in zip((*BOUNDS_MS, longest), histogram.buckets, strict=True):
+        if count and seen + count >= rank:
+            return min(low + (high - low) * (rank - seen) / count, longest)
+        seen += count
+        low = high
+    return 0.0
+
+
+def _memory() -> tuple[int, int, int]:
+    """Bytes resident, bytes mapped, threads."""
+    try:
+        fields = _STAT.read_text().rpartition(")")[2].split()
+    except OSError:
+        return _most_memory(), 0, threading.active_count()
+    page = os.sysconf("SC_PAGE_SIZE")
+    return int(fields[_RSS_PAGES]) * page, int(fields[_VMS_BYTES]), int(fields[_THREADS])
+
+
+def _most_memory() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _processor_time() -> tuple[float, float]:
+    """Seconds in user mode and in the kernel."""
+    if sys.platform == "win32":
+        times = os.times()
+        return times.user, times.system
+    import resource
+
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime, usage.ru_stime
+
+
+def _open_files() -> int:
+    # Listing needs a descriptor itself, and none may be left: then say 0, and do not fail.
+    try:
+        return len(os.listdir(_FILES)) - 1
+    except OSError:
+        return 0

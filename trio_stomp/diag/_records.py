@@ -1,0 +1,226 @@
+"""What the server and the broker know → records of the schema's tables. Nothing is changed here."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from trio_stomp._errors import CloseReason
+from trio_stomp.broker import BOUNDS_MS, Broker, Census, Histogram, ParkedDestination, Route
+from trio_stomp.diag._stream import Record, timestamp
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import BrokerEvent
+    from trio_stomp.server import Connection, Server
+
+INPUT = "input"
+"""What the broker's input queue is called among the queues."""
+
+_WITHOUT_ERROR = frozenset(
+    {
+        CloseReason.CLIENT_CLOSED,
+        CloseReason.CLIENT_DISCONNECT,
+        CloseReason.CONNECTION_LOST,
+    }
+)
+
+
+@frozen
+class Stage:
+    """How long the messages of one destination took for one part of their way."""
+
+    destination: str
+    name: str
+    times: Histogram
+
+
+def connection_record(connection: "Connection", now: float, wall_now: float) -> Record:
+    """The fields of the table ``connection``.
+
+    Args:
+      now: Seconds of the broker's clock.
+      wall_now: Unix time at that moment.
+    """
+    client, outbox, session = connection.client, connection.outbox, connection.session
+    told = connection.verdict is not None or connection.reason not in _WITHOUT_ERROR
+    return {
+        "session_id": client.session_id,
+        "user": client.user,
+        "remote": client.remote,
+        "transport": client.transport,
+        "stomp_version": session.version.name if connection.is_open else "",
+        "state": "closed" if outbox.is_closed else session.state.name.lower(),
+        "connected_at": timestamp(wall_now - (now - connection.opened_at)),
+        "subscriptions": len(client.subscriptions),
+        "frames_in_total": connection.frames_in,
+        "frames_out_total": outbox.frames_out,
+        "bytes_in_total": connection.bytes_in,
+        "bytes_out_total": outbox.bytes_out,
+        "errors_total": int(told),
+        "heartbeats_missed_total": connection.heartbeats_missed,
+        "heartbeat_rtt_ms": None,
+        "last_in_age_s": max(0.0, now - connection.last_received),
+    }
+
+
+def websocket_record(connection: "Connection") -> Record:
+    """The fields of the table ``ws``, of a connection that is a WebSocket."""
+    assert connection.websocket is not None
+    websocket, outbox = connection.websocket.statistics(), connection.outbox
+    return {
+        "session_id": connection.client.session_id,
+        "recv_buffer_bytes": websocket.buffered_bytes,
+        "send_buffer_bytes": outbox.waiting_bytes,
+        "send_buffer_limit_bytes": outbox.shared.limit_bytes,
+        "send_buffer_hwm_bytes": outbox.peak_bytes,
+        "pending_frames": outbox.waiting_messages,
+        "fragments_total": websocket.fragments,
+        "pings_total": websocket.pings,
+        "pongs_total": websocket.pongs,
+        "send_blocked_ms_total": outbox.blocked_s * 1000,
+        "permessage_deflate": False,
+        "compression_ratio": 1.0,
+    }
+
+
+def buffers_record(server: "Server", census: Census) -> Record:
+    """What ``DIAG/ws_buffer`` tells beside its items: the seed's figures, and those it missed."""
+    return {
+        "allocated": census.ws_allocated,
+        "hits": census.ws_hits,
+        "misses": census.ws_misses,
+        "dropped_frames": server.inbox.dropped,
+        "underruns_fixed": server.websocket_reads.underruns_fixed,
+        "cache_entries": server.codecs.cached_heads,
+    }
+
+
+def queue_records(server: "Server", parked: list[ParkedDestination], now: float) -> list[Record]:
+    """The fields of the table ``queue``: the input queue, then what is parked.
+
+    Args:
+      parked: The destinations to be told of.
+      now: Seconds of the broker's clock.
+    """
+    inbox = server.inbox
+    first = _queue_record(
+        INPUT,
+        input_depth=inbox.frames,
+        input_bytes=inbox.bytes,
+        capacity=server.limits.max_input_queue_size,
+        oldest_input_age_s=None,
+        dropped_total=inbox.dropped,
+    )
+    capacity = server.broker.policies.max_stale_queue_size
+    return [first, *(_parked_record(each, capacity, now) for each in parked)]
+
+
+def _parked_record(parked: ParkedDestination, capacity: int, now: float) -> Record:
+    return _queue_record(
+        parked.route.name,
+        stale_depth=parked.size,
+        input_bytes=parked.bytes,
+        capacity=capacity,
+        oldest_input_age_s=max(0.0, now - parked.first.publication.received_at),
+        expired_total=parked.route.expired,
+        dropped_total=parked.route.dropped,
+    )
+
+
+def _queue_record(destination: str, **known: object) -> Record:
+    record: Record = {
+        "destination": destination,
+        "subscription_id": None,
+        "input_depth": 0,
+        "stale_depth": 0,
+        "ack_depth": 0,
+        "input_bytes": 0,
+        "capacity": 0,
+        "oldest_input_age_s": 0.0,
+        "oldest_unacked_age_s": 0.0,
+        "prefetch": 0,
+        "redelivered_total": 0,
+        "expired_total": 0,
+        "dropped_total": 0,
+        "nacked_total": 0,
+    }
+    return record | known
+
+
+def destination_record(route: Route, broker: Broker) -> Record:
+    """The fields of the table ``destination``."""
+    # Only the table of routes knows whether a wildcard subscription has changed who receives.
+    current = broker.routes.known(route.name) or route
+    return {
+        "destination": route.name,
+        "type": route.kind.value,
+        "subscribers": len(current.subscribers),
+        "enqueued_total": route.enqueued,
+        "delivered_total": route.delivered,
+        "acked_total": 0,
+        "nacked_total": 0,
+        "dropped_total": route.dropped,
+        "bytes_in_total": route.bytes_in,
+        "bytes_out_total": route.bytes_out,
+        "depth": broker.stale.depth(route.name),
+        "unacked": 0,
+    }
+
+
+def stages(route: Route) -> Iterator[Stage]:
+    """The parts of the way that messages to ``route`` have been observed on."""
+    if route.ingress is not None:
+        yield Stage(route.name, "ingress", route.ingress)
+    if route.delivery is not None:
+        yield Stage(route.name, "delivery", route.delivery)
+
+
+def latency_record(stage: Stage) -> Record:
+    """The fields of the table ``latency``."""
+    times = stage.times
+    return {
+        "destination": stage.destination,
+        "stage": stage.name,
+        "count_total": times.count,
+        "sum_ms_total": times.sum_s * 1000,
+        "max_ms": times.max_s * 1000,
+        "le_ms": list(BOUNDS_MS),
+        "bucket_counts": list(times.buckets),
+    }
+
+
+def session_record(broker: Broker, census: Census) -> Record:
+    """The fields of the table ``session``."""
+    return {
+        "clients": census.clients,
+        "websockets": census.websockets,
+        "stomp_connected": len(broker.clients),
+        "subscriptions": len(broker.subscriber),
+    }
+
+
+def stale_record(broker: Broker, census: Census) -> Record:
+    """The fields of the table ``stale``."""
+    stale, totals = broker.stale, broker.stale.statistics
+    return {
+        "input_queue_size": census.input_queue_size,
+        "output_queue_size": census.output_queue_size,
+        "stale_queue_size": stale.size,
+        "stale_bytes": stale.bytes,
+        "parked_total": totals.parked,
+        "revived_total": totals.revived,
+        "expired_total": totals.expired,
+        "dropped_total": totals.dropped,
+    }
+
+
+def event_record(event: "BrokerEvent") -> Record:
+    """The fields of the table ``event``."""
+    return {
+        "name": event.name,
+        "session_id": event.session_id,
+        "user": event.user,
+        "destination": event.destination,
+        "reason": event.reason,
+        "detail": event.detail,
+    }
