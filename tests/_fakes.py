@@ -343,7 +343,7 @@ class WebSocketPipe:
             self.close_code, self.close_reason = event.code, event.reason
             if self.answers and self._connection.state.name == "REMOTE_CLOSING":
                 with trio.move_on_after(PATIENCE_S):
-                    with suppress(trio.BrokenResourceError):
+                    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                         await self.stream.send_all(self._connection.send(event.response()))
         return b""
 
@@ -546,11 +546,11 @@ class Dial:
     options: dict[str, object] = field(factory=dict)
     server: Server = field(init=False)
     handle: ServerHandle = field(init=False)
+    assemble: Callable[[Settings, ServerHandle], Server] = _assemble
     listener: MemoryListener = field(factory=MemoryListener)
     ended: trio.Event = field(factory=trio.Event)
     _nursery: trio.Nursery | None = None
     _is_started: bool = False
-    _clients: list[Client] = field(factory=list)
     _streams: list[trio.abc.Stream] = field(factory=list)
 
     @property
@@ -580,7 +580,7 @@ class Dial:
         if self.is_tcp:
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
         self.handle = ServerHandle(tuple(_address(listener) for listener in listeners))
-        self.server = _assemble(Settings.of(**self.options), self.handle)
+        self.server = self.assemble(Settings.of(**self.options), self.handle)
         started = trio.Event()
         self._nursery.start_soon(self._run, listeners, started.set)
         await started.wait()
@@ -610,9 +610,7 @@ class Dial:
         if self.is_websocket:
             pipe = websocket = WebSocketPipe(stream)
             await websocket.shake_hands()
-        client = Client(pipe)
-        self._clients.append(client)
-        return client
+        return Client(pipe)
 
     async def connect(self, version: str = "1.2", headers: Headers = ()) -> Client:
         """A client with an open session."""
@@ -626,12 +624,15 @@ class Dial:
         with trio.fail_after(60):
             await self.ended.wait()
 
+    def hang_up(self) -> None:
+        """Close all clients' ends without a word."""
+        for stream in self._streams:
+            abort(stream)
+
     async def end(self) -> None:
-        """Hang up all clients, stop, and check that nothing has been left behind."""
+        """Stop, and check that nothing has been left behind."""
         if not self._is_started:
             return
-        for client in self._clients:
-            client.abort()
         for stream in self._streams:
             await trio.aclose_forcefully(stream)
         await self.stop()
@@ -649,12 +650,15 @@ class Dial:
 
 
 @asynccontextmanager
-async def open_dial(transport: str = MEMORY, **options: object) -> AsyncIterator[Dial]:
+async def open_dial(transport: str = MEMORY, /, **options: object) -> AsyncIterator[Dial]:
     """A broker to dial; hung up, stopped and checked at the end."""
     async with trio.open_nursery() as nursery:
         dial = Dial(transport, options)
         dial._nursery = nursery
-        yield dial
+        try:
+            yield dial
+        finally:
+            dial.hang_up()  # after a failure too, so that it is the only one
         await dial.end()
 
 

@@ -120,13 +120,14 @@ def test_the_receipt_of_a_send_comes_after_its_copies_whether_anybody_gets_them(
     ]
 
 
-@pytest.mark.covers("R05")
-def test_a_refused_run_leaves_no_trace():
+@pytest.mark.covers("R05", "R06")
+@pytest.mark.parametrize(("asker", "told"), [(1, "r"), (2, None)])
+def test_a_refused_run_leaves_no_trace(asker: int, told: str | None):
     core = Core()
     peer = core.peer()
-    peer.sends("a*", "x", "y", receipts=[(2, b"r2")])
+    peer.sends("a*", "x", "y", receipts=[(asker, b"r")])
     assert peer.frames("RECEIPT") == []
-    assert peer.error().get("receipt-id") == "r2"
+    assert peer.error().get("receipt-id") == told  # the first frame is the one at fault
     assert core.broker.received == core.broker.fan_out.messages == 0
     assert len(core.broker.routes) <= 1  # at most the topic of an event
 

@@ -1,6 +1,5 @@
 """One connection: every way to end, slow peers, floods, and that nothing is left behind."""
 
-import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -194,28 +193,33 @@ async def test_the_reason_survives_a_loss_in_the_farewell(autojump_clock: MockCl
         assert dial.server.memory.used_bytes == 0
 
 
+class Pest(trio.abc.Instrument):
+    """Stages a heart-beat to one connection at every step of the scheduler."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.errors: list[Exception] = []
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        try:
+            self.connection.outbox.stage_frame(b"\n")
+            self.connection.outbox.publish(trio.current_time())
+        except Exception as error:
+            self.errors.append(error)
+
+
 async def test_nobody_asks_for_a_writer_while_the_connection_closes(
     autojump_clock: MockClock,
 ) -> None:
-    """Heart-beats are staged by another task, at any step of the connection's end."""
+    """A nursery that is about to end takes no more tasks, and would raise in the dispatcher."""
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
-        connection = connection_of(dial)
-        ending = trio.Event()
-
-        async def pester() -> None:
-            while not ending.is_set():
-                connection.outbox.stage_frame(b"\n")
-                connection.outbox.publish(trio.current_time())
-                await trio.lowlevel.checkpoint()
-
-        async with trio.open_nursery() as nursery:
-            await client.aclose()
-            nursery.start_soon(pester)
-            for _ in range(200):
-                await trio.lowlevel.checkpoint()
-            ending.set()
-        assert not dial.server.connections
+        pest = Pest(connection_of(dial))
+        await client.aclose()
+        trio.lowlevel.add_instrument(pest)
+        await until(lambda: not dial.server.connections, 0.1)
+        trio.lowlevel.remove_instrument(pest)
+        assert pest.errors == []
         assert dial.server.memory.used_bytes == 0
 
 
@@ -227,7 +231,7 @@ async def test_the_end_of_a_lingering_connection_is_bounded(autojump_clock: Mock
         await client.aclose()
 
 
-# --- slow peers -------------------------------------------------------------------------------------
+# --- slow peers -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("websocket", [False, True])
@@ -381,7 +385,45 @@ async def test_a_lost_websocket_owes_nothing(autojump_clock: MockClock) -> None:
         assert dial.server.memory.used_bytes == 0
 
 
-# --- memory -----------------------------------------------------------------------------------------
+@pytest.mark.covers("R09", "R10")
+@pytest.mark.parametrize("how", ["disconnect", "half-close"])
+@pytest.mark.parametrize("websocket", [False, True])
+async def test_what_waits_for_a_slow_but_honest_reader_is_not_cut_off(
+    autojump_clock: MockClock, how: str, websocket: bool
+) -> None:
+    """Its RECEIPT stands behind megabytes; it reads on, but needs longer than the linger."""
+    async with open_dial(**QUIET, linger_s=2.0) as dial:
+        slow = await narrow(dial, websocket)
+        await slow.subscribe("/t")
+        publisher = await dial.connect()
+        await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
+        if how == "disconnect":
+            await slow.send("DISCONNECT", {"receipt": "bye"})
+        else:
+            await slow.send("SEND", {"destination": "/u", "receipt": "bye"})
+            await slow.pipe.stream.send_eof()  # type: ignore[attr-defined]
+        for _ in range(10):
+            await trio.sleep(1)
+            assert len((await slow.receive()).body) == 300_000
+        assert (await slow.receive())["receipt-id"] == "bye"
+        await slow.expect_closed()
+
+
+async def test_a_reader_that_stops_in_its_farewell_is_given_up(autojump_clock: MockClock) -> None:
+    async with open_dial(**QUIET, linger_s=2.0) as dial:
+        slow = await narrow(dial)
+        await slow.subscribe("/t")
+        publisher = await dial.connect()
+        await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
+        await slow.send("DISCONNECT", {"receipt": "bye"})
+        before = trio.current_time()
+        await slow.receive()
+        await until(lambda: len(dial.server.connections) == 1, 0.1)
+        assert trio.current_time() - before < 5
+        assert dial.server.memory.used_bytes == 0
+
+
+# --- memory ---------------------------------------------------------------------------------------
 
 
 async def test_readers_pause_while_memory_is_nearly_full_and_go_on_after(
@@ -407,6 +449,40 @@ async def test_readers_pause_while_memory_is_nearly_full_and_go_on_after(
         assert await publisher.fence() == []
 
 
+@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
+async def test_frames_that_never_end_do_not_take_all_memory(
+    autojump_clock: MockClock, transport: str
+) -> None:
+    """Each of them is within its limit; all together they are not."""
+    async with open_dial(transport, **QUIET, max_memory_bytes=4 << 20) as dial:
+        start = frame_bytes("SEND", {"destination": "/t", "content-length": "450000"})[:-1]
+        clients = [await dial.connect() for _ in range(8)]
+        for client in clients:
+            if transport == WS_MEMORY:
+                client.websocket.binary = True
+            with suppress(trio.BrokenResourceError):
+                await client.send_bytes(start + b"x" * 400_000)
+            await wait_all_tasks_blocked()
+            memory = dial.server.memory
+            assert memory.used_bytes < memory.limit_bytes / 4 + 8 * 2 * 65536
+        bystander = await dial.connect()
+        await bystander.subscribe("/t")
+        await bystander.publish("/t", b"small", receipt=True)
+        for client in clients[3:]:
+            error = await client.receive()
+            assert error["code"] == "memory-limit"
+            await client.expect_closed()
+            if transport == WS_MEMORY:
+                assert client.websocket.close_code == 1013
+        for client in clients[:2]:  # who came first goes on
+            await client.send_bytes(b"x" * 50_000 + b"\0")
+            assert (await bystander.receive()).command == "MESSAGE"
+        for client in clients:
+            client.abort()
+        await until(lambda: len(dial.server.connections) == 1, 0.1)
+        assert dial.server.memory.used_bytes == 0
+
+
 async def test_a_producer_is_braked_while_a_subscriber_is_strained(
     autojump_clock: MockClock,
 ) -> None:
@@ -424,7 +500,7 @@ async def test_a_producer_is_braked_while_a_subscriber_is_strained(
         assert 0 < trio.current_time() - before < 0.1
 
 
-# --- late subscribers -------------------------------------------------------------------------------
+# --- late subscribers -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -523,7 +599,7 @@ async def test_a_late_subscriber_that_leaves_leaves_the_rest_to_the_next(
         await until(lambda: dial.server.memory.used_bytes == 0, 0.1)
 
 
-# --- bugs, ours and others' ----------------------------------------------------------------------------
+# --- bugs, ours and others' -----------------------------------------------------------------------
 
 
 class FaultyStream(trio.abc.HalfCloseableStream):
@@ -599,7 +675,7 @@ async def test_a_bug_in_reading_is_told_without_its_details(autojump_clock: Mock
         await client.aclose()
 
 
-# --- fairness ------------------------------------------------------------------------------------------
+# --- fairness -------------------------------------------------------------------------------------
 
 
 async def test_a_reader_lets_others_run_between_two_reads() -> None:
@@ -625,7 +701,7 @@ async def test_a_reader_lets_others_run_between_two_reads() -> None:
         assert steps >= 3_000_000 / 65536
 
 
-# --- who may connect ------------------------------------------------------------------------------------
+# --- who may connect ------------------------------------------------------------------------------
 
 
 def far_wire(remote: str) -> StreamWire:
@@ -713,13 +789,11 @@ async def test_a_flood_of_refusals_is_closed_without_a_word(autojump_clock: Mock
         assert dial.server.ended[CloseReason.TOO_MANY_CONNECTIONS] == 1
 
 
-# --- figures --------------------------------------------------------------------------------------------
+# --- figures --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
-async def test_a_connection_counts_its_traffic(
-    autojump_clock: MockClock, transport: str
-) -> None:
+async def test_a_connection_counts_its_traffic(autojump_clock: MockClock, transport: str) -> None:
     async with open_dial(transport, **QUIET) as dial:
         client = await dial.connect()
         await client.subscribe("/t")

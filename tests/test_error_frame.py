@@ -6,7 +6,7 @@ from tests._core_fakes import VERSIONS, Core, read_frames, run_of
 from trio_stomp._errors import CloseReason, FrameError, ProtocolError
 from trio_stomp.broker import BrokerPolicies, error_frame
 from trio_stomp.broker._error_frame import quote
-from trio_stomp.protocol import Asked, Left, Refused, Subscribed, Unsubscribed
+from trio_stomp.protocol import Asked, Event, Left, Refused, Subscribed, Unsubscribed
 
 
 def read_error(error, version="1.2"):
@@ -80,7 +80,7 @@ def test_quotes_are_bounded():
 # Every rule of the core: what breaks it, the code, and words of the message.
 SECRET = (("passcode", "hunter2"), ("foo", "bar"))
 ASKED = ((1, b"r9"),)
-FAULTS = {
+FAULTS: dict[str, tuple[Event, list[str]]] = {
     "wildcard-in-send": (run_of("/topic/*", "xy", SECRET, ASKED), ["/topic/*", "SUBSCRIBE"]),
     "reserved-destination": (run_of("DIAG/session", "x", SECRET, ASKED), ["DIAG/session", "ask"]),
     "unsupported": (run_of("/queue/a", "x", SECRET, ASKED), ["/queue/a", "not available"]),

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import trio
@@ -14,8 +14,10 @@ from trio_stomp import CloseReason
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Event, Left
 from trio_stomp.server import ServerLimits
-from trio_stomp.server._connection import Connection
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
 
 NOBODY = cast("Connection", None)
 HEAD = Head("SEND", (("destination", "/t"),), -1, "/t")
@@ -49,7 +51,12 @@ def take_all(inbox: Inbox) -> list[Any]:
 
 async def test_what_goes_in_comes_out_in_order() -> None:
     inbox = inbox_of()
-    items = [batch(1, 10), Gone(NOBODY, CloseReason.CLIENT_CLOSED), batch(2, 20), Control(print)]
+    items: list[Batch | Gone | Control] = [
+        batch(1, 10),
+        Gone(NOBODY, CloseReason.CLIENT_CLOSED),
+        batch(2, 20),
+        Control(print),
+    ]
     for item in items:
         if isinstance(item, Batch):
             await inbox.put_batch(item)
@@ -96,7 +103,7 @@ async def test_many_wait_and_are_served_in_order_of_arrival() -> None:
         for number in range(20):
             nursery.start_soon(puts, inbox, batch(4, mark=number), done)
             await wait_all_tasks_blocked()
-        taken = []
+        taken: list[float] = []
         while len(taken) < 21:
             assert inbox.frames <= 10
             taken.append((await inbox.take()).received_at)  # type: ignore[union-attr]
@@ -156,11 +163,19 @@ async def test_nothing_is_lost_in_a_full_channel_either() -> None:
     """The bounds allow more, but the channel itself has no room for another item."""
     inbox = inbox_of()
     taken: list[Any] = []
+    scopes: list[trio.CancelScope] = []
+
+    async def put(number: int) -> None:
+        with trio.CancelScope() as own:
+            scopes.append(own)
+            await inbox.put_batch(batch(1, 1, mark=number))
+
     async with trio.open_nursery() as nursery:
         for number in range(300):
-            nursery.start_soon(inbox.put_batch, batch(1, 1, mark=number))
+            nursery.start_soon(put, number)
         await wait_all_tasks_blocked()
-        nursery.cancel_scope.cancel()
+        for scope in scopes:
+            scope.cancel()
         while len(taken) < 300:
             await wait_all_tasks_blocked()
             taken += take_all(inbox)

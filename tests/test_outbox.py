@@ -157,7 +157,7 @@ async def open_rig(
         nursery.cancel_scope.cancel()
 
 
-# --- what goes straight to the wire -------------------------------------------------------------
+# --- what goes straight to the wire ---------------------------------------------------------------
 
 
 async def test_nothing_leaves_before_the_turn_ends() -> None:
@@ -303,7 +303,7 @@ async def test_runs_of_every_size_arrive_whole(sizes: list[int], websocket: bool
         rig.assert_settled()
 
 
-# --- limits -------------------------------------------------------------------------------------
+# --- limits ---------------------------------------------------------------------------------------
 
 
 async def test_over_the_limit_nothing_is_kept() -> None:
@@ -366,7 +366,7 @@ async def test_strain_is_counted_from_three_quarters_on() -> None:
         assert rig.shared.strained == 2
 
 
-# --- room ---------------------------------------------------------------------------------------
+# --- room -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("size", [100, 30_000, 90_000, 600_000])
@@ -437,7 +437,7 @@ async def test_a_closed_outbox_has_no_room_and_takes_nothing() -> None:
         rig.assert_settled()
 
 
-# --- dropping -----------------------------------------------------------------------------------
+# --- dropping -------------------------------------------------------------------------------------
 
 
 async def test_the_oldest_are_dropped_but_no_receipt_and_nothing_half_written() -> None:
@@ -547,7 +547,7 @@ async def test_sending_nothing_is_no_sign_of_life(autojump_clock: MockClock) -> 
         assert rig.outbox.last_sent == sent_at
 
 
-# --- ends ---------------------------------------------------------------------------------------
+# --- ends -----------------------------------------------------------------------------------------
 
 
 async def test_a_lost_wire_is_noticed_in_the_turn() -> None:
@@ -628,7 +628,7 @@ async def test_one_pong_flood_does_not_start_two_writers() -> None:
         rig.assert_settled()
 
 
-# --- WebSockets ---------------------------------------------------------------------------------
+# --- WebSockets -----------------------------------------------------------------------------------
 
 
 async def test_websocket_headers_are_made_once_for_prefixes_of_one_length() -> None:
@@ -667,7 +667,7 @@ async def test_tcp_and_websocket_share_one_delivery() -> None:
     other.assert_settled()
 
 
-# --- any sequence of operations -----------------------------------------------------------------
+# --- any sequence of operations -------------------------------------------------------------------
 
 SIZES = (1, 30, 5_000, BIG_TAIL_BYTES, JOIN_BYTES + 1)
 

@@ -3,7 +3,7 @@
 import gc
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import pytest
@@ -23,16 +23,21 @@ from _fakes import (
     open_dial,
     until,
 )
+from trio._core import _run
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_stomp import ServerHandle, Settings, serve
+from trio_stomp import CloseReason, ServerHandle, Settings, serve
 from trio_stomp._serve import _assemble
+from trio_stomp.broker import Broker, MemoryBudget
+from trio_stomp.broker import Client as BrokerClient
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Codecs, Event
 from trio_stomp.server import Server
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 
 
-# --- in somebody's nursery -----------------------------------------------------------------------
+# --- in somebody's nursery ------------------------------------------------------------------------
 
 
 async def test_it_serves_in_a_nursery_until_it_is_stopped() -> None:
@@ -90,7 +95,7 @@ async def test_cancelled_while_it_starts_it_closes_its_sockets(steps: int) -> No
     gc.collect()
 
 
-# --- the ordered shutdown ---------------------------------------------------------------------------
+# --- the ordered shutdown -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transport", [MEMORY, TCP, WS_MEMORY])
@@ -251,7 +256,7 @@ async def test_statistics_and_sweeps_end_with_the_broker(autojump_clock: MockClo
             await client.read_to_end()
 
 
-# --- being cancelled, or stopped, anywhere ---------------------------------------------------------------
+# --- being cancelled, or stopped, anywhere --------------------------------------------------------
 
 
 class AtStep(trio.abc.Instrument):
@@ -323,36 +328,28 @@ def run_until(step: int, how: str) -> int:
             await server.run([listener], handle, lambda: None)
             ended = True
 
-        with trio.CancelScope() as scope:
-            instrument = AtStep(step, scope.cancel if how == "cancel" else handle.stop)
-            async with trio.open_nursery() as nursery:
+        scope = trio.CancelScope()
 
-                async def serve_scoped() -> None:
-                    with scope_of_serve:
-                        await run()
+        async def serve_in_scope() -> None:
+            with scope:
+                await run()
 
-                scope_of_serve = trio.CancelScope()
-                if how == "cancel":
-                    instrument.act = scope_of_serve.cancel
-                elif how == "both":
+        def stop_then_cancel() -> None:
+            handle.stop()
+            scope.deadline = trio.current_time() + 0.05
 
-                    def stop_then_cancel() -> None:
-                        handle.stop()
-                        scope_of_serve.deadline = trio.current_time() + 0.05
-
-                    instrument.act = stop_then_cancel
-                trio.lowlevel.add_instrument(instrument)
-                nursery.start_soon(serve_scoped)
-                nursery.start_soon(silent_client, listener)
-                for number in range(4):
-                    nursery.start_soon(busy_client, listener, number)
-                with trio.move_on_after(4):
-                    await trio.sleep_forever()
-                steps = instrument.steps
-                instrument.act()
-                with trio.fail_after(30):
-                    while server.connections or not (ended or scope_of_serve.cancelled_caught):
-                        await trio.sleep(0.05)
+        acts = {"cancel": scope.cancel, "stop": handle.stop, "both": stop_then_cancel}
+        instrument = AtStep(step, acts[how])
+        trio.lowlevel.add_instrument(instrument)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve_in_scope)
+            nursery.start_soon(silent_client, listener)
+            for number in range(4):
+                nursery.start_soon(busy_client, listener, number)
+            await trio.sleep(4)
+            steps = instrument.steps
+            instrument.act()
+            await until(lambda: ended or scope.cancelled_caught, 0.05)
         trio.lowlevel.remove_instrument(instrument)
         assert server.connections == {}
         assert server.memory.used_bytes == server.broker.stale.bytes
@@ -362,6 +359,7 @@ def run_until(step: int, how: str) -> int:
         assert trio.lowlevel.current_statistics().tasks_living == base
         return steps
 
+    _run._r.seed(step)  # Trio's scheduler throws dice: the same ones in every run, please
     return trio.run(main, clock=MockClock(autojump_threshold=0))
 
 
@@ -375,7 +373,117 @@ def test_it_can_be_ended_at_any_step(how: str) -> None:
         step += 1 + step // 40  # each step in the beginning, where most begins
 
 
-# --- figures ----------------------------------------------------------------------------------------------
+# --- bugs of the core -----------------------------------------------------------------------------
+
+
+class FaultyBroker(Broker):
+    """A core with bugs, where messages are sent to them."""
+
+    def apply(
+        self, client: BrokerClient, events: Sequence[Event], received_at: float, now: float
+    ) -> None:
+        for event in events:
+            if isinstance(event, FrameRun) and event.head.destination == "/bug":
+                raise ZeroDivisionError("secret detail")
+        super().apply(client, events, received_at, now)
+
+    def forget(self, client: BrokerClient, reason: CloseReason) -> None:
+        super().forget(client, reason)
+        if client.user == "bug":
+            raise ZeroDivisionError("secret detail")
+
+
+class FaultyDiagnostics:
+    """Diagnostics that fail in every turn."""
+
+    interval_s = 1.0
+
+    def tick(self, now: float) -> None:
+        raise ZeroDivisionError("secret detail")
+
+    def end_turn(self, now: float) -> None:
+        raise ZeroDivisionError("secret detail")
+
+
+def assemble_faulty(settings: Settings, handle: ServerHandle) -> Server:
+    memory = MemoryBudget(settings.server.max_memory_bytes)
+    codecs = Codecs(settings.frames, settings.protocol)
+    server = Server(settings.server, codecs, memory, 1, lambda request: b"")
+    broker = FaultyBroker(settings.broker, memory, server, "b")
+    server.assemble(broker, FaultyDiagnostics())
+    return server
+
+
+async def test_a_bug_in_the_core_costs_the_connection_that_met_it(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_dial() as dial:
+        dial.assemble = assemble_faulty
+        other = await dial.connect()
+        await other.subscribe("/t")
+        unlucky = await dial.connect()
+        await unlucky.send("SEND", {"destination": "/bug", "receipt": "r"}, b"x")
+        error = await unlucky.expect_error("internal-error")
+        assert b"secret" not in error.raw
+        assert "ZeroDivisionError" in caplog.text
+        leaving = await dial.connect("1.2", {"login": "bug"})
+        await leaving.disconnect()
+        await trio.sleep(10)
+        await other.publish("/t", b"still here")
+        assert (await other.receive()).body == b"still here"
+        assert len(dial.server.connections) == 1
+
+
+async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    """Nothing may wait for it any more; and whoever runs the broker sees why it ended."""
+
+    def die(now: float) -> None:
+        raise KeyboardInterrupt
+
+    listener = MemoryListener()
+    handle = ServerHandle(("in-memory",))
+    server = _assemble(Settings.of(**QUIET, max_input_queue_size=4), handle)
+    before = 0.0
+
+    async def flood_and_kill(nursery: trio.Nursery) -> None:
+        nonlocal before
+        clients = [Client(StreamPipe(listener.connect())) for _ in range(10)]
+        for client in clients:
+            await client.connect()
+        sends = frame_bytes("SEND", {"destination": "/t"}, b"x") * 3
+        for client in clients:
+            nursery.start_soon(client.send_bytes, sends)
+        before = trio.current_time()
+        server.dispatcher.call_soon(die)
+        await trio.sleep_forever()
+
+    async def run() -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.run, [listener], handle, lambda: None)
+            await flood_and_kill(nursery)
+
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await run()
+    assert caught.group_contains(KeyboardInterrupt, match=None)
+    assert trio.current_time() - before < 1
+    assert server.connections == {}
+
+
+async def test_heart_beats_of_an_idle_broker_pile_nothing_up(autojump_clock: MockClock) -> None:
+    """Nothing wakes the dispatcher, whose turns clear what the outboxes leave."""
+    async with open_dial(**QUIET) as dial:
+        client = await dial.open()
+        await client.connect("1.2", {"heart-beat": "0,1000"})
+        before = dial.server.dispatcher.turns
+        await trio.sleep(3600)
+        assert dial.server.dispatcher.turns == before
+        assert len(dial.server.outboxes.dirty) == 0
+        assert len(dial.server.watchdog._wheel) < 100
+
+
+# --- figures --------------------------------------------------------------------------------------
 
 
 async def test_the_census(autojump_clock: MockClock) -> None:

@@ -109,6 +109,19 @@ def test_what_is_parked_comes_back_in_order_and_once():
     assert stale.memory.used_bytes == 0
 
 
+def test_the_channel_of_an_emptied_destination_is_closed():
+    stale = Stale()
+    stale.park("a", "0")
+    stale.park("a", "1")
+    (parked,) = stale.claim("a")
+    assert parked.sender is not None
+    stale.queue.take(parked)
+    assert parked.sender.statistics().open_send_channels == 1
+    stale.queue.take(parked)
+    assert parked.sender.statistics().open_send_channels == 0
+    assert parked.sender.statistics().open_receive_channels == 0
+
+
 def test_statistics_count_every_message_once():
     stale = Stale(size=3)
     stale.park("a", "0", "1", expires=1.0)
@@ -227,6 +240,18 @@ def test_drop_oldest_takes_what_expires_first_wherever_it_lies():
         stale.park("d", f"d{number}", expires=9.0 + number)
         assert stale.routes[at].dropped == before + 1
     assert stale.take_all("*") == ["d0", "d1", "d2", "d3"]
+
+
+def test_drop_oldest_does_not_take_a_revived_message_for_the_oldest():
+    stale = Stale("drop-oldest", size=3)
+    stale.park("a", "a0", expires=1.0)
+    stale.park("b", "b0", expires=3.0)
+    stale.park("a", "a1", expires=5.0)
+    (revived,) = stale.claim("a")
+    stale.queue.take(revived)
+    stale.queue.release(revived)
+    stale.park("c", "c0", "c1", expires=9.0)
+    assert stale.take_all("*") == ["a1", "c0", "c1"]
 
 
 def test_drop_oldest_finds_a_victim_after_revivals_have_emptied_destinations():
@@ -403,7 +428,7 @@ class Counted:
     def __init__(self, stale: Stale) -> None:
         self.lookups = 0
         self._names = stale.queue._parked
-        stale.queue._parked = self  # type: ignore[assignment]
+        stale.queue._parked = self
 
     def get(self, name: str) -> ParkedDestination | None:
         self.lookups += 1

@@ -157,7 +157,6 @@ async def test_the_frame_at_fault_gets_an_error_and_no_receipt(dial: Dial, versi
     assert b"SUBSCRIBE" in error.body
 
 
-@pytest.mark.xfail(reason="broker/_broker.py: _asked_receipt takes the first asker of the run")
 @pytest.mark.covers("R06")
 async def test_an_error_in_a_run_of_sends_names_the_right_receipt(dial: Dial) -> None:
     """The second frame of the run is the first that asks for a receipt, but the first is wrong."""

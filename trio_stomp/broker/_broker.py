@@ -286,7 +286,8 @@ def _heartbeat_header(plan: HeartbeatPlan) -> str:
 
 def _asked_receipt(event: Event) -> bytes | None:
     if isinstance(event, FrameRun):
-        return event.receipts[0][1] if event.receipts else None
+        # The first frame of a run is at fault; who asked may be a later one.
+        return next((receipt for asker, receipt in event.receipts if asker == 1), None)
     if isinstance(event, Subscribed | Unsubscribed | Left):
         return event.receipt
     return None

@@ -86,7 +86,7 @@ class WildcardTrie(Generic[T]):
             is_word = place % 2 == 0
             following: list[_Node[T]] = []
             for node in frontier:
-                if node.glued and is_word:
+                if node.glued:
                     _match_glued(node, name, offset, found)
                 if not is_word and token in node.rest:
                     found.extend(node.rest[token])

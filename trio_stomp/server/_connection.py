@@ -30,6 +30,11 @@ RECEIVE_BYTES = 64 * 1024
 BRAKE_S = 0.005
 """How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
 and how long a reader waits before it looks again whether memory is free."""
+_TOO_SLOW = frozenset(
+    {CloseReason.SLOW_CONSUMER, CloseReason.WRITE_STALLED, CloseReason.HEARTBEAT_TIMEOUT}
+)
+HELD_SHARE = 4
+"""Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
 PARTING_S = 10.0
 """Bound of the wait for the dispatcher, which waits for nobody: only a bug ever comes near it."""
 
@@ -73,6 +78,8 @@ class ConnectionShared:
     resume: "Callable[[Connection], None]"
     tell_late: "Callable[[Connection, float], None]"
     websocket_reads: WebSocketReads
+    held_bytes: int = 0
+    """Bytes of frames that are not complete yet, of all connections."""
 
 
 @define(eq=False)
@@ -115,6 +122,8 @@ class Connection:
     _nursery: trio.Nursery | None = None
     _has_writer: bool = False
     _has_parted: bool = False
+    _held: int = 0
+    """What ``_hold`` has accounted for."""
     _close_reply: bytes = b""
     """The answer to the peer's Close, kept back until all data is out: none may follow it."""
 
@@ -141,6 +150,7 @@ class Connection:
                 nursery.cancel_scope.cancel()
         finally:
             self.outbox.break_off()
+            self._hold(0)
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
             logger.info(
@@ -263,7 +273,7 @@ class Connection:
                 reason=CloseReason.SLOW_CONSUMER,
             )
             return b""
-        while self.shared.memory.is_high:
+        while self.shared.memory.is_high:  # noqa: ASYNC110
             await trio.sleep(BRAKE_S)
         self.is_reading = True
         data = await self.wire.receive_some(RECEIVE_BYTES)
@@ -278,6 +288,9 @@ class Connection:
         if self.websocket is not None:
             data = self._unwrap(self.websocket, data, now)
         events = self.session.receive_data(data)
+        held = self.session.decoder.buffered_bytes
+        if held != self._held:
+            self._hold(held)
         if not self.is_open and self.session.state is not State.OPENING:
             self.is_open = True
             self.shared.watchdog.watch(self, look(self, now))
@@ -288,6 +301,22 @@ class Connection:
         if self.brake:
             self.brake = False
             await trio.sleep(BRAKE_S)
+
+    def _hold(self, held: int) -> None:
+        """Account for what is kept of a frame that is not complete yet."""
+        shared = self.shared
+        grown = held - self._held
+        self._held = held
+        shared.held_bytes += grown
+        shared.memory.used_bytes += grown
+        limit = shared.memory.limit_bytes // HELD_SHARE
+        if shared.held_bytes > limit and held > RECEIVE_BYTES and grown > 0:
+            self.verdict = ProtocolError(
+                "memory-limit",
+                f"incomplete frames hold more than {limit} bytes, a quarter of what the broker"
+                " may use (option max_memory_bytes); try again later",
+                reason=CloseReason.MEMORY_LIMIT,
+            )
 
     def _batch(self, events: list[Event], size: int, now: float) -> Batch:
         frames = 0
@@ -341,21 +370,39 @@ class Connection:
         what the peer had not read yet: hence half-close, read on for a while, then close.
         """
         self.outbox.is_closed = True  # no heart-beat comes behind the last word
-        with trio.move_on_after(self.shared.limits.linger_s):
-            try:
+        if not await self._flush():
+            return
+        with (
+            trio.move_on_after(self.shared.limits.linger_s),
+            suppress(trio.BrokenResourceError),
+        ):
+            if self.websocket is not None:
+                reason = self.reason
+                close = self.websocket.close(reason.websocket_code, reason.text)
+                self.send_now(self._close_reply or close, trio.current_time())
                 await self.outbox.wait_empty()
-                if self.websocket is not None:
-                    reason = self.reason
-                    close = self.websocket.close(reason.websocket_code, reason.text)
-                    self.send_now(self._close_reply or close, trio.current_time())
-                    await self.outbox.wait_empty()
-                if self.reason is CloseReason.CONNECTION_LOST:
-                    return
-                await self.wire.send_eof()
-                if self.reason is not CloseReason.CLIENT_CLOSED:
-                    await self._read_to_end()
-            except trio.BrokenResourceError:
+            if self.reason is CloseReason.CONNECTION_LOST:
                 return
+            await self.wire.send_eof()
+            if self.reason is not CloseReason.CLIENT_CLOSED:
+                await self._read_to_end()
+
+    async def _flush(self) -> bool:
+        """Let out what waits, as long as the peer takes some of it; whether all is out.
+
+        A RECEIPT to DISCONNECT may stand behind megabytes on a slow line. Whoever was too slow
+        before is not waited for.
+        """
+        outbox, limits = self.outbox, self.shared.limits
+        with trio.move_on_after(limits.write_stall_s):
+            while True:
+                sent = outbox.bytes_out
+                with trio.move_on_after(limits.linger_s):
+                    await outbox.wait_empty()
+                    return True
+                if outbox.bytes_out == sent or self.reason in _TOO_SLOW:
+                    return False
+        return False
 
     async def _read_to_end(self) -> None:
         websocket = self.websocket

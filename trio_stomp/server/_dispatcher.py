@@ -7,6 +7,7 @@ from collections.abc import Callable
 import trio
 from attrs import define, field
 
+from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Broker, Histogram
 from trio_stomp.server._connection import Connection, internal_error
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
@@ -79,7 +80,12 @@ class Dispatcher:
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
         for outbox in dirty:
-            outbox.publish(now)
+            try:
+                outbox.publish(now)
+            except Exception:
+                logger.exception("%s: a bug of the broker ends this", outbox.wire.remote)
+                outbox.break_off()
+                outbox.on_close(CloseReason.INTERNAL_ERROR)
         self.turns += 1
         self.turn_times.observe(trio.current_time() - began, 1)
 

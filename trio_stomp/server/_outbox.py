@@ -89,7 +89,7 @@ class Outbox:
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] = field(factory=deque)
     _rest: memoryview | bytes = b""
-    _pieces: Iterator[bytes] = iter(())
+    _pieces: Iterator[bytes] = iter(())  # noqa: RUF009
     _charged: int = 0
     """What ``_rest`` and ``_pieces`` were charged; given back when both are out."""
     _wake: trio.Event | None = None
