@@ -25,6 +25,7 @@ from typing import NamedTuple
 from _bench.idle import Idle, open_idle
 from _bench.load import Load, Run, Shape
 from _bench.process import BenchError, Broker, running_broker
+from _bench.queues import QueueLoad, QueueShape
 
 RUN_LIMIT_S = 120.0
 IDLE_AT_ONCE = 64
@@ -46,8 +47,8 @@ class Scenario(NamedTuple):
     name: str
     what: str
     websocket: bool
-    shape: Shape | None = None
-    quick: Shape | None = None
+    shape: Shape | QueueShape | None = None
+    quick: Shape | QueueShape | None = None
     idle: int = 0
     quick_idle: int = 0
 
@@ -100,6 +101,7 @@ def scenarios() -> Iterator[Scenario]:
             Shape(1, 75, 10_000, rate=1000),
             Shape(1, 75, 500, rate=1000),
         )
+    yield from queue_scenarios()
     for websocket in (False, True):
         end, by = ("ws", "WebSocket") if websocket else ("tcp", "TCP")
         yield Scenario(
@@ -109,6 +111,49 @@ def scenarios() -> Iterator[Scenario]:
             idle=5000,
             quick_idle=200,
         )
+
+
+def queue_scenarios() -> Iterator[Scenario]:
+    """Yield the loads on queues, all over TCP."""
+    each = "client-individual"
+    for name, what, shape in (
+        (
+            "queue-auto",
+            "queue, 1 producer, 1 consumer, auto",
+            QueueShape(1, 1, 320_000, 64, window=256, lag=1024),
+        ),
+        (
+            "queue-ack-1000",
+            f"queue, 1 producer, 1 consumer, {each}, prefetch-count 1000",
+            QueueShape(1, 1, 320_000, 64, window=256, lag=1024, ack=each, prefetch=1000),
+        ),
+        (
+            "queue-ack",
+            f"queue, 1 producer, 1 consumer, {each}, default prefetch (100)",
+            QueueShape(1, 1, 320_000, 64, window=256, lag=1024, ack=each),
+        ),
+        (
+            "queue-4-4",
+            f"queue, 4 producers, 4 consumers, {each}, prefetch-count 1000",
+            QueueShape(4, 4, 80_000, 64, window=256, lag=4096, ack=each, prefetch=1000),
+        ),
+        (
+            "queue-4-4-100",
+            f"queue, 4 producers, 4 consumers, {each}, default prefetch (100)",
+            QueueShape(4, 4, 80_000, 64, window=256, lag=4096, ack=each),
+        ),
+        (
+            "transactions",
+            "queue, 1 producer, 1 consumer, auto, transactions of 10 SENDs",
+            QueueShape(1, 1, 160_000, 10, window=250, lag=1000, transaction="own"),
+        ),
+        (
+            "transactions-1",
+            "the same, all transactions of one name",
+            QueueShape(1, 1, 160_000, 10, window=250, lag=1000, transaction="same"),
+        ),
+    ):
+        yield Scenario(name, what, False, shape, shape._replace(messages=shape.at_once * 40))
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -183,7 +228,11 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
         return idle_row(scenario, idle)
     runs = []
     with broker_of(arguments) as broker:
-        load = Load(broker, shape, websocket=scenario.websocket)
+        load: Load | QueueLoad
+        if isinstance(shape, QueueShape):
+            load = QueueLoad(broker, shape)
+        else:
+            load = Load(broker, shape, websocket=scenario.websocket)
         try:
             for _ in range(repeat):
                 each = load.run(RUN_LIMIT_S)

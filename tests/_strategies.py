@@ -15,9 +15,11 @@ from trio_stomp.frames import (
     V1_0,
     V1_1,
     V1_2,
+    AckRun,
     Frame,
     FrameDecoder,
     FrameLimits,
+    FrameRun,
     HeaderRules,
     Headers,
 )
@@ -60,13 +62,20 @@ class Decoded:
     receipt_id: bytes | None
 
 
+def frames_in(run: FrameRun | AckRun) -> list[Frame]:
+    """A run frame by frame, of whatever kind it is."""
+    if isinstance(run, AckRun):
+        return [Frame("ACK", (("id", name.decode()),)) for name in run.ids]
+    return list(run.frames())
+
+
 def frames_of(decoder: FrameDecoder, chunks: Iterable[bytes]) -> list[Frame]:
     """Feed ``chunks`` and go on behind each CONNECT as a session would."""
     frames = []
     for chunk in chunks:
         runs = decoder.receive_data(chunk)
         while runs:
-            frames += [frame for run in runs for frame in run.frames()]
+            frames += [frame for run in runs for frame in frames_in(run)]
             runs = decoder.receive_data(b"") if decoder.rules is OPENING else []
     return frames
 
@@ -338,6 +347,7 @@ def frames(rules: HeaderRules) -> st.SearchStrategy[Frame]:
 
 
 _COMMANDS = [b"SEND", b"SEND", b"SUBSCRIBE", b"CONNECT", b"DIAG", b"send", b"MESSAGE", b"S\xffND"]
+_COMMANDS += [b"ACK", b"ACK", b"NACK", b"BEGIN", b"COMMIT", b"ABORT"]
 _LINES = [
     *[
         b"destination:/a",
@@ -353,6 +363,8 @@ _LINES = [
     *[b"content-length:-1", b"content-length: 2", b"content-length:9999999999999999999"],
     *[b"receipt:r-1", b"receipt:a\\cb:c", b"receipt:a\\r", b"receipt:", b"receipt: x"],
     *[b"receipt:a\rb", b"receipt:\xff", b"receipt:0123456789ab", b"receipt:0123456789abc"],
+    *[b"id:1.a-2", b"id:1\\c2", b"id:", b"subscription:s", b"message-id:m"],
+    *[b"transaction:t", b"transaction:t", b"transaction:", b"requeue:false"],
     *[b":x", b"x", b"\xff:x", b"\xc3\xa9:\\\\", b"0123456789:0123456789", b"", b"\0"],
 ]
 _ENDS = [b"\n", b"\n", b"\n", b"\r\n", b"\r\n", b"\r"]
@@ -375,7 +387,15 @@ def _near_frames(draw: st.DrawFn) -> bytes:
 def streams() -> st.SearchStrategy[bytes]:
     """Bytes that look more or less like frames: right ones, near misses, repetitions and noise."""
     pieces = st.lists(_near_frames(), min_size=1, max_size=3)
-    good = st.sampled_from([b"SUBSCRIBE\nid:1\n\n\0", b"SEND\r\ndestination:/a\r\n\r\nhi\0"])
+    good = st.sampled_from(
+        [
+            b"SUBSCRIBE\nid:1\n\n\0",
+            b"SEND\r\ndestination:/a\r\n\r\nhi\0",
+            b"ACK\nid:a.b-7\n\n\0",
+            b"ACK\nid:1\n\n\0ACK\nid:2\n\n\0SEND\ndestination:/a\n\n\0",
+            b"BEGIN\ntransaction:t\n\n\0SEND\ndestination:/a\ntransaction:t\n\n1\0",
+        ]
+    )
     return st.builds(
         lambda frames, known, noise: b"".join([known, *frames, known, frames[0], noise]),
         pieces,
@@ -398,6 +418,7 @@ __all__ = [
     "chunkings",
     "cuts",
     "frames",
+    "frames_in",
     "frames_of",
     "header_lists",
     "header_texts",

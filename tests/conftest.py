@@ -11,9 +11,6 @@ import pytest
 STATEMENTS = Path(__file__).parent.parent / "docs" / "conformance.md"
 ROW = re.compile(r"^\| ([A-Z]\d\d) \|", re.MULTILINE)
 
-# Sections 2.5 and 2.6 (ACK, NACK, transactions) come with a later release.
-NOT_YET_PROMISED = "AT"
-
 # The same examples in every run, and no deadline: a busy machine is no failure.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
@@ -46,27 +43,18 @@ class ConformanceCount:
         return report
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        promised = [name for name in self.statements if name[0] not in NOT_YET_PROMISED]
-        later = [name for name in self.statements if name[0] in NOT_YET_PROMISED]
         covered = self.passed - self.failed
+        missing = [name for name in self.statements if name not in covered]
+        every = len(self.statements)
         write = terminalreporter.write_line
-        write(f"conformance: covered {count(promised, covered)} of {len(promised)} statements")
-        if missing := [name for name in promised if name not in covered]:
+        write(f"conformance: covered {every - len(missing)} of {every} statements")
+        if missing:
             write(f"conformance: not covered: {' '.join(missing)}")
-        write(
-            f"conformance: covered {count(later, covered)} of {len(later)} statements "
-            "that are not yet promised (ACK, NACK, transactions)"
-        )
 
 
 def covered_by(item: pytest.Item) -> set[str]:
     """Return the statements that the test's markers name."""
     return {str(number) for marker in item.iter_markers("covers") for number in marker.args}
-
-
-def count(statements: list[str], covered: set[str]) -> int:
-    """Return how many of the statements are covered."""
-    return sum(name in covered for name in statements)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -9,10 +9,13 @@ from trio_stomp.broker import NEVER, BrokerEvent, BrokerPolicies
 from trio_stomp.broker._events import MAX_PENDING
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
+    Acked,
     Asked,
+    Committed,
     HeartbeatPlan,
     Left,
     Opened,
+    Received,
     Refused,
     Subscribed,
     Unsubscribed,
@@ -34,6 +37,7 @@ def test_connected_tells_version_session_and_heartbeats(version: str):
         ("session", "s1"),
         ("heart-beat", "1500,250"),
         ("server", "trio_stomp/1:2 \\x"),
+        ("user-name", "me"),
     )
     assert frame.body == b""
     assert peer.client.user == "me"
@@ -57,6 +61,18 @@ def test_an_open_session_is_counted_until_it_is_forgotten():
     one.is_gone()
     one.is_gone()
     assert list(core.broker.clients) == [two.client]
+
+
+@pytest.mark.parametrize("header", ["request-id", "receipt"])
+@pytest.mark.parametrize("dialect", ["native", "activemq"])
+def test_connected_answers_a_receipt_where_the_dialect_has_it(dialect: str, header: str):
+    peer = Core(dialect=dialect).peer(opens=False)
+    peer.opens(((header, "c1"),))
+    told = (peer.frames()[0].get("receipt-id"), peer.frames()[0].get("response-id"))
+    assert told == (("c1", "c1") if dialect == "activemq" else (None, None))
+    silent = Core(dialect="activemq").peer(opens=False)
+    silent.opens()
+    assert silent.frames()[0].names() == ["version", "session", "heart-beat"]
 
 
 # --- DISCONNECT -----------------------------------------------------------------------------------
@@ -128,7 +144,7 @@ def test_a_refused_run_leaves_no_trace(asker: int, told: str | None):
     peer.sends("a*", "x", "y", receipts=[(asker, b"r")])
     assert peer.frames("RECEIPT") == []
     assert peer.error().get("receipt-id") == told  # the first frame is the one at fault
-    assert core.broker.received == core.broker.fan_out.messages == 0
+    assert core.broker.publisher.received == core.broker.fan_out.messages == 0
     assert len(core.broker.routes) <= 1  # at most the topic of an event
 
 
@@ -157,6 +173,33 @@ def test_a_fault_in_the_middle_of_a_revival_frees_what_was_promised():
     reader = core.peer()
     reader.subscribes("a")
     assert reader.bodies() == ["p1", "p2"]
+
+
+@pytest.mark.covers("R05", "A13")
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("receipts", [[(1, b"r")], []])
+def test_a_wrong_ack_is_quoted_and_answered_by_an_error(
+    negative: bool, receipts: list[tuple[int, bytes]]
+):
+    peer = Core().peer()
+    peer.does(Acked((b"b7.1-9",), "id", None, negative, True, receipts))
+    error = peer.error()
+    assert error.get("code") == "unknown-ack"
+    assert error.get("receipt-id") == ("r" if receipts else None)
+    assert f"{'NACK' if negative else 'ACK'}\nid:b7.1-9\n" in error.text
+
+
+@pytest.mark.covers("T04", "T08", "R06")
+def test_receipts_of_a_transaction_are_answered_whatever_it_holds():
+    core = Core()
+    peer = core.peer()
+    peer.does(Received([(1, b"r1"), (2, b"r2")]), Committed([run_of("a")], b"r3"))
+    peer.does(Committed([run_of("a")], None))
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["r1", "r2", "r3"]
+    assert core.broker.publisher.received == 2
+    peer.does(Committed([run_of("b"), run_of("a*")], b"r4"))
+    assert peer.error().get("receipt-id") == "r4"
+    assert core.broker.publisher.received == 2
 
 
 # --- messages of the broker's own -----------------------------------------------------------------
@@ -228,6 +271,42 @@ def test_the_last_watcher_is_not_told_of_its_own_end():
     assert core.events() == []
 
 
+def test_the_monitor_is_published_to_its_subscribers_and_kept_nowhere():
+    core = Core()
+    peer, late = core.peer(), core.peer()
+    assert not core.broker.is_monitored
+    peer.subscribes("/queue/monitor")
+    assert core.broker.is_monitored
+    core.broker.publish_monitor(core.now)
+    assert peer.bodies() == []  # there is no queue
+    peer.sends("/queue/q", "x", "y")
+    core.broker.publish_monitor(core.now)
+    assert peer.bodies() == ["Queue: /queue/q\nsize: 2\ndequeued: 0\nenqueued: 2\n\n"]
+    assert peer.messages()[0].get("destination") == "/queue/monitor"
+    late.subscribes("/queue/monitor")
+    assert late.bodies() == []
+    late.sends("/queue/monitor", "forged")
+    assert late.error().get("code") == "reserved-destination"
+
+
+def test_what_expired_before_it_was_written_frees_its_consumers_credit():
+    core = Core()
+    publisher, reader = core.peer(), core.peer()
+    reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "2"),))
+    publisher.sends("/queue/q", "0", "1", headers=(("ttl", "1000"),))
+    publisher.sends("/queue/q", "2")
+    core.now += 2
+    reader.outbox.write(core.now)
+    (delivery,) = reader.outbox.unsent
+    core.broker.unsent(delivery, core.now)
+    core.broker.end_turn(core.now)
+    assert reader.bodies() == ["2"]
+    delivery.ticket = None
+    core.broker.unsent(delivery, core.now)  # needs no acknowledgement: no matter
+    reader.acks(reader.messages()[0])
+    core.ends()
+
+
 # --- the calls ------------------------------------------------------------------------------------
 
 
@@ -251,7 +330,7 @@ async def test_no_call_is_a_checkpoint():
         publisher.sends("a", "x")
         reader.drains()
         core.broker.publish("DIAG/process", b"", (), core.now)
-        core.broker.queries().command("subs")
+        core.broker.answers.queries().command("subs")
         core.passes(5)
         publisher.leaves(b"r")
         reader.does(run_of("no*"))

@@ -430,7 +430,7 @@ class BrokerModel(RuleBasedStateMachine):
     def the_counters_are_the_models(self) -> None:
         broker, counts = self.core.broker, self.counts
         drops, stale = broker.fan_out.drops, broker.stale.statistics
-        assert broker.received == counts["received"]
+        assert broker.publisher.received == counts["received"]
         assert broker.fan_out.delivered == counts["delivered"] + counts["swallowed"]
         assert drops.slow_consumer == counts["slow_consumer"]
         assert drops.backlog_abandoned == counts["backlog_abandoned"]

@@ -70,6 +70,7 @@ def test_options(line: str, values: dict[str, object]) -> None:
             },
         ),
         ("TTL=5 port=3000", {"port": 3000, "ttl_ms": 5}),
+        ("ack_timeout=30000", {"ack_timeout_ms": 30000}),
         ("processors=0 port=0 max_input_queue_size=0 max_stale_queue_size=0 TTL=0", {}),
         ("port=3000 --ttl 7 processors=2", {"port": 3000, "ttl_ms": 7, "processors": 2}),
         ("--port 0 port=3000", {"port": 0}),

@@ -62,7 +62,7 @@ def test_the_banner_is_one_line_with_all_that_counts() -> None:
     assert "\n" not in line
     assert "listening on 127.0.0.1:5000, [::1]:5000;" in line
     assert "TCP and WebSocket" in line
-    assert "limits: 7 connections, 1000 per address, body 16 MiB, outbox 16 MiB" in line
+    assert "limits: 7 connections, 1000 per address, body 16 MiB, outbox 32 MiB" in line
     assert "memory 512 MiB, ttl 5000 ms;" in line
     assert line.endswith(snippet("127.0.0.1:5000"))
 
@@ -211,7 +211,7 @@ class FakeServer:
 
 def install(monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> None:
     """Let the command line find the fake where it looks for ``serve``."""
-    monkeypatch.setattr("trio_stomp.server.serve", server.serve, raising=False)
+    monkeypatch.setattr("trio_stomp._serve.serve", server.serve)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

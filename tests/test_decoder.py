@@ -3,31 +3,34 @@
 from itertools import cycle
 
 import pytest
-from _strategies import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests._strategies import (
     ALL_RULES,
     ERROR_CODES,
     SMALL,
     VERSIONS,
     chunkings,
     cuts,
+    frames_in,
     frames_of,
     naive_decode,
     outcome,
     split,
     streams,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from trio_stomp._errors import CloseReason, FrameError
 from trio_stomp.frames import (
     OPENING,
     V1_0,
     V1_1,
     V1_2,
+    AckRun,
     Frame,
     FrameDecoder,
     FrameLimits,
+    FrameRun,
     HeadCache,
     HeaderRules,
     Headers,
@@ -47,6 +50,15 @@ def send(body: bytes = b"", *headers: tuple[str, str], receipt: bytes | None = N
 
 def told(size: int | str) -> tuple[str, str]:
     return "content-length", str(size)
+
+
+def send_runs(decoder: FrameDecoder, data: bytes) -> list[FrameRun]:
+    """What ``data`` comes to where no run is one of plain ACKs."""
+    runs: list[FrameRun] = []
+    for run in decoder.receive_data(data):
+        assert isinstance(run, FrameRun)
+        runs.append(run)
+    return runs
 
 
 def error_of(data: bytes, rules: HeaderRules = V1_2, limits: FrameLimits = LIMITS) -> FrameError:
@@ -365,12 +377,13 @@ def test_a_huge_content_length_takes_no_memory() -> None:
 
 def test_frames_of_one_block_are_one_run() -> None:
     decoder = make_decoder()
-    runs = decoder.receive_data(
+    runs = send_runs(
+        decoder,
         b"SEND\ndestination:/a\n\n1\0"
         b"SEND\ndestination:/a\nreceipt:r2\n\n2\0"
         b"SEND\nreceipt:r3\ndestination:/a\n\n3\0"
         b"SEND\ndestination:/b\n\n4\0"
-        b"SEND\ndestination:/a\nreceipt:r5\n\n5\0"
+        b"SEND\ndestination:/a\nreceipt:r5\n\n5\0",
     )
     assert [(run.head.destination, run.bodies, run.receipts) for run in runs] == [
         ("/a", [b"1", b"2", b"3"], [(2, b"r2"), (3, b"r3")]),
@@ -418,9 +431,9 @@ def test_the_cache_is_bounded_in_entries_and_in_their_size() -> None:
 def test_blocks_of_one_version_are_not_known_to_another() -> None:
     decoder = make_decoder(OPENING)
     data = b"CONNECT\nx:\\c\n\n\0CONNECT\nx:\\c\n\n\0"
-    first = decoder.receive_data(data)
+    first = send_runs(decoder, data)
     decoder.use(V1_2, HeadCache())
-    second = decoder.receive_data(b"")
+    second = send_runs(decoder, b"")
     assert [run.head.get("x") for run in first + second] == ["\\c", ":"]
 
 
@@ -446,6 +459,138 @@ def test_a_look_for_more_without_more_changes_nothing() -> None:
         assert decoder.receive_data(piece) == []
         assert decoder.receive_data(b"") == []
     assert frames_of(decoder, [b"\0"]) == [Frame("SEND", (told(3),), b"abc")]
+
+
+# ACKs of 1.2 that say nothing but an id.
+
+PLAIN = b"ACK\nid:b.1-%d\n\n\0"
+
+
+def ids(run: FrameRun | AckRun) -> list[bytes]:
+    """Ids of a run of ACKs; fails the test if the run came the long way."""
+    assert isinstance(run, AckRun)
+    return run.ids
+
+
+def test_plain_acks_are_one_run_in_order() -> None:
+    data = b"\n".join(PLAIN % n for n in (3, 1, 2, 1, 1))
+    (run,) = make_decoder().receive_data(data)
+    assert ids(run) == [b"b.1-3", b"b.1-1", b"b.1-2", b"b.1-1", b"b.1-1"]
+
+
+def test_the_order_of_sends_and_acks_is_kept() -> None:
+    one = b"SEND\ndestination:/a\n\n%d\0"
+    data = one % 1 + one % 2 + PLAIN % 1 + PLAIN % 2 + one % 3 + PLAIN % 3 + one % 4 + one % 5
+    runs = make_decoder().receive_data(data)
+    shown = [run.ids if isinstance(run, AckRun) else run.bodies for run in runs]
+    assert shown == [[b"1", b"2"], [b"b.1-1", b"b.1-2"], [b"3"], [b"b.1-3"], [b"4", b"5"]]
+    expected = [frame for run in runs for frame in frames_in(run)]
+    for chunks in chunkings(data):
+        assert frames_of(make_decoder(), chunks) == expected
+
+
+def test_an_ack_behind_another_kind_of_frame_begins_a_new_run() -> None:
+    # Were the run before it still open, the second ACK would overtake the NACK.
+    nack = b"NACK\nid:2\n\n\0"
+    runs = make_decoder().receive_data(PLAIN % 1 + nack + PLAIN % 2)
+    assert [isinstance(run, AckRun) for run in runs] == [True, False, True]
+
+
+@pytest.mark.covers("F02", "F23")
+@pytest.mark.parametrize("rules", [OPENING, V1_0, V1_1], ids=lambda rules: rules.name)
+def test_only_1_2_has_the_short_way(rules: HeaderRules) -> None:
+    runs = make_decoder(rules).receive_data(PLAIN % 1)
+    assert [type(run) for run in runs] == [FrameRun]
+    assert [frame.get("id") for frame in frames_in(runs[0])] == ["b.1-1"]
+
+
+@pytest.mark.covers("F11", "F18", "F36", "R01")
+@pytest.mark.parametrize(
+    ("frame", "headers", "receipt"),
+    [
+        (b"ACK\nid:a\\cb\n\n\0", (("id", "a:b"),), None),
+        (b"ACK\nid:a:b\n\n\0", (("id", "a:b"),), None),
+        (b"ACK\nid:\n\n\0", (("id", ""),), None),
+        (b"ACK\nid: 1\n\n\0", (("id", " 1"),), None),
+        ("ACK\nid:é\n\n\0".encode(), (("id", "é"),), None),
+        (b"ACK\nid:1\nreceipt:r\n\n\0", (("id", "1"),), b"r"),
+        (b"ACK\nreceipt:r\nid:1\n\n\0", (("id", "1"),), b"r"),
+        (b"ACK\nid:1\ntransaction:t\n\n\0", (("id", "1"), ("transaction", "t")), None),
+        (b"ACK\nid:1\nid:2\n\n\0", (("id", "1"),), None),
+        (b"ACK\nmessage-id:1\n\n\0", (("message-id", "1"),), None),
+        (b"ACK\nid:1\ncontent-length:0\n\n\0", (("id", "1"), ("content-length", "0")), None),
+        (b"ACK\r\nid:1\r\n\r\n\0", (("id", "1"),), None),
+        (b"ACK\nid:1\n\r\n\0", (("id", "1"),), None),
+        (b"ACK\nid:" + b"x" * 126 + b"\n\n\0", (("id", "x" * 126),), None),
+    ],
+)
+def test_any_other_ack_takes_the_long_way(
+    frame: bytes, headers: Headers, receipt: bytes | None
+) -> None:
+    runs = make_decoder().receive_data(frame)
+    assert [type(run) for run in runs] == [FrameRun]
+    for chunks in chunkings(frame):
+        assert frames_of(make_decoder(), chunks) == [Frame("ACK", headers, b"", receipt)]
+
+
+@pytest.mark.covers("F26")
+def test_an_ack_with_a_body_is_refused_however_it_is_cut() -> None:
+    assert error_of(PLAIN % 1 + b"ACK\nid:1\n\nx\0").code == "body-not-allowed"
+
+
+def test_the_short_way_knows_the_block_of_an_ack_that_came_the_long_way() -> None:
+    # The block is in the cache now: then it is a run of frames, and means the same.
+    decoder = make_decoder()
+    decoder.receive_data(b"ACK\nreceipt:r\nid:1\n\n\0")
+    assert frames_of(decoder, [b"ACK\nid:1\n\n\0" * 2]) == [Frame("ACK", (("id", "1"),))] * 2
+
+
+@pytest.mark.parametrize(("size", "is_short"), [(1, True), (125, True), (126, False)])
+def test_the_short_way_is_for_ids_of_up_to_125_bytes(size: int, is_short: bool) -> None:
+    (run,) = make_decoder().receive_data(b"ACK\nid:%b\n\n\0" % (b"x" * size))
+    assert isinstance(run, AckRun) is is_short
+
+
+@pytest.mark.covers("F40")
+@pytest.mark.parametrize(("size", "is_allowed"), [(16, True), (17, True), (18, False)])
+def test_the_limits_hold_for_plain_acks(size: int, is_allowed: bool) -> None:
+    assert fits(b"ACK\nid:%b\n\n\0" % (b"x" * size)) is is_allowed  # 20 bytes are the limit
+
+
+def test_a_long_ack_is_under_the_limit_of_its_line() -> None:
+    limits = FrameLimits(max_header_line_bytes=200)
+    for size, code in ((197, None), (198, "header-line-too-long")):
+        frame = b"ACK\nid:%b\n\n\0" % (b"x" * size)
+        for chunks in chunkings(frame):
+            assert outcome(make_decoder(V1_2, limits), chunks).code == code
+
+
+def test_plain_acks_take_no_place_in_the_cache() -> None:
+    decoder = make_decoder()
+    decoder.receive_data(b"".join(PLAIN % n for n in range(100)))
+    assert decoder.cache.heads == {}
+
+
+# A session that may be opened again.
+
+
+@pytest.mark.covers("F22")
+def test_where_a_session_may_follow_the_decoder_waits_behind_disconnect() -> None:
+    decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, reopens=True)
+    data = b"SEND\nx:\\c\n\n\0DISCONNECT\n\n\0CONNECT\nx:\\c\n\n\0SEND\nx:\\c\n\n\0"
+    found = [frame for run in decoder.receive_data(data) for frame in frames_in(run)]
+    assert found == [Frame("SEND", (("x", ":"),)), Frame("DISCONNECT", ())]
+    decoder.use(OPENING, HeadCache())
+    found = [frame for run in decoder.receive_data(b"") for frame in frames_in(run)]
+    assert found == [Frame("CONNECT", (("x", "\\c"),))]
+    decoder.use(V1_0, HeadCache())
+    assert frames_of(decoder, [b""]) == [Frame("SEND", (("x", "\\c"),))]
+
+
+def test_without_that_it_does_not_wait() -> None:
+    data = b"DISCONNECT\n\n\0SEND\n\n\0"
+    runs = make_decoder().receive_data(data)
+    assert [frame.command for run in runs for frame in frames_in(run)] == ["DISCONNECT", "SEND"]
 
 
 # Any bytes.
@@ -578,6 +723,10 @@ WORK = {
     "crlf-frames-before-one-blank-line": (crlf(SMALL_FRAME) * MANY + SMALL_FRAME, 1 << 20),
     "mixed-small-frames": ((SMALL_FRAME + crlf(SMALL_FRAME)) * MANY, 1 << 20),
     "receipts": (b"".join(b"SEND\nreceipt:%d\n\n\0" % n for n in range(MANY)), 1 << 20),
+    "acks": (b"".join(b"ACK\nid:b.1-%d\n\n\0" % n for n in range(MANY)), 1 << 20),
+    "acks-by-byte": (b"".join(b"ACK\nid:b.1-%d\n\n\0" % n for n in range(MANY)), 1),
+    "acks-that-are-not-plain": (b"".join(b"ACK\nid:%d\\c\n\n\0" % n for n in range(MANY)), 1 << 20),
+    "acks-between-sends": ((SMALL_FRAME + b"ACK\nid:1\n\n\0") * MANY, 1 << 20),
     "noise": (b"\n\0\r\n" * (1 << 16), 1 << 20),
     "noise-by-byte": (b"\n\0\r\n" * MANY, 1),
 }
@@ -598,7 +747,7 @@ def test_work_is_linear_with_line_ends_of_another_version(rules: HeaderRules) ->
 def test_work_is_linear_before_connect() -> None:
     decoder = CountedDecoder(OPENING)
     data = crlf(b"DIAG\n\nstale\0") * MANY
-    assert sum(len(run.bodies) for run in decoder.receive_data(data)) == MANY
+    assert sum(len(run.bodies) for run in send_runs(decoder, data)) == MANY
     assert decoder.counter.touched / len(data) < MOST
 
 
@@ -613,7 +762,7 @@ def test_the_headers_are_parsed_a_bounded_number_of_times() -> None:
 
 @pytest.mark.covers("F38")
 def test_a_value_of_the_head_is_the_first_of_its_name() -> None:
-    (run,) = make_decoder().receive_data(b"SEND\nb:1\na:2\nb:3\nreceipt:x\n\n\0")
+    (run,) = send_runs(make_decoder(), b"SEND\nb:1\na:2\nb:3\nreceipt:x\n\n\0")
     headers: Headers = (("b", "1"), ("a", "2"))
     assert run.head.headers == headers
     assert (run.head.get("b"), run.head.get("receipt")) == ("1", None)

@@ -104,6 +104,9 @@ class Paper:
     def discard(self) -> None:
         self.data = b""
 
+    def pause_reading(self, *, paused: bool) -> None:
+        raise AssertionError("nobody is told to wait here")
+
     def close(self, reason: CloseReason) -> None:
         self.closed = reason
 
@@ -568,7 +571,7 @@ async def test_parts_that_nobody_hears_any_more_take_no_offset() -> None:
     server.broker.apply(client, [asked], 0.0, 0.0)
     reporter.tick(0.0)
     reporter.end_turn(0.0)
-    server.broker.forget(client, CloseReason.CLIENT_CLOSED)
+    server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
     reporter.end_turn(0.0)
     reporter.end_turn(0.0)
     assert reporter.stream.next_offset == 1
@@ -754,7 +757,7 @@ async def test_an_event_that_nobody_hears_any_more_takes_no_offset() -> None:
     client = Client("listener", paper, "here")
     server.broker.apply(client, [Subscribed("1", "DIAG/event/drop", "auto", (), None)], 0.0, 0.0)
     server.broker.events.tell("drop", reason="test")
-    server.broker.forget(client, CloseReason.CLIENT_CLOSED)
+    server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
     reporter.end_turn(0.0)
     assert reporter.stream.next_offset == 0
 
@@ -848,6 +851,6 @@ async def test_pauses_are_measured_while_the_process_is_heard() -> None:
     server.broker.apply(client, [Subscribed("1", "DIAG/process", "auto", (), None)], 0.0, 0.0)
     run_interval(reporter)
     assert len(gc.callbacks) == before + 1
-    server.broker.forget(client, CloseReason.CLIENT_CLOSED)
+    server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
     run_interval(reporter)
     assert len(gc.callbacks) == before

@@ -1,10 +1,10 @@
 """Frames → bytes: whole frames, and the two halves of a MESSAGE."""
 
 import pytest
-from _strategies import VERSIONS, frames_of, header_lists, read_server_frames
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests._strategies import VERSIONS, frames_of, header_lists, read_server_frames
 from trio_stomp.frames import (
     OPENING,
     V1_0,
@@ -21,6 +21,7 @@ from trio_stomp.frames import (
     encode_receipt,
     message_blocks,
     message_tails,
+    redelivered_head,
     subscription_prefix,
 )
 
@@ -32,6 +33,7 @@ def run_of(wire: bytes, rules: HeaderRules = V1_2) -> FrameRun:
     decoder = FrameDecoder(FrameLimits(), HeadCache(), rules)
     (run,) = decoder.receive_data(wire)
     assert decoder.error is None
+    assert isinstance(run, FrameRun)
     return run
 
 
@@ -110,6 +112,16 @@ def test_a_receipt_as_it_is_sent() -> None:
     assert encode_receipt(b"a\\cb") == b"RECEIPT\nreceipt-id:a\\cb\n\n\0"
 
 
+def test_a_receipt_may_tell_what_became_of_the_frame() -> None:
+    wire = encode_receipt(b"7", b"matched:2\nstored:memory\n")
+    assert wire == b"RECEIPT\nreceipt-id:7\nmatched:2\nstored:memory\n\n\0"
+    assert read_server_frames(wire, V1_2)[0].headers == (
+        ("receipt-id", "7"),
+        ("matched", "2"),
+        ("stored", "memory"),
+    )
+
+
 # The front half of a MESSAGE.
 
 
@@ -129,6 +141,13 @@ def test_the_front_half_of_a_message(
     identity: str | None, rules: HeaderRules, prefix: bytes
 ) -> None:
     assert subscription_prefix(identity, "b.2", rules) == prefix
+
+
+@pytest.mark.covers("A04")
+def test_the_front_half_may_lead_with_another_header() -> None:
+    prefix = subscription_prefix("s", "b.2", V1_2, lead=b"ack")
+    assert prefix == b"MESSAGE\nsubscription:s\nack:b.2-"
+    assert subscription_prefix(None, "b.2", V1_0, lead=b"ack") == b"MESSAGE\nack:b.2-"
 
 
 # The back half.
@@ -230,6 +249,36 @@ def test_blocks_are_made_once_and_are_one_where_they_are_alike() -> None:
     )
 
 
+@pytest.mark.covers("A15", "F37")
+@pytest.mark.parametrize("reader", VERSIONS, ids=lambda rules: rules.name)
+def test_a_head_for_a_message_that_comes_again(reader: HeaderRules) -> None:
+    run = run_of(b"SEND\ndestination:/a\nredelivered:evil\nx:a\\cb\n\nhi\0")
+    blocks = message_blocks(run.head)
+    again = FrameRun(redelivered_head(run.head, 3), run.bodies, [])
+    (frame,) = read_server_frames(messages(again, reader), reader)
+    assert frame.headers[1:] == (
+        ("message-id", "t-0"),
+        ("redelivered", "true"),
+        ("delivery-count", "3"),
+        ("destination", "/a"),
+        ("x", "a:b"),
+        ("content-length", "2"),
+    )
+    assert frame.body == b"hi"
+    # The first delivery's head is shared by others, and stays as it was.
+    assert message_blocks(run.head) is blocks
+    (first,) = read_server_frames(messages(run, reader), reader)
+    assert first.get("redelivered") is None
+    assert (again.head.headers, again.head.destination) == (run.head.headers, "/a")
+
+
+def test_a_head_that_comes_again_keeps_its_length() -> None:
+    run = run_of(b"SEND\ndestination:/a\ncontent-length:3\n\na\0b\0")
+    again = FrameRun(redelivered_head(run.head, 2), run.bodies, [])
+    (frame,) = read_server_frames(messages(again, V1_2), V1_2)
+    assert (frame.body, frame.get("delivery-count")) == (b"a\0b", "2")
+
+
 @pytest.mark.covers("F21", "F38")
 @given(
     st.data(),
@@ -247,7 +296,7 @@ def test_what_a_client_sends_is_what_another_reads(
     headers = (("destination", "/a"), *user)
     wire = b"".join(encode_frame("SEND", headers, sender, body) for body in bodies)
     decoder = FrameDecoder(FrameLimits(), HeadCache(), sender)
-    runs = decoder.receive_data(wire)
+    runs = [run for run in decoder.receive_data(wire) if isinstance(run, FrameRun)]
     assert sum(len(run.bodies) for run in runs) == len(bodies)
     got = [frame for run in runs for frame in read_server_frames(messages(run, reader), reader)]
     for frame, body in zip(got, bodies, strict=True):

@@ -83,7 +83,10 @@ ASKED = ((1, b"r9"),)
 FAULTS: dict[str, tuple[Event, list[str]]] = {
     "wildcard-in-send": (run_of("/topic/*", "xy", SECRET, ASKED), ["/topic/*", "SUBSCRIBE"]),
     "reserved-destination": (run_of("DIAG/session", "x", SECRET, ASKED), ["DIAG/session", "ask"]),
-    "unsupported": (run_of("/queue/a", "x", SECRET, ASKED), ["/queue/a", "not available"]),
+    "not-allowed": (
+        Subscribed("9", "/reply-queue/s", "auto", SECRET, b"r9"),
+        ["/reply-queue/s", "another connection"],
+    ),
     "destination-too-long": (run_of("é" * 16, "x", SECRET, ASKED), ["é" * 16, "16 bytes"]),
     "invalid-wildcard": (Subscribed("9", "a*b", "auto", SECRET, b"r9"), ["a*b", "last character"]),
     "duplicate-subscription": (
@@ -138,8 +141,11 @@ def test_a_refused_frame_is_quoted_by_the_core_too():
     assert body.startswith("The frame\n-----\nSEND\ndestination:a*\npasscode:***\nfoo:bar\n-----\n")
     for event, quoted in (
         (Subscribed("1", "a*b", "auto", (("id", "1"),), None), "SUBSCRIBE\nid:1\n"),
-        (Unsubscribed("7", "x", None), "UNSUBSCRIBE\nid:7\ndestination:x\n"),
-        (Unsubscribed(None, "x", None), "UNSUBSCRIBE\ndestination:x\n"),
+        (Unsubscribed("7", "x", None, (("id", "7"),)), "UNSUBSCRIBE\nid:7\n"),
+        (
+            Unsubscribed(None, "x", None, (("destination", "x"),)),
+            "UNSUBSCRIBE\ndestination:x\n",
+        ),
     ):
         culprit = Core().peer("1.0")
         culprit.does(event)

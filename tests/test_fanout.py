@@ -199,7 +199,7 @@ def test_counters_of_a_topic():
     assert route.ingress is not None
     assert (route.ingress.count, route.ingress.sum_s, route.ingress.max_s) == (2, 1.0, 0.5)
     fan_out = core.broker.fan_out
-    assert (core.broker.received, fan_out.delivered, fan_out.messages) == (3, 4, 2)
+    assert (core.broker.publisher.received, fan_out.delivered, fan_out.messages) == (3, 4, 2)
     assert fan_out.drops.no_subscriber == core.broker.routes.open("b").dropped == 1
 
 
@@ -347,7 +347,7 @@ def test_a_publisher_that_is_its_own_slow_subscriber_is_cut_off_in_the_middle_of
     slow.subscribes("a")
     slow.does(run_of("a", ["0"]), run_of("a", ["1"]), run_of("a", ["2"]))
     assert slow.error().get("code") == "slow-consumer"
-    assert core.broker.received == 2
+    assert core.broker.publisher.received == 2
 
 
 @pytest.mark.parametrize("policy", DROPPING)

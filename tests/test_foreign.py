@@ -1,25 +1,18 @@
 """Clients that we did not write: stomp.py over TCP, and stompjs in Node over WebSocket."""
 
 import re
-import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from queue import Queue
 
 import pytest
 import stomp
 
-ROOT = Path(__file__).parent.parent
-JS = ROOT / "tests" / "js"
-EXCHANGE = ROOT / "scripts" / "examples" / "exchange.py"
-LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+from tests._foreign import JS, PATIENCE_S, ROOT, node_or_skip, running_broker
 
-# Only something broken takes so long.
-PATIENCE_S = 60
+EXCHANGE = ROOT / "scripts" / "examples" / "exchange.py"
 MESSAGES = 10_000
 
 pytestmark = pytest.mark.foreign
@@ -28,31 +21,13 @@ pytestmark = pytest.mark.foreign
 @pytest.fixture
 def port() -> Iterator[int]:
     """Run a broker in a process of its own; it publishes statistics often."""
-    command = [sys.executable, "-m", "trio_stomp", "--port", "0", "--diag-interval-s", "0.5"]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            line = process.stderr.readline()
-            found = LISTENING.search(line)
-            assert found, line + process.stderr.read()
-            # Nobody reads the log on, so it must not be able to fill the pipe.
-            threading.Thread(target=process.stderr.read, daemon=True).start()
-            yield int(found[1])
-            process.terminate()
-            assert process.wait(PATIENCE_S) == 0
-        finally:
-            process.kill()
+    with running_broker("--diag-interval-s", "0.5") as found:
+        yield found
 
 
 @pytest.fixture
 def node() -> str:
-    """Return the path of Node, or skip, and say so loudly."""
-    path = shutil.which("node")
-    if path is None:
-        pytest.skip("NODE IS NOT THERE: nothing was tested with stompjs")
-    if not (JS / "node_modules" / "@stomp").is_dir():
-        pytest.skip("NODE'S PACKAGES ARE NOT THERE (npm ci in tests/js): no test with stompjs")
-    return path
+    return node_or_skip()
 
 
 def python_client(name: str, peer: str, port: int, version: str) -> list[str]:

@@ -1,7 +1,10 @@
 """Header bytes ↔ text: escapes, padding, encodings, and what an error may quote."""
 
 import pytest
-from _strategies import (
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests._strategies import (
     ALL_RULES,
     VERSIONS,
     chunkings,
@@ -10,9 +13,6 @@ from _strategies import (
     header_texts,
     naive_escape,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from trio_stomp._errors import FrameError
 from trio_stomp.frames import (
     OPENING,

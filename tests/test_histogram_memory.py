@@ -58,4 +58,4 @@ def test_a_budget_takes_what_fits_and_nothing_of_what_does_not():
 
 @pytest.mark.parametrize(("used", "is_high"), [(0, False), (90, False), (91, True), (100, True)])
 def test_nine_tenths_are_high(used: int, is_high: bool):
-    assert MemoryBudget(100, used).is_high is is_high
+    assert MemoryBudget(100, used_bytes=used).is_high is is_high

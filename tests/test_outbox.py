@@ -12,15 +12,27 @@ from hypothesis import strategies as st
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from trio_stomp import CloseReason
-from trio_stomp.broker import NEVER, Delivery, MemoryBudget, Publication
+from trio_stomp.broker import (
+    NEVER,
+    BrokerPolicies,
+    Client,
+    Delivery,
+    MemoryBudget,
+    Publication,
+    Subscription,
+)
+from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._route import Route
+from trio_stomp.broker._subscribe_options import PLAIN_SUBSCRIBE
 from trio_stomp.frames import Head
 from trio_stomp.server._outbox import (
     BIG_TAIL_BYTES,
     INLINE_BYTES,
     JOIN_BYTES,
     LOW_WATER_BYTES,
+    STUCK_S,
     Outbox,
     OutboxShared,
 )
@@ -839,3 +851,77 @@ def test_any_sequence_that_ends_in_a_loss(steps: list[tuple[object, ...]], lost_
             rig.assert_settled()
 
     trio.run(run, clock=MockClock(autojump_threshold=0))
+
+
+# --- what it tells the core -----------------------------------------------------------------------
+
+
+async def test_only_what_must_be_acknowledged_is_told_to_have_expired_unwritten() -> None:
+    async with open_rig() as rig:
+        unsent: list[Delivery] = []
+        rig.shared.on_unsent = unsent.append
+        consumer = Consumer(
+            Subscription(Client("s", rig.outbox), "0", "0", ROUTE, [(ROUTE, None)], 1, "t", b"P:"),
+            "client",
+            PLAIN_SUBSCRIBE,
+            FanOut(BrokerPolicies()),
+        )
+        now = trio.current_time()
+        tracked, living = rig.delivery(b"a", expires_at=now), rig.delivery(b"b")
+        tracked.ticket, living.ticket = (consumer, 7), (consumer, 8)
+        rig.wire.allow(math.inf)
+        for delivery in (tracked, rig.delivery(b"c", expires_at=now), living):
+            assert rig.outbox.stage(b"P:", delivery)
+        rig.publish()
+        assert rig.wire.taken == b"P:b"
+        assert unsent == [tracked]
+        assert rig.shared.expired == rig.route.expired == 2
+        rig.assert_settled()
+
+
+async def test_a_pause_is_passed_on() -> None:
+    rig = make_rig()
+    told: list[bool] = []
+    rig.outbox.on_pause = told.append
+    rig.outbox.pause_reading(paused=True)
+    rig.outbox.pause_reading(paused=False)
+    assert told == [True, False]
+
+
+async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out() -> None:
+    async with open_rig() as rig:
+        rig.shared.low_water_bytes = 2
+        rig.wire.allow(math.inf)
+        rig.stage(b"a")
+        assert not rig.outbox.has_room()
+        assert rig.rooms == 0
+        rig.publish()
+        assert rig.rooms == 1
+        rig.stage(b"b")
+        rig.publish()
+        assert rig.rooms == 1  # nobody was turned away meanwhile
+
+
+async def test_what_is_paced_is_taken_though_the_budget_is_spent() -> None:
+    async with open_rig(memory=2) as rig:
+        rig.wire.allow(math.inf)
+        delivery = rig.delivery(b"abc")
+        assert not rig.outbox.stage(b"P:", delivery)
+        delivery.is_paced = True
+        assert rig.outbox.stage(b"P:", delivery)
+        rig.publish()
+        assert rig.wire.taken == b"P:abc"
+        rig.assert_settled()
+
+
+async def test_a_wire_that_takes_nothing_for_a_while_is_stuck(autojump_clock: MockClock) -> None:
+    async with open_rig() as rig:
+        assert not rig.outbox.is_stuck(trio.current_time() + STUCK_S)
+        await trio.sleep(1)
+        rig.stage(b"a")
+        rig.publish()
+        began = trio.current_time()
+        assert not rig.outbox.is_stuck(began + STUCK_S / 2)
+        assert rig.outbox.is_stuck(began + STUCK_S)
+        await rig.flush()
+        assert not rig.outbox.is_stuck(began + STUCK_S)

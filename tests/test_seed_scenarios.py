@@ -9,7 +9,9 @@ import random
 
 import pytest
 import trio
-from _fakes import (
+from trio.testing import MockClock
+
+from tests._fakes import (
     MEMORY,
     TCP,
     WS_MEMORY,
@@ -22,7 +24,6 @@ from _fakes import (
     open_dial,
     until,
 )
-from trio.testing import MockClock
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 VERSIONS = ("1.0", "1.1", "1.2")

@@ -8,7 +8,10 @@ from contextlib import suppress
 
 import pytest
 import trio
-from _fakes import (
+from trio._core import _run
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests._fakes import (
     MEMORY,
     TCP,
     WS_MEMORY,
@@ -23,9 +26,6 @@ from _fakes import (
     open_dial,
     until,
 )
-from trio._core import _run
-from trio.testing import MockClock, wait_all_tasks_blocked
-
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
 from trio_stomp._serve import _assemble
 from trio_stomp.broker import Broker, MemoryBudget
@@ -387,8 +387,8 @@ class FaultyBroker(Broker):
                 raise ZeroDivisionError("secret detail")
         super().apply(client, events, received_at, now)
 
-    def forget(self, client: BrokerClient, reason: CloseReason) -> None:
-        super().forget(client, reason)
+    def forget(self, client: BrokerClient, reason: CloseReason, now: float) -> None:
+        super().forget(client, reason, now)
         if client.user == "bug":
             raise ZeroDivisionError("secret detail")
 

@@ -4,23 +4,27 @@ from collections.abc import Sequence
 
 import attrs
 import pytest
-from _strategies import ERROR_CODES, chunkings, cuts, split, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests._strategies import ERROR_CODES, chunkings, cuts, split, streams
 from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp.frames import FrameLimits, FrameRun, encode_receipt
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.frames import Frame, FrameLimits, FrameRun, encode_receipt
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     STOMP_1_0,
     STOMP_1_1,
     STOMP_1_2,
+    Acked,
     Asked,
     Codecs,
+    Committed,
     Event,
     Left,
     Opened,
     ProtocolOptions,
+    Received,
     Refused,
     ServerSession,
     State,
@@ -28,6 +32,7 @@ from trio_stomp.protocol import (
     Unsubscribed,
     Version,
 )
+from trio_stomp.protocol._server_session import _HANDLERS
 from trio_stomp.protocol._states import COMMANDS, TABLE, Action
 
 ALL = (STOMP_1_0, STOMP_1_1, STOMP_1_2)
@@ -59,11 +64,28 @@ def open_session(
 
 
 def plain(events: Sequence[Event]) -> list[object]:
-    """Events as values: runs frame by frame, errors by code and receipt."""
+    """Events as values: runs frame by frame, errors by code and receipt, receipts one by one."""
     found: list[object] = []
     for event in events:
         if isinstance(event, FrameRun):
             found += event.frames()
+        elif isinstance(event, Acked):
+            asked = dict(event.receipts)
+            found += [
+                (
+                    event.header,
+                    event.subscription,
+                    event.negative,
+                    event.requeue,
+                    name,
+                    asked.get(n),
+                )
+                for n, name in enumerate(event.ids, 1)
+            ]
+        elif isinstance(event, Received):
+            found += [("received", name) for _, name in event.receipts]
+        elif isinstance(event, Committed):
+            found.append(("committed", tuple(plain(event.actions)), event.receipt))
         elif isinstance(event, Refused):
             found.append((event.error.code, event.error.receipt_id))
         else:
@@ -98,7 +120,12 @@ def test_the_table_is_total() -> None:
 @pytest.mark.parametrize("state", [State.OPENING, State.OPEN], ids=lambda state: state.name)
 def test_each_command_in_each_state_is_an_event_or_a_refusal(state: State, command: str) -> None:
     session = open_session() if state is State.OPEN else make_session()
-    events = session.receive_data(command.encode() + b"\nid:1\ndestination:/a\n\n\0")
+    if state is State.OPEN and command in ("COMMIT", "ABORT"):
+        session.receive_data(b"BEGIN\ntransaction:t\n\n\0")
+    lines = b"\nid:1\ndestination:/a\n"
+    if command in ("BEGIN", "COMMIT", "ABORT"):
+        lines += b"transaction:t\n"
+    events = session.receive_data(command.encode() + lines + b"\n\0")
     assert len(events) == 1
     refused = isinstance(events[0], Refused)
     assert (session.state is State.CLOSED) is (refused or isinstance(events[0], Left))
@@ -107,9 +134,7 @@ def test_each_command_in_each_state_is_an_event_or_a_refusal(state: State, comma
 
 
 def test_every_action_is_performed() -> None:
-    session = make_session()
-    for action in Action:
-        assert callable(session._perform(action))
+    assert set(_HANDLERS) == set(Action)
 
 
 @pytest.mark.covers("C01")
@@ -143,22 +168,6 @@ def test_an_unknown_command_is_refused(version: Version, command: str, body: byt
     assert repr(command) in error.message
     assert "capitals" in error.message
     assert refusal(make_session(), data).code == "unknown-command"
-
-
-class TestNotYetAvailable:
-    """To be dropped with the commands' refusal."""
-
-    @pytest.mark.parametrize("command", ["ACK", "NACK", "BEGIN", "COMMIT", "ABORT"])
-    def test_command(self, command: str) -> None:
-        error = refusal(open_session(), command.encode() + b"\nid:1\ntransaction:t\n\n\0")
-        assert (error.code, error.reason) == ("unsupported", CloseReason.UNSUPPORTED)
-        assert command in error.message
-
-    def test_transaction_of_a_send(self) -> None:
-        data = b"SEND\ndestination:/a\ntransaction:t1\nreceipt:r\n\n\0"
-        error = refusal(open_session(), data)
-        assert (error.code, error.receipt_id) == ("unknown-transaction", b"r")
-        assert "transaction:t1" in error.message
 
 
 # CONNECT.
@@ -404,13 +413,13 @@ def test_unsubscribe_needs_an_id_from_1_1_on(version: Version) -> None:
 
 
 def test_unsubscribe_in_1_0_needs_one_of_two() -> None:
-    for line, identity, destination in (
-        (b"id:1\n", "1", None),
-        (b"destination:/a\n", None, "/a"),
-        (b"destination:/a\nid:1\n", "1", "/a"),
+    for line, identity, destination, headers in (
+        (b"id:1\n", "1", None, (("id", "1"),)),
+        (b"destination:/a\n", None, "/a", (("destination", "/a"),)),
+        (b"destination:/a\nid:1\n", "1", "/a", (("destination", "/a"), ("id", "1"))),
     ):
         (event,) = open_session(STOMP_1_0).receive_data(b"UNSUBSCRIBE\n" + line + b"\n\0")
-        assert event == Unsubscribed(identity, destination, None)
+        assert event == Unsubscribed(identity, destination, None, headers)
     for line in (b"", b"destination:\n"):
         error = refusal(open_session(STOMP_1_0), b"UNSUBSCRIBE\n" + line + b"\n\0")
         assert error.code == "header-missing"
@@ -441,6 +450,468 @@ def test_each_event_tells_the_receipt_asked_for(version: Version, command: bytes
     # The text is the same after unescaping; 1.0 has no escapes.
     expected = asked if version is STOMP_1_0 else b"a\\cb\\cc"
     assert encode_receipt(receipt) == b"RECEIPT\nreceipt-id:" + expected + b"\n\n\0"
+
+
+# ACK and NACK.
+
+
+@pytest.mark.covers("A06", "A07", "A08")
+@every_version
+def test_the_headers_of_an_ack(version: Version) -> None:
+    frame = b"ACK\nmessage-id:m\nsubscription:s\nid:i\nreceipt:r\n\n\0"
+    (event,) = open_session(version).receive_data(frame)
+    expected = {
+        "1.0": Acked((b"m",), "message-id", None, False, True, ((1, b"r"),)),
+        "1.1": Acked((b"m",), "message-id", "s", False, True, ((1, b"r"),)),
+        "1.2": Acked((b"i",), "id", None, False, True, ((1, b"r"),)),
+    }
+    assert event == expected[version.name]
+    assert isinstance(event, Acked)
+    assert event.source == ("ack" if version is STOMP_1_2 else "message-id")
+
+
+@pytest.mark.covers("A06", "A07", "A08", "R06")
+@pytest.mark.parametrize("command", ["ACK", "NACK"])
+@pytest.mark.parametrize(
+    ("version", "lines", "lacking", "hint"),
+    [
+        (STOMP_1_0, b"subscription:s\nid:i\n", "message-id", "MESSAGE's message-id header"),
+        (STOMP_1_1, b"subscription:s\nid:i\n", "message-id", "MESSAGE's message-id header"),
+        (STOMP_1_1, b"message-id:m\n", "subscription", ""),
+        (STOMP_1_1, b"message-id:m\nsubscription:\n", "subscription", ""),
+        (STOMP_1_2, b"message-id:m\nsubscription:s\n", "id", "MESSAGE's ack header"),
+    ],
+    ids=["1.0", "1.1-id", "1.1-subscription", "1.1-empty", "1.2"],
+)
+def test_an_ack_without_its_header_is_told_which(
+    command: str, version: Version, lines: bytes, lacking: str, hint: str
+) -> None:
+    if command == "NACK" and version is STOMP_1_0:
+        return  # is unknown there
+    error = refusal(open_session(version), command.encode() + b"\n" + lines + b"receipt:r\n\n\0")
+    assert (error.code, error.receipt_id) == ("header-missing", b"r")
+    assert f"{command} of STOMP {version.name} needs the header {lacking}" in error.message
+    assert hint in error.message
+
+
+@pytest.mark.covers("A12")
+def test_1_0_has_no_nack() -> None:
+    error = refusal(open_session(STOMP_1_0), b"NACK\nmessage-id:m\nreceipt:r\n\n\0")
+    assert (error.code, error.receipt_id) == ("unknown-command", b"r")
+    assert "1.0 has no NACK" in error.message
+
+
+@new_versions
+@pytest.mark.parametrize(
+    ("line", "requeue"),
+    [
+        (b"", True),
+        (b"requeue:true\n", True),
+        (b"requeue:false\n", False),
+        (b"requeue:False\n", False),
+        (b"requeue:\n", True),
+        (b"requeue:0\n", True),
+    ],
+)
+def test_a_nack_says_whether_to_deliver_again(version: Version, line: bytes, requeue: bool) -> None:
+    frame = b"NACK\nid:m\nmessage-id:m\nsubscription:s\n" + line + b"\n\0"
+    (event,) = open_session(version).receive_data(frame)
+    assert isinstance(event, Acked)
+    assert (event.negative, event.requeue, event.ids) == (True, requeue, (b"m",))
+
+
+@pytest.mark.covers("F18", "F23")
+@every_version
+def test_an_id_is_unescaped_as_any_header(version: Version) -> None:
+    frame = b"ACK\nid:a\\cb\nmessage-id:a\\cb\nsubscription:s\n\n\0"
+    (event,) = open_session(version).receive_data(frame)
+    assert isinstance(event, Acked)
+    assert event.ids == ((b"a\\cb",) if version is STOMP_1_0 else (b"a:b",))
+
+
+def test_plain_acks_are_one_event() -> None:
+    frames = b"ACK\nid:1\n\n\0ACK\nid:2\n\n\0"
+    (event,) = open_session().receive_data(frames)
+    assert isinstance(event, Acked)
+    assert list(event.ids) == [b"1", b"2"]
+    assert plain([event]) == [("id", None, False, True, each, None) for each in (b"1", b"2")]
+
+
+@pytest.mark.covers("C01")
+def test_plain_acks_before_connect_are_refused() -> None:
+    assert refusal(make_session(), b"ACK\nid:1\n\n\0").code == "not-connected"
+
+
+@pytest.mark.covers("R08", "R11")
+@pytest.mark.parametrize("end", [b"DISCONNECT\n\n\0", b"FOO\n\n\0"])
+def test_acks_behind_the_end_of_a_session_are_ignored(end: bytes) -> None:
+    events = open_session().receive_data(b"ACK\nid:1\n\n\0" + end + b"ACK\nid:2\n\n\0")
+    assert [type(event) for event in events[:1]] == [Acked]
+    assert len(events) == 2
+
+
+# Transactions.
+
+
+def tx(command: bytes, *lines: bytes, body: bytes = b"", name: bytes = b"t") -> bytes:
+    return b"\n".join([command, b"transaction:" + name, *lines, b"", body + b"\0"])
+
+
+TO_A = b"destination:/a"
+
+
+def session_with(
+    memory: int = 1 << 30, options: ProtocolOptions | None = None
+) -> tuple[ServerSession, MemoryBudget]:
+    """An open session with bounds of its own, and the memory that it charges."""
+    budget = MemoryBudget(memory)
+    codecs = Codecs(FrameLimits(), options or ProtocolOptions(), budget)
+    return open_session(codecs=codecs), budget
+
+
+def committed(session: ServerSession, name: bytes = b"t") -> list[object]:
+    """What a transaction holds when it is committed, as values."""
+    (event,) = session.receive_data(tx(b"COMMIT", name=name))
+    assert isinstance(event, Committed)
+    return plain(event.actions)
+
+
+@pytest.mark.covers("T01")
+@every_version
+@pytest.mark.parametrize("command", [b"BEGIN", b"COMMIT", b"ABORT"])
+@pytest.mark.parametrize("line", [b"", b"transaction:\n"])
+def test_a_transaction_has_a_name(version: Version, command: bytes, line: bytes) -> None:
+    error = refusal(open_session(version), command + b"\n" + line + b"receipt:r\n\n\0")
+    assert (error.code, error.receipt_id) == ("header-missing", b"r")
+    assert error.message.endswith(f"STOMP {version.name} needs the header transaction")
+
+
+@pytest.mark.covers("T02")
+@every_version
+def test_a_transaction_is_begun_once(version: Version) -> None:
+    session = open_session(version)
+    begin = tx(b"BEGIN", b"receipt:r")
+    assert plain(session.receive_data(begin)) == [("received", b"r")]
+    error = refusal(session, begin)
+    assert (error.code, error.receipt_id) == ("duplicate-transaction", b"r")
+    assert "transaction:t " in error.message
+
+
+@pytest.mark.covers("T02", "T03")
+@pytest.mark.parametrize("end", [b"COMMIT", b"ABORT"])
+def test_a_name_is_free_again_behind_the_end(end: bytes) -> None:
+    session = open_session()
+    for _ in range(3):
+        session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) + tx(end))
+    assert refusal(session, tx(end)).code == "unknown-transaction"
+
+
+@pytest.mark.covers("T03", "S03", "R06")
+@every_version
+@pytest.mark.parametrize(
+    ("command", "lines"),
+    [
+        (b"SEND", [TO_A]),
+        (b"ACK", [b"id:1", b"message-id:1", b"subscription:s"]),
+        (b"NACK", [b"id:1", b"message-id:1", b"subscription:s"]),
+        (b"COMMIT", []),
+        (b"ABORT", []),
+    ],
+)
+@pytest.mark.parametrize("others", [b"", b"BEGIN\ntransaction:other\n\n\0"])
+def test_an_unknown_transaction_is_refused(
+    version: Version, command: bytes, lines: list[bytes], others: bytes
+) -> None:
+    if command == b"NACK" and version is STOMP_1_0:
+        return
+    session = open_session(version)
+    session.receive_data(others)
+    error = refusal(session, tx(command, *lines, b"receipt:r"))
+    assert (error.code, error.receipt_id) == ("unknown-transaction", b"r")
+    assert "transaction:t " in error.message
+
+
+@pytest.mark.covers("T03")
+@pytest.mark.parametrize("frame", [b"SEND\ndestination:/a", b"ACK\nid:1"])
+def test_a_transaction_without_a_name_is_none_and_not_no_transaction(frame: bytes) -> None:
+    error = refusal(open_session(), frame + b"\ntransaction:\n\n\0")
+    assert error.code == "unknown-transaction"
+
+
+@pytest.mark.covers("S01")
+def test_a_send_in_a_transaction_needs_a_destination_too() -> None:
+    session = open_session()
+    session.receive_data(tx(b"BEGIN"))
+    error = refusal(session, tx(b"SEND", b"receipt:r"))
+    assert (error.code, error.receipt_id) == ("header-missing", b"r")
+
+
+@pytest.mark.covers("T06", "T10", "A17", "T08")
+def test_what_is_said_in_a_transaction_comes_with_its_commit_in_order() -> None:
+    data = (
+        tx(b"BEGIN", b"receipt:r0")
+        + tx(b"SEND", TO_A, body=b"1")
+        + tx(b"SEND", TO_A, b"receipt:r1", body=b"2")
+        + tx(b"ACK", b"id:m.1", b"receipt:r2")
+        + tx(b"SEND", b"destination:/b", body=b"3")
+        + tx(b"NACK", b"id:m.2", b"requeue:false")
+        + tx(b"SEND", TO_A, body=b"4")
+        + tx(b"COMMIT", b"receipt:r3")
+    )
+    to_a = (("transaction", "t"), ("destination", "/a"))
+    to_b = (("transaction", "t"), ("destination", "/b"))
+    for chunks in chunkings(data):
+        session = open_session()
+        events = [event for chunk in chunks for event in session.receive_data(chunk)]
+        *before, commit = events
+        assert plain(before) == [("received", name) for name in (b"r0", b"r1", b"r2")]
+        assert isinstance(commit, Committed)
+        assert commit.receipt == b"r3"
+        shown = plain(commit.actions)
+        # The receipts of frames inside were given already, and are not given again.
+        assert [each for each in shown if isinstance(each, Frame)] == [
+            Frame("SEND", to_a, b"1"),
+            Frame("SEND", to_a, b"2"),
+            Frame("SEND", to_b, b"3"),
+            Frame("SEND", to_a, b"4"),
+        ]
+        assert shown[2] == ("id", None, False, True, b"m.1", b"r2")
+        assert shown[4] == ("id", None, True, False, b"m.2", None)
+
+
+def test_a_run_is_buffered_whole_and_its_receipts_are_one_event() -> None:
+    session = open_session()
+    session.receive_data(tx(b"BEGIN"))
+    frames = b"".join(tx(b"SEND", TO_A, b"receipt:%d" % n, body=b"%d" % n) for n in range(5))
+    (event,) = session.receive_data(frames)
+    assert event == Received([(n + 1, b"%d" % n) for n in range(5)])
+    (commit,) = session.receive_data(tx(b"COMMIT"))
+    assert isinstance(commit, Committed)
+    (run,) = commit.actions
+    assert isinstance(run, FrameRun)
+    assert (run.bodies, run.receipts) == ([b"0", b"1", b"2", b"3", b"4"], [])
+
+
+def test_frames_without_a_receipt_inside_a_transaction_are_no_event() -> None:
+    session = open_session()
+    assert plain(session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) * 2)) == []
+
+
+def test_two_transactions_are_two() -> None:
+    session = open_session()
+    session.receive_data(tx(b"BEGIN", name=b"u") + tx(b"BEGIN", name=b"v"))
+    for name in (b"u", b"v", b"u"):
+        session.receive_data(tx(b"SEND", TO_A, name=name, body=name))
+    session.receive_data(b"SEND\ndestination:/a\n\noutside\0")
+    for name, count in ((b"v", 1), (b"u", 2)):
+        sent = Frame("SEND", (("transaction", name.decode()), ("destination", "/a")), name)
+        assert committed(session, name) == [sent] * count
+
+
+@pytest.mark.covers("T02")
+def test_a_name_is_of_its_connection_alone() -> None:
+    codecs = make_codecs()
+    one, two = open_session(codecs=codecs), open_session(codecs=codecs)
+    assert plain(one.receive_data(tx(b"BEGIN"))) == []
+    assert plain(two.receive_data(tx(b"BEGIN"))) == []
+    one.receive_data(tx(b"SEND", TO_A, body=b"x"))
+    assert committed(two) == []
+
+
+@pytest.mark.covers("T09")
+def test_limit_of_open_transactions() -> None:
+    session, _ = session_with(options=ProtocolOptions(max_transactions=2))
+    for _ in range(3):
+        session.receive_data(tx(b"BEGIN", name=b"a") + tx(b"BEGIN", name=b"b"))
+        session.receive_data(tx(b"ABORT", name=b"a") + tx(b"COMMIT", name=b"b"))
+    session.receive_data(tx(b"BEGIN", name=b"a") + tx(b"BEGIN", name=b"b"))
+    error = refusal(session, tx(b"BEGIN", b"receipt:r", name=b"c"))
+    assert (error.code, error.receipt_id) == ("transaction-too-large", b"r")
+    assert error.reason is CloseReason.LIMIT_EXCEEDED
+    assert "option max_transactions)" in error.message
+
+
+@pytest.mark.covers("T09")
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_limit_of_actions(is_cut: bool) -> None:
+    session, _ = session_with(options=ProtocolOptions(max_transaction_actions=3))
+    session.receive_data(tx(b"BEGIN") + tx(b"ACK", b"id:1"))
+    frames = [tx(b"SEND", TO_A, b"receipt:%d" % n) for n in range(4)]
+    events: list[Event] = []
+    for data in frames if is_cut else [b"".join(frames)]:
+        events += session.receive_data(data)
+    # The one at fault is named, and those before it had their receipt.
+    assert plain(events) == [
+        ("received", b"0"),
+        ("received", b"1"),
+        ("transaction-too-large", b"2"),
+    ]
+    assert isinstance(events[-1], Refused)
+    assert events[-1].error.reason is CloseReason.LIMIT_EXCEEDED
+    assert "max_transaction_actions" in events[-1].error.message
+
+
+@pytest.mark.covers("T09")
+def test_as_many_actions_as_may_be() -> None:
+    session, _ = session_with(options=ProtocolOptions(max_transaction_actions=3))
+    session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) * 2 + tx(b"ACK", b"id:1"))
+    assert len(committed(session)) == 3
+
+
+@pytest.mark.covers("T09")
+@pytest.mark.parametrize(("size", "is_allowed"), [(768, True), (769, False)])
+def test_limit_of_bytes(size: int, is_allowed: bool) -> None:
+    """Each action costs 256 bytes beside its body."""
+    session, memory = session_with(options=ProtocolOptions(max_transaction_bytes=1280))
+    session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A))
+    events = session.receive_data(tx(b"SEND", TO_A, b"receipt:r", body=b"x" * size))
+    if is_allowed:
+        assert plain(events) == [("received", b"r")]
+        assert memory.used_bytes == 1280
+        return
+    assert plain(events) == [("transaction-too-large", b"r")]
+    assert memory.used_bytes == 256
+    session.close()
+    assert memory.used_bytes == 0
+
+
+@pytest.mark.covers("T09")
+def test_a_transaction_takes_no_memory_that_is_not_there() -> None:
+    session, memory = session_with(memory=1000)
+    session.receive_data(tx(b"BEGIN") + tx(b"ACK", b"id:1"))
+    error = refusal(session, tx(b"SEND", TO_A, body=b"x" * 600))
+    assert error.code == "transaction-too-large"
+    assert "max_memory_bytes" in error.message
+    assert memory.used_bytes == 257
+
+
+@pytest.mark.covers("T05")
+@pytest.mark.parametrize("end", ["COMMIT", "ABORT", "DISCONNECT", "close"])
+def test_memory_is_given_back_at_the_end(end: str) -> None:
+    session, memory = session_with()
+    session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A, body=b"x" * 1000) * 3)
+    session.receive_data(tx(b"NACK", b"id:12345"))
+    assert memory.used_bytes == 3 * 1256 + 261
+    if end == "close":
+        session.close()
+        session.close()
+        assert session.state is State.CLOSED
+    else:
+        session.receive_data(tx(end.encode()))
+    assert memory.used_bytes == 0
+
+
+def test_the_end_of_a_session_without_transactions() -> None:
+    session, memory = session_with()
+    session.close()
+    assert session.receive_data(tx(b"BEGIN")) == []
+    assert memory.used_bytes == 0
+
+
+# What dialects decide.
+
+
+@pytest.mark.parametrize("is_lenient", [False, True])
+@pytest.mark.parametrize("command", [b"ACK", b"NACK"])
+def test_a_1_2_ack_by_message_id(is_lenient: bool, command: bytes) -> None:
+    codecs = make_codecs()
+    codecs.acks_by_message_id = is_lenient
+    session = open_session(codecs=codecs)
+    frame = command + b"\nmessage-id:m\nreceipt:r\n\n\0"
+    if not is_lenient:
+        assert refusal(session, frame).code == "header-missing"
+        return
+    negative = command == b"NACK"
+    assert session.receive_data(frame) == [Acked((b"m",), "id", None, negative, True, ((1, b"r"),))]
+    (event,) = session.receive_data(command + b"\nmessage-id:m\nid:i\n\n\0")
+    assert isinstance(event, Acked)
+    assert event.ids == (b"i",)
+    assert refusal(session, command + b"\nreceipt:r\n\n\0").code == "header-missing"
+
+
+def seed_codecs() -> Codecs:
+    codecs = make_codecs()
+    codecs.survives_errors = codecs.reopens = True
+    return codecs
+
+
+def test_an_error_may_leave_the_session_open() -> None:
+    session = open_session(codecs=seed_codecs())
+    events = session.receive_data(
+        b"FOO\nreceipt:1\n\n\0" + b"SEND\nreceipt:2\n\n\0" * 2 + b"SEND\ndestination:/a\n\nx\0"
+    )
+    assert plain(events[:3]) == [
+        ("unknown-command", b"1"),
+        ("header-missing", b"2"),
+        ("header-missing", b"2"),
+    ]
+    assert isinstance(events[3], FrameRun)
+    assert session.state is State.OPEN
+
+
+def test_an_error_before_connect_may_leave_the_session_to_be_opened() -> None:
+    session = make_session(codecs=seed_codecs())
+    events = session.receive_data(b"SEND\ndestination:/a\n\n\0" + connect(STOMP_1_2))
+    assert [type(event) for event in events] == [Refused, Opened]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        b"SEND\nx:\\t\n\n\0",  # where the next frame begins is not known for sure
+        b"\x01",
+        b"BEGIN\ntransaction:v\n\n\0BEGIN\ntransaction:w\n\n\0",  # over a limit
+        b"DIAG\n\nsession\0",  # not allowed at all
+    ],
+)
+def test_not_every_error_leaves_it_open(bad: bytes) -> None:
+    codecs = seed_codecs()
+    codecs.options = ProtocolOptions(max_transactions=1)
+    session = open_session(codecs=codecs)
+    events = session.receive_data(bad + b"SEND\ndestination:/a\n\n\0")
+    assert isinstance(events[-1], Refused)
+    assert session.state is State.CLOSED
+
+
+@pytest.mark.covers("F22", "T05")
+def test_a_session_may_be_opened_again_behind_disconnect() -> None:
+    data = (
+        connect(STOMP_1_2)
+        + tx(b"BEGIN")
+        + b"SUBSCRIBE\nid:s\\c\ndestination:/a\n\n\0"
+        + b"ACK\nid:1\n\n\0DISCONNECT\nreceipt:d\n\n\0\n"
+        + connect(STOMP_1_0, b"login:\\c")
+        + tx(b"BEGIN", b"receipt:b")  # the name is free: DISCONNECT has aborted the other
+        + b"SUBSCRIBE\nid:s\\c\ndestination:/a\n\n\0"
+        + b"ACK\nmessage-id:1\n\n\0DISCONNECT\n\n\0"
+    )
+    meanings = []
+    for chunks in chunkings(data):
+        session = make_session(codecs=seed_codecs())
+        events = [event for chunk in chunks for event in session.receive_data(chunk)]
+        meanings.append(plain(events))
+        assert session.state is State.OPENING
+    assert all(meaning == meanings[0] for meaning in meanings)
+    first, subscribed, ack, left, second, begun, again, last_ack, end = meanings[0]
+    assert isinstance(first, Opened)
+    assert isinstance(second, Opened)
+    assert (first.version, second.version) == (STOMP_1_2, STOMP_1_0)
+    assert dict(second.headers)["login"] == "\\c"
+    assert isinstance(subscribed, Subscribed)
+    assert isinstance(again, Subscribed)
+    assert (subscribed.id, again.id) == ("s:", "s\\c")
+    assert ack == ("id", None, False, True, b"1", None)
+    assert last_ack == ("message-id", None, False, True, b"1", None)
+    assert (left, begun, end) == (Left(b"d"), ("received", b"b"), Left(None))
+
+
+@pytest.mark.parametrize("frame", [b"SEND\ndestination:/a\n\n\0", b"ACK\nid:1\n\n\0"])
+def test_between_two_sessions_nothing_but_connect_is_allowed(frame: bytes) -> None:
+    for data in ([b"DISCONNECT\n\n\0" + frame], [b"DISCONNECT\n\n\0", frame]):
+        session = open_session(codecs=seed_codecs())
+        events = [event for chunk in data for event in session.receive_data(chunk)]
+        assert plain(events) == [Left(None), ("not-connected", None)]
+        assert session.state is State.OPENING
 
 
 # Refusals.
@@ -550,27 +1021,35 @@ def test_diag_is_refused_to_others(is_open: bool) -> None:
 SESSION_CODES = ERROR_CODES | {
     *["already-connected", "header-missing", "invalid-ack-mode", "invalid-heart-beat"],
     *["not-allowed", "not-connected", "unknown-command", "unknown-transaction"],
-    *["unsupported", "unsupported-version"],
+    *["duplicate-transaction", "unsupported-version"],
 }
 
 
 @settings(max_examples=500)
-@given(streams(), cuts(), st.sampled_from([None, *ALL]), st.booleans())
+@given(streams(), cuts(), st.sampled_from([None, *ALL]), st.booleans(), st.booleans())
 def test_any_stream_means_the_same_however_it_is_cut(
-    data: bytes, places: list[int], version: Version | None, may_ask: bool
+    data: bytes, places: list[int], version: Version | None, may_ask: bool, is_seed: bool
 ) -> None:
     if version is not None:
         data = connect(version) + data
+    if is_seed:
+        data += b"DISCONNECT\n\n\0" + connect(STOMP_1_1) + data
     codecs = make_codecs()
+    codecs.reopens = codecs.survives_errors = is_seed
     meanings = []
     for chunks in ([data], split(data, places), [data[i : i + 1] for i in range(len(data))]):
         session = make_session(may_ask=may_ask, codecs=codecs)
         events = [event for chunk in chunks for event in session.receive_data(chunk)]
         meanings.append(plain(events))
         for event in events[:-1]:
-            assert not isinstance(event, Refused | Left)
+            if isinstance(event, Refused):
+                assert is_seed
+                assert event.error.is_survivable
+            assert is_seed or not isinstance(event, Left)
         for event in events:
             if isinstance(event, Refused):
                 assert event.error.code in SESSION_CODES
-                assert session.state is State.CLOSED
+                assert is_seed or session.state is State.CLOSED
+        session.close()
+        assert codecs.memory.used_bytes == 0
     assert meanings[0] == meanings[1] == meanings[2]

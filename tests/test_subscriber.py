@@ -160,16 +160,6 @@ def test_no_message_after_the_receipt_of_an_unsubscribe():
     assert [frame.get("receipt-id") or frame.text for frame in peer.frames()] == ["p0", "r"]
 
 
-@pytest.mark.covers("S10")
-@pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_ack_modes_of_a_later_release_are_refused(ack: str):
-    peer = Core().peer()
-    peer.subscribes("a", ack=ack)
-    assert peer.error().get("code") == "unsupported"
-    assert f"ack:{ack} " in (peer.error().get("message") or "")
-    assert peer.outbox.closed is CloseReason.UNSUPPORTED
-
-
 def test_subscriptions_of_a_connection_are_bounded():
     core = Core(BrokerPolicies(max_subscriptions_per_connection=3))
     peer, other = core.peer(), core.peer()

@@ -11,14 +11,8 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong, TextMessage
 
-from trio_stomp.transport._websocket import (
-    MAX_WHOLE_BYTES,
-    WebSocketClose,
-    WebSocketCodec,
-    frame_header,
-    frame_message,
-    splice,
-)
+from trio_stomp.transport._websocket import MAX_WHOLE_BYTES, WebSocketClose, WebSocketCodec
+from trio_stomp.transport._websocket_frames import frame_header, frame_message, splice
 
 KEY = b"\x37\xfa\x21\x3d"
 LIMIT = 1 << 20

@@ -68,6 +68,11 @@ class RemoteError(StompError):
         self.receipt_id = receipt_id
         self.excerpt = excerpt
 
+    @property
+    def is_survivable(self) -> bool:
+        """Whether the session could go on, as the seed's clients expect (dialect stompica)."""
+        return isinstance(self, ProtocolError) and self.reason is CloseReason.PROTOCOL_ERROR
+
 
 class FrameError(RemoteError):
     """The bytes are no STOMP frame, or one that is over a limit."""

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 
 import trio
 
+from trio_stomp._memory import MemoryBudget
 from trio_stomp._version import __version__
-from trio_stomp.broker import Broker, MemoryBudget
+from trio_stomp.broker import Broker, DestinationPolicy, PolicyBook
+from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.config import Settings
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
@@ -15,6 +17,8 @@ from trio_stomp.transport import HttpRequest
 from trio_stomp.web import respond
 
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+KEPT_SHARE = 0.8
+"""Of the memory, for what waits in queues and the stale queue."""
 _SESSIONS_PER_BOOT = 1_000_000
 
 
@@ -48,7 +52,10 @@ async def serve(
 
 def _assemble(settings: Settings, handle: ServerHandle) -> Server:
     started = time.time()
-    memory = MemoryBudget(settings.server.max_memory_bytes)
+    # In milliseconds: no two starts of one broker share it, and so no ids.
+    boot = int(started * 1000)
+    dialect = find_dialect(settings.broker.dialect)
+    memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
     address = handle.addresses[0] if handle.addresses else "this address"
 
     def answer_http(request: HttpRequest) -> bytes:
@@ -56,13 +63,33 @@ def _assemble(settings: Settings, handle: ServerHandle) -> Server:
 
     server = Server(
         settings.server,
-        Codecs(settings.frames, settings.protocol),
+        Codecs(
+            settings.frames,
+            settings.protocol,
+            memory,
+            acks_by_message_id=dialect.ack_by_message_id,
+            survives_errors=dialect.keeps_socket_after_error,
+            reopens=dialect.keeps_socket_after_disconnect,
+        ),
         memory,
-        int(started) * _SESSIONS_PER_BOOT,
+        boot * _SESSIONS_PER_BOOT,
         answer_http,
     )
     name = "" if settings.protocol.hide_server else f"trio_stomp/{__version__}"
-    broker = Broker(settings.broker, memory, server, _base36(int(started)), name)
+    default = DestinationPolicy(
+        max_redeliveries=settings.broker.max_redeliveries,
+        ack_timeout_ms=settings.broker.ack_timeout_ms,
+    )
+    broker = Broker(
+        settings.broker,
+        memory,
+        server,
+        _base36(boot),
+        name,
+        PolicyBook(settings.destinations, default),
+        dialect,
+        started - trio.current_time(),
+    )
     server.assemble(broker, Reporter(settings.diag, server))
     return server
 

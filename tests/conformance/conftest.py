@@ -3,7 +3,35 @@
 from collections.abc import AsyncIterator
 
 import pytest
-from _fakes import MEMORY, TRANSPORTS, WS_MEMORY, WS_TCP, Dial, open_dial
+import trio
+from trio.testing import MockClock
+
+from tests._fakes import MEMORY, TRANSPORTS, WS_MEMORY, WS_TCP, Dial, open_dial, until
+
+
+async def empty_queues(dial: Dial) -> None:
+    """Consume what the test left in queues: at its end a broker must hold nothing."""
+    if not dial._is_started or dial.ended.is_set():
+        return
+    queues = dial.server.broker.queues
+    if not any(queue.held for queue in queues):
+        return
+    step_s = 0.1 if isinstance(trio.lowlevel.current_clock(), MockClock) else 0.0
+    for stream in [*dial._streams]:
+        await trio.aclose_forcefully(stream)
+    await until(lambda: not dial.server.connections, step_s)
+    client = await dial.connect()
+    for number, queue in enumerate([queue for queue in queues if queue.held]):
+        await client.subscribe(queue.name, id=str(number))
+
+    async def read() -> None:
+        while await client.pipe.receive_bytes():
+            pass
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(read)
+        await until(lambda: not any(queue.held for queue in queues), step_s)
+        nursery.cancel_scope.cancel()
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -11,6 +39,7 @@ async def dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
     """A broker of its own for each test, over each transport."""
     async with open_dial(request.param) as opened:
         yield opened
+        await empty_queues(opened)
 
 
 @pytest.fixture(params=(MEMORY, WS_MEMORY))
@@ -21,6 +50,7 @@ async def timed_dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
     """
     async with open_dial(request.param) as opened:
         yield opened
+        await empty_queues(opened)
 
 
 @pytest.fixture(params=(WS_MEMORY, WS_TCP))
@@ -28,6 +58,7 @@ async def ws_dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
     """The same for WebSockets alone."""
     async with open_dial(request.param) as opened:
         yield opened
+        await empty_queues(opened)
 
 
 @pytest.fixture(params=(MEMORY, "tcp"))
@@ -35,3 +66,4 @@ async def raw_dial(request: pytest.FixtureRequest) -> AsyncIterator[Dial]:
     """The same for what is no WebSocket."""
     async with open_dial(request.param) as opened:
         yield opened
+        await empty_queues(opened)

@@ -4,8 +4,9 @@ from contextlib import suppress
 
 import pytest
 import trio
-from _fakes import Client, Dial, frame_bytes, open_dial, until
 from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests._fakes import Client, Dial, frame_bytes, open_dial, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 

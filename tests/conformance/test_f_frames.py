@@ -2,7 +2,8 @@
 
 import pytest
 import trio
-from _fakes import Client, Dial, Received, bodies, frame_bytes
+
+from tests._fakes import Client, Dial, Received, bodies, frame_bytes
 
 VERSIONS = ("1.0", "1.1", "1.2")
 

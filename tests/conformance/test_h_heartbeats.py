@@ -2,9 +2,10 @@
 
 import pytest
 import trio
-from _fakes import Client, Dial, StreamPipe, frame_bytes, gaps_between, open_dial
 from trio.testing import MockClock, memory_stream_pair
 from wsproto.events import Ping
+
+from tests._fakes import Client, Dial, StreamPipe, frame_bytes, gaps_between, open_dial
 
 SILENT_WEBSOCKETS = {"websocket_ping_s": 0.0}
 

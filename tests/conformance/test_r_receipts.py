@@ -4,8 +4,9 @@ from contextlib import suppress
 
 import pytest
 import trio
-from _fakes import Dial, bodies, frame_bytes, until
 from trio.testing import MockClock
+
+from tests._fakes import Dial, bodies, frame_bytes, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 
@@ -59,6 +60,38 @@ async def test_a_receipt_means_processed(dial: Dial) -> None:
     await late.subscribe("/t")
     assert await late.fence() == []
     assert len(bodies(await first.fence())) == 100
+
+
+@pytest.mark.covers("R02")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_receipt_of_a_queue_means_that_all_before_it_is_kept(
+    dial: Dial, version: str
+) -> None:
+    publisher = await dial.connect(version)
+    await publisher.publish("/queue/a", *[b"%d" % n for n in range(100)], receipt=True)
+    publisher.abort()
+    reader = await dial.connect(version)
+    await reader.subscribe("/queue/a", headers={"ack": "client-individual"})
+    assert bodies(await reader.receive_many(100)) == [b"%d" % n for n in range(100)]
+
+
+@pytest.mark.covers("R02")
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_receipt_of_an_ack_means_that_the_message_is_done_with(
+    dial: Dial, version: str
+) -> None:
+    reader = await dial.connect(version)
+    await reader.subscribe("/queue/a", headers={"ack": "client"})
+    await reader.publish("/queue/a", b"1", b"2", b"3")
+    message = (await reader.receive_many(3))[1]
+    told = {"id": message.get("ack") or "", "message-id": message["message-id"]}
+    await reader.send("ACK", {**told, "subscription": "1", "receipt": "done"})
+    await reader.receive_until_receipt("done")
+    reader.abort()
+    other = await dial.connect()
+    await other.subscribe("/queue/a")
+    assert (await other.receive()).body == b"3"
+    assert await other.fence() == []
 
 
 @pytest.mark.covers("R03", "R12")
@@ -161,10 +194,10 @@ async def test_the_frame_at_fault_gets_an_error_and_no_receipt(dial: Dial, versi
 async def test_an_error_in_a_run_of_sends_names_the_right_receipt(dial: Dial) -> None:
     """The second frame of the run is the first that asks for a receipt, but the first is wrong."""
     client = await dial.connect()
-    data = frame_bytes("SEND", {"destination": "/queue/x"}, b"1")
-    data += frame_bytes("SEND", {"destination": "/queue/x", "receipt": "second"}, b"2")
+    data = frame_bytes("SEND", {"destination": "/topic/*"}, b"1")
+    data += frame_bytes("SEND", {"destination": "/topic/*", "receipt": "second"}, b"2")
     await client.send_bytes(data)
-    error = await client.expect_error("unsupported")
+    error = await client.expect_error("wildcard-in-send")
     assert error.get("receipt-id") is None
 
 

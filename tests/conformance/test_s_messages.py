@@ -2,8 +2,9 @@
 
 import pytest
 import trio
-from _fakes import Client, Dial, bodies, frame_bytes, gather, until
 from trio.testing import MockClock
+
+from tests._fakes import Client, Dial, bodies, frame_bytes, gather, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 
@@ -26,9 +27,9 @@ async def test_send_needs_a_destination(dial: Dial, version: str) -> None:
         ("/topic/>", "wildcard-in-send"),
         ("DIAG/session", "reserved-destination"),
         ("DIAG/event/connect", "reserved-destination"),
-        ("/queue/a", "unsupported"),
-        ("/queue", "unsupported"),
-        ("/temp-queue/a", "unsupported"),
+        ("/queue/*", "wildcard-in-send"),
+        ("/queue/a.>", "wildcard-in-send"),
+        ("/queue/monitor", "reserved-destination"),
         ("/" + "x" * 2000, "destination-too-long"),
     ],
 )
@@ -51,24 +52,19 @@ async def test_a_send_in_an_unknown_transaction(dial: Dial, version: str) -> Non
     assert bodies(await watcher.fence()) == []
 
 
-@pytest.mark.covers("R08", "F42")
-@pytest.mark.parametrize(
-    ("command", "headers"),
-    [
-        ("ACK", {"id": "1", "message-id": "1", "subscription": "1"}),
-        ("NACK", {"id": "1", "message-id": "1", "subscription": "1"}),
-        ("BEGIN", {"transaction": "1"}),
-        ("COMMIT", {"transaction": "1"}),
-        ("ABORT", {"transaction": "1"}),
-    ],
-)
-async def test_what_comes_with_a_later_release_is_refused(
-    dial: Dial, command: str, headers: dict[str, str]
-) -> None:
-    client = await dial.connect()
-    await client.send(command, {**headers, "receipt": "r"})
-    error = await client.expect_error("unsupported")
-    assert error["receipt-id"] == "r"
+@pytest.mark.covers("S03", "T06")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("destination", ["/topic/a", "/queue/a", "#a"])
+async def test_a_send_in_a_transaction(dial: Dial, version: str, destination: str) -> None:
+    watcher = await dial.connect()
+    await watcher.subscribe(destination)
+    client = await dial.connect(version)
+    await client.send("BEGIN", {"transaction": "tx1"})
+    await client.publish(destination, b"x", headers={"transaction": "tx1", "a": "b"}, receipt=True)
+    assert bodies([*await watcher.fence(), *await watcher.fence()]) == []
+    await client.send("COMMIT", {"transaction": "tx1"})
+    message = await watcher.receive()
+    assert (message.body, message["a"], message.get("transaction")) == (b"x", "b", None)
 
 
 @pytest.mark.covers("S04", "F38", "F39", "A01", "A02", "A03")
@@ -141,20 +137,23 @@ async def test_an_id_may_be_used_again(dial: Dial) -> None:
 
 @pytest.mark.covers("S09", "S10")
 @pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("destination", ["/t", "/queue/a", "#a"])
 @pytest.mark.parametrize(
     ("ack", "code"),
     [
         (None, None),
         ("auto", None),
-        ("client", "unsupported"),
-        ("client-individual", "unsupported"),
+        ("client", None),
+        ("client-individual", None),
         ("AUTO", "invalid-ack-mode"),
         ("always", "invalid-ack-mode"),
     ],
 )
-async def test_ack_modes(dial: Dial, version: str, ack: str | None, code: str | None) -> None:
+async def test_ack_modes(
+    dial: Dial, version: str, destination: str, ack: str | None, code: str | None
+) -> None:
     client = await dial.connect(version)
-    pairs = {"destination": "/t", "id": "1", "receipt": "r"}
+    pairs = {"destination": destination, "id": "1", "receipt": "r"}
     await client.send("SUBSCRIBE", pairs if ack is None else {**pairs, "ack": ack})
     if code is None:
         assert (await client.receive()).command == "RECEIPT"
@@ -166,8 +165,9 @@ async def test_ack_modes(dial: Dial, version: str, ack: str | None, code: str | 
 @pytest.mark.parametrize(
     ("destination", "code"),
     [
-        ("/queue/a", "unsupported"),
-        ("/queue/*", "unsupported"),
+        ("/reply-queue/of-others", "not-allowed"),
+        ("/queue/a*b/c", "invalid-wildcard"),
+        ("/queue/a,/topic/b", "mixed-destinations"),
         ("/topic/a*b/c", "invalid-wildcard"),
         ("/" + "x" * 2000, "destination-too-long"),
     ],
@@ -288,6 +288,66 @@ async def test_nothing_arrives_after_it_in_the_midst_of_a_flood_either(dial: Dia
 
     await gather(flood, come_and_go)
     assert await publisher.fence() == []
+
+
+@pytest.mark.covers("S12")
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("destination", ["/t", "/queue/a"])
+async def test_a_selector(dial: Dial, version: str, destination: str) -> None:
+    pytest.importorskip("lark")
+    client = await dial.connect(version)
+    await client.subscribe(destination, headers={"selector": "colour = 'red'"})
+    for colour in ("red", "blue", "red"):
+        await client.publish(destination, colour.encode(), headers={"colour": colour})
+    got = [*await client.fence(), *await client.fence()]
+    assert bodies(got) == [b"red", b"red"]
+    bad = {"destination": destination, "id": "2", "selector": "colour = ", "receipt": "r"}
+    await client.send("SUBSCRIBE", bad)
+    assert (await client.expect_error("invalid-selector"))["receipt-id"] == "r"
+
+
+@pytest.mark.covers("S16", "A13")
+@pytest.mark.parametrize("mode", ["client", "client-individual"])
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_unacknowledged_messages_at_unsubscribe_go_back_at_once(
+    dial: Dial, version: str, mode: str
+) -> None:
+    client, other = await dial.connect(version), await dial.connect()
+    await client.subscribe("/queue/a", headers={"ack": mode, "prefetch-count": "2"})
+    await client.publish("/queue/a", b"1", b"2", b"3", receipt=True)
+    first, _ = await client.receive_many(2)
+    await other.subscribe("/queue/a", headers={"ack": "client-individual", "prefetch-count": "1"})
+    assert (await other.receive()).body == b"3"
+    await client.send("UNSUBSCRIBE", {"id": "1", "receipt": "u"})
+    assert await client.receive_until_receipt("u") == []
+    # At the head, in order; the other one's credit is used up, so nothing comes unasked.
+    reader = await dial.connect()
+    await reader.subscribe("/queue/a", headers={"ack": "client-individual"})
+    again = await reader.receive_many(2)
+    assert bodies(again) == [b"1", b"2"]
+    assert [(each["redelivered"], each["delivery-count"]) for each in again] == [("true", "2")] * 2
+    late = {"id": first.get("ack") or "", "message-id": first["message-id"], "subscription": "1"}
+    await client.send("ACK", {**late, "receipt": "r"})
+    assert (await client.expect_error("unknown-ack"))["receipt-id"] == "r"
+    assert bodies([*await reader.fence(), *await reader.fence()]) == []
+
+
+@pytest.mark.covers("S08", "S16")
+async def test_a_late_ack_does_not_touch_the_next_subscription_of_that_id(dial: Dial) -> None:
+    client = await dial.connect("1.1")
+    await client.subscribe("/queue/a", headers={"ack": "client"})
+    await client.publish("/queue/a", b"1")
+    old = await client.receive()
+    await client.send("UNSUBSCRIBE", {"id": "1"})
+    await client.subscribe("/queue/a", headers={"ack": "client"})
+    new = await client.receive()
+    assert (new.body, new["redelivered"]) == (b"1", "true")
+    assert new["message-id"] != old["message-id"]
+    await client.send("ACK", {"message-id": old["message-id"], "subscription": "1"})
+    await client.expect_error("unknown-ack")
+    other = await dial.connect()
+    await other.subscribe("/queue/a")
+    assert (await other.receive()).body == b"1"
 
 
 @pytest.mark.covers("S17", "A05")

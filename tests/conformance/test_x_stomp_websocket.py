@@ -2,7 +2,10 @@
 
 import pytest
 import trio
-from _fakes import (
+from trio.testing import MockClock
+from wsproto.events import Ping, TextMessage
+
+from tests._fakes import (
     WS_MEMORY,
     Client,
     Dial,
@@ -13,8 +16,6 @@ from _fakes import (
     open_dial,
     until,
 )
-from trio.testing import MockClock
-from wsproto.events import Ping, TextMessage
 
 HELLO = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"})
 
@@ -161,7 +162,7 @@ async def test_pings_and_pongs_are_no_stomp_heart_beats(
     [
         (b"BOGUS\n\n\0", 1002, "protocol-error"),
         (b"SEND\n\nx\0", 1002, "protocol-error"),
-        (b"SEND\ndestination:/queue/a\n\nx\0", 1008, "unsupported"),
+        (b"SUBSCRIBE\nid:1\ndestination:/reply-queue/of-others\n\n\0", 1008, "unsupported"),
         (b"SEND\ndestination:/t\ncontent-length:99999999\n\n", 1009, "limit-exceeded"),
         (b"DISCONNECT\n\n\0", 1000, "client-disconnect"),
     ],

@@ -4,18 +4,22 @@ Handles: destinations, wildcards, topics, work queues, the stale queue, receipts
 Does not handle: sockets, tasks, clocks.
 """
 
+from trio_stomp._memory import MemoryBudget as MemoryBudget
 from trio_stomp.broker._broker import Broker as Broker
 from trio_stomp.broker._delivery import NEVER as NEVER
 from trio_stomp.broker._delivery import Delivery as Delivery
 from trio_stomp.broker._delivery import Publication as Publication
+from trio_stomp.broker._destination_policy import DestinationPolicy as DestinationPolicy
+from trio_stomp.broker._destination_policy import PolicyBook as PolicyBook
+from trio_stomp.broker._dialect import dialect as dialect
 from trio_stomp.broker._error_frame import error_frame as error_frame
 from trio_stomp.broker._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker._histogram import BOUNDS_MS as BOUNDS_MS
 from trio_stomp.broker._histogram import Histogram as Histogram
-from trio_stomp.broker._memory import MemoryBudget as MemoryBudget
 from trio_stomp.broker._policies import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker._ports import Census as Census
 from trio_stomp.broker._ports import Outbox as Outbox
+from trio_stomp.broker._queue import Queue as Queue
 from trio_stomp.broker._route import Route as Route
 from trio_stomp.broker._stale import ParkedDestination as ParkedDestination
 from trio_stomp.broker._subscription import Client as Client

@@ -7,7 +7,10 @@ from attrs import define
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
+    from trio_stomp.broker._consumer import Consumer
     from trio_stomp.broker._route import Route
+    from trio_stomp.broker._send_options import SendOptions
+    from trio_stomp.broker._subscription import Client
 
 NEVER = float("inf")
 """When a message without a lifetime expires."""
@@ -23,6 +26,8 @@ class Publication:
       bodies: One for each message, in order.
       received_at: When it was read from its publisher, in seconds of the broker's clock.
       expires_at: From when it must not be delivered any more; NEVER = no lifetime.
+      sender: Who sent it, or None if the broker did.
+      options: What its headers ask for, or None if nothing out of the ordinary.
     """
 
     route: "Route"
@@ -30,6 +35,36 @@ class Publication:
     bodies: list[bytes]
     received_at: float
     expires_at: float
+    sender: "Client | None" = None
+    options: "SendOptions | None" = None
+
+    def without_bodies(self) -> "Publication":
+        """The same without the bytes: for messages that each keep their own."""
+        return self.with_bodies(self.route, [])
+
+    def with_bodies(self, route: "Route", bodies: list[bytes]) -> "Publication":
+        """The same with other bodies, at the route that its destination has now."""
+        return Publication(
+            route,
+            self.head,
+            bodies,
+            self.received_at,
+            self.expires_at,
+            self.sender,
+            self.options,
+        )
+
+    def with_head(self, head: Head) -> "Publication":
+        """The same with other headers."""
+        return Publication(
+            self.route,
+            head,
+            self.bodies,
+            self.received_at,
+            self.expires_at,
+            self.sender,
+            self.options,
+        )
 
 
 @define(eq=False)
@@ -47,7 +82,13 @@ class Delivery:
     count: int
     size: int
     publication: Publication
+    is_paced: bool = False
+    """It comes from where messages wait until their consumer has room, and frees memory there: a
+    short budget must not refuse it."""
     observed_at: float = -1.0
     """When an outbox last counted it as delivered."""
+    ticket: "tuple[Consumer, int] | None" = None
+    """Whose unacknowledged messages these are, and the first one's number: to be given back if
+    they expire before they are written. Only for messages with a lifetime."""
     spliced: dict[int, list[bytes]] | None = None
     """Tails with WebSocket headers between them, by length of prefix; made by the outboxes."""

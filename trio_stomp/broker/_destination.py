@@ -20,7 +20,11 @@ RESERVED = frozenset(
 )
 """Topics that only the broker publishes to."""
 
-_NOT_YET = ("/temp-queue/", "/temp-topic/", "/reply-queue/")
+MONITOR = "/queue/monitor"
+"""stompserver's statistics: a topic of the broker's own, in the name space of queues."""
+PRIVATE_QUEUE = "/reply-queue/"
+PRIVATE_TOPIC = "/reply-topic/"
+"""How the temporary destinations of a connection begin, as others call them."""
 _REST_WORDS = frozenset({">", "**", "#"})
 
 
@@ -30,25 +34,17 @@ class Kind(Enum):
     TOPIC = "topic"
     WORK = "work-queue"
     DIAG = "diag"
+    QUEUE = "queue"
 
 
 def classify(name: str) -> Kind:
-    """The kind of a destination or pattern, by its first characters.
-
-    Raises:
-      ProtocolError: a kind that this release does not serve.
-    """
+    """The kind of a destination or pattern, by its first characters."""
     if name.startswith("#") and name != "#":
         return Kind.WORK
     if name.startswith("DIAG"):
         return Kind.DIAG
-    if name == "/queue" or name.startswith(("/queue/", *_NOT_YET)):
-        raise ProtocolError(
-            "unsupported",
-            f"destination:{name[:80]} is of a kind that is not available in this release;"
-            " topics (/topic/…, bare names) and work queues (#…) are",
-            reason=CloseReason.UNSUPPORTED,
-        )
+    if name == "/queue" or name.startswith(("/queue/", PRIVATE_QUEUE)):
+        return Kind.TOPIC if name == MONITOR else Kind.QUEUE
     return Kind.TOPIC
 
 
@@ -68,7 +64,7 @@ def check_length(name: str, limit: int) -> None:
 
 def is_reserved(name: str) -> bool:
     """Whether only the broker publishes to ``name``."""
-    return name in RESERVED or name.startswith(DIAG_EVENT)
+    return name in RESERVED or name.startswith(DIAG_EVENT) or name == MONITOR
 
 
 def check_sendable(name: str, grammar: str) -> None:

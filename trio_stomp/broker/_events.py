@@ -23,7 +23,7 @@ class BrokerEvent:
     detail: str = ""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class BrokerEvents:
     """Events of the current turn, to be published at its end."""
 

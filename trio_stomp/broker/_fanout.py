@@ -1,16 +1,22 @@
 """The hot path: one run of SENDs to all who get it."""
 
+from typing import TYPE_CHECKING
+
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._error_frame import error_frame
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
+from trio_stomp.broker._route import Member
 from trio_stomp.broker._subscription import Subscription
 from trio_stomp.frames import message_blocks, message_tails
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-@define(eq=False)
+
+@define(eq=False, repr=False)
 class DropCounters:
     """Messages that subscribers did not get, by reason, since the start."""
 
@@ -20,7 +26,7 @@ class DropCounters:
     expired: int = 0
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class FanOut:
     """Encodes runs once and stages them to subscribers; numbers every message of the broker."""
 
@@ -31,71 +37,78 @@ class FanOut:
     slow: list[tuple[Subscription, int]] = field(factory=list)
     """Subscribers that were too slow, and what they lost; for the broker to settle."""
 
-    def to_all(self, publication: Publication) -> None:
-        """Give every subscriber of its destination each message (topics)."""
+    def to_all(self, publication: Publication) -> int:
+        """Give every subscriber of its destination each message; how many take them (topics)."""
         blocks = message_blocks(publication.head)
-        first = self._number(len(publication.bodies))
+        first = self.number(len(publication.bodies))
         one = _encode(publication, blocks[2], publication.bodies, first)
-        subscribers = publication.route.subscribers
+        route = publication.route
+        copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
-            for subscription in subscribers:
-                if subscription.revival is None:
-                    if not subscription.outbox.stage(subscription.prefix, one):
-                        self._overflow(subscription, one)
-                else:
-                    self.give(subscription, one)
+            for subscription in route.direct:
+                if not subscription.outbox.stage(subscription.prefix, one):
+                    self._overflow(subscription, one)
+            copies = len(route.direct)
+            self.count(one, copies)
+            others: Sequence[Member] = route.careful
         else:
-            encoded: list[Delivery | None] = [None, None, one]
-            for subscription in subscribers:
-                wire = subscription.wire
-                delivery = encoded[wire]
-                if delivery is None:
-                    delivery = _encode(publication, blocks[wire], publication.bodies, first)
-                    encoded[wire] = delivery
-                self.give(subscription, delivery)
-        self.count(one, len(subscribers))
+            others = route.subscribers
+        encoded: list[Delivery | None] = [None, None, one]
+        for member in others:
+            wire = member.wire
+            delivery = encoded[wire]
+            if delivery is None:
+                delivery = _encode(publication, blocks[wire], publication.bodies, first)
+                encoded[wire] = delivery
+            if member.receive(publication, delivery, self):
+                copies += 1
+        return copies
 
-    def in_turn(self, publication: Publication) -> None:
-        """Give each message to one subscriber of its destination, round-robin (work queues)."""
+    def in_turn(self, publication: Publication) -> bool:
+        """Give each message to one subscriber of its destination, round-robin (work queues).
+
+        False, and nothing done, if none of them wants it.
+        """
         route, bodies = publication.route, publication.bodies
-        members = route.subscribers
+        members = route.takers(publication)
         turns = len(members)
+        if not turns:
+            return False
         for offset in range(min(turns, len(bodies))):
             member = members[(route.rotation + offset) % turns]
-            share = publication
-            if turns > 1 < len(bodies):
-                # Its own bodies only: others' would live as long as it waits in this outbox.
-                share = Publication(
-                    route,
-                    publication.head,
-                    bodies[offset::turns],
-                    publication.received_at,
-                    publication.expires_at,
-                )
-            self.give(member, self.encode_for(member, share))
+            self.to_member(member, publication, bodies[offset::turns])
         route.rotation += len(bodies)
+        return True
 
-    def encode_for(self, subscription: Subscription, publication: Publication) -> Delivery:
-        """``publication`` for one subscriber alone, counted as delivered to it."""
+    def to_member(self, member: Member, publication: Publication, bodies: list[bytes]) -> None:
+        """Give some bodies of a publication to one member of a work queue alone."""
+        if isinstance(member, Subscription):
+            if len(bodies) < len(publication.bodies):
+                # Its own bodies only: others' would live as long as it waits in this outbox.
+                publication = publication.with_bodies(publication.route, bodies)
+            self.give(member, self.encode_for(member, publication, bodies))
+        else:
+            member.take(publication, bodies)
+
+    def encode_for(
+        self, subscription: Subscription, publication: Publication, bodies: list[bytes]
+    ) -> Delivery:
+        """These bodies of ``publication`` for one subscriber alone."""
         block = message_blocks(publication.head)[subscription.wire]
-        first = self._number(len(publication.bodies))
-        delivery = _encode(publication, block, publication.bodies, first)
-        self.count(delivery, 1)
-        return delivery
+        return _encode(publication, block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage to one subscriber, behind what it still has to be given."""
         revival = subscription.revival
-        if revival is not None:
-            if revival.follow(delivery):
-                self.count(delivery, -1)
-            else:
-                self._overflow(subscription, delivery)
-        else:
+        if revival is None:
             self.stage(subscription, delivery)
+        elif not revival.follow(delivery):
+            self.count(delivery, 1)
+            self._overflow(subscription, delivery)
 
     def stage(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Stage to one subscriber, at once."""
+        """Stage to one subscriber, at once, and count it."""
+        self.count(delivery, 1)
         if not subscription.outbox.stage(subscription.prefix, delivery):
             self._overflow(subscription, delivery)
 
@@ -105,7 +118,14 @@ class FanOut:
         publication.route.expired += count
         self.drops.expired += count
 
-    def _number(self, count: int) -> int:
+    def refuse(self, publication: Publication) -> None:
+        """Count parked messages whose first subscriber does not want them: they are gone."""
+        count = len(publication.bodies)
+        publication.route.dropped += count
+        self.drops.no_subscriber += count
+
+    def number(self, count: int) -> int:
+        """Numbers for ``count`` more deliveries; the first of them."""
         first = self.messages + 1
         self.messages += count
         return first
@@ -122,7 +142,8 @@ class FanOut:
         """The subscriber is too slow: what its destination's policy says."""
         lost = 0
         is_staged = False
-        policy = self.policies.slow_consumer
+        route = delivery.publication.route
+        policy = route.slow_consumer or self.policies.slow_consumer
         if policy == DISCONNECT:
             self._disconnect(subscription)
         elif policy == DROP_OLDEST and subscription.revival is None:
@@ -133,15 +154,16 @@ class FanOut:
             lost += delivery.count
             self.count(delivery, -1)
         self.drops.slow_consumer += lost
-        delivery.publication.route.dropped += lost
+        route.dropped += lost
         self.slow.append((subscription, lost))
 
     def _disconnect(self, subscription: Subscription) -> None:
         client = subscription.client
+        client.is_refused = True
         error = ProtocolError(
             "slow-consumer",
             f"the subscription to {subscription.destination[:80]} takes its messages too slowly:"
-            " more wait than max_outbox_bytes allows",
+            " more wait than max_outbox_bytes or max_memory_bytes allows",
             reason=CloseReason.SLOW_CONSUMER,
         )
         client.outbox.discard()

@@ -7,6 +7,7 @@ from trio_stomp._option import option
 DROP_NEWEST = "drop-newest"
 DROP_OLDEST = "drop-oldest"
 DISCONNECT = "disconnect"
+SEED = "seed"
 
 
 @frozen
@@ -42,6 +43,23 @@ class BrokerPolicies:
         200_000, "destinations remembered; the idle ones go first", minimum=16
     )
     max_destination_bytes: int = option(1024, "longest destination name", minimum=16)
+    max_redeliveries: int = option(
+        4, "failed deliveries after which a message is dead, less one", minimum=0
+    )
+    ack_timeout_ms: int = option(
+        0, "time to acknowledge, then a message is offered again; 0 = for ever", minimum=0
+    )
+    dialect: str = option(
+        "native",
+        "whose habits decide where brokers differ",
+        choices=("native", "rabbitmq", "activemq", "artemis", "apollo", "stompica"),
+    )
+    unknown_ack: str = option(
+        "error", "an ACK of an unknown message is an ERROR, or ignored", choices=("error", "ignore")
+    )
+    monitor_interval_s: float = option(
+        5.0, "time between messages on /queue/monitor; 0 = none", minimum=0.0
+    )
     wildcards: str = option(
-        "native", "wildcard grammar: ours, or stompica's prefix rule", choices=("native", "seed")
+        "native", "wildcard grammar: ours, or stompica's prefix rule", choices=("native", SEED)
     )

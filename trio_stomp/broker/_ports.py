@@ -25,6 +25,9 @@ class Outbox(Protocol):
     def discard(self) -> None:
         """Throw away all waiting MESSAGEs but what is half written."""
 
+    def pause_reading(self, *, paused: bool) -> None:
+        """Read nothing more from the client, or go on; what was read is still handed over."""
+
     def close(self, reason: CloseReason) -> None:
         """End the connection once what is staged is out; stage nothing more."""
 

@@ -9,12 +9,12 @@ from collections import deque
 
 from attrs import define, field
 
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import Delivery
-from trio_stomp.broker._memory import MemoryBudget
 from trio_stomp.broker._stale import ParkedDestination, ParkedRun, StaleQueue
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Revival:
     """What one subscription still has to be given before it is like any other.
 

@@ -1,30 +1,63 @@
 """Destinations in use: who gets what is sent there, and what has been sent."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp.broker._destination import Kind, check_length, classify, is_reserved
+from trio_stomp.broker._destination import (
+    PRIVATE_TOPIC,
+    Kind,
+    check_length,
+    classify,
+    is_reserved,
+)
+from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._histogram import Histogram
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._subscription import Subscription
-from trio_stomp.broker._trie import WildcardTrie
+from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import Pattern
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._delivery import Publication
+    from trio_stomp.broker._queue import Queue
 
 _STALE_GENERATION = -1
 
+Member = Subscription | Feed
+"""Who stands among the subscribers of a topic or work queue."""
 
-@define(eq=False)
+
+@define(eq=False, repr=False)
 class Route:
     """One destination: its subscribers as last looked up, and its counters since it is known."""
 
     name: str
     kind: Kind
-    subscribers: tuple[Subscription, ...] = ()
+    subscribers: tuple[Member, ...] = ()
+    direct: tuple[Subscription, ...] = ()
+    """Those of them that are staged to without a second look."""
+    careful: tuple[Member, ...] = ()
+    """The others."""
     generation: int = _STALE_GENERATION
-    exact: dict[Subscription, None] = field(factory=dict)
+    exact: dict[Member, None] = field(factory=dict)
     reserved: bool = False
+    private: bool = False
+    """It is of one connection, whose own SUBSCRIBE by name alone reaches it."""
+    queue: "Queue | None" = None
+    """What is sent here waits in it (queues only)."""
+    ttl_s: float = 0.0
+    """Lifetime that the destination gives; 0 = none."""
+    slow_consumer: str = ""
+    """What happens to a subscriber that is too slow; "" = as the broker's option says."""
+    retain: str = "header"
+    """Which messages become the last value: ``header``, ``always`` or ``never``."""
+    retained: "Publication | None" = None
+    """The last value, for those who come later."""
+    seen: dict[str, None] = field(factory=dict)
+    """Ids of the last messages that told one, so that none is taken twice."""
     rotation: int = 0
     """Work queues: how many messages have been handed out, so whose turn it is."""
     enqueued: int = 0
@@ -35,6 +68,19 @@ class Route:
     bytes_out: int = 0
     ingress: Histogram | None = None
     delivery: Histogram | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing but counters would be lost if it were forgotten."""
+        if self.exact or self.retained is not None:
+            return False
+        return self.queue is None or self.queue.is_idle
+
+    def takers(self, publication: "Publication") -> Sequence[Member]:
+        """Those of its subscribers that want a publication."""
+        if not self.careful:
+            return self.subscribers
+        return [each for each in self.subscribers if each.wants(publication)]
 
     def observe_ingress(self, seconds: float, count: int) -> None:
         """Count messages by how long they waited from the socket to the dispatcher."""
@@ -49,7 +95,11 @@ class Route:
         self.delivery.observe(seconds, count)
 
 
-@define(eq=False)
+def _leave_as_it_is(route: Route) -> None:
+    """What is done to a new route where there are no policies."""
+
+
+@define(eq=False, repr=False)
 class RouteTable:
     """All destinations in use, and the wildcard subscriptions that reach into any of them.
 
@@ -58,8 +108,12 @@ class RouteTable:
     """
 
     policies: BrokerPolicies
+    configure: Callable[[Route], None] = _leave_as_it_is
+    """Tells a new route what the policies say of it."""
+    retaining: dict[Route, None] = field(factory=dict)
+    """Those that keep a last value."""
     _routes: dict[str, Route] = field(factory=dict)
-    _wildcards: WildcardTrie[Subscription] = field(factory=WildcardTrie)
+    _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
     _generation: int = 0
 
     def __len__(self) -> int:
@@ -102,29 +156,44 @@ class RouteTable:
             route = self._enter(name, classify(name))
         return route
 
-    def add(self, subscription: Subscription) -> None:
-        """Let ``subscription`` receive from now on.
+    def add(self, member: Member, name: str, pattern: Pattern | None) -> None:
+        """Let ``member`` receive from now on what is sent to ``name``, or matches ``pattern``.
 
         Raises:
           ProtocolError: as ``open``.
         """
-        if subscription.pattern is None:
-            route = self.open(subscription.destination)
-            route.exact[subscription] = None
+        if pattern is None:
+            route = self.open(name)
+            route.exact[member] = None
             self._look_up(route)
         else:
-            self._wildcards.add(subscription.pattern, subscription)
+            self._wildcards.add(pattern, member)
             self._generation += 1
 
-    def remove(self, subscription: Subscription) -> None:
-        """Let ``subscription`` receive nothing more."""
-        if subscription.pattern is None:
-            route = self._routes[subscription.destination]
-            del route.exact[subscription]
+    def remove(self, member: Member, name: str, pattern: Pattern | None) -> None:
+        """Let ``member`` receive nothing more from there."""
+        if pattern is None:
+            route = self._routes[name]
+            del route.exact[member]
             self._look_up(route)
         else:
-            self._wildcards.remove(subscription.pattern, subscription)
+            self._wildcards.remove(pattern, member)
             self._generation += 1
+
+    def matching(self, name: str, pattern: Pattern | None) -> list[Route]:
+        """The routes that keep a last value and that a subscription reaches."""
+        if pattern is None:
+            route = self.known(name)
+            return [] if route is None or route.retained is None else [route]
+        return [route for route in self.retaining if matches(pattern, route.name)]
+
+    def detached(self, name: str, pattern: Pattern | None) -> Route:
+        """The route whose counters a feed's queue uses; one of its own for a wildcard."""
+        return self.open(name) if pattern is None else Route(name, classify(name))
+
+    def note_change(self) -> None:
+        """A member has become direct, or is not any more: look up again before the next use."""
+        self._generation += 1
 
     def check(self, name: str, pattern: Pattern | None) -> None:
         """Raise what ``add`` would raise for a subscription to ``name``; change nothing.
@@ -140,32 +209,40 @@ class RouteTable:
 
     def _enter(self, name: str, kind: Kind) -> Route:
         route = self._routes[name] = Route(name, kind, reserved=is_reserved(name))
+        route.private = name.startswith(PRIVATE_TOPIC)
+        self.configure(route)
         self._look_up(route)
         return route
 
     def _look_up(self, route: Route) -> None:
-        found = [*route.exact, *self._wildcards.match(route.name)]
+        wild = () if route.private else self._wildcards.match(route.name)
+        found = [*route.exact, *wild]
         if len(found) > len(route.exact):
-            found.sort(key=_by_number)
+            # A composite destination may reach the same place twice.
+            found = sorted(dict.fromkeys(found), key=_by_number)
         route.subscribers = tuple(found)
+        route.direct = tuple(
+            each for each in found if isinstance(each, Subscription) and each.is_direct
+        )
+        route.careful = tuple(each for each in found if not each.is_direct)
         route.generation = self._generation
 
     def _evict(self) -> None:
         """Forget the oldest tenth of what nobody subscribes to by name."""
         limit = self.policies.max_destinations
         wanted = max(1, limit // 10) + len(self._routes) - limit
-        idle = [route.name for route in self._routes.values() if not route.exact][:wanted]
+        idle = [route.name for route in self._routes.values() if route.is_idle][:wanted]
         for name in idle:
             del self._routes[name]
         # The broker's own topics come on top of the limit, and must not make room for more.
         if len(self._routes) >= limit:
             raise ProtocolError(
                 "too-many-destinations",
-                f"{len(self._routes)} destinations are subscribed to, which is the limit"
+                f"{len(self._routes)} destinations are in use, which is the limit"
                 " (option max_destinations)",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
 
 
-def _by_number(subscription: Subscription) -> int:
-    return subscription.number
+def _by_number(member: Member) -> int:
+    return member.number

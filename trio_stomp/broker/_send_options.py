@@ -24,6 +24,8 @@ PRIORITY_MAX = 9
 RETAIN_SET = "set"
 RETAIN_REMOVE = "remove"
 
+DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
+
 
 @frozen
 class SendOptions:

@@ -13,8 +13,8 @@ import trio
 from attrs import define, evolve, field
 from sortedcontainers import SortedDict
 
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import Publication
-from trio_stomp.broker._memory import MemoryBudget
 from trio_stomp.broker._policies import DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._trie import matches
@@ -31,7 +31,7 @@ MAX_RANKED = 100_000
 """So many destinations are ranked by size: 12 ms."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ParkedRun:
     """Messages of one header block that nobody was subscribed to."""
 
@@ -41,7 +41,7 @@ class ParkedRun:
     """Bytes that it is charged with."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ParkedDestination:
     """What is parked at one destination, oldest first."""
 
@@ -80,7 +80,7 @@ class ParkedDestination:
             self.receiver.close()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StaleStatistics:
     """Counters of the stale queue since the start, in messages."""
 
@@ -90,7 +90,7 @@ class StaleStatistics:
     dropped: int = 0
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class StaleQueue:
     """All parked messages, bounded by count and bytes, in order of arrival at each destination."""
 
@@ -275,7 +275,7 @@ class StaleQueue:
         """How many messages of a run there is room for."""
         limits, memory, bodies = self.policies, self.memory, publication.bodies
         room = min(
-            limits.max_stale_queue_bytes - self.bytes, memory.limit_bytes - memory.used_bytes
+            limits.max_stale_queue_bytes - self.bytes, memory.kept_room
         ) - self._opening_cost(self._parked.get(publication.route.name))
         count = min(len(bodies), limits.max_stale_queue_size - self.size)
         if cost <= room:
@@ -298,7 +298,7 @@ class StaleQueue:
         """Count bytes, which are known to fit; negative: give them back."""
         parked.bytes += size
         self.bytes += size
-        self.memory.give(-size)
+        self.memory.give_kept(-size)
 
 
 def _head_cost(head: Head) -> int:

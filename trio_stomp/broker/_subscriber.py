@@ -1,16 +1,30 @@
-"""SUBSCRIBE and UNSUBSCRIBE, and giving late subscribers what was parked for them."""
+"""SUBSCRIBE and UNSUBSCRIBE: who receives what, and what a newcomer is given first."""
 
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._acknowledger import Acknowledger
+from trio_stomp.broker._browse import Browse
+from trio_stomp.broker._consumer import AUTO, Consumer
+from trio_stomp.broker._destination import Kind, classify
+from trio_stomp.broker._dialect import Dialect, resolve, routing_of
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
-from trio_stomp.broker._memory import MemoryBudget
+from trio_stomp.broker._feeds import Feeds
 from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._revival import Revival
 from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._stale import StaleQueue
-from trio_stomp.broker._subscription import Client, Subscription
+from trio_stomp.broker._subscribe_options import (
+    SubscribeOptions,
+    parse_subscribe_options,
+    wants_durable_end,
+)
+from trio_stomp.broker._subscription import Client, Place, Subscription
+from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._wildcards import compile_pattern
 from trio_stomp.frames import encode_receipt, subscription_prefix
 from trio_stomp.protocol import Subscribed, Unsubscribed
@@ -18,17 +32,24 @@ from trio_stomp.protocol import Subscribed, Unsubscribed
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Subscriber:
     """Keeps the subscriptions of all clients in order of SUBSCRIBE."""
 
     policies: BrokerPolicies
+    dialect: Dialect
     memory: MemoryBudget
     routes: RouteTable
+    queues: QueueBook
     stale: StaleQueue
     fan_out: FanOut
     events: BrokerEvents
+    acknowledger: Acknowledger
+    temporary: Temporary
+    feeds: Feeds
+    selectors: SelectorCompiler
     boot: str
+    browses: dict[Subscription, Browse] = field(factory=dict)
     _all: dict[Subscription, None] = field(factory=dict)
     _number: int = 0
 
@@ -43,40 +64,63 @@ class Subscriber:
         """Subscribe; the RECEIPT is staged before the first MESSAGE.
 
         Raises:
-          ProtocolError: a second use of the id (S07), too many subscriptions, an ack mode or a
-            destination that is not served.
+          ProtocolError: a second use of the id (S07), too many subscriptions, a destination or a
+            header that cannot be served.
         """
-        name = event.destination
         self._number += 1
-        key = event.id if event.id is not None else f"\0{self._number}"
-        self._check(client, event, key)
-        pattern = compile_pattern(name, self.policies.wildcards)
-        self.routes.check(name, pattern)
-        prefix = subscription_prefix(event.id, f"{self.boot}.{_base36(self._number)}", client.rules)
-        subscription = Subscription(
-            client, key, event.id, name, pattern, self._number, prefix, event.headers
+        number = self._number
+        key = event.id if event.id is not None else f"\0{number}"
+        self._end_automatic(client, key)
+        key = self._check(client, event, key)
+        places = self._places(client, event)
+        kind = self._kind(places)
+        options = parse_subscribe_options(
+            event.headers, event.destination, kind, self.dialect, client.client_id
         )
-        self.routes.add(subscription)
+        selector = self.selectors.compile(options.selector) if options.selector else None
+        # Whoever only looks has nothing to acknowledge, whatever it says.
+        ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
+        tag = f"{self.boot}.{_base36(number)}"
+        prefix = subscription_prefix(event.id, tag, client.rules)
+        if ack != AUTO and client.version.acks_by_header:
+            prefix = subscription_prefix(event.id, tag, client.rules, lead=b"ack")
+        subscription = Subscription(
+            client,
+            key,
+            event.id,
+            event.destination,
+            places,
+            number,
+            tag,
+            prefix,
+            selector,
+            options.no_local,
+        )
+        self._take_over_reply_queue(client, places)
+        self._join(subscription, kind, ack, options, now)
         client.subscriptions[key] = subscription
+        client.tags[tag.encode()] = subscription
         self._all[subscription] = None
         if event.receipt is not None:
             client.outbox.stage_frame(encode_receipt(event.receipt))
-        self.events.tell("subscribe", client, destination=name)
-        claimed = self.stale.claim(name, pattern)
-        if claimed:
-            revival = Revival(self.stale, self.memory, self.policies.max_backlog_bytes)
-            revival.start(claimed)
-            subscription.revival = revival
-            client.reviving += 1
-            self._revive(subscription, revival, now)
+        self.events.tell("subscribe", client, destination=event.destination)
+        self._welcome(subscription, kind, options, now)
 
-    def _check(self, client: Client, event: Subscribed, key: str) -> None:
+    def _end_automatic(self, client: Client, key: str) -> None:
+        """An explicit SUBSCRIBE may use the id that ``expect_replies`` gave."""
+        made = client.subscriptions.get(key)
+        if made is not None and key in client.temporary and made.destination == key:
+            self._end(made, 0.0)
+
+    def _check(self, client: Client, event: Subscribed, key: str) -> str:
         if key in client.subscriptions:
-            raise ProtocolError(
-                "duplicate-subscription",
-                f"id:{key[:60]} is in use by a subscription of this connection to"
-                f" {client.subscriptions[key].destination[:80]}; UNSUBSCRIBE it or use another",
-            )
+            if not self.dialect.allows_repeated_subscription_id:
+                raise ProtocolError(
+                    "duplicate-subscription",
+                    f"id:{key[:60]} is in use by a subscription of this connection to"
+                    f" {client.subscriptions[key].destination[:80]}; UNSUBSCRIBE it or use another",
+                )
+            key = f"{key}\0{self._number}"
         limit = self.policies.max_subscriptions_per_connection
         if len(client.subscriptions) >= limit:
             raise ProtocolError(
@@ -85,57 +129,190 @@ class Subscriber:
                 " (option max_subscriptions_per_connection)",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
-        if event.ack != "auto":
-            raise ProtocolError(
-                "unsupported",
-                f"ack:{event.ack} is not available in this release; ack:auto is",
-                reason=CloseReason.UNSUPPORTED,
-            )
+        return key
 
-    def remove(self, client: Client, event: Unsubscribed) -> None:
+    def _places(self, client: Client, event: Subscribed) -> list[Place]:
+        places: list[Place] = []
+        for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
+            pattern = compile_pattern(said, self.dialect.wildcards)
+            name = self.temporary.consumed_name(client, said, pattern)
+            self.routes.check(name, pattern)
+            places.append((name, pattern))
+        return places
+
+    def _kind(self, places: list[Place]) -> Kind:
+        kinds = {classify(name) for name, _ in places}
+        if Kind.QUEUE in kinds and len(kinds) > 1:
+            raise ProtocolError(
+                "mixed-destinations",
+                "a composite SUBSCRIBE names queues and topics together; use two subscriptions",
+            )
+        return Kind.QUEUE if Kind.QUEUE in kinds else classify(places[0][0])
+
+    def _join(
+        self,
+        subscription: Subscription,
+        kind: Kind,
+        ack: str,
+        options: SubscribeOptions,
+        now: float,
+    ) -> None:
+        """Connect a subscription to where its messages come from."""
+        if kind is Kind.QUEUE or ack != AUTO or options.durable:
+            consumer = Consumer(subscription, ack, options, self.fan_out, subscription.selector)
+            consumer.always_tell_redelivered = self.dialect.redelivered_always
+            subscription.consumer = consumer
+            if kind is Kind.QUEUE:
+                if options.browser:
+                    return
+                for name, pattern in subscription.places:
+                    self.queues.join(consumer, name, pattern)
+            else:
+                subscription.feed = self.feeds.join(subscription, consumer, options, now)
+            return
+        for name, pattern in subscription.places:
+            self.routes.add(subscription, name, pattern)
+
+    def _welcome(
+        self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
+    ) -> None:
+        """Give a newcomer what was there before it: a browser's view, last values, parked ones."""
+        if kind is Kind.QUEUE:
+            if options.browser and subscription.consumer is not None:
+                queues = self.queues.reached(subscription.places)
+                self.browses[subscription] = Browse(
+                    subscription.consumer, queues, options.browser_end
+                )
+                self._go_on(subscription, now)
+            return
+        self._give_retained(subscription, now)
+        claimed = []
+        for name, pattern in subscription.places:
+            claimed += self.stale.claim(name, pattern)
+        if not claimed:
+            return
+        revival = Revival(self.stale, self.memory, self.policies.max_backlog_bytes)
+        revival.start(claimed)
+        if subscription.feed is not None:
+            self.feeds.revive(subscription.feed, revival, now)
+            return
+        subscription.revival = revival
+        self._note_direct(subscription)
+        subscription.client.reviving += 1
+        self._go_on(subscription, now)
+
+    def _give_retained(self, subscription: Subscription, now: float) -> None:
+        for name, pattern in subscription.places:
+            for route in self.routes.matching(name, pattern):
+                kept = route.retained
+                if kept is None or kept.expires_at <= now or not subscription.wants(kept):
+                    continue
+                if subscription.feed is not None:
+                    subscription.feed.take(kept, kept.bodies)
+                else:
+                    delivery = self.fan_out.encode_for(subscription, kept, kept.bodies)
+                    self.fan_out.give(subscription, delivery)
+
+    def expect_replies(self, client: Client, private: str, public: str) -> None:
+        """Have a client get what comes to a temporary queue, under the queue's name as id."""
+        self.queues.open(public)
+        if any(name == public for each in client.subscriptions.values() for name, _ in each.places):
+            return
+        if private not in client.subscriptions:
+            event = Subscribed(private, private, AUTO, (("destination", private),), None)
+            self.add(client, event, 0.0)
+
+    def _take_over_reply_queue(self, client: Client, places: list[Place]) -> None:
+        """An explicit SUBSCRIBE replaces the one made by ``expect_replies``."""
+        for private, public in client.temporary.items():
+            made = client.subscriptions.get(private)
+            if (
+                made is not None
+                and made.id == private
+                and any(name == public for name, _ in places)
+            ):
+                self._end(made, 0.0)
+
+    def remove(self, client: Client, event: Unsubscribed, now: float) -> None:
         """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
 
         Raises:
           ProtocolError: there is no such subscription (S14).
         """
-        found: Subscription | None
-        if event.id is not None:
-            found = client.subscriptions.get(event.id)
-            if found is not None and event.destination not in (None, found.destination):
-                raise ProtocolError(
-                    "destination-mismatch",
-                    f"id:{event.id[:60]} is subscribed to {found.destination[:80]}, not to"
-                    f" {(event.destination or '')[:80]}; leave the destination out",
-                )
-        else:
-            nameless = (each for each in client.subscriptions.values() if each.id is None)
-            found = next((each for each in nameless if each.destination == event.destination), None)
+        found = self._find(client, event)
+        name = wants_durable_end(event.headers, client.client_id)
         if found is None:
+            if name and self.feeds.end_durable(name, now):
+                self._receipt(client, event)
+                return
             what = f"id:{event.id[:60]}" if event.id is not None else f"{event.destination}"
             raise ProtocolError(
                 "unknown-subscription", f"{what} is no subscription of this connection"
             )
-        self._end(found)
+        durable = found.feed.durable if found.feed is not None else ""
+        self._end(found, now)
+        if durable and name:
+            self.feeds.end_durable(durable, now)
+        self._receipt(client, event)
+
+    def _receipt(self, client: Client, event: Unsubscribed) -> None:
         if event.receipt is not None:
             client.outbox.stage_frame(encode_receipt(event.receipt))
 
-    def remove_all(self, client: Client) -> None:
-        """End what is left of a client's subscriptions."""
+    def _find(self, client: Client, event: Unsubscribed) -> Subscription | None:
+        if event.id is None:
+            nameless = (each for each in client.subscriptions.values() if each.id is None)
+            return next((each for each in nameless if each.destination == event.destination), None)
+        found = client.subscriptions.get(event.id)
+        if self.dialect.allows_repeated_subscription_id:
+            found = self._find_repeated(client, event) or found
+        if found is not None and event.destination not in (None, found.destination):
+            raise ProtocolError(
+                "destination-mismatch",
+                f"id:{event.id[:60]} is subscribed to {found.destination[:80]}, not to"
+                f" {(event.destination or '')[:80]}; leave the destination out",
+            )
+        return found
+
+    def _find_repeated(self, client: Client, event: Unsubscribed) -> Subscription | None:
+        """The oldest subscription of an id that several may have, to the destination if told."""
+        for each in client.subscriptions.values():
+            if each.id == event.id and event.destination in (None, each.destination):
+                return each
+        return None
+
+    def remove_all(self, client: Client, now: float) -> None:
+        """End what is left of a client's subscriptions, and its temporary destinations."""
         for subscription in list(client.subscriptions.values()):
-            self._end(subscription)
+            self._end(subscription, now)
+        for public in client.temporary.values():
+            self.queues.end(public, now)
+        client.temporary.clear()
 
     def go_on(self, client: Client, now: float) -> None:
-        """Give a client more of what was parked for it, as far as its outbox has room."""
-        if client.reviving:
-            for subscription in client.subscriptions.values():
-                if subscription.revival is not None:
-                    self._revive(subscription, subscription.revival, now)
+        """A client takes more: what was parked for it, what it browses, and from its queues."""
+        for subscription in list(client.subscriptions.values()):
+            if subscription.consumer is not None:
+                for queue in subscription.consumer.queues:
+                    self.queues.mark(queue)
+            if subscription.revival is not None or subscription in self.browses:
+                self._go_on(subscription, now)
 
-    def _end(self, subscription: Subscription) -> None:
+    def _end(self, subscription: Subscription, now: float) -> None:
         client = subscription.client
         del client.subscriptions[subscription.key]
+        del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        self.routes.remove(subscription)
+        self.browses.pop(subscription, None)
+        consumer = subscription.consumer
+        if consumer is None:
+            for name, pattern in subscription.places:
+                self.routes.remove(subscription, name, pattern)
+        elif subscription.feed is not None:
+            self.feeds.leave(subscription, consumer, subscription.feed, now)
+        else:
+            self.queues.leave(consumer)
+            self.acknowledger.return_all(consumer, now)
         if subscription.revival is not None:
             for delivery in subscription.revival.abandon():
                 self.fan_out.drops.backlog_abandoned += delivery.count
@@ -143,26 +320,42 @@ class Subscriber:
             self._caught_up(subscription)
         self.events.tell("unsubscribe", client, destination=subscription.destination)
 
-    def _revive(self, subscription: Subscription, revival: Revival, now: float) -> None:
-        fan_out = self.fan_out
-        while subscription.outbox.has_room():
+    def _go_on(self, subscription: Subscription, now: float) -> None:
+        browse = self.browses.get(subscription)
+        if browse is not None:
+            if browse.go_on(now):
+                del self.browses[subscription]
+            return
+        revival = subscription.revival
+        while revival is not None and subscription.outbox.has_room():
             run = revival.next_parked(now)
             if run is not None:
-                fan_out.stage(subscription, fan_out.encode_for(subscription, run.publication))
-                continue
-            waiting = revival.next_waiting()
-            if waiting is None:
-                self._caught_up(subscription)
-                return
-            if waiting.publication.expires_at <= now:
-                fan_out.expire(waiting.publication)
+                if not subscription.wants(run.publication):
+                    self.fan_out.refuse(run.publication)
+                    continue
+                delivery = self.fan_out.encode_for(
+                    subscription, run.publication, run.publication.bodies
+                )
+                delivery.is_paced = True
             else:
-                fan_out.count(waiting, 1)
-                fan_out.stage(subscription, waiting)
+                waiting = revival.next_waiting()
+                if waiting is None:
+                    self._caught_up(subscription)
+                    return
+                if waiting.publication.expires_at <= now:
+                    self.fan_out.expire(waiting.publication)
+                    continue
+                delivery = waiting
+            self.fan_out.stage(subscription, delivery)
 
     def _caught_up(self, subscription: Subscription) -> None:
         subscription.revival = None
         subscription.client.reviving -= 1
+        self._note_direct(subscription)
+
+    def _note_direct(self, subscription: Subscription) -> None:
+        subscription.note_direct()
+        self.routes.note_change()
 
 
 def _base36(number: int) -> str:

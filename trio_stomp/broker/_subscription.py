@@ -1,28 +1,39 @@
 """Who receives: a client as the core knows it, and its subscriptions."""
 
+from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._ports import Outbox
 from trio_stomp.broker._wildcards import Pattern
-from trio_stomp.frames import HeaderRules, Headers
-from trio_stomp.protocol import STOMP_1_0, Version
+from trio_stomp.frames import HeaderRules
+from trio_stomp.protocol import STOMP_1_0, Event, Version
 
 if TYPE_CHECKING:
+    from trio_stomp.broker._consumer import Consumer
+    from trio_stomp.broker._fanout import FanOut
+    from trio_stomp.broker._feed import Feed
     from trio_stomp.broker._revival import Revival
+    from trio_stomp.broker._selector import Selector
+
+Place = tuple[str, Pattern | None]
+"""One destination of a SUBSCRIBE: its name, and the compiled wildcard if it is one."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Client:
     """One connection's part in the core: where its frames go, and what it subscribed to.
 
     Args:
       session_id: The ``session`` header of its CONNECTED.
       outbox: The way to it.
-      user: Its ``login``, or "".
       remote: Its address, for people.
       transport: ``tcp`` or ``ws``.
+      user: Its ``login``, or "".
+      client_id: Its ``client-id``, which names durable subscriptions, or "".
       version: What it speaks; 1.0 until CONNECT tells.
     """
 
@@ -31,13 +42,22 @@ class Client:
     remote: str = ""
     transport: str = "tcp"
     user: str = ""
+    client_id: str = ""
     version: Version = STOMP_1_0
-    is_open: bool = False
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
+    tags: "dict[bytes, Subscription]" = field(factory=dict)
+    """Subscriptions by the tag in their message ids: whom an ACK is about."""
     is_refused: bool = False
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
+    is_gone: bool = False
+    """Its connection has ended; what it sent before is still done."""
     reviving: int = 0
     """Subscriptions that still get parked messages."""
+    held: "deque[tuple[Sequence[Event], float]]" = field(factory=deque)
+    """What it sent while a full queue made it wait (overflow ``block``)."""
+    is_blocked: bool = False
+    temporary: dict[str, str] = field(factory=dict)
+    """Its temporary destinations: name as it says it → name as others say it."""
 
     @property
     def rules(self) -> HeaderRules:
@@ -45,7 +65,7 @@ class Client:
         return self.version.rules
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Subscription:
     """One SUBSCRIBE in force.
 
@@ -53,25 +73,53 @@ class Subscription:
       client: Whose it is.
       key: Its ``id``, or one of our own where STOMP 1.0 told none.
       id: What the client called it, if it did.
-      destination: Name or pattern, as subscribed to.
-      pattern: The compiled wildcard, or None for a name.
-      number: Place in the order of all SUBSCRIBEs; also the tag of its message ids.
+      destination: As subscribed to.
+      places: What that names; several if it is composite.
+      number: Place in the order of all SUBSCRIBEs.
+      tag: How its message ids begin.
       prefix: The front half of each of its MESSAGEs.
-      headers: All that SUBSCRIBE said.
+      selector: Which messages it wants, or None for all.
+      no_local: Whether it wants none that its own connection sent.
     """
 
     client: Client
     key: str
     id: str | None
     destination: str
-    pattern: Pattern | None
+    places: Sequence[Place]
     number: int
+    tag: str
     prefix: bytes
-    headers: Headers
+    selector: "Selector | None" = None
+    no_local: bool = False
     outbox: Outbox = field(init=False)
     wire: int = field(init=False)
+    is_direct: bool = field(init=False)
+    """Whether the fan-out may stage to it without a second look."""
     revival: "Revival | None" = None
+    consumer: "Consumer | None" = None
+    """What takes messages from queues for it: all but plain topic subscriptions have one."""
+    feed: "Feed | None" = None
+    """The queue of its own that its topic messages wait in until it acknowledges them."""
 
     def __attrs_post_init__(self) -> None:
         self.outbox = self.client.outbox
         self.wire = self.client.version.index
+        self.note_direct()
+
+    def note_direct(self) -> None:
+        """Look again whether anything stands between the fan-out and the outbox."""
+        self.is_direct = self.revival is None and self.selector is None and not self.no_local
+
+    def wants(self, publication: Publication) -> bool:
+        """Whether it is to get these messages."""
+        if self.no_local and publication.sender is self.client:
+            return False
+        return self.selector is None or self.selector.matches(publication.head)
+
+    def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
+        """Take a delivery the careful way; how many of its messages it took."""
+        if not self.wants(publication):
+            return 0
+        fan_out.give(self, delivery)
+        return delivery.count

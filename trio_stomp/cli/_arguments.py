@@ -29,6 +29,8 @@ WORDS = {
     "max_input_queue_size": "max_input_queue_size",
     "max_stale_queue_size": "max_stale_queue_size",
     "TTL": "ttl_ms",
+    # Announced by its authors together with acknowledgements.
+    "ack_timeout": "ack_timeout_ms",
 }
 
 TITLES = {
@@ -49,10 +51,10 @@ the first bytes of a connection decide which it is.
 
 EPILOG = """\
 words:
-  stompica's command line works as it is: name=value in any order, 0 = the default, TTL in ms;
-  an option wins over a word.
+  stompica's command line works as it is: name=value in any order, 0 = the default, TTL and
+  ack_timeout in ms; an option wins over a word.
     python -m trio_stomp processors=10 port=3000 max_input_queue_size=1000 \\
-        max_stale_queue_size=1000 TTL=5000
+        max_stale_queue_size=1000 TTL=5000 ack_timeout=30000
 
 signals and exit codes:
   SIGINT and SIGTERM stop in order: what was received is processed first. A second one stops

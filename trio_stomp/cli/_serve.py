@@ -80,10 +80,10 @@ async def run(settings: Settings, warning: str | None = None) -> None:
     Checkpoint: always. Cancel: stops hard.
     """
     # Here and not above, so that --help and a bad option need no server.
-    from trio_stomp import serve
+    from trio_stomp._serve import serve
 
     failure: Exception | None = None
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with trio.open_nursery() as watchers:
             async with trio.open_nursery() as servers:
                 try:
@@ -105,10 +105,12 @@ async def _obey(
     signals: AsyncIterator[int], handle: "ServerHandle", servers: trio.CancelScope
 ) -> None:
     """Stop in order at the first signal, at once at the second."""
-    number = await anext(signals)
+    while (number := await anext(signals)) == signal.SIGHUP:
+        logger.info("got SIGHUP: there is nothing to read again; going on")
     logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)
     handle.stop()
-    number = await anext(signals)
+    while (number := await anext(signals)) == signal.SIGHUP:
+        pass
     logger.warning("stopping at once: got %s again", signal.Signals(number).name)
     servers.cancel()
 

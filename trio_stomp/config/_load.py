@@ -41,9 +41,10 @@ def groups() -> dict[str, type]:
     """Return the option class of each field of ``Settings``, in order."""
     found: dict[str, type] = {}
     for field in attrs.fields(Settings):
-        # attrs holds a Factory here; to the type checker a default may be anything.
+        # A group has a Factory as its default; policies by destination are no group.
         factory: Any = field.default
-        found[field.name] = factory.factory
+        if factory != ():
+            found[field.name] = factory.factory
     return found
 
 

@@ -3,7 +3,7 @@
 from attrs import Factory, frozen
 
 from trio_stomp._option import option
-from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.protocol._options import ProtocolOptions
@@ -40,6 +40,8 @@ class Settings:
     broker: BrokerPolicies = Factory(BrokerPolicies)
     server: ServerLimits = Factory(ServerLimits)
     diag: DiagOptions = Factory(DiagOptions)
+    destinations: tuple[tuple[str, DestinationPolicy], ...] = ()
+    """Policies by destination pattern; the first that matches counts."""
 
     @classmethod
     def of(cls, **values: object) -> "Settings":

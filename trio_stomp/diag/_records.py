@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from trio_stomp._errors import CloseReason
-from trio_stomp.broker import BOUNDS_MS, Broker, Census, Histogram, ParkedDestination, Route
+from trio_stomp.broker import BOUNDS_MS, Broker, Census, Histogram, ParkedDestination, Queue, Route
 from trio_stomp.diag._stream import Record, timestamp
 
 if TYPE_CHECKING:
@@ -95,10 +95,13 @@ def buffers_record(server: "Server", census: Census) -> Record:
     }
 
 
-def queue_records(server: "Server", parked: list[ParkedDestination], now: float) -> list[Record]:
-    """The fields of the table ``queue``: the input queue, then what is parked.
+def queue_records(
+    server: "Server", queues: list[Queue], parked: list[ParkedDestination], now: float
+) -> list[Record]:
+    """The fields of the table ``queue``: the input queue, the queues, then what is parked.
 
     Args:
+      queues: The queues to be told of.
       parked: The destinations to be told of.
       now: Seconds of the broker's clock.
     """
@@ -112,7 +115,26 @@ def queue_records(server: "Server", parked: list[ParkedDestination], now: float)
         dropped_total=inbox.dropped,
     )
     capacity = server.broker.policies.max_stale_queue_size
-    return [first, *(_parked_record(each, capacity, now) for each in parked)]
+    return [
+        first,
+        *map(_waiting_record, queues),
+        *(_parked_record(each, capacity, now) for each in parked),
+    ]
+
+
+def _waiting_record(queue: Queue) -> Record:
+    return _queue_record(
+        queue.name,
+        input_depth=queue.depth,
+        ack_depth=queue.unacked,
+        input_bytes=queue.size,
+        capacity=queue.policy.max_messages,
+        prefetch=sum(consumer.options.prefetch_count for consumer in queue.consumers),
+        redelivered_total=queue.redelivered,
+        expired_total=queue.route.expired,
+        dropped_total=queue.route.dropped,
+        nacked_total=queue.nacked,
+    )
 
 
 def _parked_record(parked: ParkedDestination, capacity: int, now: float) -> Record:
@@ -151,19 +173,20 @@ def destination_record(route: Route, broker: Broker) -> Record:
     """The fields of the table ``destination``."""
     # Only the table of routes knows whether a wildcard subscription has changed who receives.
     current = broker.routes.known(route.name) or route
+    queue = current.queue
     return {
         "destination": route.name,
         "type": route.kind.value,
         "subscribers": len(current.subscribers),
         "enqueued_total": route.enqueued,
         "delivered_total": route.delivered,
-        "acked_total": 0,
-        "nacked_total": 0,
+        "acked_total": 0 if queue is None else queue.dequeued,
+        "nacked_total": 0 if queue is None else queue.nacked,
         "dropped_total": route.dropped,
         "bytes_in_total": route.bytes_in,
         "bytes_out_total": route.bytes_out,
-        "depth": broker.stale.depth(route.name),
-        "unacked": 0,
+        "depth": broker.stale.depth(route.name) + (0 if queue is None else queue.depth),
+        "unacked": 0 if queue is None else queue.unacked,
     }
 
 

@@ -144,7 +144,9 @@ class Reporter:
     def _plan_destinations(self, heard: set[Table], ts: str, now: float) -> None:
         broker = self.server.broker
         if _schema.QUEUE in heard:
-            records = queue_records(self.server, broker.stale.largest(MAX_ITEMS - 1), now)
+            queues = broker.queues.largest(MAX_ITEMS // 2)
+            parked = broker.stale.largest(MAX_ITEMS - 1 - len(queues))
+            records = queue_records(self.server, queues, parked, now)
             self._plan(_schema.QUEUE, records, _as_it_is, ts)
         if _schema.DESTINATION in heard:
             routes = self._routes(_schema.DESTINATION, broker)

@@ -7,9 +7,11 @@ Does not handle: which frame is allowed when, and what it does.
 from trio_stomp.frames._decoder import FrameDecoder as FrameDecoder
 from trio_stomp.frames._decoder import HeadCache as HeadCache
 from trio_stomp.frames._encoder import encode_frame as encode_frame
+from trio_stomp.frames._encoder import encode_header as encode_header
 from trio_stomp.frames._encoder import encode_receipt as encode_receipt
 from trio_stomp.frames._encoder import message_blocks as message_blocks
 from trio_stomp.frames._encoder import message_tails as message_tails
+from trio_stomp.frames._encoder import redelivered_head as redelivered_head
 from trio_stomp.frames._encoder import subscription_prefix as subscription_prefix
 from trio_stomp.frames._frame import ABORT as ABORT
 from trio_stomp.frames._frame import ACK as ACK
@@ -23,6 +25,8 @@ from trio_stomp.frames._frame import SEND as SEND
 from trio_stomp.frames._frame import STOMP as STOMP
 from trio_stomp.frames._frame import SUBSCRIBE as SUBSCRIBE
 from trio_stomp.frames._frame import UNSUBSCRIBE as UNSUBSCRIBE
+from trio_stomp.frames._frame import UNTIL_NUL as UNTIL_NUL
+from trio_stomp.frames._frame import AckRun as AckRun
 from trio_stomp.frames._frame import Frame as Frame
 from trio_stomp.frames._frame import FrameRun as FrameRun
 from trio_stomp.frames._frame import Head as Head

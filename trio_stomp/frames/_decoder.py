@@ -15,15 +15,17 @@ from trio_stomp._errors import CloseReason, FrameError
 from trio_stomp.frames._frame import (
     CLIENT_COMMANDS,
     CONNECT,
+    DISCONNECT,
     SEND,
     STOMP,
     UNTIL_NUL,
+    AckRun,
     FrameRun,
     Head,
 )
 from trio_stomp.frames._headers import body_too_large, excerpt, parse_head, parse_receipt, quote
 from trio_stomp.frames._limits import FrameLimits
-from trio_stomp.frames._rules import OPENING, V1_0, HeaderRules
+from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules
 
 MAX_COMMAND_BYTES = 32
 """A first line longer than this is no STOMP command (RabbitMQ's bound, F41)."""
@@ -31,8 +33,13 @@ MAX_COMMAND_BYTES = 32
 _NOISE = re.compile(rb"[\n\0]*+(?:\r\n[\n\0]*+)*+")
 _PLAIN = re.compile(rb"[A-Za-z0-9._/+=#@-]+")
 """A receipt id that no version escapes or trims."""
+_PLAIN_ACK = re.compile(rb"ACK\nid:([A-Za-z0-9._/+=#@-]{1,125})\n\n\0")
+"""The ACK of STOMP 1.2 as clients write it: the hot frame of a consumer."""
+_PLAIN_ACK_LINE_BYTES = 128
+"""The longest header line that it may have: a limit below this must be looked after."""
 _BODILESS = CLIENT_COMMANDS - {SEND}
 _OPENERS = frozenset({CONNECT, STOMP})
+_CLOSERS = frozenset({DISCONNECT})
 _BLANK_ENDS = (b"\n\n", b"\0", b"\n\r\n")
 """What ends the wait for a header block; the last of them only where CR LF ends a line."""
 _BLANK_BYTES = 3
@@ -77,17 +84,34 @@ class FrameDecoder:
       cache: Parsed blocks; share it only between decoders of the same rules and limits.
       rules: OPENING until ``use`` tells the negotiated version. While it is OPENING,
         ``receive_data`` stops behind a CONNECT, since what follows is of another version.
+      reopens: Whether a DISCONNECT may be followed by another CONNECT: then it stops there too.
     """
 
     limits: FrameLimits
     cache: HeadCache
     rules: HeaderRules = OPENING
+    reopens: bool = False
     error: FrameError | None = None
     """Set when the bytes cannot be decoded further; everything after it is ignored."""
     _partial: bytearray = field(factory=bytearray)
     _scanned: int = 0
     _needed: int = 0
     _terminators: tuple[bytes, ...] = ()
+    _stoppers: frozenset[str] = field(init=False)
+    """Behind these commands other rules may hold: nothing more is decoded before ``use``."""
+    _has_plain_acks: bool = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._note_rules()
+
+    def _note_rules(self) -> None:
+        within_limits = self.limits.takes_lines_of(_PLAIN_ACK_LINE_BYTES)
+        self._has_plain_acks = self.rules is V1_2 and within_limits
+        self._stoppers = frozenset()
+        if self.rules is OPENING:
+            self._stoppers = _OPENERS
+        elif self.reopens:
+            self._stoppers = _CLOSERS
 
     @property
     def buffered_bytes(self) -> int:
@@ -100,8 +124,9 @@ class FrameDecoder:
         self.cache = cache
         self._needed = self._scanned = 0
         self._terminators = ()
+        self._note_rules()
 
-    def receive_data(self, data: bytes) -> list[FrameRun]:
+    def receive_data(self, data: bytes) -> list[FrameRun | AckRun]:
         """The frames that ``data`` completes, in order; ``error`` is set if it breaks a rule.
 
         Args:
@@ -117,7 +142,7 @@ class FrameDecoder:
             self._partial.clear()
         self._needed = self._scanned = 0
         self._terminators = ()
-        runs: list[FrameRun] = []
+        runs: list[FrameRun | AckRun] = []
         try:
             rest = self._decode(data, runs)
         except FrameError as error:
@@ -137,13 +162,16 @@ class FrameDecoder:
         self._scanned = max(self._scanned, len(buffer) - 2)
         return found
 
-    def _decode(self, data: bytes, runs: list[FrameRun]) -> int:
+    def _decode(self, data: bytes, runs: list[FrameRun | AckRun]) -> int:
         """Append the whole frames in ``data`` to ``runs``; return where the rest begins."""
         heads, largest = self.cache.heads, self.cache.max_block_bytes
-        is_opening = self.rules is OPENING
+        stoppers = self._stoppers
         last: Head | None = None
         position, size = 0, len(data)
         blank = -1
+        run: FrameRun | None = None
+        acks: AckRun | None = None
+        has_plain_acks = self._has_plain_acks
         while position < size:
             if data[position] <= 13:
                 position = self._skip_noise(data, position)
@@ -159,6 +187,12 @@ class FrameDecoder:
             if head is not None:
                 start = blank + 2
             else:
+                if has_plain_acks and (match := _PLAIN_ACK.match(data, position)):
+                    if acks is None:
+                        runs.append(acks := AckRun([]))
+                    acks.ids.append(match[1])
+                    last, position = None, match.end()
+                    continue
                 split = self._split_block(data, position, blank)
                 if split is None:
                     return position
@@ -171,15 +205,16 @@ class FrameDecoder:
                 raise
             if end < 0:
                 return position
-            if head is last:
-                runs[-1].bodies.append(data[start:end])
+            if run is not None and head is last:
+                run.bodies.append(data[start:end])
             else:
-                runs.append(FrameRun(head, [data[start:end]], []))
-                last = head
+                run = FrameRun(head, [data[start:end]], [])
+                runs.append(run)
+                last, acks = head, None
             if receipt is not None:
-                runs[-1].receipts.append((len(runs[-1].bodies), receipt))
+                run.receipts.append((len(run.bodies), receipt))
             position = end + 1
-            if is_opening and head.command in _OPENERS:
+            if stoppers and head.command in stoppers:
                 return position
         return position
 

@@ -17,6 +17,9 @@ from trio_stomp.frames._rules import OPENING, V1_0, V1_1, V1_2, HeaderRules
 _WIRE_RULES = (V1_0, V1_1, V1_2)
 _UNCARRIED = re.compile(r"[\0\r\n]")
 
+_SPECIAL = re.compile(r"[\\\r\0]")
+"""What some version escapes, or cannot carry, beside a colon and a line feed."""
+
 # Headers of a SEND that concern only this hop (F39), or that the broker writes itself (F37).
 _NOT_PASSED_ON = frozenset(
     {
@@ -61,15 +64,34 @@ def encode_frame(
     return b"%b\n%b\n%b\0" % (command.encode(), b"".join(lines), body)
 
 
-def encode_receipt(receipt_id: bytes) -> bytes:
-    """RECEIPT for an id that is already escaped for this session."""
-    return b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_id
+def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
+    """RECEIPT for an id that is already escaped for this session.
+
+    Args:
+      evidence: Header lines that tell what became of the frame.
+    """
+    return b"RECEIPT\nreceipt-id:%b\n%b\n\0" % (receipt_id, evidence)
 
 
-def subscription_prefix(subscription_id: str | None, tag: str, rules: HeaderRules) -> bytes:
-    """The front half of every MESSAGE of one subscription."""
+def subscription_prefix(
+    subscription_id: str | None, tag: str, rules: HeaderRules, lead: bytes = b"message-id"
+) -> bytes:
+    """The front half of every MESSAGE of one subscription.
+
+    Args:
+      lead: The header that the tag belongs to: ``ack`` where the client must acknowledge by it.
+    """
     line = b"" if subscription_id is None else encode_header("subscription", subscription_id, rules)
-    return b"MESSAGE\n%bmessage-id:%b-" % (line, tag.encode())
+    return b"MESSAGE\n%b%b:%b-" % (line, lead, tag.encode())
+
+
+def redelivered_head(head: Head, delivery_count: int) -> Head:
+    """A header block for a message that is handed out again."""
+    mark = b"\nredelivered:true\ndelivery-count:%d" % delivery_count
+    first, second, third = message_blocks(head)
+    again = Head(head.command, head.headers, head.content_length, head.destination)
+    again.message_blocks = (mark + first, mark + second, mark + third)
+    return again
 
 
 def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
@@ -80,11 +102,37 @@ def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
     """
     blocks = head.message_blocks
     if blocks is None:
-        rows = tuple(_message_block(head, rules) for rules in _WIRE_RULES)
-        if rows[0] == rows[1] == rows[2]:
-            rows = (rows[0],) * 3
-        blocks = head.message_blocks = (rows[0], rows[1], rows[2])
+        plain = _plain_block(head)
+        if plain is not None:
+            blocks = (plain, plain, plain)
+        else:
+            first, second, third = (_message_block(head, rules) for rules in _WIRE_RULES)
+            blocks = (first, second, third)
+        head.message_blocks = blocks
     return blocks
+
+
+def _plain_block(head: Head) -> bytes | None:
+    """The block for all versions, if no header needs escaping in any: nearly always."""
+    lines = [f"destination:{head.destination}"]
+    lines += [f"{name}:{text}" for name, text in head.headers if name not in _NOT_PASSED_ON]
+    text = "\n".join(lines)
+    if (
+        text.count(":") != len(lines)
+        or text.count("\n") != len(lines) - 1
+        or _SPECIAL.search(text)
+        or ":\n" in text
+        or text.endswith(":")
+    ):
+        return None
+    return b"\n%b\n%b" % (text.encode(), _length_lines(head))
+
+
+def _length_lines(head: Head) -> bytes:
+    """``content-length`` and the blank line, as far as the SEND told its length."""
+    if head.content_length > 0:
+        return b"content-length:%d\n\n" % head.content_length
+    return b"\n" if head.content_length == 0 else b""
 
 
 def _message_block(head: Head, rules: HeaderRules) -> bytes:
@@ -99,11 +147,7 @@ def _message_block(head: Head, rules: HeaderRules) -> bytes:
         for name, text in head.headers
         if name not in _NOT_PASSED_ON
     ]
-    if head.content_length > 0:
-        lines.append(b"content-length:%d\n\n" % head.content_length)
-    elif head.content_length == 0:
-        lines.append(b"\n")
-    return b"\n" + b"".join(lines)
+    return b"\n%b%b" % (b"".join(lines), _length_lines(head))
 
 
 def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> list[bytes]:

@@ -52,6 +52,8 @@ class Head:
     destination: str | None = None
     message_blocks: "tuple[bytes, bytes, bytes] | None" = None
     """What a MESSAGE made of this SEND says after its message-id; filled by the encoder."""
+    plan: object = None
+    """What it means for routing; filled by the core."""
 
     def get(self, name: str) -> str | None:
         """The value of header ``name``, or None."""
@@ -97,3 +99,14 @@ class FrameRun:
         asked = dict(self.receipts)
         for number, body in enumerate(self.bodies, 1):
             yield Frame(self.head.command, self.head.headers, body, asked.get(number))
+
+
+@define(eq=False)
+class AckRun:
+    """Consecutive ACKs of STOMP 1.2 that say nothing but an id: the other hot frame.
+
+    Args:
+      ids: What each acknowledges, plain text that no escape changes.
+    """
+
+    ids: list[bytes]

@@ -19,3 +19,7 @@ class FrameLimits:
     max_header_block_bytes: int = option(
         64 * 1024, "command and all header lines together", minimum=64
     )
+
+    def takes_lines_of(self, size: int) -> bool:
+        """Whether a frame of one header line of ``size`` bytes is within every bound."""
+        return self.max_header_line_bytes >= size and self.max_header_block_bytes >= size + 32

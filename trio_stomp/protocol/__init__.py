@@ -4,10 +4,13 @@ Handles: version negotiation, which command is allowed when, required headers, h
 Does not handle: time, sockets, destinations.
 """
 
+from trio_stomp.protocol._events import Acked as Acked
 from trio_stomp.protocol._events import Asked as Asked
+from trio_stomp.protocol._events import Committed as Committed
 from trio_stomp.protocol._events import Event as Event
 from trio_stomp.protocol._events import Left as Left
 from trio_stomp.protocol._events import Opened as Opened
+from trio_stomp.protocol._events import Received as Received
 from trio_stomp.protocol._events import Refused as Refused
 from trio_stomp.protocol._events import Subscribed as Subscribed
 from trio_stomp.protocol._events import Unsubscribed as Unsubscribed

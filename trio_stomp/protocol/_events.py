@@ -3,6 +3,8 @@
 A ``FrameRun`` of SENDs is an event as it is: the hot path makes no object of its own.
 """
 
+from collections.abc import Sequence
+
 from trio_stomp._errors import RemoteError
 from trio_stomp._value import value
 from trio_stomp.frames import FrameRun, Headers
@@ -37,6 +39,48 @@ class Unsubscribed:
     id: str | None
     destination: str | None
     receipt: bytes | None
+    headers: Headers = ()
+
+
+@value
+class Acked:
+    """ACKs or NACKs, a run of them.
+
+    Args:
+      ids: What was acknowledged, as the client wrote it.
+      header: The header in which this version tells the id.
+      subscription: The ``subscription`` header of STOMP 1.1, or None.
+      negative: NACK.
+      requeue: Of a NACK: whether to deliver again, or to bury at once.
+      receipts: ``(ids of this run up to and with the asker, wire-ready receipt id)``.
+    """
+
+    ids: Sequence[bytes]
+    header: str
+    subscription: str | None
+    negative: bool
+    requeue: bool
+    receipts: Sequence[tuple[int, bytes]]
+
+    @property
+    def source(self) -> str:
+        """The header of the MESSAGE that tells the id."""
+        return "ack" if self.header == "id" else "message-id"
+
+
+@value
+class Received:
+    """Frames were taken into a transaction: their receipts say no more than that (T08)."""
+
+    receipts: Sequence[tuple[int, bytes]]
+
+
+@value
+class Committed:
+    """COMMIT: all of these, in order, or none."""
+
+    actions: Sequence[FrameRun | Acked]
+    receipt: bytes | None
 
 
 @value
@@ -60,4 +104,15 @@ class Refused:
     error: RemoteError
 
 
-Event = FrameRun | Opened | Subscribed | Unsubscribed | Asked | Left | Refused
+Event = (
+    FrameRun
+    | Opened
+    | Subscribed
+    | Unsubscribed
+    | Acked
+    | Received
+    | Committed
+    | Asked
+    | Left
+    | Refused
+)

@@ -23,3 +23,6 @@ class ProtocolOptions:
     )
     require_host: bool = option(False, "refuse a STOMP 1.1+ CONNECT without a host header")
     hide_server: bool = option(False, "leave the server header out of CONNECTED")
+    max_transactions: int = option(16, "transactions that a connection may have open", minimum=1)
+    max_transaction_actions: int = option(1024, "frames in one transaction", minimum=1)
+    max_transaction_bytes: int = option(16 * 1024 * 1024, "bytes in one transaction", minimum=1024)

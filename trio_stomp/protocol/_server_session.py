@@ -1,43 +1,56 @@
 """One client's session: bytes → events, by the rules of its version."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.frames import (
+    OPENING,
+    UNTIL_NUL,
     V1_0,
+    AckRun,
     Frame,
     FrameDecoder,
     FrameLimits,
     FrameRun,
+    Head,
     HeadCache,
     Headers,
     excerpt,
 )
 from trio_stomp.protocol._events import (
+    Acked,
     Asked,
+    Committed,
     Event,
     Left,
     Opened,
+    Received,
     Refused,
-    Subscribed,
-    Unsubscribed,
 )
 from trio_stomp.protocol._heartbeat import NO_HEARTBEATS, HeartbeatPlan, negotiate_heartbeats
 from trio_stomp.protocol._options import ProtocolOptions
+from trio_stomp.protocol._requests import acked, needed, subscribed, unsubscribed
 from trio_stomp.protocol._states import TABLE, Action, State
+from trio_stomp.protocol._transactions import Transactions
 from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version, negotiate
-
-ACK_MODES = ("auto", "client", "client-individual")
 
 
 @define(eq=False)
 class Codecs:
-    """What the sessions of one broker share: limits, options, a head cache for each version."""
+    """What the sessions of one broker share: limits, options, memory, head caches by version."""
 
     limits: FrameLimits
     options: ProtocolOptions
+    memory: MemoryBudget = field(factory=MemoryBudget)
+    acks_by_message_id: bool = False
+    survives_errors: bool = False
+    """A frame that is refused does not end the session (dialect stompica)."""
+    reopens: bool = False
+    """DISCONNECT ends the session, and CONNECT may open another (dialect stompica)."""
     opening: HeadCache = field(factory=lambda: HeadCache(max_entries=64))
     caches: tuple[HeadCache, ...] = field(factory=lambda: tuple(HeadCache() for _ in VERSIONS))
 
@@ -65,9 +78,11 @@ class ServerSession:
     version: Version = STOMP_1_0
     heartbeats: HeartbeatPlan = NO_HEARTBEATS
     decoder: FrameDecoder = field(init=False)
+    transactions: Transactions | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.decoder = FrameDecoder(self.codecs.limits, self.codecs.opening)
+        codecs = self.codecs
+        self.decoder = FrameDecoder(codecs.limits, codecs.opening, reopens=codecs.reopens)
 
     def receive_data(self, data: bytes) -> list[Event]:
         """What ``data`` means, in order. Nothing follows a ``Refused`` or a ``Left``.
@@ -83,33 +98,54 @@ class ServerSession:
             for run in runs:
                 self._receive_run(run, events)
             self._receive_error(events)
-            # Before CONNECT the decoder yields one frame at a time and waits for its rules.
-            if not (opening and runs):
+            # Behind CONNECT the decoder stops and waits for its rules; and where a session may
+            # follow another, behind DISCONNECT.
+            if not (runs and (opening or self.codecs.reopens)):
                 break
             data = b""
         return events
 
-    def _receive_run(self, run: FrameRun, events: list[Event]) -> None:
+    def _receive_run(self, run: FrameRun | AckRun, events: list[Event]) -> None:
+        if isinstance(run, AckRun):
+            if self.state is not State.CLOSED:
+                events.append(Acked(run.ids, "id", None, False, True, ()))
+            return
         head = run.head
         action = TABLE.get((self.state, head.command), Action.REFUSE_UNKNOWN)
-        if action is Action.SEND and head.destination and not head.get("transaction"):
+        if action is Action.SEND and head.destination and head.get("transaction") is None:
             events.append(run)
             return
-        perform = self._perform(action)
+        if action is Action.SEND and self._buffer_run(run, events):
+            return
+        handle = _HANDLERS[action]
         for frame in run.frames():
             if self.state is State.CLOSED:
                 return
             try:
-                events.append(perform(frame))
+                events.append(handle(self, frame))
             except RemoteError as error:
                 self._refuse(self._at_fault(error, frame), events)
+
+    def _buffer_run(self, run: FrameRun, events: list[Event]) -> bool:
+        """Take a whole run of SENDs into its transaction, if it holds no surprise."""
+        transaction = run.head.get("transaction")
+        if transaction is None or not run.head.destination:
+            return False
+        try:
+            self._transactions().add(transaction, FrameRun(run.head, run.bodies, []))
+        except RemoteError:
+            return False  # frame by frame, so that the one at fault is named
+        if run.receipts:
+            events.append(Received(run.receipts))
+        return True
 
     def _receive_error(self, events: list[Event]) -> None:
         if self.decoder.error is not None and self.state is not State.CLOSED:
             self._refuse(self.decoder.error, events)
 
     def _refuse(self, error: RemoteError, events: list[Event]) -> None:
-        self.state = State.CLOSED
+        if not (self.codecs.survives_errors and error.is_survivable):
+            self.state = State.CLOSED
         events.append(Refused(error))
 
     def _at_fault(self, error: RemoteError, frame: Frame) -> RemoteError:
@@ -119,29 +155,6 @@ class ServerSession:
         error.excerpt = excerpt((frame.command + lines).encode())
         error.receipt_id = frame.receipt
         return error
-
-    def _perform(self, action: Action) -> Callable[[Frame], Event]:
-        match action:
-            case Action.OPEN:
-                return self._open
-            case Action.SEND:
-                return self._refuse_send
-            case Action.SUBSCRIBE:
-                return self._subscribe
-            case Action.UNSUBSCRIBE:
-                return self._unsubscribe
-            case Action.LEAVE:
-                return self._leave
-            case Action.ASK:
-                return self._ask
-            case Action.REFUSE_UNCONNECTED:
-                return self._refuse_unconnected
-            case Action.REFUSE_SECOND_CONNECT:
-                return self._refuse_second_connect
-            case Action.REFUSE_UNAVAILABLE:
-                return self._refuse_unavailable
-            case Action.REFUSE_UNKNOWN:  # pragma: no branch (mypy proves the match total)
-                return self._refuse_unknown
 
     def _open(self, frame: Frame) -> Event:
         version = negotiate(frame.get("accept-version"))
@@ -166,27 +179,57 @@ class ServerSession:
         return Opened(version, plan, headers)
 
     def _subscribe(self, frame: Frame) -> Event:
-        destination = self._needed(frame, "destination")
-        identity = frame.get("id")
-        if identity is None and self.version.needs_id:
-            raise self._missing(frame, "id")
-        ack = frame.get("ack") or "auto"
-        if ack not in ACK_MODES:
-            raise ProtocolError(
-                "invalid-ack-mode", f"ack:{ack[:40]} is none of {', '.join(ACK_MODES)}"
-            )
-        return Subscribed(identity, destination, ack, frame.headers, frame.receipt)
+        return subscribed(frame, self.version)
 
     def _unsubscribe(self, frame: Frame) -> Event:
-        identity, destination = frame.get("id"), frame.get("destination")
-        if identity is None and self.version.needs_id:
-            raise self._missing(frame, "id")
-        if identity is None and not destination:
-            raise self._missing(frame, "id or destination")
-        return Unsubscribed(identity, destination, frame.receipt)
+        return unsubscribed(frame, self.version)
+
+    def _acknowledge(self, frame: Frame) -> Event:
+        event = acked(frame, self.version, by_message_id=self.codecs.acks_by_message_id)
+        transaction = frame.get("transaction")
+        if transaction is None:
+            return event
+        self._transactions().add(transaction, event)
+        return Received(event.receipts)
+
+    def _send_in_transaction(self, frame: Frame) -> Event:
+        needed(frame, "destination", self.version)
+        head = Head(frame.command, frame.headers, UNTIL_NUL, frame.get("destination"))
+        run = FrameRun(head, [frame.body], [])
+        self._transactions().add(frame.get("transaction") or "", run)
+        return Received(() if frame.receipt is None else ((1, frame.receipt),))
+
+    def _begin(self, frame: Frame) -> Event:
+        self._transactions().begin(needed(frame, "transaction", self.version))
+        return Received(() if frame.receipt is None else ((1, frame.receipt),))
+
+    def _commit(self, frame: Frame) -> Event:
+        actions = self._transactions().take(needed(frame, "transaction", self.version))
+        return Committed(actions, frame.receipt)
+
+    def _abort(self, frame: Frame) -> Event:
+        self._transactions().take(needed(frame, "transaction", self.version))
+        return Received(() if frame.receipt is None else ((1, frame.receipt),))
+
+    def _transactions(self) -> Transactions:
+        if self.transactions is None:
+            self.transactions = Transactions(self.codecs.options, self.codecs.memory)
+        return self.transactions
+
+    def close(self) -> None:
+        """The connection has ended: open transactions are aborted (T05)."""
+        self.state = State.CLOSED
+        if self.transactions is not None:
+            self.transactions.abort_all()
 
     def _leave(self, frame: Frame) -> Event:
-        self.state = State.CLOSED
+        if self.transactions is not None:
+            self.transactions.abort_all()
+        if self.codecs.reopens:
+            self.state = State.OPENING
+            self.decoder.use(OPENING, self.codecs.opening)
+        else:
+            self.state = State.CLOSED
         return Left(frame.receipt)
 
     def _ask(self, frame: Frame) -> Event:
@@ -199,14 +242,6 @@ class ServerSession:
             )
         return Asked(frame.body.decode(errors="replace"))
 
-    def _refuse_send(self, frame: Frame) -> Event:
-        self._needed(frame, "destination")
-        transaction = frame.get("transaction") or ""
-        raise ProtocolError(
-            "unknown-transaction",
-            f"transaction:{transaction[:60]} was not begun on this connection",
-        )
-
     def _refuse_unconnected(self, frame: Frame) -> Event:
         raise ProtocolError(
             "not-connected", f"Not connected! {frame.command} came first; send CONNECT before it"
@@ -217,13 +252,6 @@ class ServerSession:
             "already-connected", "Can not connect, client is already connected! Send CONNECT once"
         )
 
-    def _refuse_unavailable(self, frame: Frame) -> Event:
-        raise ProtocolError(
-            "unsupported",
-            f"{frame.command} is not available in this release of the broker",
-            reason=CloseReason.UNSUPPORTED,
-        )
-
     def _refuse_unknown(self, frame: Frame) -> Event:
         raise ProtocolError(
             "unknown-command",
@@ -231,14 +259,22 @@ class ServerSession:
             " (commands are written in capitals)",
         )
 
-    def _needed(self, frame: Frame, name: str) -> str:
-        text = frame.get(name)
-        if not text:
-            raise self._missing(frame, name)
-        return text
 
-    def _missing(self, frame: Frame, name: str) -> ProtocolError:
-        return ProtocolError(
-            "header-missing",
-            f"{frame.command} of STOMP {self.version.name} needs the header {name}",
-        )
+_HANDLERS: Mapping[Action, Callable[[ServerSession, Frame], Event]] = MappingProxyType(
+    {
+        Action.OPEN: ServerSession._open,
+        Action.SEND: ServerSession._send_in_transaction,
+        Action.SUBSCRIBE: ServerSession._subscribe,
+        Action.UNSUBSCRIBE: ServerSession._unsubscribe,
+        Action.ACK: ServerSession._acknowledge,
+        Action.NACK: ServerSession._acknowledge,
+        Action.BEGIN: ServerSession._begin,
+        Action.COMMIT: ServerSession._commit,
+        Action.ABORT: ServerSession._abort,
+        Action.LEAVE: ServerSession._leave,
+        Action.ASK: ServerSession._ask,
+        Action.REFUSE_UNCONNECTED: ServerSession._refuse_unconnected,
+        Action.REFUSE_SECOND_CONNECT: ServerSession._refuse_second_connect,
+        Action.REFUSE_UNKNOWN: ServerSession._refuse_unknown,
+    }
+)

@@ -43,11 +43,15 @@ class Action(Enum):
     SEND = auto()
     SUBSCRIBE = auto()
     UNSUBSCRIBE = auto()
+    ACK = auto()
+    NACK = auto()
+    BEGIN = auto()
+    COMMIT = auto()
+    ABORT = auto()
     LEAVE = auto()
     ASK = auto()
     REFUSE_UNCONNECTED = auto()
     REFUSE_SECOND_CONNECT = auto()
-    REFUSE_UNAVAILABLE = auto()
     REFUSE_UNKNOWN = auto()
 
 
@@ -77,11 +81,11 @@ _WHEN_OPEN = {
     SEND: Action.SEND,
     SUBSCRIBE: Action.SUBSCRIBE,
     UNSUBSCRIBE: Action.UNSUBSCRIBE,
-    ACK: Action.REFUSE_UNAVAILABLE,
-    NACK: Action.REFUSE_UNAVAILABLE,
-    BEGIN: Action.REFUSE_UNAVAILABLE,
-    COMMIT: Action.REFUSE_UNAVAILABLE,
-    ABORT: Action.REFUSE_UNAVAILABLE,
+    ACK: Action.ACK,
+    NACK: Action.NACK,
+    BEGIN: Action.BEGIN,
+    COMMIT: Action.COMMIT,
+    ABORT: Action.ABORT,
     DISCONNECT: Action.LEAVE,
     DIAG: Action.ASK,
 }

@@ -15,6 +15,9 @@ class Version:
       rules: Its header rules.
       needs_id: SUBSCRIBE and UNSUBSCRIBE must tell an ``id`` (S06, S14).
       heartbeats: Whether heart-beats are negotiated (H10).
+      acks_by_header: MESSAGE has an ``ack`` header, which ACK repeats as ``id`` (A04, A08); before
+        1.2, ACK repeats ``message-id`` (A06, A07).
+      nacks: Whether there is NACK (A12).
     """
 
     name: str
@@ -22,11 +25,13 @@ class Version:
     rules: HeaderRules
     needs_id: bool
     heartbeats: bool
+    acks_by_header: bool
+    nacks: bool
 
 
-STOMP_1_0 = Version("1.0", 0, V1_0, False, False)
-STOMP_1_1 = Version("1.1", 1, V1_1, True, True)
-STOMP_1_2 = Version("1.2", 2, V1_2, True, True)
+STOMP_1_0 = Version("1.0", 0, V1_0, False, False, False, False)
+STOMP_1_1 = Version("1.1", 1, V1_1, True, True, False, True)
+STOMP_1_2 = Version("1.2", 2, V1_2, True, True, True, True)
 
 VERSIONS = (STOMP_1_2, STOMP_1_1, STOMP_1_0)
 SUPPORTED = "1.0,1.1,1.2"

@@ -14,7 +14,7 @@ REFUSALS_AT_ONCE = 256
 """So many peers over the limit are told why, in what they speak; the rest are just closed."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Admission:
     """Counts connections; says of each new one whether it may stay."""
 

@@ -48,7 +48,7 @@ def internal_error() -> ProtocolError:
     )
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class WebSocketReads:
     """Reads of WebSockets, as the seed counts them: ``hits`` continued a frame, ``misses`` not.
 
@@ -60,12 +60,13 @@ class WebSocketReads:
     underruns_fixed: int = 0
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ConnectionShared:
     """What the connections of a broker have in common.
 
     Args:
       answer_http: The whole response to a plain HTTP request.
+      relieve: Look who holds memory without using it; told the time.
       resume: Have the dispatcher give a connection more of what is parked for it.
       tell_late: Tell the diagnostics of a late heart-beat, and how late in seconds.
     """
@@ -76,13 +77,14 @@ class ConnectionShared:
     watchdog: Watchdog
     answer_http: Callable[[HttpRequest], bytes]
     resume: "Callable[[Connection], None]"
+    relieve: Callable[[float], None]
     tell_late: "Callable[[Connection, float], None]"
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of frames that are not complete yet, of all connections."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Connection:
     """A peer, from its first byte to its last.
 
@@ -121,6 +123,7 @@ class Connection:
     _reading: trio.CancelScope = field(factory=trio.CancelScope)
     _nursery: trio.Nursery | None = None
     _has_writer: bool = False
+    _may_read: trio.Event | None = None
     _has_parted: bool = False
     _held: int = 0
     """What ``_hold`` has accounted for."""
@@ -149,6 +152,7 @@ class Connection:
                     self.is_finished = True
                 nursery.cancel_scope.cancel()
         finally:
+            self.session.close()
             self.outbox.break_off()
             self._hold(0)
             with trio.CancelScope(shield=True):
@@ -204,6 +208,14 @@ class Connection:
     def on_room(self) -> None:
         """The outbox has room again for what is parked."""
         self.shared.resume(self)
+
+    def on_pause(self, paused: bool) -> None:
+        """A queue makes this producer wait; or lets it go on."""
+        if paused:
+            self._may_read = trio.Event()
+        elif self._may_read is not None:
+            self._may_read.set()
+            self._may_read = None
 
     async def _write(self) -> None:
         try:
@@ -264,6 +276,8 @@ class Connection:
             return b""
         if self.verdict is not None:
             return b""
+        if self._may_read is not None:
+            await self._may_read.wait()
         if not self.is_open:
             return await self.read_opening()
         if self.outbox.waiting_bytes > self.outbox.shared.flood_bytes:
@@ -273,13 +287,24 @@ class Connection:
                 reason=CloseReason.SLOW_CONSUMER,
             )
             return b""
-        while self.shared.memory.is_high:  # noqa: ASYNC110
-            await trio.sleep(BRAKE_S)
+        if self.shared.memory.is_high:
+            await self._wait_for_memory()
         self.is_reading = True
         data = await self.wire.receive_some(RECEIVE_BYTES)
         self.is_reading = False
         self.bytes_in += len(data)
         return data
+
+    async def _wait_for_memory(self) -> None:
+        """Slow a producer down while memory is short.
+
+        Who consumes is slowed only a little: its ACKs may be what frees the memory.
+        """
+        while self.shared.memory.is_high:
+            self.shared.relieve(trio.current_time())
+            await trio.sleep(BRAKE_S)
+            if self.client.subscriptions:
+                return
 
     async def _receive(self, data: bytes) -> None:
         """Hand on what ``data`` means to the dispatcher. Checkpoint: always."""
@@ -294,6 +319,8 @@ class Connection:
         if not self.is_open and self.session.state is not State.OPENING:
             self.is_open = True
             self.shared.watchdog.watch(self, look(self, now))
+            transport, version = self.client.transport, self.session.version.name
+            logger.info("%s %s opened: STOMP %s", transport, self.wire.remote, version)
         if not events:
             await trio.lowlevel.checkpoint()
             return

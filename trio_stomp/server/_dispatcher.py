@@ -9,6 +9,7 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Broker, Histogram
+from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._connection import Connection, internal_error
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
 from trio_stomp.server._outbox import OutboxShared
@@ -19,7 +20,7 @@ MAX_TURN_FRAMES = 256
 """A turn ends after so many frames, so that what it staged is still in the processor's cache."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Dispatcher:
     """Drains the inbox in turns: apply what came, then publish what that staged.
 
@@ -31,6 +32,7 @@ class Dispatcher:
     inbox: Inbox
     outboxes: OutboxShared
     end_turn: Callable[[float], None]
+    alarm: Alarm
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
     """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
@@ -76,7 +78,9 @@ class Dispatcher:
             _guarded(self._calls.popleft(), now)
         for _ in range(len(self._resumed)):
             _guarded(self.broker.writable, self._resumed.popleft().client, now)
+        _guarded(self.broker.end_turn, now)
         _guarded(self.end_turn, now)
+        self.alarm.set(self.broker.timers.next_due)
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
         for outbox in dirty:
@@ -102,7 +106,7 @@ class Dispatcher:
                 connection.brake = True
             return item.frames
         if type(item) is Gone:
-            _guarded(self.broker.forget, item.connection.client, item.reason)
+            _guarded(self.broker.forget, item.connection.client, item.reason, now)
             item.connection.forgotten.set()
         elif type(item) is Control:
             _guarded(item.action, now)

@@ -49,7 +49,7 @@ class Control:
 Item = Batch | Gone | Control
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Inbox:
     """A memory channel of items, with bounds in frames and bytes around it.
 

@@ -37,7 +37,7 @@ class ServerLimits:
         choices=("wait", "drop"),
     )
     max_outbox_bytes: int = option(
-        16 * MIB, "bytes waiting to be written to one connection", minimum=1024
+        32 * MIB, "bytes waiting to be written to one connection", minimum=1024
     )
     max_memory_bytes: int = option(
         512 * MIB, "bytes of messages in the process, in whatever state", minimum=MIB

@@ -21,6 +21,8 @@ INLINE_BYTES = 64 * 1024
 """What is up to this size the dispatcher sends itself, if nothing waits before it."""
 LOW_WATER_BYTES = 256 * 1024
 """Below this, or half of the limit, a source that can wait gives more."""
+STUCK_S = 1.0
+"""A wire that took nothing for so long may be cut off if memory is short."""
 BIG_TAIL_BYTES = 64 * 1024
 """A message from this size on is not joined, but sent from the bytes that all subscribers share."""
 
@@ -28,19 +30,25 @@ Item = tuple[bytes, Delivery | None]
 """Prefix and delivery; or a whole frame of the broker's own and None."""
 
 
-@define(eq=False)
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""
+
+
+@define(eq=False, repr=False)
 class OutboxShared:
     """What the outboxes of a broker have in common.
 
     Args:
       memory: Charged for what waits.
       limit_bytes: Most bytes that wait for one connection.
+      on_unsent: Called with messages that expired here though their consumer must ACK them.
       dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
     """
 
     memory: MemoryBudget
     limit_bytes: int
     websocket_frames: str = "auto"
+    on_unsent: Callable[[Delivery], None] = _ignore
     dirty: "list[Outbox]" = field(factory=list)
     strained: int = 0
     """How often a stage found an outbox more than three quarters full."""
@@ -56,7 +64,7 @@ class OutboxShared:
         self.flood_bytes = self.limit_bytes + self.limit_bytes // 4
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Outbox:
     """One connection's output, in order, bounded in bytes.
 
@@ -65,6 +73,7 @@ class Outbox:
       wire: Where it goes.
       on_blocked: Called when bytes wait that the wire did not take at once: start a writer.
       on_close: Called with the reason when the core ends the connection, or it proves lost.
+      on_pause: Called when the core wants nothing more to be read for now, or again.
       on_room: Called when there is room again after ``has_room`` said no.
     """
 
@@ -73,6 +82,7 @@ class Outbox:
     on_blocked: Callable[[], None]
     on_close: Callable[[CloseReason], None]
     on_room: Callable[[], None]
+    on_pause: Callable[[bool], None] = _ignore
     is_websocket: bool = False
     waiting_bytes: int = 0
     last_sent: float = 0.0
@@ -89,7 +99,7 @@ class Outbox:
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] = field(factory=deque)
     _rest: memoryview | bytes = b""
-    _pieces: Iterator[bytes] = iter(())  # noqa: RUF009
+    _pieces: Iterator[bytes] = field(factory=lambda: iter(()))
     _charged: int = 0
     """What ``_rest`` and ``_pieces`` were charged; given back when both are out."""
     _wake: trio.Event | None = None
@@ -112,7 +122,9 @@ class Outbox:
                 return False
         # Not memory.take(size): this is called for every subscriber of every run.
         used = memory.used_bytes + size
-        if used > memory.limit_bytes:
+        if used > memory.limit_bytes and not (
+            delivery.is_paced and self.waiting_bytes < shared.low_water_bytes
+        ):
             return False
         memory.used_bytes = used
         self.waiting_bytes = waiting
@@ -141,13 +153,23 @@ class Outbox:
         self._staged.append((data, None))
 
     def drop_oldest(self, size: int) -> int:
-        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many they were."""
+        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many they were.
+
+        What queues gave is spared: it is not for the client's topics to lose.
+        """
+        return self._drop(size, spares_paced=True)
+
+    def discard(self) -> None:
+        """Throw away all waiting MESSAGEs but what is half written."""
+        self._drop(self.waiting_bytes + 1, spares_paced=False)
+
+    def _drop(self, size: int, *, spares_paced: bool) -> int:
         dropped = 0
         kept: deque[Item] = deque()
         for source in (self._ready, self._staged):
             for item in source:
                 prefix, delivery = item
-                if size > 0 and delivery is not None:
+                if size > 0 and delivery is not None and not (spares_paced and delivery.is_paced):
                     cost = _cost(prefix, delivery)
                     self._release(cost)
                     size -= cost
@@ -158,10 +180,6 @@ class Outbox:
         self.shared.dirty.append(self)
         return dropped
 
-    def discard(self) -> None:
-        """Throw away all waiting MESSAGEs but what is half written."""
-        self.drop_oldest(self.waiting_bytes + 1)
-
     def has_room(self) -> bool:
         """Whether a source that can wait should give more now."""
         if self.is_closed:
@@ -170,6 +188,10 @@ class Outbox:
             return True
         self._wants_room = True
         return False
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """Read nothing more from the client, or go on; what was read is still handed over."""
+        self.on_pause(paused)
 
     def close(self, reason: CloseReason) -> None:
         """End the connection once what is staged is out; stage nothing more."""
@@ -214,6 +236,10 @@ class Outbox:
         self._charged = charged
         self._rest = memoryview(data)[sent:]
         self._block(now)
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether bytes wait that the wire has not taken for a while."""
+        return bool(self.blocked_since) and now - self.blocked_since >= STUCK_S
 
     @property
     def waiting_messages(self) -> int:
@@ -345,6 +371,8 @@ class Outbox:
             if delivery.publication.expires_at <= now:
                 self.shared.expired += delivery.count
                 delivery.publication.route.expired += delivery.count
+                if delivery.ticket is not None:
+                    self.shared.on_unsent(delivery)
                 continue
             self.frames_out += delivery.count
             if delivery.observed_at != now:

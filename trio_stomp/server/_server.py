@@ -11,15 +11,17 @@ of the inbox, then the watchdog.
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import trio
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp.broker import Broker, Census, Client, MemoryBudget
+from trio_stomp.broker import Broker, Census, Client, Delivery, MemoryBudget
 from trio_stomp.protocol import Codecs, ServerSession
 from trio_stomp.server._admission import Admission
+from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._connection import Connection, ConnectionShared, WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._inbox import Control, Inbox
@@ -34,6 +36,10 @@ SWEEP_S = 1.0
 """How often the core is told that time passes."""
 
 
+RELIEF_PAUSE_S = 0.1
+"""When memory is short, one connection at most is ended in this time."""
+
+
 class Diagnostics(Protocol):
     """The diagnostics floor, as the server sees it. The dispatcher calls it within its turns."""
 
@@ -46,7 +52,7 @@ class Diagnostics(Protocol):
         """Publish what happened in this turn."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class ServerHandle:
     """A running broker, for the program that runs it."""
 
@@ -62,7 +68,7 @@ class ServerHandle:
         await self._stopping.wait()
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Server:
     """Everything that runs, and what its parts share.
 
@@ -84,11 +90,13 @@ class Server:
     outboxes: OutboxShared = field(init=False)
     dispatcher: Dispatcher = field(init=False)
     watchdog: Watchdog = field(factory=Watchdog)
+    alarm: Alarm = field(init=False)
     admission: Admission = field(init=False)
     connections: dict[Connection, None] = field(factory=dict)
     ended: dict[CloseReason, int] = field(factory=lambda: dict.fromkeys(CloseReason, 0))
     """Connections that have ended, by reason."""
     accepted: int = 0
+    _relieved_at: float = -1.0
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
@@ -97,13 +105,18 @@ class Server:
         limits = self.limits
         self.inbox = Inbox(limits)
         self.admission = Admission(limits)
-        self.outboxes = OutboxShared(self.memory, limits.max_outbox_bytes, limits.websocket_frames)
+        self.outboxes = OutboxShared(
+            self.memory, limits.max_outbox_bytes, limits.websocket_frames, self._on_unsent
+        )
+        self.alarm = Alarm(self._ring)
 
     def assemble(self, broker: Broker, diagnostics: Diagnostics) -> None:
         """Join the core and the diagnostics, which need the server to be made first."""
         self.broker = broker
         self.diagnostics = diagnostics
-        self.dispatcher = Dispatcher(broker, self.inbox, self.outboxes, diagnostics.end_turn)
+        self.dispatcher = Dispatcher(
+            broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm
+        )
         self._shared = ConnectionShared(
             self.limits,
             self.inbox,
@@ -111,6 +124,7 @@ class Server:
             self.watchdog,
             self.answer_http,
             self.dispatcher.resume,
+            self._relieve,
             self._tell_late,
             self.websocket_reads,
         )
@@ -143,6 +157,7 @@ class Server:
         async with trio.open_nursery() as services:
             services.start_soon(self._dispatch, services.cancel_scope)
             services.start_soon(self.watchdog.run)
+            services.start_soon(self.alarm.run)
             try:
                 async with trio.open_nursery() as producers:
                     await self._accept_until_stopped(producers, listeners, handle, started)
@@ -163,6 +178,7 @@ class Server:
         async with trio.open_nursery() as accepting:
             accepting.start_soon(self._tick)
             accepting.start_soon(self._sweep)
+            accepting.start_soon(self._monitor)
             await accepting.start(
                 functools.partial(
                     trio.serve_listeners,
@@ -214,7 +230,12 @@ class Server:
         session = ServerSession(self.codecs, may_ask=wire.is_loopback)
         connection = Connection(self._shared, wire, session, trio.current_time(), refusal)
         outbox = connection.outbox = Outbox(
-            self.outboxes, wire, connection.on_blocked, connection.on_close, connection.on_room
+            self.outboxes,
+            wire,
+            connection.on_blocked,
+            connection.on_close,
+            connection.on_room,
+            connection.on_pause,
         )
         session_id = f"{self.boot_number + self.accepted}"
         connection.client = Client(session_id, outbox, wire.remote)
@@ -251,6 +272,42 @@ class Server:
         while True:
             await trio.sleep(SWEEP_S)
             await self.inbox.put(Control(self.broker.tick))
+
+    def _relieve(self, now: float) -> None:
+        """Memory is short: whoever takes no bytes and holds the most of it must go.
+
+        Else the producers of everybody would wait until the write stall ends that connection.
+        """
+        if now < self._relieved_at + RELIEF_PAUSE_S:
+            return
+        self._relieved_at = now
+        stuck = [each for each in self.connections if each.outbox.is_stuck(now)]
+        if not stuck:
+            return
+        worst = max(stuck, key=lambda each: each.outbox.waiting_bytes)
+        worst.outbox.discard()
+        worst.end(
+            ProtocolError(
+                "memory-limit",
+                "the connection takes its messages too slowly while the broker is short of memory"
+                " (option max_memory_bytes)",
+                reason=CloseReason.MEMORY_LIMIT,
+            )
+        )
+
+    async def _monitor(self) -> None:
+        interval = self.broker.policies.monitor_interval_s
+        while interval:
+            await trio.sleep(interval)
+            if self.broker.is_monitored:
+                await self.inbox.put(Control(self.broker.publish_monitor))
+
+    async def _ring(self) -> None:
+        with suppress(trio.ClosedResourceError):
+            await self.inbox.put(Control(self.broker.tick))
+
+    def _on_unsent(self, delivery: Delivery) -> None:
+        self.dispatcher.call_soon(lambda now: self.broker.unsent(delivery, now))
 
     def _tell_late(self, connection: Connection, late_s: float) -> None:
         def tell(_: float) -> None:

@@ -23,7 +23,7 @@ class Watched(Protocol):
         """Act on what is due; when to look again (``math.inf`` = no need)."""
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Watchdog:
     """A wheel of deadlines: sleeps until the earliest of all."""
 

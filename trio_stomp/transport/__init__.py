@@ -4,6 +4,7 @@ Handles: sockets and streams, what is spoken on a connection, HTTP heads, WebSoc
 Does not handle: what the bytes mean, who may connect, how long anything may take.
 """
 
+from trio_stomp.transport._http import UPGRADE_REQUIRED_HEADERS as UPGRADE_REQUIRED_HEADERS
 from trio_stomp.transport._http import HttpError as HttpError
 from trio_stomp.transport._http import HttpRequest as HttpRequest
 from trio_stomp.transport._http import RequestReader as RequestReader
@@ -13,8 +14,8 @@ from trio_stomp.transport._sniff import Speech as Speech
 from trio_stomp.transport._sniff import sniff as sniff
 from trio_stomp.transport._websocket import WebSocketClose as WebSocketClose
 from trio_stomp.transport._websocket import WebSocketCodec as WebSocketCodec
-from trio_stomp.transport._websocket import frame_message as frame_message
-from trio_stomp.transport._websocket import splice as splice
+from trio_stomp.transport._websocket_frames import frame_message as frame_message
+from trio_stomp.transport._websocket_frames import splice as splice
 from trio_stomp.transport._wire import SocketWire as SocketWire
 from trio_stomp.transport._wire import StreamWire as StreamWire
 from trio_stomp.transport._wire import Wire as Wire

@@ -10,7 +10,6 @@ Does not handle: the opening handshake (``_http``), extensions (none is ever off
 messages (the STOMP decoder runs over them), time and sockets.
 """
 
-from struct import Struct
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -18,97 +17,34 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from trio_stomp._value import value
+from trio_stomp.transport._websocket_frames import (
+    BINARY,
+    MAX_CONTROL_BYTES,
+    NO_CODE,
+    PING,
+    PONG,
+    TEXT,
+    close_frame,
+    frame_header,
+    is_utf8,
+)
 
 if TYPE_CHECKING:
     from wsproto.events import Event
 
-TEXT = 0x81
-BINARY = 0x82
-CLOSE = 0x88
-PING = 0x89
-PONG = 0x8A
-
 PROTOCOL_ERROR = 1002
-NO_CODE = 1005
 INVALID_TEXT = 1007
 TOO_BIG = 1009
 
 # RFC 6455 section 7.4: these describe what happened and are never put into a frame.
 NEVER_SENT = frozenset({1004, NO_CODE, 1006, 1015})
 
-MAX_CONTROL_BYTES = 125
 # A frame up to this size waits until it is whole. Above it a big-integer XOR no longer wins over
 # wsproto, and memory for a frame that may never be completed would be worth attacking.
 MAX_WHOLE_BYTES = 8191
 SMALLEST_MASKED_FRAME = 6
 
-_header_16 = Struct(">BBH").pack
-_header_64 = Struct(">BBQ").pack
 _from_bytes = int.from_bytes
-
-
-def frame_header(opcode_byte: int, length: int) -> bytes:
-    """Return the header of an unmasked frame, in the shortest form (RFC 6455 section 5.2)."""
-    if length < 126:
-        return bytes((opcode_byte, length))
-    if length < 65536:
-        return _header_16(opcode_byte, 126, length)
-    return _header_64(opcode_byte, 127, length)
-
-
-def frame_message(data: bytes, mode: str) -> bytes:
-    """Return ``data``, one whole STOMP frame, as one WebSocket message.
-
-    Args:
-      mode: ``auto`` and ``text`` send text where the frame is valid UTF-8, for a text message
-        that is not would end the peer (RFC 6455 section 8.1); ``binary`` never sends text.
-    """
-    opcode = TEXT if mode != "binary" and _is_utf8(data) else BINARY
-    return frame_header(opcode, len(data)) + data
-
-
-def splice(tails: list[bytes], prefix_length: int, mode: str) -> list[bytes]:
-    """Put the WebSocket headers into a list of tails that a subscriber's prefix will join.
-
-    Over TCP ``prefix.join(tails)`` is the wire. Of the list returned, ``prefix.join`` is the
-    same STOMP frames with each in a message of its own, so the writer needs no second way.
-
-    Args:
-      tails: An empty one, then what follows the prefix in each frame; it is not changed.
-      prefix_length: Bytes of the prefix, which is valid UTF-8: only tails decide text or binary.
-      mode: As in ``frame_message``.
-    """
-    may_be_text = mode != "binary"
-    spliced: list[bytes] = []
-    add = spliced.append
-    behind = b""
-    for tail in tails[1:]:
-        # isascii() here and not in _is_utf8 alone: the call would double the price of a frame.
-        opcode = TEXT if may_be_text and (tail.isascii() or _is_utf8(tail)) else BINARY
-        add(behind + frame_header(opcode, prefix_length + len(tail)))
-        behind = tail
-    add(behind)
-    return spliced
-
-
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _close_frame(code: int, reason: str) -> bytes:
-    if code == NO_CODE:
-        return frame_header(CLOSE, 0)
-    # A character cut in half would make the reason invalid UTF-8 (RFC 6455 section 5.5.1), and a
-    # lone surrogate is no UTF-8 at all.
-    text = reason.encode(errors="replace")[: MAX_CONTROL_BYTES - 2]
-    text = text.decode(errors="ignore").encode()
-    return frame_header(CLOSE, 2 + len(text)) + code.to_bytes(2, "big") + text
 
 
 @value
@@ -235,7 +171,7 @@ class WebSocketCodec:
             return b""
         self._close_sent = True
         self._pong_due = b""  # nothing follows our Close
-        return _close_frame(code, reason)
+        return close_frame(code, reason)
 
     def ping(self, payload: bytes) -> bytes:
         """Return a Ping frame; nothing after our Close.
@@ -356,7 +292,7 @@ class WebSocketCodec:
         if not self._close_sent:
             self._close_sent = True
             # A Close is answered by its own code (RFC 6455 section 5.5.1); its words are not.
-            self._close_due = _close_frame(int(code), "" if by_peer else reason)
+            self._close_due = close_frame(int(code), "" if by_peer else reason)
 
 
 def _cut_run(
@@ -408,7 +344,7 @@ def _valid_bytes(data: bytes, position: int, payload: bytes, frames: list[bytes]
     done = 0
     for frame in frames:
         length = len(frame)
-        if data[position] == TEXT and not _is_utf8(payload[done : done + length]):
+        if data[position] == TEXT and not is_utf8(payload[done : done + length]):
             break
         done += length
         position += length + (6 if length < 126 else 8)

@@ -4,7 +4,7 @@ import html
 import json
 from string import Template
 
-from trio_stomp.transport._http import UPGRADE_REQUIRED_HEADERS, HttpRequest, encode_response
+from trio_stomp.transport import UPGRADE_REQUIRED_HEADERS, HttpRequest, encode_response
 
 DEFAULT_PORT = "61613"
 

@@ -1,0 +1,133 @@
+"""A waiting message, and the order in which messages wait."""
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests._core_fakes import run_of
+from tests._queue_fakes import OVERHEAD, Bench
+from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
+from trio_stomp.broker._route import Route
+from trio_stomp.broker._send_options import SendOptions
+
+ROUTE = Route("/queue/q", Kind.QUEUE)
+
+
+def message(number: int, level: int = 4, options: SendOptions | None = None) -> Message:
+    """A message of two bytes."""
+    head = run_of("/queue/q").head
+    return Message(number, Publication(ROUTE, head, [], 0.0, NEVER, None, options), b"xy", level)
+
+
+def drained(waiting: Waiting) -> Iterator[int]:
+    """Numbers in the order of ``pop``."""
+    while (found := waiting.pop()) is not None:
+        yield found.number
+
+
+def test_a_message_costs_its_body_and_the_overhead():
+    assert MESSAGE_OVERHEAD_BYTES == OVERHEAD
+    assert message(1).cost == OVERHEAD + 2
+
+
+def test_the_group_is_the_one_that_the_sender_told():
+    assert message(1).group == ""
+    assert message(1, options=SendOptions(group="g")).group == "g"
+
+
+def test_higher_levels_come_first_and_within_one_the_earlier():
+    waiting = Waiting()
+    for number, level in enumerate((4, 0, 9, 4, 9, 0), 1):
+        waiting.append(message(number, level))
+    assert [each.number for each in waiting.in_order()] == [3, 5, 1, 4, 2, 6]
+    assert list(drained(waiting)) == [3, 5, 1, 4, 2, 6]
+
+
+def test_what_comes_back_stands_where_it_stood():
+    waiting = Waiting()
+    waiting.extend(4, [message(number) for number in range(1, 7)])
+    taken = [waiting.pop() for _ in range(4)]
+    for each in (taken[2], taken[0], taken[3], taken[1]):
+        assert each is not None
+        waiting.give_back(each)
+    assert waiting.count == 6
+    assert [each.number for each in waiting.in_order()] == [1, 2, 3, 4, 5, 6]
+    assert list(drained(waiting)) == [1, 2, 3, 4, 5, 6]
+
+
+def test_what_stands_first_and_has_expired_is_taken_out():
+    waiting = Waiting()
+    for number, level, expires_at in (
+        (1, 4, 5.0),
+        (2, 4, 9.0),
+        (3, 4, 5.0),
+        (4, 7, 6.0),
+        (5, 0, 3.0),
+    ):
+        each = message(number, level)
+        each.publication = evolve(each.publication, expires_at=expires_at)
+        if number == 5:
+            waiting.give_back(each)
+        else:
+            waiting.append(each)
+    assert waiting.next_expiry == 3.0
+    assert waiting.take_expired(2.9) == []
+    assert [each.number for each in waiting.take_expired(6.0)] == [5, 1, 4]
+    assert waiting.count == 2  # 3 stands behind 2, and is met there
+    assert waiting.next_expiry == 9.0
+    assert [each.number for each in waiting.take_expired(9.0)] == [2, 3]
+    assert waiting.next_expiry == NEVER
+    assert waiting.pop() is None
+
+
+@given(st.lists(st.tuples(st.sampled_from(["put", "take", "return"]), st.integers(0, 9))))
+def test_waiting_is_a_sorted_list(steps):
+    waiting = Waiting()
+    inside: list[Message] = []
+    outside: list[Message] = []
+    for number, (step, level) in enumerate(steps):
+        if step == "put":
+            waiting.append(message(number, level))
+            inside = waiting.in_order()
+        elif step == "return" and outside:
+            each = outside.pop(level % len(outside))
+            waiting.give_back(each)
+            inside.append(each)
+        elif step == "take":
+            inside.sort(key=lambda each: (-each.level, each.number))
+            found = waiting.pop()
+            assert found is (inside.pop(0) if inside else None)
+            if found is not None:
+                outside.append(found)
+        inside.sort(key=lambda each: (-each.level, each.number))
+        assert waiting.in_order() == inside
+        assert waiting.count == len(inside)
+
+
+@pytest.mark.parametrize("run", [1, 64])
+def test_a_waiting_message_costs_at_most_700_bytes(run):
+    # 1,000,000 of 100 bytes must fit 700 MB; a tenth of them tells as much.
+    bench = Bench()
+    sender = bench.actor()
+    sends = [run_of("/queue/q", (), (("x", "y"),)) for _ in range(100_000 // run)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number, send in enumerate(sends):
+            send.bodies = [b"%0100d" % (number * run + place) for place in range(run)]
+            sender.does(send)
+            send.bodies = []
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    queue = bench.queue("/queue/q")
+    assert queue.depth == len(sends) * run
+    assert used / queue.depth <= 700
+    # What it is charged for covers what it costs, or the budget would be a lie.
+    assert queue.size + queue.depth * OVERHEAD == bench.memory.used_bytes

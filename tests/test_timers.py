@@ -1,0 +1,56 @@
+"""What the core does later."""
+
+from functools import partial
+
+from trio_stomp.broker import NEVER
+from trio_stomp.broker._timers import Timers
+
+
+def test_calls_come_when_due_in_order_with_the_time_that_it_is():
+    timers = Timers()
+    said: list[tuple[str, float]] = []
+
+    def note(name: str, now: float) -> None:
+        said.append((name, now))
+
+    for name, due in (("c", 3.0), ("a", 1.0), ("b", 2.0)):
+        timers.call_at(due, partial(note, name))
+    assert timers.next_due == 1.0
+    assert len(timers) == 3
+    timers.run(0.9)
+    assert said == []
+    timers.run(2.0)
+    assert said == [("a", 2.0), ("b", 2.0)]
+    assert timers.next_due == 3.0
+    timers.run(9.0)
+    assert said[2:] == [("c", 9.0)]
+    assert len(timers) == 0
+    assert timers.next_due == NEVER
+
+
+def test_calls_due_at_the_same_time_come_in_the_order_they_were_made():
+    timers = Timers()
+    said: list[int] = []
+
+    def note(number: int, now: float) -> None:
+        said.append(number)
+
+    for number in range(20):
+        timers.call_at(5.0, partial(note, number))
+    timers.run(5.0)
+    assert said == list(range(20))
+
+
+def test_a_call_may_make_another_that_is_due_at_once_or_later():
+    timers = Timers()
+    said: list[str] = []
+
+    def first(now: float) -> None:
+        said.append("first")
+        timers.call_at(now, lambda _: said.append("at once"))
+        timers.call_at(now + 1, lambda _: said.append("later"))
+
+    timers.call_at(1.0, first)
+    timers.run(1.0)
+    assert said == ["first", "at once"]
+    assert timers.next_due == 2.0

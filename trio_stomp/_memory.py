@@ -1,0 +1,56 @@
+"""One budget of bytes for all messages in the process, in whatever state they wait."""
+
+from attrs import define
+
+
+@define(eq=False)
+class MemoryBudget:
+    """Counts the bytes that peers made us hold, and says when there is no room for more.
+
+    A message shared by many subscribers counts once for each: the figure is what it would cost
+    to write it all, an upper bound of what it costs to keep.
+    """
+
+    limit_bytes: int = 512 * 1024 * 1024
+    kept_share: float = 1.0
+    """How much of it may be filled by what waits for somebody to come (queues, the stale queue,
+    last values, schedules): the rest is for what is on its way, which must not stand still because
+    a queue that nobody empties has filled everything."""
+    used_bytes: int = 0
+    kept_bytes: int = 0
+
+    def take(self, size: int) -> bool:
+        """Charge ``size`` bytes; False, and nothing charged, if they do not fit."""
+        used = self.used_bytes + size
+        if used > self.limit_bytes:
+            return False
+        self.used_bytes = used
+        return True
+
+    def give(self, size: int) -> None:
+        """Give back what ``take`` charged."""
+        self.used_bytes -= size
+
+    def take_kept(self, size: int) -> bool:
+        """Charge ``size`` bytes of what waits; False, and nothing charged, if they do not fit."""
+        kept = self.kept_bytes + size
+        if kept > self.limit_bytes * self.kept_share or not self.take(size):
+            return False
+        self.kept_bytes = kept
+        return True
+
+    @property
+    def kept_room(self) -> int:
+        """The most bytes that ``take_kept`` would charge now."""
+        kept = int(self.limit_bytes * self.kept_share) - self.kept_bytes
+        return min(kept, self.limit_bytes - self.used_bytes)
+
+    def give_kept(self, size: int) -> None:
+        """Give back what ``take_kept`` charged."""
+        self.kept_bytes -= size
+        self.used_bytes -= size
+
+    @property
+    def is_high(self) -> bool:
+        """Whether producers should wait: nine tenths are in use."""
+        return self.used_bytes * 10 > self.limit_bytes * 9

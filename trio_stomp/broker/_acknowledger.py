@@ -1,0 +1,153 @@
+"""ACK and NACK, and messages that come back."""
+
+from collections.abc import Sequence
+
+from attrs import define
+
+from trio_stomp._errors import ProtocolError
+from trio_stomp.broker._consumer import CLIENT, Consumer, Unacked
+from trio_stomp.broker._message import Message
+from trio_stomp.broker._queue import Death, Queue
+from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._subscription import Client
+from trio_stomp.protocol import Acked
+
+MAX_DIGITS = 18
+"""Digits of a delivery's number; int() refuses thousands of them with an error of its own."""
+
+
+@define(eq=False, repr=False)
+class AckCounters:
+    """What acknowledgements came to, in messages, since the start."""
+
+    acked: int = 0
+    nacked: int = 0
+    ignored: int = 0
+    """ACKs of messages that needed none (A14)."""
+    redelivered: int = 0
+
+
+@define(eq=False, repr=False)
+class Acknowledger:
+    """Finds what an ACK or NACK is about, and settles it or gives it back."""
+
+    queues: QueueBook
+    ignores_unknown: bool
+    counters: AckCounters
+
+    def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> None:
+        """Do a run of ACKs or NACKs, in order; ``forgiving`` of ids that are unknown.
+
+        Raises:
+          ProtocolError: an id that is none of this connection's unacknowledged deliveries (A13).
+        """
+        for name in event.ids:
+            found = self.find(client, event, name, forgiving=forgiving)
+            if found is None:
+                self.counters.ignored += 1
+                continue
+            consumer, number = found
+            taken = consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
+            if event.negative:
+                self.counters.nacked += len(taken)
+                for unacked in taken:
+                    unacked.queue.nacked += 1
+                    self._reject(unacked, event, now)
+            else:
+                self.counters.acked += len(taken)
+                for unacked in taken:
+                    unacked.queue.settle(unacked.message)
+            for queue in consumer.queues:
+                self.queues.mark(queue)
+
+    def find(
+        self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
+    ) -> tuple[Consumer, int] | None:
+        """Whose delivery ``name`` is; None if it is one that needs no ACK.
+
+        Raises:
+          ProtocolError: as ``apply``.
+        """
+        tag, _, digits = name.rpartition(b"-")
+        subscription = client.tags.get(tag)
+        if subscription is not None and digits.isdigit() and len(digits) <= MAX_DIGITS:
+            consumer = subscription.consumer
+            if consumer is None or not consumer.tracks:
+                return None
+            told = event.subscription
+            if told is not None and told != subscription.id:
+                raise ProtocolError(
+                    "unknown-ack",
+                    f"{event.header}:{_text(name)} was not delivered to subscription:{told[:60]},"
+                    f" but to {subscription.id}",
+                )
+            number = int(digits)
+            if number in consumer.unacked:
+                return consumer, number
+        if forgiving or self.ignores_unknown:
+            return None
+        command = "NACK" if event.negative else "ACK"
+        raise ProtocolError(
+            "unknown-ack",
+            f"{command} {event.header}:{_text(name)} is no unacknowledged delivery of this"
+            f" connection; STOMP {client.version.name} wants the header {event.header} with the"
+            f" value of the MESSAGE's {event.source} header",
+        )
+
+    def return_all(self, consumer: Consumer, now: float) -> None:
+        """A consumer has gone: its unacknowledged messages go back, at once and in order."""
+        for unacked in consumer.take_all():
+            self._return(unacked.queue, unacked.message, 0.0, now)
+
+    def time_out(self, consumer: Consumer, number: int, now: float) -> None:
+        """A delivery was not acknowledged in time: as if it had been NACKed."""
+        for unacked in consumer.take_acked(number, cumulative=False):
+            self._retry(unacked, now)
+        for queue in consumer.queues:
+            self.queues.mark(queue)
+
+    def take_unsent(self, consumer: Consumer, numbers: Sequence[int], now: float) -> None:
+        """Deliveries expired before they were written: they are dead, and their credit is free."""
+        for number in numbers:
+            if number in consumer.unacked:
+                for unacked in consumer.take_acked(number, cumulative=False):
+                    unacked.queue.kill(unacked.message, Death.EXPIRED, now)
+        for queue in consumer.queues:
+            self.queues.mark(queue)
+
+    def _reject(self, unacked: Unacked, event: Acked, now: float) -> None:
+        if event.requeue:
+            self._retry(unacked, now)
+        else:
+            unacked.queue.kill(unacked.message, Death.REJECTED, now)
+
+    def _retry(self, unacked: Unacked, now: float) -> None:
+        delay = unacked.queue.policy.delay_s(unacked.message.deliveries)
+        self._return(unacked.queue, unacked.message, delay, now, elsewhere=True)
+
+    def _return(
+        self,
+        queue: Queue,
+        message: Message,
+        delay_s: float,
+        now: float,
+        *,
+        elsewhere: bool = False,
+    ) -> None:
+        options = message.publication.options
+        limit = options.max_exceptions if options is not None else -1
+        if 0 <= limit < message.deliveries:
+            queue.kill(message, Death.MAX_EXCEPTIONS, now)
+        elif message.deliveries > queue.policy.max_redeliveries:
+            queue.kill(message, Death.DELIVERY_LIMIT, now)
+        else:
+            self.counters.redelivered += 1
+            queue.redelivered += 1
+            queue.unacked -= 1
+            pass_on = queue.pass_on if elsewhere else None
+            if pass_on is None or not pass_on(message, now):
+                queue.give_back(message, delay_s, now)
+
+
+def _text(name: bytes) -> str:
+    return name[:60].decode(errors="replace")

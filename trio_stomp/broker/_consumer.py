@@ -1,0 +1,179 @@
+"""A subscription that takes messages from queues: its credit, and what it has not acknowledged."""
+
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker._delivery import NEVER, Delivery, Publication
+from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
+from trio_stomp.broker._subscribe_options import SubscribeOptions
+from trio_stomp.broker._subscription import Subscription
+from trio_stomp.frames import Head, message_blocks
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker._selector import Selector
+
+AUTO = "auto"
+CLIENT = "client"
+INDIVIDUAL = "client-individual"
+
+AUTO_BATCH_BYTES = 256 * 1024
+"""What an auto consumer is given at once, if its outbox has room."""
+
+
+@define(eq=False, repr=False)
+class Unacked:
+    """A message that a consumer has, and where it goes back to."""
+
+    message: Message
+    queue: "Queue"
+
+
+@define(eq=False, repr=False)
+class Consumer:
+    """Takes from one queue, or with a wildcard or composite destination from several.
+
+    Args:
+      subscription: Whose it is, and how its MESSAGEs begin.
+      ack: The ack mode.
+      options: Prefetch, priority, selector and so on.
+      fan_out: Numbers the deliveries.
+    """
+
+    subscription: Subscription
+    ack: str
+    options: SubscribeOptions
+    fan_out: FanOut
+    selector: "Selector | None" = None
+    always_tell_redelivered: bool = False
+    queues: "dict[Queue, None]" = field(factory=dict)
+    unacked: dict[int, Unacked] = field(factory=dict)
+    watched: list[tuple[float, int, int]] = field(factory=list)
+    """Deliveries that must be acknowledged in time: until when, number of the first, count."""
+    watch_due: float = NEVER
+    """When they are looked at next."""
+    count_left: int = field(init=False)
+    bytes_left: int = field(init=False)
+    _behind_number: bytes = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.count_left = self.options.prefetch_count
+        self.bytes_left = self.options.prefetch_bytes if self.tracks else AUTO_BATCH_BYTES
+        self._behind_number = b""
+        if self.ack != AUTO and self.subscription.client.version.acks_by_header:
+            # The prefix ends in the ack header's tag: the message id follows with the same value.
+            self._behind_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes one more message now."""
+        if self.ack == AUTO:
+            return self.bytes_left > 0 and self.subscription.outbox.has_room()
+        return self.count_left > 0 and self.bytes_left > 0 and self.subscription.outbox.has_room()
+
+    @property
+    def tracks(self) -> bool:
+        """Whether its messages must be acknowledged."""
+        return self.ack != AUTO
+
+    def wants(self, message: Message) -> bool:
+        """Whether its selector lets the message through."""
+        return self.selector is None or self.selector.matches(message.publication.head)
+
+    def charge(self, message: Message) -> bool:
+        """Count a message that it is about to be given; whether it takes another."""
+        self.bytes_left -= len(message.body)
+        if self.ack == AUTO:
+            # Nothing else bounds how many there are: headers take room in the outbox too.
+            self.bytes_left -= MESSAGE_OVERHEAD_BYTES
+            return self.bytes_left > 0
+        self.count_left -= 1
+        return self.count_left > 0 and self.bytes_left > 0
+
+    def deliver(self, queue: "Queue", messages: list[Message]) -> int:
+        """Stage messages to it, which ``charge`` has counted; the number of the first delivery."""
+        first = self.fan_out.number(len(messages))
+        tracks = self.ack != AUTO
+        for start, stop, expires_at in _spans(messages):
+            span = messages[start:stop]
+            tails = self._encode(span, first + start)
+            if tracks:
+                for number, message in enumerate(span, first + start):
+                    self.unacked[number] = Unacked(message, queue)
+            origin = span[0].publication
+            publication = Publication(queue.route, origin.head, [], origin.received_at, expires_at)
+            delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
+            if tracks and expires_at != NEVER:
+                delivery.ticket = (self, first + start)
+            self.fan_out.stage(self.subscription, delivery)
+        if not tracks:
+            self.bytes_left = AUTO_BATCH_BYTES
+        return first
+
+    def show(self, queue: "Queue", message: Message) -> None:
+        """Stage a message to it for looking at; it stays where it is."""
+        deliveries = message.deliveries
+        tails = self._encode([message], self.fan_out.number(1))
+        message.deliveries = deliveries
+        origin = message.publication
+        publication = Publication(
+            queue.route, origin.head, [], origin.received_at, origin.expires_at
+        )
+        self.fan_out.stage(self.subscription, Delivery(tails, 1, len(tails[1]), publication))
+
+    def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
+        """The deliveries that an ACK or NACK of ``number`` is about, no longer this consumer's."""
+        numbers = [number]
+        if cumulative:
+            numbers = list(takewhile(lambda each: each <= number, self.unacked))
+        return [self._forget(each) for each in numbers]
+
+    def take_all(self) -> list[Unacked]:
+        """All that it has not acknowledged, in order of delivery; no longer its own."""
+        return [self._forget(number) for number in list(self.unacked)]
+
+    def _forget(self, number: int) -> Unacked:
+        unacked = self.unacked.pop(number)
+        self.count_left += 1
+        self.bytes_left += len(unacked.message.body)
+        return unacked
+
+    def _encode(self, messages: list[Message], first: int) -> list[bytes]:
+        tails = [b""]
+        wire, behind = self.subscription.wire, self._behind_number
+        last: Head | None = None
+        block = b""
+        for number, message in enumerate(messages, first):
+            head, body = message.publication.head, message.body
+            if head is not last:
+                block = message_blocks(head)[wire]
+                last = head
+            lead = b"%d%b%d" % (number, behind, number) if behind else b"%d" % number
+            message.deliveries += 1
+            if message.deliveries > 1:
+                lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
+            elif self.always_tell_redelivered:
+                lead += b"\nredelivered:false"
+            if head.content_length >= 0:
+                tails.append(b"%b%b%b\0" % (lead, block, body))
+            elif body:
+                tails.append(b"%b%bcontent-length:%d\n\n%b\0" % (lead, block, len(body), body))
+            else:
+                tails.append(b"%b%b\n\0" % (lead, block))
+        return tails
+
+
+def _spans(messages: list[Message]) -> list[tuple[int, int, float]]:
+    """Where the messages' lifetimes change: start, stop, and the lifetime between."""
+    spans: list[tuple[int, int, float]] = []
+    start = 0
+    expires_at = messages[0].publication.expires_at
+    for place, message in enumerate(messages):
+        if message.publication.expires_at != expires_at:
+            spans.append((start, place, expires_at))
+            start, expires_at = place, message.publication.expires_at
+    spans.append((start, len(messages), expires_at))
+    return spans

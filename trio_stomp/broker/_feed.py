@@ -1,0 +1,62 @@
+"""A topic that is consumed like a queue: by acknowledgement, or by a durable subscription."""
+
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define
+
+from trio_stomp.broker._delivery import Delivery, Publication
+from trio_stomp.broker._subscription import Client, Place
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._fanout import FanOut
+    from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker._selector import Selector
+
+
+class FeedHost(Protocol):
+    """What a feed needs of the core."""
+
+    def enqueue(self, feed: "Feed", publication: Publication, body: bytes) -> bool:
+        """Put a message into a feed's queue; False if it is too full, and policy was applied."""
+
+
+@define(eq=False, repr=False)
+class Feed:
+    """Stands among a topic's subscribers and puts what it gets into a queue of its own.
+
+    Args:
+      number: Its place among the subscribers.
+      places: What it is subscribed to.
+      queue: Where messages wait for whoever is attached to it.
+      client: Its only client, if it ends with it; None for a durable subscription.
+      durable: The durable subscription's name, or "".
+    """
+
+    number: int
+    places: list[Place]
+    queue: "Queue"
+    host: FeedHost
+    client: Client | None = None
+    durable: str = ""
+    selector: "Selector | None" = None
+    selector_text: str = ""
+    no_local: bool = False
+    is_direct: bool = False
+    wire: int = 2
+    last_used: float = 0.0
+
+    def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
+        """Queue the messages; how many were taken. ``delivery`` is for those without a queue."""
+        return self.take(publication, publication.bodies)
+
+    def wants(self, publication: Publication) -> bool:
+        """Whether it is to get these messages."""
+        if self.no_local and publication.sender is self.client:
+            return False
+        return self.selector is None or self.selector.matches(publication.head)
+
+    def take(self, publication: Publication, bodies: list[bytes]) -> int:
+        """Queue some bodies of a publication, as far as they fit; how many were taken."""
+        if not self.wants(publication):
+            return 0
+        return sum(self.host.enqueue(self, publication, body) for body in bodies)

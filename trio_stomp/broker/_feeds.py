@@ -1,0 +1,243 @@
+"""Feeds: topic and work-queue subscriptions with acknowledgements, and durable ones."""
+
+from functools import partial
+
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._acknowledger import Acknowledger
+from trio_stomp.broker._consumer import Consumer
+from trio_stomp.broker._delivery import Publication
+from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._dialect import DSUB
+from trio_stomp.broker._durables import Durables, durable_name, is_shared
+from trio_stomp.broker._error_frame import error_frame
+from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._feed import Feed
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
+from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
+from trio_stomp.broker._queue import Queue
+from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._revival import Revival
+from trio_stomp.broker._route import Member, Route, RouteTable
+from trio_stomp.broker._send_options import PRIORITY_DEFAULT
+from trio_stomp.broker._stale import StaleQueue
+from trio_stomp.broker._subscribe_options import SubscribeOptions
+from trio_stomp.broker._subscription import Subscription
+from trio_stomp.frames import redelivered_head
+
+
+@define(eq=False, repr=False)
+class Feeds:
+    """Makes feeds, joins consumers to them, and hands on what they leave behind."""
+
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    routes: RouteTable
+    queues: QueueBook
+    stale: StaleQueue
+    fan_out: FanOut
+    acknowledger: Acknowledger
+    durables: Durables = field(factory=Durables)
+    dropped: int = 0
+
+    def join(
+        self, subscription: Subscription, consumer: Consumer, options: SubscribeOptions, now: float
+    ) -> Feed:
+        """A feed for ``subscription``: a new one, or the durable one that it names.
+
+        Raises:
+          ProtocolError: there are too many durable subscriptions.
+        """
+        name = durable_name(options.durable, subscription.destination)
+        feed = self.durables.find(name) if name else None
+        if subscription.destination.startswith(DSUB):
+            feed = self._existing(feed, options.durable)
+        elif feed is not None:
+            feed = self._reuse(feed, subscription, options, now)
+        if feed is None:
+            feed = self._make(subscription, options, name)
+        feed.last_used = now
+        feed.queue.attach(consumer)
+        return feed
+
+    def _existing(self, feed: Feed | None, name: str) -> Feed:
+        """What ``/dsub/<id>`` names, whatever topic it is of (Apollo)."""
+        if feed is None:
+            raise ProtocolError(
+                "unknown-subscription",
+                f"{DSUB}{name[1:61]} names no durable subscription; make it first by SUBSCRIBE to"
+                " its topic with durable:true",
+            )
+        return feed
+
+    def leave(self, subscription: Subscription, consumer: Consumer, feed: Feed, now: float) -> None:
+        """A consumer goes: durable feeds stay, others end, and work goes to the other members."""
+        if feed.queue not in consumer.queues:
+            return  # it was taken over
+        feed.queue.detach(consumer)
+        self.acknowledger.return_all(consumer, now)
+        if not feed.durable and not feed.queue.consumers:
+            self._end(feed, now)
+
+    def end_durable(self, name: str, now: float) -> bool:
+        """Forget a durable subscription and what waits in it; whether there was one."""
+        feed = self.durables.find(name)
+        if feed is None:
+            return False
+        self.durables.remove(feed.durable)
+        feed.durable = ""
+        if not feed.queue.consumers:
+            self._end(feed, now)
+        return True
+
+    def revive(self, feed: Feed, revival: Revival, now: float) -> None:
+        """Put all that was parked into a feed's queue."""
+        while (found := revival.next_parked(now)) is not None:
+            if feed.wants(found.publication):
+                feed.take(found.publication, found.publication.bodies)
+            else:
+                self.fan_out.refuse(found.publication)
+
+    def enqueue(self, feed: Feed, publication: Publication, body: bytes) -> bool:
+        """Put a message into a feed's queue; False if it is too full, and policy was applied.
+
+        A publisher to a topic does not suffer for one subscriber: a full feed loses messages of
+        its own, or its client, by the policy for slow consumers.
+        """
+        queue = feed.queue
+        policy = queue.route.slow_consumer or self.policies.slow_consumer
+        cost = len(body) + MESSAGE_OVERHEAD_BYTES
+        bound = 0 if feed.durable else self.policies.max_backlog_bytes
+        while True:
+            fits = queue.room_for(body) and not (bound and queue.size + len(body) > bound)
+            if fits and self.memory.take_kept(cost):
+                origin = publication.without_bodies()
+                level = origin.options.priority if origin.options else PRIORITY_DEFAULT
+                queue.put(self.queues.message(origin, body, level))
+                return True
+            self._count_drop(queue.route)
+            if policy == DROP_OLDEST and queue.drop_oldest() is not None:
+                continue
+            if policy == DISCONNECT and queue.consumers:
+                self._disconnect(queue.consumers[0].subscription, queue)
+            return False
+
+    def _count_drop(self, route: Route) -> None:
+        self.dropped += 1
+        route.dropped += 1
+
+    def _disconnect(self, subscription: Subscription, queue: Queue) -> None:
+        client = subscription.client
+        if client.is_refused:
+            return
+        client.is_refused = True
+        # Settled soon, so that others have what it leaves; but not in the middle of a fan-out.
+        self.fan_out.slow.append((subscription, 1))
+        error = ProtocolError(
+            "slow-consumer",
+            f"the subscription to {queue.route.name[:80]} acknowledges too slowly: more waits than"
+            " max_backlog_bytes allows",
+            reason=CloseReason.SLOW_CONSUMER,
+        )
+        client.outbox.stage_frame(error_frame(error, client.rules))
+        client.outbox.close(error.reason)
+
+    def _make(self, subscription: Subscription, options: SubscribeOptions, name: str) -> Feed:
+        first = subscription.places[0][0]
+        label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
+        route = self.routes.detached(*subscription.places[0])
+        queue = self.queues.private(route, label)
+        feed = Feed(
+            subscription.number,
+            list(subscription.places),
+            queue,
+            self,
+            subscription.client,
+            name,
+            subscription.selector,
+            options.selector,
+            subscription.no_local,
+        )
+        if name:
+            self.durables.add(name, feed)
+        if route.kind is Kind.WORK:
+            queue.pass_on = partial(self._pass_on, feed)
+        for place, pattern in feed.places:
+            self.routes.add(feed, place, pattern)
+        return feed
+
+    def _reuse(
+        self, feed: Feed, subscription: Subscription, options: SubscribeOptions, now: float
+    ) -> Feed | None:
+        """The durable feed of a name; None if it was for something else, and has been ended.
+
+        A name with a client id belongs to one connection: a newcomer takes it over.
+        """
+        if not is_shared(options.durable):
+            for consumer in list(feed.queue.consumers):
+                self._take_over(feed, consumer, now)
+        if feed.places != list(subscription.places) or feed.selector_text != options.selector:
+            self.end_durable(feed.durable, now)
+            return None
+        feed.client = subscription.client
+        return feed
+
+    def _take_over(self, feed: Feed, consumer: Consumer, now: float) -> None:
+        """End a consumer and its connection; what it had comes first for the newcomer."""
+        client = consumer.subscription.client
+        feed.queue.detach(consumer)
+        self.acknowledger.return_all(consumer, now)
+        client.is_refused = True
+        name = feed.durable.replace("\0", "/")
+        error = ProtocolError(
+            "taken-over",
+            f"another connection took over the durable subscription {name!r}",
+            reason=CloseReason.UNSUPPORTED,
+        )
+        client.outbox.stage_frame(error_frame(error, client.rules))
+        client.outbox.close(error.reason)
+
+    def _end(self, feed: Feed, now: float) -> None:
+        for name, pattern in feed.places:
+            self.routes.remove(feed, name, pattern)
+        feed.queue.end(self._hand_on, now)
+
+    def _hand_on(self, message: Message, now: float) -> None:
+        """What a member of a work queue left: to the others, else parked, else lost (A7)."""
+        origin = message.publication
+        route = self.routes.open(origin.route.name)
+        if route.kind is not Kind.WORK:
+            return
+        takers = route.takers(origin)
+        if takers:
+            self._give(route, takers[route.rotation % len(takers)], message)
+        elif route.ttl_s:
+            self.stale.park(origin.with_bodies(route, [message.body]), now)
+        else:
+            self._count_drop(route)
+
+    def _pass_on(self, feed: Feed, message: Message, now: float) -> bool:
+        """Work that a member refused: to another, if there is one; whether there was."""
+        route = self.routes.open(message.publication.route.name)
+        others = [each for each in route.takers(message.publication) if each is not feed]
+        if not others:
+            return False
+        feed.queue.let_go(message)
+        self._give(route, others[route.rotation % len(others)], message)
+        return True
+
+    def _give(self, route: Route, member: Member, message: Message) -> None:
+        """Work that another member had, to the member whose turn it is."""
+        route.rotation += 1
+        if isinstance(member, Feed):
+            if self.memory.take_kept(message.cost):
+                member.queue.put(message)
+            else:
+                self._count_drop(route)
+            return
+        origin = message.publication.with_bodies(route, [message.body])
+        if message.deliveries:
+            origin = origin.with_head(redelivered_head(origin.head, message.deliveries + 1))
+        self.fan_out.give(member, self.fan_out.encode_for(member, origin, origin.bodies))

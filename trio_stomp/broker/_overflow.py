@@ -1,0 +1,156 @@
+"""What happens when a queue is full: by the policy of its destination."""
+
+from collections import deque
+from collections.abc import Callable
+
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._delivery import Publication
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._queue import Death, Queue
+from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._subscription import Client
+
+REJECT = "reject"
+OLDEST = "drop-oldest"
+NEWEST = "drop-newest"
+DEAD_LETTER = "dead-letter"
+BLOCK = "block"
+
+
+class QueueFull(ProtocolError):
+    """A full queue refused a message; ``taken`` of its run had been accepted before."""
+
+    taken: int = 0
+
+
+@define(eq=False, repr=False)
+class Overflow:
+    """Admits messages one by one to queues that may be full."""
+
+    memory: MemoryBudget
+    queues: QueueBook
+    dropped: int = 0
+    blocked: deque[tuple[Client, Queue, bytes]] = field(factory=deque)
+    """Producers that wait for room for a body, first come first served."""
+    full: Queue = field(init=False)
+    """The queue that made the last one wait."""
+
+    def admit(
+        self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
+    ) -> bool:
+        """Put a message into ``queue``, or do what its policy says; False: its sender must wait.
+
+        Args:
+          taken: How many messages of the same run were admitted before; for the error.
+
+        Raises:
+          QueueFull: by policy ``reject``, or if nothing can be dropped or waited for.
+        """
+        policy = queue.policy.overflow
+        cost = len(body) + MESSAGE_OVERHEAD_BYTES
+        while not (queue.room_for(body) and self.memory.take_kept(cost)):
+            sender = origin.sender
+            if policy == NEWEST or (sender is not None and sender.is_gone):
+                self.dropped += 1
+                queue.route.dropped += 1
+                return True
+            if self._never_fits(queue, body):
+                raise self._full(queue, taken)
+            if policy == BLOCK and sender is not None:
+                self.full = queue
+                return False
+            if policy in (OLDEST, DEAD_LETTER):
+                oldest = queue.drop_oldest()
+                if oldest is not None:
+                    self.dropped += 1
+                    if policy == DEAD_LETTER:
+                        self.queues.bury(queue, oldest, Death.OVERFLOW, now)
+                    else:
+                        queue.route.dropped += 1
+                    continue
+            raise self._full(queue, taken)
+        queue.put(self.queues.message(origin, body, level))
+        return True
+
+    def check(
+        self, wanted: dict[Queue, tuple[int, int, int]], later: int = 0, name: str = ""
+    ) -> None:
+        """Raise if the messages of a transaction or composite SEND do not all fit.
+
+        Args:
+          wanted: Messages, bytes of their bodies, and of the largest one, for each queue.
+          later: What its scheduled messages cost.
+          name: Where one of those goes.
+
+        Raises:
+          QueueFull: they do not, and the policy makes no room.
+          ProtocolError: there is no memory for what is scheduled.
+        """
+        cost = later
+        if cost > self.memory.kept_room:
+            raise self.no_memory(name)
+        for queue, (count, size, largest) in wanted.items():
+            cost += size + MESSAGE_OVERHEAD_BYTES * count
+            if cost > self.memory.kept_room:
+                raise self._full(queue, 0)
+            if queue.fits(count, size) or queue.policy.overflow == NEWEST:
+                continue
+            if queue.policy.overflow in (REJECT, BLOCK) or not queue.could_fit(largest):
+                raise self._full(queue, 0)
+
+    def no_memory(self, name: str) -> ProtocolError:
+        """The error for a message that the process has no memory for."""
+        return ProtocolError(
+            "memory-limit",
+            f"there is no memory to keep a message to {name[:80]} (option max_memory_bytes)",
+            reason=CloseReason.MEMORY_LIMIT,
+        )
+
+    def send_quietly(self, send: Callable[[], int]) -> int:
+        """Send what has no sender to be told; how many messages were taken."""
+        try:
+            return send()
+        except QueueFull as error:
+            return error.taken
+        except ProtocolError:
+            return 0
+
+    def wait(self, client: Client, body: bytes) -> None:
+        """A producer waits until the queue that was just full has room for ``body``."""
+        self.blocked.append((client, self.full, body))
+
+    def ready(self) -> list[Client]:
+        """The waiting producers whose queue has room again; they wait no more."""
+        found = [client for client, queue, body in self.blocked if self._has_room(queue, body)]
+        if found:
+            self.blocked = deque(each for each in self.blocked if each[0] not in found)
+        return found
+
+    def forget(self, client: Client) -> None:
+        """A producer has gone."""
+        self.blocked = deque(each for each in self.blocked if each[0] is not client)
+
+    def _has_room(self, queue: Queue, body: bytes) -> bool:
+        cost = len(body) + MESSAGE_OVERHEAD_BYTES
+        return queue.room_for(body) and cost <= self.memory.kept_room
+
+    def _never_fits(self, queue: Queue, body: bytes) -> bool:
+        """Whether a message is too large for the queue, or the memory, even if that were empty."""
+        if 0 < queue.policy.max_bytes < len(body):
+            return True
+        cost = len(body) + MESSAGE_OVERHEAD_BYTES
+        return cost > self.memory.limit_bytes * self.memory.kept_share
+
+    def _full(self, queue: Queue, taken: int) -> QueueFull:
+        error = QueueFull(
+            "queue-full",
+            f"{queue.name[:80]} has {queue.held} messages of {queue.size} bytes and is full"
+            " (policy max_messages, max_bytes; option max_memory_bytes); consume some, or send"
+            " more slowly",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
+        error.taken = taken
+        return error

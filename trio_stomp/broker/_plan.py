@@ -1,0 +1,46 @@
+"""What a SEND's header block means for routing: worked out once, kept on the block."""
+
+from attrs import frozen
+
+from trio_stomp.broker._destination import check_sendable
+from trio_stomp.broker._dialect import Dialect, resolve
+from trio_stomp.broker._schedule import Schedule, parse_schedule
+from trio_stomp.broker._send_options import PLAIN_SEND, SendOptions, parse_send_options
+from trio_stomp.frames import Head
+
+TEMPORARY = ("/temp-queue/", "/temp-topic/")
+
+
+@frozen
+class SendPlan:
+    """Where the messages of a header block go, and how.
+
+    Args:
+      names: Destinations, several if it is composite.
+      options: What its headers ask for, or None if nothing out of the ordinary.
+      schedule: When it is to be sent, or None for at once.
+      is_personal: Whether a name or ``reply-to`` means something of this client's own, so that the
+        plan holds for this client alone.
+    """
+
+    names: tuple[str, ...]
+    options: SendOptions | None = None
+    schedule: Schedule | None = None
+    is_personal: bool = False
+
+
+def make_plan(head: Head, dialect: Dialect) -> SendPlan:
+    """Work out the plan of a header block.
+
+    Raises:
+      ProtocolError: a destination that nobody may send to, or a header with a bad value.
+    """
+    options = parse_send_options(head.headers, dialect)
+    names = resolve(head.destination or "", dialect, options.routing)
+    for name in names:
+        check_sendable(name, dialect.wildcards)
+    if options is PLAIN_SEND:
+        return SendPlan(names, is_personal=any(name.startswith(TEMPORARY) for name in names))
+    personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
+    schedule = parse_schedule(head) if options.scheduled else None
+    return SendPlan(names, options, schedule, personal)

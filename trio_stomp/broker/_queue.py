@@ -1,0 +1,363 @@
+"""A queue: messages in order, each to one consumer."""
+
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field
+
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._consumer import Consumer, Unacked
+from trio_stomp.broker._delivery import NEVER
+from trio_stomp.broker._destination_policy import DestinationPolicy
+from trio_stomp.broker._message import Message, Waiting
+from trio_stomp.broker._send_options import PRIORITY_DEFAULT
+from trio_stomp.broker._timers import Timers
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._route import Route
+
+SCAN_LIMIT = 2_000
+"""How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
+SWEEP_S = 1.0
+"""A queue is looked through for expired messages at most this often."""
+MAX_GROUPS = 10_000
+"""Message groups remembered for each queue; the oldest is assigned anew."""
+
+
+class Death(Enum):
+    """Why a message is dead; the ``x-death-reason`` of its dead letter."""
+
+    REJECTED = "rejected"
+    DELIVERY_LIMIT = "delivery-limit"
+    MAX_EXCEPTIONS = "max-exceptions"
+    EXPIRED = "expired"
+    OVERFLOW = "overflow"
+
+
+class QueueHost(Protocol):
+    """What a queue needs of the core."""
+
+    memory: MemoryBudget
+    timers: Timers
+
+    def mark(self, queue: "Queue") -> None:
+        """Have ``queue`` pumped at the end of the turn."""
+
+    def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
+        """Take deliveries back that have not been acknowledged by ``due``."""
+
+    def bury(self, queue: "Queue", message: Message, death: Death, now: float) -> None:
+        """A message is dead: to the dead letters, as policy says; it is no longer the queue's."""
+
+
+@define(eq=False, repr=False)
+class Queue:
+    """One queue. It exists while it has messages, consumers, or a durable subscription's name.
+
+    Args:
+      route: Its destination, for the counters; of a topic if this is a subscription's own queue.
+      policy: Bounds and policies.
+      host: The core.
+    """
+
+    name: str
+    route: "Route"
+    policy: DestinationPolicy
+    host: QueueHost
+    waiting: Waiting = field(factory=Waiting)
+    consumers: list[Consumer] = field(factory=list)
+    size: int = 0
+    """Bytes of the bodies of all its messages, waiting, delayed or unacknowledged."""
+    delayed: int = 0
+    delayed_bytes: int = 0
+    unacked: int = 0
+    enqueued: int = 0
+    dequeued: int = 0
+    redelivered: int = 0
+    nacked: int = 0
+    groups: dict[str, Consumer] = field(factory=dict)
+    pass_on: Callable[[Message, float], bool] | None = None
+    """Of a work queue's member: gives what was refused to another member, if there is one."""
+    heir: Callable[[Message, float], None] | None = None
+    """Set when the queue has ended: who gets what its delays still hold."""
+    is_marked: bool = False
+    is_choosy: bool = False
+    _last: Consumer | None = None
+    _sweep_at: float = NEVER
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait, delayed ones too."""
+        return self.waiting.count + self.delayed
+
+    @property
+    def held(self) -> int:
+        """Messages in the queue, in whatever state."""
+        return self.waiting.count + self.delayed + self.unacked
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        return not self.held and not self.consumers
+
+    # Messages in.
+
+    def room_for(self, body: bytes) -> bool:
+        """Whether one more message fits the policy's bounds; memory is another matter."""
+        return self.fits(1, len(body))
+
+    def fits(self, count: int, size: int) -> bool:
+        """Whether so many messages of so many bytes fit the policy's bounds."""
+        policy = self.policy
+        if policy.max_messages and self.held + count > policy.max_messages:
+            return False
+        return not policy.max_bytes or self.size + size <= policy.max_bytes
+
+    def could_fit(self, size: int) -> bool:
+        """Whether a message of so many bytes would fit if all that waits were dropped."""
+        policy = self.policy
+        if policy.max_messages and self.unacked + self.delayed >= policy.max_messages:
+            return False
+        taken = self.delayed_bytes + sum(
+            len(each.message.body)
+            for consumer in self.consumers
+            for each in consumer.unacked.values()
+            if each.queue is self
+        )
+        return not policy.max_bytes or taken + size <= policy.max_bytes
+
+    def put_all(self, level: int, messages: list[Message], size: int) -> None:
+        """Accept messages that fit and are charged for; ``size`` is that of their bodies."""
+        self.enqueued += len(messages)
+        self.size += size
+        if not self.policy.priority:
+            level = PRIORITY_DEFAULT
+            for message in messages:
+                # It may come back, and then stands by its own level.
+                message.level = level
+        self.waiting.extend(level, messages)
+        self.host.mark(self)
+        self._watch_expiry(messages[0].publication.expires_at)
+
+    def put(self, message: Message) -> None:
+        """Accept a message that has room and is charged for."""
+        self.enqueued += 1
+        self.size += len(message.body)
+        if not self.policy.priority:
+            message.level = PRIORITY_DEFAULT
+        self.waiting.append(message)
+        self.host.mark(self)
+        self._watch_expiry(message.publication.expires_at)
+
+    def drop_oldest(self) -> Message | None:
+        """Take the message that is due first out, to make room; it is no longer charged for."""
+        message = self.waiting.pop()
+        if message is not None:
+            self._release(message)
+        return message
+
+    def give_back(self, message: Message, delay_s: float, now: float) -> None:
+        """A delivery came to nothing: back to where it stood, at once or after a while."""
+        if self.heir is not None:
+            self._release(message)
+            self.heir(message, now)
+            return
+        if delay_s <= 0:
+            self.waiting.give_back(message)
+            self.host.mark(self)
+            return
+        self.delayed += 1
+        self.delayed_bytes += len(message.body)
+
+        def due(at: float) -> None:
+            self.delayed -= 1
+            self.delayed_bytes -= len(message.body)
+            if self.heir is not None:
+                self._release(message)
+                self.heir(message, at)
+                return
+            self.waiting.give_back(message)
+            self.host.mark(self)
+
+        self.host.timers.call_at(now + delay_s, due)
+
+    # Consumers.
+
+    def attach(self, consumer: Consumer) -> None:
+        """Serve ``consumer`` too; once, though its composite destination says it twice."""
+        if self in consumer.queues:
+            return
+        self.consumers.append(consumer)
+        self.consumers.sort(key=lambda each: -each.options.priority)
+        consumer.queues[self] = None
+        active = self._active()
+        if len(active) < len(self.consumers):
+            # The groups of those that it keeps from being served would wait for ever.
+            self.groups = {group: owner for group, owner in self.groups.items() if owner in active}
+        self._note_choosy()
+        self.host.mark(self)
+
+    def detach(self, consumer: Consumer) -> None:
+        """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
+        self.consumers.remove(consumer)
+        del consumer.queues[self]
+        for group in [group for group, owner in self.groups.items() if owner is consumer]:
+            del self.groups[group]
+        self._note_choosy()
+        self.host.mark(self)
+
+    def _note_choosy(self) -> None:
+        self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
+
+    # Messages out.
+
+    def pump(self, now: float) -> None:
+        """Hand out what consumers take: in turn among those of the highest priority present."""
+        beneath = NEVER
+        while self.waiting.count:
+            ready = self._ready(beneath)
+            if not ready:
+                return
+            level = ready[0].options.priority
+            served = self._hand_out(ready, now)
+            for consumer, messages in served.items():
+                self.unacked += len(messages) if consumer.tracks else 0
+                if not consumer.tracks:
+                    for message in messages:
+                        self._release(message)
+                    self.dequeued += len(messages)
+                first = consumer.deliver(self, messages)
+                timeout_s = self.policy.ack_timeout_ms / 1000
+                if timeout_s and consumer.tracks:
+                    self.host.watch_acks(consumer, first, len(messages), now + timeout_s)
+            # What these do not want, others of a lower priority may.
+            beneath = NEVER if served else level
+
+    def let_go(self, message: Message) -> None:
+        """A message that is neither waiting nor unacknowledged any more goes elsewhere."""
+        self._release(message)
+
+    def settle(self, message: Message) -> None:
+        """A message was acknowledged: it is done with."""
+        self.unacked -= 1
+        self.dequeued += 1
+        self._release(message)
+
+    def _watch_expiry(self, expires_at: float) -> None:
+        """Have a queue that nobody reads lose what expires, and not only when it is met."""
+        if expires_at < self._sweep_at:
+            self._sweep_at = expires_at
+            self.host.timers.call_at(expires_at, self._sweep)
+
+    def _sweep(self, now: float) -> None:
+        self._sweep_at = NEVER
+        for message in self.waiting.take_expired(now):
+            self.expire(message, now)
+        following = self.waiting.next_expiry
+        if following != NEVER:
+            self._watch_expiry(max(following, now + SWEEP_S))
+
+    def expire(self, message: Message, now: float) -> None:
+        """A message that was taken out has outlived its time."""
+        self.route.expired += 1
+        self._release(message)
+        self.host.bury(self, message, Death.EXPIRED, now)
+
+    def kill(self, message: Message, death: Death, now: float) -> None:
+        """A message that was unacknowledged is dead."""
+        self.unacked -= 1
+        self._release(message)
+        self.host.bury(self, message, death, now)
+
+    def end(self, heir: Callable[[Message, float], None], now: float) -> None:
+        """Give all that waits, now or later, to ``heir``; it is no longer charged for."""
+        self.heir = heir
+        while (message := self.waiting.pop()) is not None:
+            self._release(message)
+            heir(message, now)
+
+    def _release(self, message: Message) -> None:
+        self.size -= len(message.body)
+        self.host.memory.give_kept(message.cost)
+
+    def _ready(self, beneath: float) -> list[Consumer]:
+        """Consumers that take a message now, of the highest priority that has any, in turn.
+
+        Args:
+          beneath: Only of a lower priority than this.
+        """
+        found: list[Consumer] = []
+        for consumer in self._active():
+            if found and consumer.options.priority < found[0].options.priority:
+                break
+            if consumer.options.priority < beneath and consumer.is_ready:
+                found.append(consumer)
+        if self._last in found:
+            place = found.index(self._last) + 1
+            found = found[place:] + found[:place]
+        return found
+
+    def _active(self) -> list[Consumer]:
+        for consumer in self.consumers:
+            if consumer.options.exclusive or self.policy.exclusive:
+                return [consumer]
+        return self.consumers
+
+    def _hand_out(self, ready: list[Consumer], now: float) -> dict[Consumer, list[Message]]:
+        """Take messages for ``ready``, one each in turn, until they or the messages are used up."""
+        served: dict[Consumer, list[Message]] = {}
+        passed: list[Message] = []
+        place = 0
+        while ready and len(passed) < SCAN_LIMIT:
+            message = self.waiting.pop()
+            if message is None:
+                break
+            if message.publication.expires_at <= now:
+                self.expire(message, now)
+                continue
+            group = message.group
+            if group or self.is_choosy:
+                chosen = self._choose(message, group, ready, place)
+                if chosen is None:
+                    passed.append(message)
+                    continue
+                place = chosen
+            elif place >= len(ready):
+                place = 0
+            consumer = self._last = ready[place]
+            if consumer.charge(message):
+                place += 1
+            else:
+                del ready[place]
+            messages = served.get(consumer)
+            if messages is None:
+                served[consumer] = [message]
+            else:
+                messages.append(message)
+        for message in passed:
+            self.waiting.give_back(message)
+        return served
+
+    def _choose(
+        self, message: Message, group: str, ready: list[Consumer], place: int
+    ) -> int | None:
+        """Who among ``ready`` takes a message that not everybody may have, counted from ``place``.
+
+        A group's messages wait for the consumer that has the group, so that they stay in order.
+        """
+        owner = self.groups.get(group) if group else None
+        if owner is not None:
+            return ready.index(owner) if owner in ready and owner.wants(message) else None
+        for offset in range(len(ready)):
+            chosen = (place + offset) % len(ready)
+            if ready[chosen].wants(message):
+                if group:
+                    if len(self.groups) >= MAX_GROUPS:
+                        del self.groups[next(iter(self.groups))]
+                    self.groups[group] = ready[chosen]
+                return chosen
+        return None
+
+
+__all__ = ["Death", "Queue", "QueueHost", "Unacked"]

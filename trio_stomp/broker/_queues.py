@@ -1,0 +1,235 @@
+"""All queues: found by name, joined by wildcards, pumped once a turn, and where the dead go."""
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp._errors import ProtocolError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._consumer import Consumer
+from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._destination_policy import PolicyBook
+from trio_stomp.broker._message import Message
+from trio_stomp.broker._queue import Death, Queue
+from trio_stomp.broker._route import Route, RouteTable
+from trio_stomp.broker._subscription import Place
+from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._trie import WildcardTrie, matches
+from trio_stomp.broker._wildcards import Pattern
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._acknowledger import Acknowledger
+
+DEAD_PREFIX = "/queue/DLQ."
+STOMPSERVER_DEAD = "/queue/deadletter"
+MIN_WATCHED = 16
+"""Watched runs of deliveries that a consumer may have whatever it has acknowledged."""
+
+
+@define(eq=False, repr=False)
+class DeathCounters:
+    """Messages that died, by reason, since the start; whether or not they became dead letters."""
+
+    buried: dict[Death, int] = field(factory=lambda: dict.fromkeys(Death, 0))
+    lost: int = 0
+    """Dead messages that were kept nowhere: by policy, or as there was no room."""
+
+
+@define(eq=False, repr=False)
+class QueueBook:
+    """The queues of the broker; the core's side of ``QueueHost``."""
+
+    routes: RouteTable
+    policies: PolicyBook
+    memory: MemoryBudget
+    timers: Timers
+    acknowledger: "Acknowledger" = field(init=False)
+    """Times out what is not acknowledged; joined by the broker."""
+    deaths: DeathCounters = field(factory=DeathCounters)
+    accepted: int = 0
+    """Messages accepted so far: the number of the last one."""
+    _marked: list[Queue] = field(factory=list)
+    _wildcards: WildcardTrie[Consumer] = field(factory=WildcardTrie)
+    _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return (route.queue for route in self.routes if route.queue is not None)
+
+    def largest(self, count: int) -> list[Queue]:
+        """The queues that hold the most messages, at most ``count`` of them."""
+        return heapq.nlargest(count, self, key=lambda queue: queue.held)
+
+    def open(self, name: str) -> Queue:
+        """The queue of a destination, made if need be.
+
+        Raises:
+          ProtocolError: as ``RouteTable.open``.
+        """
+        route = self.routes.open(name)
+        if route.queue is None:
+            route.queue = self.private(route, name)
+            for consumer in self._wildcards.match(name):
+                if any(_reaches(*each, name) for each in self._patterns[consumer]):
+                    route.queue.attach(consumer)
+        return route.queue
+
+    def private(self, route: Route, name: str) -> Queue:
+        """A queue that is found by no name: of one subscription."""
+        return Queue(name, route, self.policies.policy_for(route.name), self)
+
+    def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
+        """Let ``consumer`` take from the queue ``name``, or from all that ``pattern`` reaches."""
+        if pattern is None:
+            self.open(name).attach(consumer)
+            return
+        self._wildcards.add(pattern, consumer)
+        self._patterns.setdefault(consumer, []).append((name, pattern))
+        for queue in list(self):
+            if _reaches(name, pattern, queue.name):
+                queue.attach(consumer)
+
+    def leave(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take no more."""
+        for _, pattern in self._patterns.pop(consumer, ()):
+            self._wildcards.remove(pattern, consumer)
+        for queue in list(consumer.queues):
+            queue.detach(consumer)
+
+    def reached(self, places: Sequence[Place]) -> list[Queue]:
+        """The queues that a SUBSCRIBE names or whose names its wildcards match, each once."""
+        found: dict[Queue, None] = {}
+        for name, pattern in places:
+            if pattern is None:
+                found[self.open(name)] = None
+                continue
+            for queue in self:
+                if _reaches(name, pattern, queue.name):
+                    found[queue] = None
+        return list(found)
+
+    def end(self, name: str, now: float) -> None:
+        """Forget a queue and what is in it."""
+        route = self.routes.known(name)
+        if route is not None and route.queue is not None:
+            for consumer in list(route.queue.consumers):
+                route.queue.detach(consumer)
+            route.queue.end(self._lose, now)
+            route.queue = None
+
+    def _lose(self, message: Message, now: float) -> None:
+        message.publication.route.dropped += 1
+
+    def message(self, publication: Publication, body: bytes, level: int) -> Message:
+        """A new message, numbered in order of acceptance."""
+        self.accepted += 1
+        return Message(self.accepted, publication, body, level)
+
+    def messages(self, publication: Publication, bodies: list[bytes], level: int) -> list[Message]:
+        """New messages, numbered in order of acceptance."""
+        first = self.accepted + 1
+        self.accepted += len(bodies)
+        return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
+
+    # For the queues.
+
+    def mark(self, queue: Queue) -> None:
+        """Have ``queue`` pumped at the end of the turn."""
+        if not queue.is_marked:
+            queue.is_marked = True
+            self._marked.append(queue)
+
+    def pump(self, now: float) -> None:
+        """Hand out what came and what came back in this turn."""
+        while self._marked:
+            marked, self._marked = self._marked, []
+            for queue in marked:
+                queue.is_marked = False
+                queue.pump(now)
+
+    def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
+        """Take deliveries back that have not been acknowledged by ``due``."""
+        consumer.watched.append((due, first, count))
+        if len(consumer.watched) > 2 * len(consumer.unacked) + MIN_WATCHED:
+            # Most have been acknowledged meanwhile: a quick consumer leaves nothing behind.
+            consumer.watched = [each for each in consumer.watched if _is_awaited(consumer, each)]
+        self._watch(consumer, due)
+
+    def _watch(self, consumer: Consumer, due: float) -> None:
+        """Look at a consumer's unacknowledged deliveries at ``due``, unless that is done before."""
+
+        def look(now: float) -> None:
+            if consumer.watch_due > now:
+                return
+            late = [each for each in consumer.watched if each[0] <= now]
+            consumer.watched = [each for each in consumer.watched if each[0] > now]
+            for _, first, count in late:
+                for number in range(first, first + count):
+                    if number in consumer.unacked:
+                        self.acknowledger.time_out(consumer, number, now)
+            consumer.watch_due = NEVER
+            if consumer.unacked and consumer.watched:
+                self._watch(consumer, min(consumer.watched)[0])
+
+        if due < consumer.watch_due:
+            consumer.watch_due = due
+            self.timers.call_at(due, look)
+
+    def bury(self, queue: Queue, message: Message, death: Death, now: float) -> None:
+        """A message is dead: make it a dead letter, if policy wants it and there is room."""
+        self.deaths.buried[death] += 1
+        queue.route.dropped += death is not Death.EXPIRED
+        name = self._grave(queue, death)
+        if not name or name == queue.name or not self.memory.take_kept(message.cost):
+            self.deaths.lost += 1
+            return
+        try:
+            grave = self.open(name)
+        except ProtocolError:
+            grave = None
+        if grave is None or not grave.room_for(message.body):
+            self.memory.give_kept(message.cost)
+            self.deaths.lost += 1
+            return
+        head = _dead_head(message, queue, death, name)
+        origin = Publication(grave.route, head, [], now, NEVER)
+        grave.route.enqueued += 1
+        grave.put(self.message(origin, message.body, message.level))
+
+    def _grave(self, queue: Queue, death: Death) -> str:
+        if death is Death.EXPIRED and not queue.policy.dead_letter_expired:
+            return ""
+        if death is Death.MAX_EXCEPTIONS:
+            return STOMPSERVER_DEAD
+        return queue.policy.dead_letter_for(queue.route.name)
+
+
+def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
+    _, first, count = watched
+    return any(number in consumer.unacked for number in range(first, first + count))
+
+
+def _reaches(said: str, pattern: Pattern, name: str) -> bool:
+    """Whether a wildcard matches; dead letters only where it spells them out."""
+    if name.startswith(DEAD_PREFIX) and not said.startswith(DEAD_PREFIX):
+        return False
+    return matches(pattern, name)
+
+
+def _dead_head(message: Message, queue: Queue, death: Death, name: str) -> Head:
+    """The header block of a dead letter: the message's own, and why it is here."""
+    old = message.publication.head
+    told = dict(old.headers)
+    first = {
+        "original-destination": told.get("original-destination", old.destination or queue.name),
+        "x-first-death-queue": told.get("x-first-death-queue", queue.route.name),
+        "x-first-death-reason": told.get("x-first-death-reason", death.value),
+    }
+    for header in ("expires", "expiration", "ttl", "content-length"):
+        told.pop(header, None)
+    told |= first
+    told |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}
+    told["destination"] = name
+    return Head(old.command, tuple(told.items()), len(message.body), name)

@@ -1,0 +1,103 @@
+"""Open transactions of one session: what was said in them, until COMMIT or ABORT."""
+
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol._events import Acked
+from trio_stomp.protocol._options import ProtocolOptions
+
+Action = FrameRun | Acked
+
+_ACTION_BYTES = 256
+"""What an action costs beside its bodies, rounded up."""
+
+
+@define(eq=False)
+class _Transaction:
+    actions: list[Action] = field(factory=list)
+    count: int = 0
+    size: int = 0
+
+
+@define(eq=False)
+class Transactions:
+    """The buffers of BEGIN, bounded in number, actions and bytes (T09).
+
+    Args:
+      options: The bounds.
+      memory: Charged for what is buffered.
+    """
+
+    options: ProtocolOptions
+    memory: MemoryBudget
+    _open: dict[str, _Transaction] = field(factory=dict)
+
+    def begin(self, name: str) -> None:
+        """Open a transaction.
+
+        Raises:
+          ProtocolError: it is open already (T02), or too many are.
+        """
+        if name in self._open:
+            raise ProtocolError(
+                "duplicate-transaction", f"transaction:{name[:60]} has been begun and is still open"
+            )
+        limit = self.options.max_transactions
+        if len(self._open) >= limit:
+            raise _too_much(f"{limit} transactions are open", "max_transactions")
+        self._open[name] = _Transaction()
+
+    def add(self, name: str, action: Action) -> None:
+        """Buffer a SEND, ACK or NACK.
+
+        Raises:
+          ProtocolError: no such transaction (T03), or it becomes too large.
+        """
+        transaction = self._find(name)
+        bodies = action.bodies if isinstance(action, FrameRun) else action.ids
+        size = _ACTION_BYTES * len(bodies) + sum(map(len, bodies))
+        limits = self.options
+        if transaction.count + len(bodies) > limits.max_transaction_actions:
+            what = f"transaction:{name[:60]} has {limits.max_transaction_actions} actions"
+            raise _too_much(what, "max_transaction_actions")
+        if transaction.size + size > limits.max_transaction_bytes or not self.memory.take(size):
+            what = f"transaction:{name[:60]} has {transaction.size} bytes"
+            raise _too_much(what, "max_transaction_bytes or max_memory_bytes")
+        transaction.actions.append(action)
+        transaction.count += len(bodies)
+        transaction.size += size
+
+    def take(self, name: str) -> list[Action]:
+        """End a transaction; what it held, in order (T10).
+
+        Raises:
+          ProtocolError: no such transaction (T03).
+        """
+        transaction = self._find(name)
+        del self._open[name]
+        self.memory.give(transaction.size)
+        return transaction.actions
+
+    def abort_all(self) -> None:
+        """Forget everything: the client has gone (T05)."""
+        for name in list(self._open):
+            self.take(name)
+
+    def _find(self, name: str) -> _Transaction:
+        transaction = self._open.get(name)
+        if transaction is None:
+            raise ProtocolError(
+                "unknown-transaction",
+                f"transaction:{name[:60]} was not begun on this connection, or has ended",
+            )
+        return transaction
+
+
+def _too_much(what: str, option: str) -> ProtocolError:
+    return ProtocolError(
+        "transaction-too-large",
+        f"{what}, which is the limit (option {option})",
+        reason=CloseReason.LIMIT_EXCEEDED,
+    )

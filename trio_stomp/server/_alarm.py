@@ -1,0 +1,35 @@
+"""Wakes the dispatcher when something in the core is due."""
+
+import math
+from collections.abc import Awaitable, Callable
+
+import trio
+from attrs import define, field
+
+
+@define(eq=False, repr=False)
+class Alarm:
+    """One timer for the whole core, which tells after each turn when it wants to be woken.
+
+    Args:
+      ring: Has the dispatcher let the core's time pass.
+    """
+
+    ring: Callable[[], Awaitable[None]]
+    _due: float = math.inf
+    _scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+    def set(self, due: float) -> None:
+        """Ring at ``due``, in seconds of the broker's clock; ``math.inf`` = not at all."""
+        if due != self._due:
+            self._due = due
+            self._scope.deadline = due
+
+    async def run(self) -> None:
+        """Ring until cancelled. Checkpoint: always."""
+        while True:
+            with trio.CancelScope(deadline=self._due) as self._scope:
+                await trio.sleep_forever()
+            if trio.current_time() >= self._due:
+                self._due = math.inf
+                await self.ring()
