@@ -285,13 +285,13 @@ class Broker:
     ) -> None:
         """A full queue makes its producer wait: nothing more of it is read or done until then."""
         client.is_blocked = True
-        client.held.appendleft((events, received_at))
+        client.held.insert(0, (events, received_at))
         self.overflow.wait(client, rest.bodies[0])
         client.outbox.pause_reading(paused=True)
 
     def _unblock(self, client: Client, now: float) -> None:
         client.is_blocked = False
-        held, client.held = client.held, type(client.held)()
+        held, client.held = client.held, []
         for events, received_at in held:
             self.apply(client, events, received_at, now)
         if not client.is_blocked:

@@ -1,6 +1,5 @@
 """Who receives: a client as the core knows it, and its subscriptions."""
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,7 @@ class Client:
     """Its connection has ended; what it sent before is still done."""
     reviving: int = 0
     """Subscriptions that still get parked messages."""
-    held: "deque[tuple[Sequence[Event], float]]" = field(factory=deque)
+    held: "list[tuple[Sequence[Event], float]]" = field(factory=list)
     """What it sent while a full queue made it wait (overflow ``block``)."""
     is_blocked: bool = False
     temporary: dict[str, str] = field(factory=dict)
