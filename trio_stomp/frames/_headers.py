@@ -100,6 +100,44 @@ def parse_head(
             reason=CloseReason.LIMIT_EXCEEDED,
             excerpt=excerpt(block),
         )
+    plain = _split_plain(block, rules, limits)
+    command, found = plain if plain is not None else _split_careful(block, rules, limits)
+    found.pop("receipt", None)
+    headers: Headers = tuple(found.items())
+    length = UNTIL_NUL
+    if command == SEND and "content-length" in found:
+        length = _parse_length(found["content-length"], limits, block)
+    return Head(command, headers, length, found.get("destination"))
+
+
+def _split_plain(
+    block: bytes, rules: HeaderRules, limits: FrameLimits
+) -> tuple[str, dict[str, str]] | None:
+    """Command and headers of a block in which no byte needs care; None if one may."""
+    if rules.trims or len(block) > limits.max_header_line_bytes or b"\\" in block or b"\r" in block:
+        return None
+    try:
+        command, *lines = block.decode().split("\n")
+    except UnicodeDecodeError:
+        return None
+    found: dict[str, str] = {}
+    for line in lines:
+        name, colon, text = line.partition(":")
+        if not colon or not name:
+            return None
+        if name not in found:
+            found[name] = text
+    return command, found
+
+
+def _split_careful(
+    block: bytes, rules: HeaderRules, limits: FrameLimits
+) -> tuple[str, dict[str, str]]:
+    """Command and headers of any block, by all the rules.
+
+    Raises:
+      FrameError: as ``parse_head``.
+    """
     lines = block.split(b"\n")
     if rules.crlf:
         lines = [_without_cr(line, block) for line in lines]
@@ -108,12 +146,7 @@ def parse_head(
     for line in lines[1:]:
         name, text = _parse_line(line, rules, limits, block)
         found.setdefault(name, text)
-    found.pop("receipt", None)
-    headers: Headers = tuple(found.items())
-    length = UNTIL_NUL
-    if command == SEND and "content-length" in found:
-        length = _parse_length(found["content-length"], limits, block)
-    return Head(command, headers, length, found.get("destination"))
+    return command, found
 
 
 def _without_cr(line: bytes, block: bytes) -> bytes:
