@@ -5,7 +5,7 @@ import pytest
 from tests._core_fakes import Core, numbered, run_of, ttl_core
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker._subscriber import _base36
+from trio_stomp.broker._subscriber import base36
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 
@@ -250,7 +250,7 @@ def test_events_tell_of_subscriptions_and_their_end():
     ("number", "text"), [(0, "0"), (35, "z"), (36, "10"), (36**3 - 1, "zzz"), (36**3, "1000")]
 )
 def test_tags_count_in_base_36(number: int, text: str):
-    assert _base36(number) == text
+    assert base36(number) == text
 
 
 def test_a_late_wildcard_gets_every_kind_of_destination_it_reaches():

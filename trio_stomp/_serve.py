@@ -7,7 +7,7 @@ import trio
 
 from trio_stomp._memory import MemoryBudget
 from trio_stomp._version import __version__
-from trio_stomp.broker import Broker, DestinationPolicy, PolicyBook
+from trio_stomp.broker import Broker, DestinationPolicy, PolicyBook, base36
 from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.config import Settings
 from trio_stomp.diag import Reporter
@@ -16,7 +16,6 @@ from trio_stomp.server import Server, ServerHandle
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web import respond
 
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 KEPT_SHARE = 0.8
 """Of the memory, for what waits in queues and the stale queue."""
 _SESSIONS_PER_BOOT = 1_000_000
@@ -84,7 +83,7 @@ def _assemble(settings: Settings, handle: ServerHandle) -> Server:
         settings.broker,
         memory,
         server,
-        _base36(boot),
+        base36(boot),
         name,
         PolicyBook(settings.destinations, default),
         dialect,
@@ -103,11 +102,3 @@ def _address(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
         return "in-memory"
     host, port = listener.socket.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _base36(number: int) -> str:
-    digits = ""
-    while number:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS[digit] + digits
-    return digits

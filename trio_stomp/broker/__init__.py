@@ -22,5 +22,6 @@ from trio_stomp.broker._ports import Outbox as Outbox
 from trio_stomp.broker._queue import Queue as Queue
 from trio_stomp.broker._route import Route as Route
 from trio_stomp.broker._stale import ParkedDestination as ParkedDestination
+from trio_stomp.broker._subscriber import base36 as base36
 from trio_stomp.broker._subscription import Client as Client
 from trio_stomp.broker._subscription import Subscription as Subscription

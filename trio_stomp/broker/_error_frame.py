@@ -1,8 +1,13 @@
 """The ERROR frame: what went wrong, for programs, for people, and with the frame at fault."""
 
+from typing import TYPE_CHECKING
+
 from trio_stomp._errors import RemoteError
 from trio_stomp.frames import HeaderRules, Headers, encode_frame
 from trio_stomp.protocol import SUPPORTED
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._subscription import Client
 
 _CONTROL = dict.fromkeys(range(32), " ")
 _QUOTED_BYTES = 512
@@ -27,6 +32,13 @@ def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
         # The id is escaped already: it goes in as it is, behind the command.
         frame = b"ERROR\nreceipt-id:%b%b" % (error.receipt_id, frame[5:])
     return frame
+
+
+def turn_away(client: "Client", error: RemoteError) -> None:
+    """Tell a client the error and end its connection; what else it sent is ignored."""
+    client.is_refused = True
+    client.outbox.stage_frame(error_frame(error, client.rules))
+    client.outbox.close(error.reason)
 
 
 def quote(command: str, headers: Headers) -> bytes:

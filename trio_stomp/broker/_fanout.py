@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._delivery import Delivery, Publication
-from trio_stomp.broker._error_frame import error_frame
+from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Member
 from trio_stomp.broker._subscription import Subscription
@@ -158,17 +158,14 @@ class FanOut:
         self.slow.append((subscription, lost))
 
     def _disconnect(self, subscription: Subscription) -> None:
-        client = subscription.client
-        client.is_refused = True
         error = ProtocolError(
             "slow-consumer",
             f"the subscription to {subscription.destination[:80]} takes its messages too slowly:"
             " more wait than max_outbox_bytes or max_memory_bytes allows",
             reason=CloseReason.SLOW_CONSUMER,
         )
-        client.outbox.discard()
-        client.outbox.stage_frame(error_frame(error, client.rules))
-        client.outbox.close(error.reason)
+        subscription.outbox.discard()
+        turn_away(subscription.client, error)
 
 
 def _encode(publication: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:

@@ -43,7 +43,6 @@ class Feed:
     no_local: bool = False
     is_direct: bool = False
     wire: int = 2
-    last_used: float = 0.0
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
         """Queue the messages; how many were taken. ``delivery`` is for those without a queue."""

@@ -12,7 +12,7 @@ from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._dialect import DSUB
 from trio_stomp.broker._durables import Durables, durable_name, is_shared
-from trio_stomp.broker._error_frame import error_frame
+from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
@@ -58,7 +58,6 @@ class Feeds:
             feed = self._reuse(feed, subscription, options, now)
         if feed is None:
             feed = self._make(subscription, options, name)
-        feed.last_used = now
         feed.queue.attach(consumer)
         return feed
 
@@ -132,7 +131,6 @@ class Feeds:
         client = subscription.client
         if client.is_refused:
             return
-        client.is_refused = True
         # Settled soon, so that others have what it leaves; but not in the middle of a fan-out.
         self.fan_out.slow.append((subscription, 1))
         error = ProtocolError(
@@ -141,8 +139,7 @@ class Feeds:
             " max_backlog_bytes allows",
             reason=CloseReason.SLOW_CONSUMER,
         )
-        client.outbox.stage_frame(error_frame(error, client.rules))
-        client.outbox.close(error.reason)
+        turn_away(client, error)
 
     def _make(self, subscription: Subscription, options: SubscribeOptions, name: str) -> Feed:
         first = subscription.places[0][0]
@@ -186,18 +183,15 @@ class Feeds:
 
     def _take_over(self, feed: Feed, consumer: Consumer, now: float) -> None:
         """End a consumer and its connection; what it had comes first for the newcomer."""
-        client = consumer.subscription.client
         feed.queue.detach(consumer)
         self.acknowledger.return_all(consumer, now)
-        client.is_refused = True
         name = feed.durable.replace("\0", "/")
         error = ProtocolError(
             "taken-over",
             f"another connection took over the durable subscription {name!r}",
             reason=CloseReason.UNSUPPORTED,
         )
-        client.outbox.stage_frame(error_frame(error, client.rules))
-        client.outbox.close(error.reason)
+        turn_away(consumer.subscription.client, error)
 
     def _end(self, feed: Feed, now: float) -> None:
         for name, pattern in feed.places:

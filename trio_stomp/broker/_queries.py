@@ -10,8 +10,6 @@ from trio_stomp.broker._ports import Census
 _MAX_LISTED = 4000
 """Bytes of destinations that ``subs`` lists, as in the seed."""
 
-Figures = Mapping[str, object]
-
 
 def _sizes(census: Census, connected: int, subscriptions: int) -> dict[str, int]:
     return {

@@ -80,7 +80,7 @@ class Subscriber:
         selector = self.selectors.compile(options.selector) if options.selector else None
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
-        tag = f"{self.boot}.{_base36(number)}"
+        tag = f"{self.boot}.{base36(number)}"
         prefix = subscription_prefix(event.id, tag, client.rules)
         if ack != AUTO and client.version.acks_by_header:
             prefix = subscription_prefix(event.id, tag, client.rules, lead=b"ack")
@@ -358,7 +358,8 @@ class Subscriber:
         self.routes.note_change()
 
 
-def _base36(number: int) -> str:
+def base36(number: int) -> str:
+    """``number``, 0 or more, in digits and small letters."""
     digits = ""
     while True:
         number, digit = divmod(number, 36)
