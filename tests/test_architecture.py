@@ -14,6 +14,7 @@ NAME = PACKAGE.name
 FLOORS = {
     "frames": 0,
     "protocol": 1,
+    "store": 1,
     "broker": 2,
     "transport": 3,
     "server": 4,

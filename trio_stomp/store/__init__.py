@@ -1,0 +1,35 @@
+"""What survives: messages, settings and streams, behind one port.
+
+Handles: journal, SQL database, memory; recovery, paging, disk trouble.
+Does not handle: STOMP, destinations, tasks, time (told).
+"""
+
+from trio_stomp.store._files import Files as Files
+from trio_stomp.store._files import OsFiles as OsFiles
+from trio_stomp.store._port import Page as Page
+from trio_stomp.store._port import PlaceState as PlaceState
+from trio_stomp.store._port import Progress as Progress
+from trio_stomp.store._port import Recovered as Recovered
+from trio_stomp.store._port import StaleSequence as StaleSequence
+from trio_stomp.store._port import Store as Store
+from trio_stomp.store._port import StoreBroken as StoreBroken
+from trio_stomp.store._port import Stored as Stored
+from trio_stomp.store._port import StoreError as StoreError
+from trio_stomp.store._port import StoreLocked as StoreLocked
+from trio_stomp.store._port import StoreStatistics as StoreStatistics
+from trio_stomp.store._port import StoreUnavailable as StoreUnavailable
+from trio_stomp.store._port import Streamed as Streamed
+from trio_stomp.store._port import StreamState as StreamState
+from trio_stomp.store._records import Append as Append
+from trio_stomp.store._records import Atomic as Atomic
+from trio_stomp.store._records import Begin as Begin
+from trio_stomp.store._records import Delivered as Delivered
+from trio_stomp.store._records import Done as Done
+from trio_stomp.store._records import DropPlace as DropPlace
+from trio_stomp.store._records import DropStream as DropStream
+from trio_stomp.store._records import Forget as Forget
+from trio_stomp.store._records import Keep as Keep
+from trio_stomp.store._records import Put as Put
+from trio_stomp.store._records import Record as Record
+from trio_stomp.store._records import Trim as Trim
+from trio_stomp.store._records import Turn as Turn

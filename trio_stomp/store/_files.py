@@ -1,0 +1,136 @@
+"""The disk, as the stores use it: a port, so that tests can let it fail."""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+MAX_BUFFERS = 1024
+"""What one ``writev`` takes."""
+
+
+class Files(Protocol):
+    """What a store does to the disk. Every method may raise OSError."""
+
+    def create(self, path: str) -> int:
+        """A new file for reading and writing at its end; it must not exist. Returns a handle."""
+
+    def open(self, path: str) -> int:
+        """An existing file for reading and writing. Returns a handle."""
+
+    def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
+        """Write all of ``buffers``, one behind the other, from ``offset`` on."""
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        """Up to ``size`` bytes from ``offset``; fewer only at the end."""
+
+    def sync(self, handle: int) -> None:
+        """Wait until what was written is on the disk (fdatasync)."""
+
+    def sync_directory(self, path: str) -> None:
+        """Wait until the names in a directory are on the disk."""
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Cut a file."""
+
+    def size(self, handle: int) -> int:
+        """Of an open file, in bytes."""
+
+    def forget_cached(self, handle: int) -> None:
+        """Have the next read come from the disk, as far as the system allows."""
+
+    def close(self, handle: int) -> None:
+        """Give a handle back."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name, in one step."""
+
+    def names(self, path: str) -> list[str]:
+        """What is in a directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Make a directory, and those above it, for this user alone; it may exist."""
+
+
+class OsFiles:
+    """The operating system's files."""
+
+    def create(self, path: str) -> int:
+        """As ``Files.create``; readable by this user alone."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def open(self, path: str) -> int:
+        """As ``Files.open``."""
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
+        """As ``Files.write``."""
+        for start in range(0, len(buffers), MAX_BUFFERS):
+            part = buffers[start : start + MAX_BUFFERS]
+            size = sum(map(len, part))
+            written = os.pwritev(handle, part, offset)
+            if written < size:
+                self._write_rest(handle, offset + written, memoryview(b"".join(part))[written:])
+            offset += size
+
+    def _write_rest(self, handle: int, offset: int, rest: memoryview) -> None:
+        while rest:
+            written = os.pwrite(handle, rest, offset)
+            offset += written
+            rest = rest[written:]
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        """As ``Files.read``."""
+        found = os.pread(handle, size, offset)
+        while len(found) < size:
+            more = os.pread(handle, size - len(found), offset + len(found))
+            if not more:
+                break
+            found += more
+        return found
+
+    def sync(self, handle: int) -> None:
+        """As ``Files.sync``."""
+        os.fdatasync(handle)
+
+    def sync_directory(self, path: str) -> None:
+        """As ``Files.sync_directory``."""
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def truncate(self, handle: int, size: int) -> None:
+        """As ``Files.truncate``."""
+        os.ftruncate(handle, size)
+
+    def size(self, handle: int) -> int:
+        """As ``Files.size``."""
+        return os.fstat(handle).st_size
+
+    def forget_cached(self, handle: int) -> None:
+        """As ``Files.forget_cached``."""
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def close(self, handle: int) -> None:
+        """As ``Files.close``."""
+        os.close(handle)
+
+    def remove(self, path: str) -> None:
+        """As ``Files.remove``."""
+        os.unlink(path)
+
+    def rename(self, old: str, new: str) -> None:
+        """As ``Files.rename``."""
+        os.replace(old, new)
+
+    def names(self, path: str) -> list[str]:
+        """As ``Files.names``."""
+        return os.listdir(path)
+
+    def make_directory(self, path: str) -> None:
+        """As ``Files.make_directory``."""
+        os.makedirs(path, 0o700, exist_ok=True)

@@ -1,0 +1,217 @@
+"""The port between the core and whatever keeps its messages."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from attrs import Factory, frozen
+
+from trio_stomp._value import value
+from trio_stomp.store._records import Turn
+
+
+class StoreError(Exception):
+    """A store could not do it. The text names the file or database, the cause and the remedy."""
+
+
+class StoreUnavailable(StoreError):
+    """The disk or database failed now; nothing of what was to be appended holds. Try again."""
+
+
+class StoreBroken(StoreError):
+    """The store cannot tell any more what is on the disk: it must be opened anew."""
+
+
+class StoreLocked(StoreError):
+    """Another broker uses it."""
+
+
+class StaleSequence(StoreError):
+    """Somebody else has appended: the expected commit number is not the store's."""
+
+
+@frozen
+class PlaceState:
+    """What waits in one level of a place, after recovery.
+
+    Args:
+      count: Messages.
+      bytes: Of their bodies.
+      first: Id of the first one.
+    """
+
+    count: int
+    bytes: int
+    first: int
+
+
+@frozen
+class StreamState:
+    """A stream, after recovery.
+
+    Args:
+      first: Offset of the oldest message; equals ``next`` if there is none.
+      next: Offset of the message to come.
+      bytes: On disk.
+    """
+
+    epoch: str
+    first: int
+    next: int
+    bytes: int
+
+
+@frozen
+class Recovered:
+    """The state that a store holds.
+
+    Args:
+      commit: Number of the last commit; 0 = none.
+      next_id: Greater than every message id ever used.
+      places: By place and level; only those with messages.
+      settings: What ``Keep`` said, and no ``Forget`` took back.
+      deliveries: Messages that were handed out before, and how often.
+      streams: By name.
+      damage: One line for each thing that was found damaged and set aside.
+    """
+
+    commit: int
+    next_id: int
+    places: Mapping[tuple[str, int], PlaceState] = Factory(dict)
+    settings: Mapping[str, str] = Factory(dict)
+    deliveries: Mapping[int, int] = Factory(dict)
+    streams: Mapping[str, StreamState] = Factory(dict)
+    damage: Sequence[str] = ()
+
+
+@value
+class Stored:
+    """Messages read back: of one ``Put``, as far as they were asked for and still live.
+
+    Args:
+      ids: Of the messages, growing.
+      bodies: Beside the ids.
+    """
+
+    ids: list[int]
+    bodies: list[bytes]
+    head: bytes
+    received_ms: int
+    expires_ms: int
+    deliveries: int
+
+
+@value
+class Page:
+    """Some messages of a place's level, oldest first.
+
+    Args:
+      next: Read on with this id; everything before it is in this page or gone.
+      is_last: Nothing is left behind it.
+      lost: Messages that were damaged, and set aside.
+    """
+
+    runs: list[Stored]
+    next: int
+    is_last: bool
+    lost: int = 0
+
+
+@value
+class Streamed:
+    """Messages of a stream read back, with contiguous offsets."""
+
+    first: int
+    head: bytes
+    bodies: list[bytes]
+    written_ms: int
+
+
+@frozen
+class StoreStatistics:
+    """Figures of a store.
+
+    Args:
+      bytes: On disk, all told.
+      limit_bytes: The most that it may become; 0 = as much as there is.
+      live_messages: In places.
+      files: Segments.
+      commits: Turns that were appended since the start.
+      syncs: How often the disk was waited for.
+      sync_s: How long, all told.
+      damaged: Records found damaged, since the start.
+    """
+
+    bytes: int = 0
+    limit_bytes: int = 0
+    live_messages: int = 0
+    files: int = 0
+    commits: int = 0
+    syncs: int = 0
+    sync_s: float = 0.0
+    damaged: int = 0
+
+
+Progress = Callable[[int, int], None]
+"""Told bytes done and bytes in all, now and then."""
+
+
+class Store(Protocol):
+    """Keeps what the core tells it. Every method may block: they are called in worker threads.
+
+    One thread appends; others read at the same time. A replicated log can stand behind it: one
+    append answers with a commit number, and is refused if the expected one is stale.
+    """
+
+    name: str
+    """What a RECEIPT calls it: ``stored:journal``."""
+
+    def recover(self, progress: Progress) -> Recovered:
+        """Open it and tell what it holds; to be called once, before all else.
+
+        Raises:
+          StoreLocked: another broker uses it.
+          StoreError: it cannot be read; nothing was changed.
+        """
+
+    def append(self, turns: Sequence[Turn], expected: int) -> int:
+        """Make turns durable, in order, with one wait for the disk.
+
+        Args:
+          expected: The last commit number that the caller knows.
+
+        Returns:
+          The commit number of the last turn: ``expected + len(turns)``.
+
+        Raises:
+          StaleSequence: the store's last commit is another; nothing was done.
+          StoreUnavailable: nothing of the turns holds; it may work later.
+          StoreBroken: what holds of them is not known; the store must not be used again.
+        """
+
+    def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
+        """The messages of a place's level with ids above ``after``, oldest first.
+
+        Args:
+          limit_bytes: About how much; at least one message.
+
+        Raises:
+          StoreError: the disk failed. What is damaged is set aside and counted, not raised.
+        """
+
+    def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
+        """Messages of a stream from offset ``first`` on; [] at the end, or if there is none.
+
+        What has been trimmed, or is damaged, is left out: offsets then begin later, or leap.
+        """
+
+    def find_offset(self, stream: str, written_ms: int) -> int:
+        """The offset of the first message written at that time or later; the next, if none."""
+
+    def stream_state(self, stream: str) -> StreamState | None:
+        """What a stream holds now."""
+
+    def statistics(self) -> StoreStatistics:
+        """The figures of this moment. Does not block."""
+
+    def close(self) -> None:
+        """Write what was not urgent, wait for the disk, and let another broker have it."""
