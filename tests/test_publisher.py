@@ -371,7 +371,7 @@ def test_a_message_is_sent_when_it_is_due_even_if_its_sender_has_gone(name: str)
     publisher.sends(name, "12", "3", headers=headers, receipts=[(2, b"r")])
     assert evidence(publisher) == (("stored", "memory"),)
     assert core.memory.kept_bytes == 2 * MESSAGE_OVERHEAD_BYTES + 3
-    assert core.broker.publisher.scheduled == 2
+    assert core.broker.scheduler.waiting == 2
     publisher.is_gone()
     core.passes(4.9)
     assert reader.bodies() == []
@@ -379,7 +379,7 @@ def test_a_message_is_sent_when_it_is_due_even_if_its_sender_has_gone(name: str)
     assert reader.bodies() == ["12", "3"]
     assert reader.messages()[0].get("k") == "v"
     assert reader.messages()[0].get("AMQ_SCHEDULED_DELAY") is None
-    assert core.broker.publisher.scheduled == core.memory.used_bytes == 0
+    assert core.broker.scheduler.waiting == core.memory.used_bytes == 0
     core.ends()
 
 
@@ -407,7 +407,7 @@ def test_a_schedule_that_nobody_can_keep_is_refused():
     publisher.sends("a", "x", headers=scheduled(delay=1))
     assert publisher.error().get("code") == "memory-limit"
     assert publisher.outbox.closed is CloseReason.MEMORY_LIMIT
-    assert core.broker.publisher.scheduled == 0
+    assert core.broker.scheduler.waiting == 0
     core.ends()
 
 
@@ -416,7 +416,7 @@ def test_a_scheduled_message_that_finds_a_full_queue_is_lost_quietly():
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", "first", "second", headers=scheduled(delay=1000))
     core.passes(2)
-    assert core.broker.publisher._lost == 1
+    assert core.broker.scheduler.lost == 1
     assert publisher.outbox.closed is None
     reader.subscribes("/queue/q")
     assert reader.bodies() == ["first"]

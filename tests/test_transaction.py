@@ -120,12 +120,12 @@ def test_scheduled_messages_need_memory_and_no_place_in_the_queue_yet():
     later = (("AMQ_SCHEDULED_DELAY", "1000"),)
     actor.commits(run_of(R, "b"), run_of(Q, "c", later), run_of("/topic/t", "d", later))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
-    assert desk.broker.publisher.scheduled == 2
+    assert desk.broker.scheduler.waiting == 2
     desk.memory.limit_bytes = desk.memory.used_bytes + OVERHEAD + 1
     actor.commits(run_of(R, "e"), run_of("/topic/t", "f", later))
     actor.error()
     assert desk.waiting(R) == ["b"]
-    assert desk.broker.publisher.scheduled == 2
+    assert desk.broker.scheduler.waiting == 2
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -30,6 +30,7 @@ class CloseReason(Enum):
     TLS_ON_PLAIN_PORT = ("tls-on-plain-port", 1002)
     WEBSOCKET_ERROR = ("websocket-error", 1002)
     HTTP_ANSWERED = ("http-answered", 1000)
+    STORAGE = ("storage", 1013)
     INTERNAL_ERROR = ("internal-error", 1011)
 
     def __init__(self, text: str, websocket_code: int) -> None:

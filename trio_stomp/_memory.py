@@ -39,6 +39,11 @@ class MemoryBudget:
         self.kept_bytes = kept
         return True
 
+    def force_kept(self, size: int) -> None:
+        """Charge what must be in memory now, whether or not it fits; the caller bounds it."""
+        self.kept_bytes += size
+        self.used_bytes += size
+
     @property
     def kept_room(self) -> int:
         """The most bytes that ``take_kept`` would charge now."""
@@ -49,6 +54,11 @@ class MemoryBudget:
         """Give back what ``take_kept`` charged."""
         self.kept_bytes -= size
         self.used_bytes -= size
+
+    @property
+    def is_short(self) -> bool:
+        """Whether what can be had again should be given up: nine tenths of a share are in use."""
+        return self.kept_bytes * 10 > self.limit_bytes * self.kept_share * 9 or self.is_high
 
     @property
     def is_high(self) -> bool:

@@ -1,20 +1,25 @@
 """The broker put together: the one place that knows all floors."""
 
+import logging
 import time
 from collections.abc import Sequence
 
 import trio
 
 from trio_stomp._memory import MemoryBudget
+from trio_stomp._storage import open_store
 from trio_stomp._version import __version__
-from trio_stomp.broker import Broker, DestinationPolicy, PolicyBook, base36
+from trio_stomp.broker import SOON_S, Broker, DestinationPolicy, Log, PolicyBook, Recovery, base36
 from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.config import Settings
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.server import Server, ServerHandle
+from trio_stomp.store import Recovered, Store
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web import respond
+
+logger = logging.getLogger("trio_stomp")
 
 KEPT_SHARE = 0.8
 """Of the memory, for what waits in queues and the stale queue."""
@@ -42,14 +47,27 @@ async def serve(
     ordered shutdown call ``handle.stop()``.
     """
     settings = settings or Settings()
-    if listeners is None:
-        listeners = await _listen(settings)
-    handle = ServerHandle(tuple(_address(listener) for listener in listeners))
-    server = _assemble(settings, handle)
+    opened = await open_store(settings)
+    store = opened[0] if opened is not None else None
+    try:
+        if listeners is None:
+            listeners = await _listen(settings)
+        handle = ServerHandle(tuple(_address(listener) for listener in listeners))
+        server = _assemble(settings, handle, opened)
+        if opened is not None:
+            await _restore(server, *opened)
+        server.diagnostics.begin()
+    except BaseException:
+        if store is not None:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(store.close)
+        raise
     await server.run(listeners, handle, lambda: task_status.started(handle))
 
 
-def _assemble(settings: Settings, handle: ServerHandle) -> Server:
+def _assemble(
+    settings: Settings, handle: ServerHandle, opened: tuple[Store, Recovered] | None = None
+) -> Server:
     started = time.time()
     # In milliseconds: no two starts of one broker share it, and so no ids.
     boot = int(started * 1000)
@@ -58,7 +76,7 @@ def _assemble(settings: Settings, handle: ServerHandle) -> Server:
     address = handle.addresses[0] if handle.addresses else "this address"
 
     def answer_http(request: HttpRequest) -> bytes:
-        return respond(request, version=__version__, address=address)
+        return respond(request, version=__version__, address=address, unready=server.why_unready())
 
     server = Server(
         settings.server,
@@ -88,9 +106,27 @@ def _assemble(settings: Settings, handle: ServerHandle) -> Server:
         PolicyBook(settings.destinations, default),
         dialect,
         started - trio.current_time(),
+        _log(settings, opened),
     )
-    server.assemble(broker, Reporter(settings.diag, server))
+    broker.publisher.warn = logger.warning
+    store = opened[0] if opened is not None else None
+    server.assemble(broker, Reporter(settings.diag, server), store)
     return server
+
+
+async def _restore(server: Server, store: Store, recovered: Recovered) -> None:
+    """Give a new broker what the last one left. Checkpoint: always."""
+    recovery = Recovery(server.broker, recovered, store.read)
+    await trio.to_thread.run_sync(recovery.run)
+    for line in recovery.failures:
+        logger.error("%s", line)
+
+
+def _log(settings: Settings, opened: tuple[Store, Recovered] | None) -> Log | None:
+    if opened is None:
+        return None
+    store, recovered = opened
+    return Log.of(store.name, recovered, settings.store.checkpoint_s or SOON_S)
 
 
 async def _listen(settings: Settings) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:

@@ -9,6 +9,7 @@ from trio_stomp.broker._broker import Broker as Broker
 from trio_stomp.broker._delivery import NEVER as NEVER
 from trio_stomp.broker._delivery import Delivery as Delivery
 from trio_stomp.broker._delivery import Publication as Publication
+from trio_stomp.broker._destination import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker._destination_policy import DestinationPolicy as DestinationPolicy
 from trio_stomp.broker._destination_policy import PolicyBook as PolicyBook
 from trio_stomp.broker._dialect import dialect as dialect
@@ -16,12 +17,19 @@ from trio_stomp.broker._error_frame import error_frame as error_frame
 from trio_stomp.broker._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker._histogram import BOUNDS_MS as BOUNDS_MS
 from trio_stomp.broker._histogram import Histogram as Histogram
+from trio_stomp.broker._log import SOON_S as SOON_S
+from trio_stomp.broker._log import Log as Log
+from trio_stomp.broker._log import PageWanted as PageWanted
+from trio_stomp.broker._log import StreamWanted as StreamWanted
 from trio_stomp.broker._policies import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker._ports import Census as Census
 from trio_stomp.broker._ports import Outbox as Outbox
 from trio_stomp.broker._queue import Queue as Queue
+from trio_stomp.broker._recovery import Recovery as Recovery
 from trio_stomp.broker._route import Route as Route
 from trio_stomp.broker._stale import ParkedDestination as ParkedDestination
+from trio_stomp.broker._stream import Stream as Stream
+from trio_stomp.broker._streams import Retention as Retention
 from trio_stomp.broker._subscriber import base36 as base36
 from trio_stomp.broker._subscription import Client as Client
 from trio_stomp.broker._subscription import Subscription as Subscription

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from attrs import define
 
 from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._consumer import CLIENT, Consumer, Unacked
+from trio_stomp.broker._consumer import CLIENT, Consumer, Source, Unacked
 from trio_stomp.broker._message import Message
-from trio_stomp.broker._queue import Death, Queue
+from trio_stomp.broker._queue import Death
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._subscription import Client
 from trio_stomp.protocol import Acked
 
-MAX_DIGITS = 18
+MAX_DIGITS = 20
 """Digits of a delivery's number; int() refuses thousands of them with an error of its own."""
 
 
@@ -127,7 +127,7 @@ class Acknowledger:
 
     def _return(
         self,
-        queue: Queue,
+        queue: Source,
         message: Message,
         delay_s: float,
         now: float,

@@ -4,43 +4,55 @@ Only the dispatcher calls it. Each call is atomic: it validates, then changes, t
 that clients will see of it. Nothing here waits for anybody.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
-from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
 from trio_stomp.broker._answers import Answers
+from trio_stomp.broker._blame import asked_receipt, quoted
+from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
-from trio_stomp.broker._destination import MONITOR, Kind
+from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._dialect import Dialect, dialect
-from trio_stomp.broker._error_frame import error_frame, quote
+from trio_stomp.broker._durability import Durability
+from trio_stomp.broker._error_frame import error_frame
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._last_values import LastValues
+from trio_stomp.broker._log import Log, PageWanted, StreamWanted
 from trio_stomp.broker._monitor import monitor_body
 from trio_stomp.broker._overflow import Overflow, QueueFull
+from trio_stomp.broker._plan import make_plan
 from trio_stomp.broker._policies import SEED, BrokerPolicies
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queues import QueueBook
-from trio_stomp.broker._route import Route, RouteTable
+from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._scheduler import Scheduler
 from trio_stomp.broker._selector import SelectorCompiler
+from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker._stale import StaleQueue
+from trio_stomp.broker._storage import Storage
+from trio_stomp.broker._stream import Stream
+from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._transaction import Committer
-from trio_stomp.frames import OPENING, FrameRun, Head, encode_frame, encode_receipt
+from trio_stomp.frames import FrameRun, Head, encode_receipt
 from trio_stomp.protocol import (
     Acked,
     Asked,
     Committed,
     Event,
-    HeartbeatPlan,
     Left,
     Opened,
     Received,
@@ -48,6 +60,13 @@ from trio_stomp.protocol import (
     Subscribed,
     Unsubscribed,
 )
+
+if TYPE_CHECKING:
+    from trio_stomp.store import Page, Streamed
+
+
+def _nothing() -> None:
+    """Nobody waits."""
 
 
 @define(eq=False, repr=False)
@@ -67,6 +86,7 @@ class Broker:
       book: Policies by destination.
       dialect: How the real conflicts between brokers are decided.
       wall_offset_s: Wall time less the broker's clock, in seconds.
+      log: Of the store, or None if nothing is to survive.
     """
 
     policies: BrokerPolicies
@@ -77,9 +97,14 @@ class Broker:
     book: PolicyBook = field(factory=PolicyBook)
     dialect: Dialect = field(factory=lambda: dialect("native"))
     wall_offset_s: float = 0.0
+    log: Log | None = None
     timers: Timers = field(factory=Timers)
     clients: dict[Client, None] = field(factory=dict)
     acks: AckCounters = field(factory=AckCounters)
+    storage: Storage | None = None
+    last_values: LastValues = field(init=False)
+    streams: Streams = field(init=False)
+    scheduler: Scheduler = field(init=False)
     routes: RouteTable = field(init=False)
     stale: StaleQueue = field(init=False)
     fan_out: FanOut = field(init=False)
@@ -91,13 +116,15 @@ class Broker:
     subscriber: Subscriber = field(init=False)
     events: BrokerEvents = field(init=False)
     answers: Answers = field(init=False)
+    durability: Durability = field(init=False)
+    sessions: Sessions = field(init=False)
     committer: Committer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         policies, memory = self.policies, self.memory
         if policies.wildcards == SEED:
             self.dialect = evolve(self.dialect, wildcards=SEED)
-        self.routes = RouteTable(policies, self._configure)
+        self.routes = RouteTable(policies, lambda route: configure(route, self))
         self.stale = StaleQueue(policies, memory)
         self.fan_out = FanOut(policies)
         self.events = BrokerEvents(self.routes)
@@ -105,9 +132,35 @@ class Broker:
         self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
         self.queues.acknowledger = self.acknowledger
         self.overflow = Overflow(memory, self.queues)
+        if self.log is not None:
+            self.storage = Storage(
+                self.log,
+                memory,
+                lambda head: make_plan(head, self.dialect).options,
+                self.queues.stored_messages,
+                self.wall_offset_s,
+            )
+            self.queues.storage = self.storage
         self.feeds = Feeds(
-            policies, memory, self.routes, self.queues, self.stale, self.fan_out, self.acknowledger
+            policies,
+            memory,
+            self.routes,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.acknowledger,
+            self.log,
         )
+        epochs = count(1)
+        self.streams = Streams(
+            memory,
+            self.timers,
+            self.log,
+            self.queues.mark,
+            lambda: f"{self.boot}.{next(epochs)}",
+            self.wall_offset_s,
+        )
+        self.last_values = LastValues(memory, self.routes, self.storage)
         temporary = Temporary(self._expect_replies)
         self.subscriber = Subscriber(
             policies,
@@ -123,6 +176,8 @@ class Broker:
             self.feeds,
             SelectorCompiler(),
             self.boot,
+            self.streams,
+            self.log,
         )
         self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
         self.publisher = Publisher(
@@ -132,12 +187,31 @@ class Broker:
             self.queues,
             self.stale,
             self.fan_out,
-            self.timers,
             self.overflow,
             temporary,
             self.answers.to_topic,
-            wall_offset_s=self.wall_offset_s,
+            self.last_values,
+            self.streams,
+            self.log,
+            self.wall_offset_s,
         )
+        self.publisher.scheduler = self.scheduler = Scheduler(
+            memory,
+            self.timers,
+            self.overflow,
+            lambda run, now: self.publisher.send(None, run, now, now)[0],
+            self.wall_offset_s,
+            self.storage,
+        )
+        self.sessions = Sessions(
+            self.server_name,
+            self.dialect,
+            self.clients,
+            self.subscriber,
+            self.answers,
+            self.events,
+        )
+        self.durability = Durability(self.log, self.publisher, self.streams, self)
         self.committer = Committer(self.publisher, self.acknowledger, self.queues, self.overflow)
 
     # What the dispatcher calls.
@@ -158,6 +232,9 @@ class Broker:
         for place, event in enumerate(events):
             if client.is_refused:
                 return
+            if client.awaited and self.durability.must_wait(client, event):
+                self.durability.hold(client, events[place:], received_at)
+                return
             try:
                 if type(event) is FrameRun:
                     rest = self._send(client, event, received_at, now)
@@ -166,15 +243,22 @@ class Broker:
                         return
                 elif type(event) is Acked:
                     self.acknowledger.apply(client, event, now)
-                    self._receipt_all(client, event.receipts)
+                    if self.log is not None:
+                        client.acked = self.log.turn
+                    for _, name in event.receipts:
+                        self.durability.tell(client, encode_receipt(name), name)
                 else:
                     self._apply_rare(client, event, now)
             except RemoteError as error:
                 if error.receipt_id is None:
-                    error.receipt_id = _asked_receipt(event)
+                    error.receipt_id = asked_receipt(event)
                 if not error.excerpt:
-                    error.excerpt = _quoted(event)
-                self._refuse(client, error, now)
+                    error.excerpt = quoted(event)
+                if client.awaited and self.durability.is_awaited(client):
+                    # What it was promised before comes first; after an ERROR comes nothing.
+                    self.durability.hold(client, [Refused(error)], received_at)
+                    return
+                self.refuse(client, error, now)
             if self.fan_out.slow:
                 self._settle_slow(now, tells=True)
 
@@ -184,19 +268,37 @@ class Broker:
         # Again and again: nobody may begin another turn, if an auto consumer took all of it.
         while self.overflow.blocked and (ready := self.overflow.ready()):
             for client in ready:
-                self._unblock(client, now)
+                self.unblock(client, now)
             self.queues.pump(now)
         while self.fan_out.slow:
             self._settle_slow(now, tells=True)
             # What they leave goes to others now: nobody may begin another turn.
             self.queues.pump(now)
 
-    def forget(self, client: Client, reason: CloseReason, now: float) -> None:
-        """The client is gone: do what it sent before, then end its subscriptions."""
+    def forget(
+        self,
+        client: Client,
+        reason: CloseReason,
+        now: float,
+        forgotten: Callable[[], None] = _nothing,
+    ) -> None:
+        """The client is gone: do what it sent before, then end its subscriptions.
+
+        Args:
+          forgotten: Called when that is done, which may take until the store has answered.
+        """
         client.is_gone = True
+        if self.durability.keeps(client, reason, forgotten):
+            return
         if client.is_blocked:
             self.overflow.forget(client)
-            self._unblock(client, now)
+            self.unblock(client, now)
+            if self.durability.keeps(client, reason, forgotten):
+                return
+        self._forget(client, reason, now)
+        forgotten()
+
+    def _forget(self, client: Client, reason: CloseReason, now: float) -> None:
         client.is_refused = True
         self.subscriber.remove_all(client, now)
         if client in self.clients:
@@ -221,6 +323,7 @@ class Broker:
         """Let time pass: do what is due, throw away what has expired."""
         self.timers.run(now)
         self.stale.sweep(now)
+        self.streams.expire(now)
 
     @property
     def is_monitored(self) -> bool:
@@ -247,9 +350,49 @@ class Broker:
                 # An event told of the loss of an event would be lost in turn, and double each turn.
                 self._settle_slow(now, tells=False)
 
+    def keep(
+        self,
+        stream: Stream,
+        name: str,
+        body: bytes,
+        headers: Sequence[tuple[str, str]],
+        now: float,
+    ) -> None:
+        """Put a message of the broker's own into a stream, unless the store is far behind."""
+        if self.log is None or not self.log.is_full:
+            head = Head("SEND", (("destination", name), *headers), len(body), name)
+            self.streams.append(stream, head, [body], now, is_urgent=False)
+
     def has_subscribers(self, name: str) -> bool:
         """Whether a ``publish`` to ``name`` would reach anybody."""
         return bool(self.routes.own(name).subscribers)
+
+    # The store.
+
+    def committed(self, number: int, now: float) -> None:
+        """The store has everything up to a commit number: let it be seen."""
+        self.durability.committed(number, now)
+        if self.fan_out.slow:
+            self._settle_slow(now, tells=True)
+
+    def uncommitted(self, error: str, now: float) -> None:
+        """The store could not: who sent what is lost is told so, and nobody sees it."""
+        self.durability.uncommitted(error, now)
+
+    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
+        """Messages that were in the store alone have been read; None = they could not be."""
+        if self.storage is not None:
+            self.storage.loaded(wanted, page)
+
+    def loaded_stream(
+        self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float
+    ) -> None:
+        """Messages of a stream have been read, or an offset found; None = it failed."""
+        if isinstance(found, int):
+            assert wanted.found is not None
+            wanted.found(found)
+        else:
+            self.streams.loaded(wanted, found)
 
     # SEND.
 
@@ -260,7 +403,7 @@ class Broker:
         try:
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
-            self._receipts(client, run, error.taken, b"stored:memory\n")
+            self._receipts(client, run, error.taken, self.publisher.stored(client, run.head))
             following = (name for place, name in run.receipts if place == error.taken + 1)
             error.receipt_id = next(following, None)
             raise
@@ -274,11 +417,15 @@ class Broker:
     def _receipts(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
         for place, name in run.receipts:
             if place <= taken:
-                client.outbox.stage_frame(encode_receipt(name, evidence))
+                self._receipt(client, name, evidence)
 
-    def _receipt_all(self, client: Client, receipts: Sequence[tuple[int, bytes]]) -> None:
-        for _, name in receipts:
-            client.outbox.stage_frame(encode_receipt(name))
+    def _receipt(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
+        """Answer a frame, behind whatever the client must wait for."""
+        frame = encode_receipt(name, evidence)
+        if client.awaited:
+            self.durability.tell(client, frame, name)
+        else:
+            client.outbox.stage_frame(frame)
 
     def _block(
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
@@ -289,7 +436,8 @@ class Broker:
         self.overflow.wait(client, rest.bodies[0])
         client.outbox.pause_reading(paused=True)
 
-    def _unblock(self, client: Client, now: float) -> None:
+    def unblock(self, client: Client, now: float) -> None:
+        """Do what was kept back while its client had to wait."""
         client.is_blocked = False
         held, client.held = client.held, []
         for events, received_at in held:
@@ -302,85 +450,35 @@ class Broker:
     def _apply_rare(self, client: Client, event: Event, now: float) -> None:
         match event:
             case Opened():
-                self._open(client, event)
+                self.sessions.open(client, event)
             case Subscribed():
                 self.subscriber.add(client, event, now)
             case Unsubscribed():
                 self.subscriber.remove(client, event, now)
             case Received(receipts):
-                self._receipt_all(client, receipts)
+                for _, name in receipts:
+                    self._receipt(client, name)
             case Committed(actions, receipt):
                 evidence = self.committer.commit(client, actions, now)
                 if receipt is not None:
-                    client.outbox.stage_frame(encode_receipt(receipt, evidence))
+                    self._receipt(client, receipt, evidence)
             case Left(receipt):
-                self._leave(client, receipt, now)
+                if self.durability.holds_leaving(client, event):
+                    return
+                self.sessions.leave(client, receipt, now)
             case Asked(query):
-                self._answer_command(client, query)
+                self.sessions.answer(client, query)
             case Refused(error):
                 raise error
 
-    def _open(self, client: Client, event: Opened) -> None:
-        headers = dict(event.headers)
-        client.version = event.version
-        client.user = headers.get("login", "")
-        client.client_id = headers.get("client-id", "")
-        self.clients[client] = None
-        answer = [
-            ("version", event.version.name),
-            ("session", client.session_id),
-            ("heart-beat", _heartbeat_header(event.heartbeats)),
-        ]
-        if self.server_name:
-            answer.append(("server", self.server_name))
-        if client.user:
-            answer.append(("user-name", client.user))
-        asked = headers.get("request-id") or headers.get("receipt")
-        if self.dialect.connected_receipt and asked is not None:
-            answer += [("response-id", asked), ("receipt-id", asked)]
-        client.outbox.stage_frame(encode_frame("CONNECTED", answer, OPENING))
-        detail = f"STOMP {event.version.name} over {client.transport} from {client.remote}"
-        self.events.tell("connect", client, detail=detail)
-
-    def _leave(self, client: Client, receipt: bytes | None, now: float) -> None:
-        self.subscriber.remove_all(client, now)
-        if receipt is not None:
-            client.outbox.stage_frame(encode_receipt(receipt))
-        if self.dialect.keeps_socket_after_disconnect:
-            self.clients.pop(client, None)
-            return
-        client.is_refused = True
-        client.outbox.close(CloseReason.CLIENT_DISCONNECT)
-
-    def _answer_command(self, client: Client, query: str) -> None:
-        answer = self.answers.queries().command(query)
-        if answer is None:
-            raise ProtocolError(
-                "unknown-query",
-                f"Invalid message! DIAG does not know the query {query[:40]!r}; it knows session,"
-                " ws_buffer, stale, subs and the four …-size words",
-            )
-        told = [("content-type", "text/plain")]
-        client.outbox.stage_frame(encode_frame("DIAG", told, client.rules, answer.encode()))
-
-    def _refuse(self, client: Client, error: RemoteError, now: float) -> None:
+    def refuse(self, client: Client, error: RemoteError, now: float) -> None:
+        """Tell a client what was wrong, and that it was the last it will be told."""
         client.outbox.stage_frame(error_frame(error, client.rules))
         if self.dialect.keeps_socket_after_error and error.is_survivable:
             return
         client.is_refused = True
         client.outbox.close(error.reason)
         self.subscriber.remove_all(client, now)
-
-    def _configure(self, route: Route) -> None:
-        """Give a new route what its policy says, or for topics and work queues the options."""
-        policy = self.book.policy_for(route.name)
-        ttl_ms = policy.ttl_ms
-        if not ttl_ms and route.kind in (Kind.TOPIC, Kind.WORK):
-            ttl_ms = self.policies.ttl_ms
-        route.ttl_s = ttl_ms / 1000
-        route.retain = policy.retain
-        if policy is not self.book.default:
-            route.slow_consumer = policy.slow_consumer
 
     def _expect_replies(self, client: Client, private: str, public: str) -> None:
         self.subscriber.expect_replies(client, private, public)
@@ -394,31 +492,3 @@ class Broker:
             if subscription.client.is_refused:
                 # At once: what came for a member of a work queue until it is gone would be lost.
                 self.subscriber.remove_all(subscription.client, now)
-
-
-def _quoted(event: Event) -> bytes:
-    match event:
-        case FrameRun(head):
-            return quote("SEND", head.headers)
-        case Subscribed(headers=headers):
-            return quote("SUBSCRIBE", headers)
-        case Unsubscribed(headers=headers):
-            return quote("UNSUBSCRIBE", headers)
-        case Acked(ids, header):
-            return quote("NACK" if event.negative else "ACK", ((header, ids[0].decode()),))
-    return b""
-
-
-def _heartbeat_header(plan: HeartbeatPlan) -> str:
-    return f"{plan.send_every_s * 1000:.0f},{plan.expect_every_s * 1000:.0f}"
-
-
-def _asked_receipt(event: Event) -> bytes | None:
-    if isinstance(event, FrameRun):
-        # The first frame of a run is at fault; who asked may be a later one.
-        return next((receipt for asker, receipt in event.receipts if asker == 1), None)
-    if isinstance(event, Acked):
-        return event.receipts[0][1] if event.receipts else None
-    if isinstance(event, Subscribed | Unsubscribed | Left | Committed):
-        return event.receipt
-    return None

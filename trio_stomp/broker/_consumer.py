@@ -1,7 +1,7 @@
 """A subscription that takes messages from queues: its credit, and what it has not acknowledged."""
 
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
@@ -13,7 +13,10 @@ from trio_stomp.broker._subscription import Subscription
 from trio_stomp.frames import Head, message_blocks
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._queue import Queue
+    from collections.abc import Callable
+
+    from trio_stomp.broker._destination_policy import DestinationPolicy
+    from trio_stomp.broker._queue import Death, Queue
     from trio_stomp.broker._selector import Selector
 
 AUTO = "auto"
@@ -24,12 +27,38 @@ AUTO_BATCH_BYTES = 256 * 1024
 """What an auto consumer is given at once, if its outbox has room."""
 
 
+class Source(Protocol):
+    """What gives messages to consumers: a queue, or a reader of a stream."""
+
+    policy: "DestinationPolicy"
+    unacked: int
+    nacked: int
+    redelivered: int
+    is_marked: bool
+    pass_on: "Callable[[Message, float], bool] | None"
+
+    def settle(self, message: Message) -> None:
+        """A message was acknowledged: it is done with."""
+
+    def kill(self, message: Message, death: "Death", now: float) -> None:
+        """A message that was unacknowledged is dead."""
+
+    def give_back(self, message: Message, delay_s: float, now: float) -> None:
+        """A delivery came to nothing: back to where it stood, at once or after a while."""
+
+    def detach(self, consumer: "Consumer") -> None:
+        """Serve a consumer no more."""
+
+    def pump(self, now: float) -> None:
+        """Hand out what consumers take."""
+
+
 @define(eq=False, repr=False)
 class Unacked:
     """A message that a consumer has, and where it goes back to."""
 
     message: Message
-    queue: "Queue"
+    queue: "Source"
 
 
 @define(eq=False, repr=False)
@@ -49,27 +78,32 @@ class Consumer:
     fan_out: FanOut
     selector: "Selector | None" = None
     always_tell_redelivered: bool = False
-    queues: "dict[Queue, None]" = field(factory=dict)
+    queues: "dict[Source, None]" = field(factory=dict)
     unacked: dict[int, Unacked] = field(factory=dict)
     watched: list[tuple[float, int, int]] = field(factory=list)
     """Deliveries that must be acknowledged in time: until when, number of the first, count."""
     watch_due: float = NEVER
     """When they are looked at next."""
+    is_early: bool = False
+    """It may not be given anything before its SUBSCRIBE is safe."""
     count_left: int = field(init=False)
     bytes_left: int = field(init=False)
-    _behind_number: bytes = field(init=False)
+    repeats_number: bytes = field(init=False)
+    """What stands before a delivery's number where a second header repeats it; or nothing."""
 
     def __attrs_post_init__(self) -> None:
         self.count_left = self.options.prefetch_count
         self.bytes_left = self.options.prefetch_bytes if self.tracks else AUTO_BATCH_BYTES
-        self._behind_number = b""
+        self.repeats_number = b""
         if self.ack != AUTO and self.subscription.client.version.acks_by_header:
             # The prefix ends in the ack header's tag: the message id follows with the same value.
-            self._behind_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
+            self.repeats_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
 
     @property
     def is_ready(self) -> bool:
         """Whether it takes one more message now."""
+        if self.is_early:
+            return False
         if self.ack == AUTO:
             return self.bytes_left > 0 and self.subscription.outbox.has_room()
         return self.count_left > 0 and self.bytes_left > 0 and self.subscription.outbox.has_room()
@@ -135,6 +169,12 @@ class Consumer:
         """All that it has not acknowledged, in order of delivery; no longer its own."""
         return [self._forget(number) for number in list(self.unacked)]
 
+    def lend(self, number: int, unacked: Unacked) -> None:
+        """Count a message as its own until it acknowledges it."""
+        self.unacked[number] = unacked
+        self.count_left -= 1
+        self.bytes_left -= len(unacked.message.body)
+
     def _forget(self, number: int) -> Unacked:
         unacked = self.unacked.pop(number)
         self.count_left += 1
@@ -143,7 +183,7 @@ class Consumer:
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:
         tails = [b""]
-        wire, behind = self.subscription.wire, self._behind_number
+        wire, behind = self.subscription.wire, self.repeats_number
         last: Head | None = None
         block = b""
         for number, message in enumerate(messages, first):

@@ -28,6 +28,7 @@ class Publication:
       expires_at: From when it must not be delivered any more; NEVER = no lifetime.
       sender: Who sent it, or None if the broker did.
       options: What its headers ask for, or None if nothing out of the ordinary.
+      is_stored: Nobody sees it before the store has it.
     """
 
     route: "Route"
@@ -37,6 +38,7 @@ class Publication:
     expires_at: float
     sender: "Client | None" = None
     options: "SendOptions | None" = None
+    is_stored: bool = False
 
     def without_bodies(self) -> "Publication":
         """The same without the bytes: for messages that each keep their own."""
@@ -52,6 +54,7 @@ class Publication:
             self.expires_at,
             self.sender,
             self.options,
+            self.is_stored,
         )
 
     def with_head(self, head: Head) -> "Publication":
@@ -64,6 +67,7 @@ class Publication:
             self.expires_at,
             self.sender,
             self.options,
+            self.is_stored,
         )
 
 

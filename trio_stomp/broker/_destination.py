@@ -22,6 +22,10 @@ RESERVED = frozenset(
 
 MONITOR = "/queue/monitor"
 """stompserver's statistics: a topic of the broker's own, in the name space of queues."""
+STREAM = "/stream/"
+"""How the logs of topics begin, which are subscribed to from any offset."""
+DIAG_STREAM = "/stream/DIAG"
+"""The log of all that the broker tells of itself."""
 PRIVATE_QUEUE = "/reply-queue/"
 PRIVATE_TOPIC = "/reply-topic/"
 """How the temporary destinations of a connection begin, as others call them."""
@@ -35,6 +39,7 @@ class Kind(Enum):
     WORK = "work-queue"
     DIAG = "diag"
     QUEUE = "queue"
+    STREAM = "stream"
 
 
 def classify(name: str) -> Kind:
@@ -43,6 +48,8 @@ def classify(name: str) -> Kind:
         return Kind.WORK
     if name.startswith("DIAG"):
         return Kind.DIAG
+    if name.startswith(STREAM):
+        return Kind.STREAM
     if name == "/queue" or name.startswith(("/queue/", PRIVATE_QUEUE)):
         return Kind.TOPIC if name == MONITOR else Kind.QUEUE
     return Kind.TOPIC

@@ -101,6 +101,13 @@ class DestinationPolicy:
     persistent: str = option(
         HEADER, "which messages are stored before RECEIPT", choices=(HEADER, ALWAYS, NEVER)
     )
+    stream: bool = option(False, "a topic's messages are kept for replay, as a stream")
+    stream_max_bytes: int = option(
+        256 * 1024 * 1024, "size of a topic's stream; 0 = no bound but its age", minimum=0
+    )
+    stream_max_age_ms: int = option(
+        86_400_000, "age of a stream's oldest message; 0 = no bound but its size", minimum=0
+    )
     retain: str = option(
         HEADER, "which messages of a topic become its last value", choices=(HEADER, ALWAYS, NEVER)
     )

@@ -1,5 +1,7 @@
 """Durable topic subscriptions: feeds that outlive the connections that consume them."""
 
+from collections.abc import Iterator
+
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
@@ -17,6 +19,9 @@ class Durables:
 
     def __len__(self) -> int:
         return len(self._feeds)
+
+    def __iter__(self) -> Iterator[Feed]:
+        return iter(self._feeds.values())
 
     def find(self, name: str) -> Feed | None:
         """The feed of a durable subscription, if there is one.

@@ -1,4 +1,4 @@
-"""What happens in the core, for ``DIAG/event/…``: noted only while somebody listens."""
+"""What happens in the core, for ``DIAG/event/…``: noted only if they are kept or heard."""
 
 from attrs import define, field
 
@@ -30,6 +30,8 @@ class BrokerEvents:
     routes: RouteTable
     pending: list[BrokerEvent] = field(factory=list)
     lost: int = 0
+    are_kept: bool = False
+    """They go into a stream, whether or not anybody listens."""
 
     def tell(
         self,
@@ -40,8 +42,8 @@ class BrokerEvents:
         reason: str = "",
         detail: str = "",
     ) -> None:
-        """Note an event, if anybody is subscribed to ``DIAG/event/<name>``."""
-        if not self.routes.own(DIAG_EVENT + name).subscribers:
+        """Note an event, if it is kept, or anybody is subscribed to ``DIAG/event/<name>``."""
+        if not self.are_kept and not self.routes.own(DIAG_EVENT + name).subscribers:
             return
         if len(self.pending) >= MAX_PENDING:
             self.lost += 1

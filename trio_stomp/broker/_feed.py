@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class FeedHost(Protocol):
     """What a feed needs of the core."""
 
-    def enqueue(self, feed: "Feed", publication: Publication, body: bytes) -> bool:
-        """Put a message into a feed's queue; False if it is too full, and policy was applied."""
+    def enqueue(self, feed: "Feed", publication: Publication, bodies: list[bytes]) -> int:
+        """Put messages into a feed's queue, as far as policy lets them in; how many it did."""
 
 
 @define(eq=False, repr=False)
@@ -46,6 +46,8 @@ class Feed:
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
         """Queue the messages; how many were taken. ``delivery`` is for those without a queue."""
+        if publication.is_stored and self.durable:
+            return 0  # it was given its copies before the store had them
         return self.take(publication, publication.bodies)
 
     def wants(self, publication: Publication) -> bool:
@@ -58,4 +60,4 @@ class Feed:
         """Queue some bodies of a publication, as far as they fit; how many were taken."""
         if not self.wants(publication):
             return 0
-        return sum(self.host.enqueue(self, publication, body) for body in bodies)
+        return self.host.enqueue(self, publication, bodies)

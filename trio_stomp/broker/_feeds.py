@@ -11,10 +11,12 @@ from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._dialect import DSUB
+from trio_stomp.broker._durable_record import forget, place_of, remember
 from trio_stomp.broker._durables import Durables, durable_name, is_shared
 from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
+from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._queue import Queue
@@ -39,6 +41,7 @@ class Feeds:
     stale: StaleQueue
     fan_out: FanOut
     acknowledger: Acknowledger
+    log: Log | None = None
     durables: Durables = field(factory=Durables)
     dropped: int = 0
 
@@ -86,6 +89,8 @@ class Feeds:
         if feed is None:
             return False
         self.durables.remove(feed.durable)
+        if self.log is not None:
+            forget(self.log, feed)
         feed.durable = ""
         if not feed.queue.consumers:
             self._end(feed, now)
@@ -99,22 +104,35 @@ class Feeds:
             else:
                 self.fan_out.refuse(found.publication)
 
-    def enqueue(self, feed: Feed, publication: Publication, body: bytes) -> bool:
-        """Put a message into a feed's queue; False if it is too full, and policy was applied.
+    def enqueue(self, feed: Feed, publication: Publication, bodies: list[bytes]) -> int:
+        """Put messages into a feed's queue, as far as policy lets them in; how many it did.
 
         A publisher to a topic does not suffer for one subscriber: a full feed loses messages of
         its own, or its client, by the policy for slow consumers.
         """
+        origin = publication.without_bodies()
+        if self._put(feed, origin, bodies):
+            return len(bodies)
+        return sum(self._put_or_drop(feed, origin, body) for body in bodies)
+
+    def _put(self, feed: Feed, origin: Publication, bodies: list[bytes]) -> bool:
+        """Put messages into a feed's queue, if there is room for all of them."""
+        queue, size = feed.queue, sum(map(len, bodies))
+        bound = 0 if feed.durable else self.policies.max_backlog_bytes
+        if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
+            return False
+        if not self.memory.take_kept(size + MESSAGE_OVERHEAD_BYTES * len(bodies)):
+            return False
+        level = origin.options.priority if origin.options else PRIORITY_DEFAULT
+        self.queues.accept(queue, origin, bodies, level, size)
+        return True
+
+    def _put_or_drop(self, feed: Feed, origin: Publication, body: bytes) -> bool:
+        """Put one message; False if it does not fit, and policy was applied."""
         queue = feed.queue
         policy = queue.route.slow_consumer or self.policies.slow_consumer
-        cost = len(body) + MESSAGE_OVERHEAD_BYTES
-        bound = 0 if feed.durable else self.policies.max_backlog_bytes
         while True:
-            fits = queue.room_for(body) and not (bound and queue.size + len(body) > bound)
-            if fits and self.memory.take_kept(cost):
-                origin = publication.without_bodies()
-                level = origin.options.priority if origin.options else PRIORITY_DEFAULT
-                queue.put(self.queues.message(origin, body, level))
+            if self._put(feed, origin, [body]):
                 return True
             self._count_drop(queue.route)
             if policy == DROP_OLDEST and queue.drop_oldest() is not None:
@@ -145,7 +163,7 @@ class Feeds:
         first = subscription.places[0][0]
         label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
         route = self.routes.detached(*subscription.places[0])
-        queue = self.queues.private(route, label)
+        queue = self.queues.private(route, label, place_of(name) if name else "")
         feed = Feed(
             subscription.number,
             list(subscription.places),
@@ -159,11 +177,19 @@ class Feeds:
         )
         if name:
             self.durables.add(name, feed)
+            if self.log is not None:
+                remember(self.log, feed)
         if route.kind is Kind.WORK:
             queue.pass_on = partial(self._pass_on, feed)
         for place, pattern in feed.places:
             self.routes.add(feed, place, pattern)
         return feed
+
+    def restore(self, feed: Feed) -> None:
+        """A durable subscription was found in the store."""
+        self.durables.add(feed.durable, feed)
+        for place, pattern in feed.places:
+            self.routes.add(feed, place, pattern)
 
     def _reuse(
         self, feed: Feed, subscription: Subscription, options: SubscribeOptions, now: float

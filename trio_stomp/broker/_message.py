@@ -24,6 +24,7 @@ class Message:
       body: The bytes.
       level: Priority, 0 to 9.
       deliveries: How often it has been handed to a consumer.
+      stored: Its id in the store; 0 = it is in memory alone.
     """
 
     number: int
@@ -31,6 +32,7 @@ class Message:
     body: bytes
     level: int
     deliveries: int = 0
+    stored: int = 0
 
     @property
     def group(self) -> str:
@@ -45,9 +47,28 @@ class Message:
 
 
 @define(eq=False)
+class Paged:
+    """The messages of a level that stand behind all others of it, and are in the store alone.
+
+    Args:
+      after: They have greater ids than this.
+      last: They have no greater ids than this.
+      count: How many there are.
+      size: Bytes of their bodies.
+    """
+
+    after: int
+    last: int = 0
+    count: int = 0
+    size: int = 0
+    is_loading: bool = False
+
+
+@define(eq=False)
 class _Level:
     returned: list[tuple[int, Message]] = field(factory=list)
     fresh: deque[Message] = field(factory=deque)
+    paged: "Paged | None" = None
 
 
 @define(eq=False)
@@ -59,6 +80,9 @@ class Waiting:
     """
 
     count: int = 0
+    """Messages in memory."""
+    paged: int = 0
+    """Messages that are in the store alone."""
     _levels: list[_Level | None] = field(factory=lambda: [None] * LEVELS)
     _occupied: int = 0
     """Bit n is set if level n may hold messages."""
@@ -90,6 +114,8 @@ class Waiting:
                 if level.fresh:
                     self.count -= 1
                     return level.fresh.popleft()
+                if level.paged is not None:
+                    return None  # they come first, once they are loaded
             self._occupied &= ~(1 << place)
         return None
 
@@ -125,6 +151,70 @@ class Waiting:
                 found += [message for _, message in sorted(level.returned)]
                 found += level.fresh
         return found
+
+    # What is in the store alone.
+
+    def is_paging(self, level: int) -> bool:
+        """Whether what comes to a level must go to the store, to stay in order."""
+        found = self._levels[level]
+        return found is not None and found.paged is not None
+
+    def page_out(self, level: int, first: int, count: int, size: int) -> None:
+        """Messages have come that are left in the store, behind all of their level."""
+        found = self._level(level)
+        if found.paged is None:
+            found.paged = Paged(first - 1)
+        paged = found.paged
+        paged.last = first + count - 1
+        paged.count += count
+        paged.size += size
+        self.paged += count
+
+    def restore(self, level: int, count: int, size: int, last: int) -> None:
+        """Messages were found in the store at the start."""
+        self._level(level).paged = Paged(0, last, count, size)
+        self.paged += count
+
+    def wanted(self, beneath: int) -> tuple[int, Paged] | None:
+        """The level to be loaded next, if fewer than ``beneath`` messages stand before it."""
+        for place in range(self._occupied.bit_length() - 1, -1, -1):
+            level = self._levels[place]
+            if level is None:
+                continue
+            if level.paged is not None:
+                few = len(level.fresh) + len(level.returned) < beneath
+                return (place, level.paged) if few and not level.paged.is_loading else None
+            if level.fresh:
+                return None
+        return None
+
+    def paging(self, level: int) -> Paged | None:
+        """What of a level is in the store alone."""
+        found = self._levels[level]
+        return found.paged if found is not None else None
+
+    def loaded(self, level: int, messages: list[Message], size: int) -> None:
+        """Messages that were in the store alone are in memory too."""
+        found = self._level(level)
+        assert found.paged is not None
+        found.paged.count -= len(messages)
+        found.paged.size -= size
+        self.paged -= len(messages)
+        found.fresh.extend(messages)
+        self.count += len(messages)
+
+    def forget_paged(self, level: int) -> Paged:
+        """Nothing of a level is in the store alone any more; what was thought to be."""
+        found = self._level(level)
+        assert found.paged is not None
+        paged, found.paged = found.paged, None
+        self.paged -= paged.count
+        return paged
+
+    def forget_all_paged(self) -> int:
+        """Nothing is in the store alone any more; the bytes of what was."""
+        levels = [place for place in range(LEVELS) if self.is_paging(place)]
+        return sum(self.forget_paged(place).size for place in levels)
 
     def _level(self, place: int) -> _Level:
         self._occupied |= 1 << place

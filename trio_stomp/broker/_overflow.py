@@ -62,17 +62,24 @@ class Overflow:
             if policy == BLOCK and sender is not None:
                 self.full = queue
                 return False
-            if policy in (OLDEST, DEAD_LETTER):
-                oldest = queue.drop_oldest()
-                if oldest is not None:
-                    self.dropped += 1
-                    if policy == DEAD_LETTER:
-                        self.queues.bury(queue, oldest, Death.OVERFLOW, now)
-                    else:
-                        queue.route.dropped += 1
-                    continue
+            buries = policy == DEAD_LETTER
+            if (buries or policy == OLDEST) and self._drop_oldest(queue, now, buries=buries):
+                continue
             raise self._full(queue, taken)
-        queue.put(self.queues.message(origin, body, level))
+        self.queues.accept(queue, origin, [body], level, len(body))
+        return True
+
+    def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
+        """Make room at the front of a queue; False if nothing there can be dropped."""
+        with self.queues.together():
+            oldest = queue.drop_oldest()
+            if oldest is None:
+                return False
+            self.dropped += 1
+            if buries:
+                self.queues.bury(queue, oldest, Death.OVERFLOW, now)
+            else:
+                queue.route.dropped += 1
         return True
 
     def check(

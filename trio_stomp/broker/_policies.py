@@ -43,6 +43,11 @@ class BrokerPolicies:
         200_000, "destinations remembered; the idle ones go first", minimum=16
     )
     max_destination_bytes: int = option(1024, "longest destination name", minimum=16)
+    persistent: str = option(
+        "header",
+        "which messages to queues are stored before RECEIPT, where no policy names the queue",
+        choices=("header", "always", "never"),
+    )
     max_redeliveries: int = option(
         4, "failed deliveries after which a message is dead, less one", minimum=0
     )

@@ -4,34 +4,36 @@ from collections.abc import Callable
 
 from attrs import define, field
 
+from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind
+from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind, check_sendable
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._feed import Feed
+from trio_stomp.broker._last_values import LastValues
+from trio_stomp.broker._log import Later, Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._schedule import Schedule
-from trio_stomp.broker._send_options import (
-    DEDUP_HEADERS,
-    PRIORITY_DEFAULT,
-    RETAIN_SET,
-    SendOptions,
-)
+from trio_stomp.broker._scheduler import Scheduler
+from trio_stomp.broker._send_options import PRIORITY_DEFAULT, SendOptions
 from trio_stomp.broker._stale import StaleQueue
+from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
-from trio_stomp.broker._timers import Timers
 from trio_stomp.frames import FrameRun, Head
 
 STORED = b"stored:memory\n"
 """What a RECEIPT tells of a message that waits for its consumer."""
 DUPLICATE = b"duplicate:true\n"
-_SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
-"""How headers begin that have done their part before a scheduled message is sent."""
+
+
+def _silently(text: str) -> None:
+    """Nobody wants to know."""
 
 
 @define(eq=False, repr=False)
@@ -44,18 +46,26 @@ class Publisher:
     queues: QueueBook
     stale: StaleQueue
     fan_out: FanOut
-    timers: Timers
     overflow: Overflow
     temporary: Temporary
     answer: Callable[[Publication], None]
     """Answers SENDs to DIAG destinations."""
-    received: int = 0
-    duplicates: int = 0
-    scheduled: int = 0
-    """Messages that wait for their time."""
+    last_values: LastValues
+    streams: Streams
+    scheduler: Scheduler = field(init=False)
+    """Sends later; joined by the broker."""
+    log: Log | None = None
+    """What is to survive is written here first; None = nothing survives."""
     wall_offset_s: float = 0.0
     """Wall time less the broker's clock, in seconds."""
-    _lost: int = field(default=0, init=False)
+    binds: bool = False
+    """A transaction that survives as a whole is being done."""
+    received: int = 0
+    duplicates: int = 0
+    volatile: int = 0
+    """Runs of messages that were sent to survive, and are in memory all the same."""
+    warn: Callable[[str], None] = _silently
+    """Tells the operator."""
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
         """The plan of a header block; and the block, rewritten if it names something of a client.
@@ -86,7 +96,7 @@ class Publisher:
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
-            return self._schedule(head, plan, plan.schedule, run.bodies, now)
+            return self._schedule(client, head, plan, plan.schedule, run.bodies, now)
         if len(plan.names) > 1:
             self._check_room(client, plan, run.bodies)
         taken = len(run.bodies)
@@ -97,6 +107,20 @@ class Publisher:
             taken, evidence = send(client, route, head, plan.options, run.bodies, received_at, now)
             told.append(evidence)
         return taken, told[0] if len(told) == 1 else _together(told)
+
+    def stores(self, client: Client, head: Head) -> bool:
+        """Whether all that is sent with a header block is written to the log first.
+
+        What is not must wait for what its sender sent before.
+        """
+        plan = head.plan
+        if self.log is None or not isinstance(plan, SendPlan) or plan.is_personal:
+            return False
+        return all(self.routes.open(name).stores(plan.options) for name in plan.names)
+
+    def stored(self, client: Client, head: Head) -> bytes:
+        """What a RECEIPT tells of messages that a queue has taken."""
+        return self.log.stored if self.log is not None and self.stores(client, head) else STORED
 
     def is_orphan(self, client: Client | None, route: Route) -> bool:
         """Whether a reply comes for a client that has gone: nobody could ever consume it."""
@@ -156,21 +180,95 @@ class Publisher:
     ) -> tuple[int, bytes]:
         expires_at = self._expiry(route, options, received_at)
         publication = Publication(route, head, bodies, received_at, expires_at, client, options)
+        if route.stores(options):
+            publication.is_stored = self.log is not None
+            if self.log is None:
+                self._note_volatile(route)
         if route.kind is Kind.QUEUE:
             if self.is_orphan(client, route):
                 self._count(route, bodies, received_at, now)
                 return len(bodies), self._drop(publication)
+            publication.is_stored |= self.binds and not route.private
             taken = self._enqueue(publication, now)
             self._count(route, bodies[:taken] if taken < len(bodies) else bodies, received_at, now)
-            return taken, STORED
+            return taken, self.log.stored if self.log and publication.is_stored else STORED
         self._count(route, bodies, received_at, now)
         if expires_at <= now:
             self.fan_out.expire(publication)
             return len(bodies), b"matched:0\n"
-        asked = options.retain if options is not None else ""
-        if route.retain != "header" or asked:
-            self._retain(publication, _retention(route, asked))
-        return len(bodies), self._distribute(publication, now)
+        asked = ""
+        if options is not None or route.retain != "header":
+            asked = self.last_values.asked(publication)
+        if route.kind is Kind.STREAM:
+            return len(bodies), self._ask(publication, now)
+        if self.log is not None and (publication.is_stored or asked or self.binds):
+            return len(bodies), self._store(self.log, publication, asked, now)
+        if asked:
+            self.last_values.keep(publication, asked)
+        told = self._append(publication, now) if route.stream is not None else b""
+        return len(bodies), self._distribute(publication, now) + told
+
+    def _append(self, publication: Publication, now: float) -> bytes:
+        """Write a topic's messages to its stream; what the RECEIPT tells of it."""
+        stream = publication.route.stream
+        assert stream is not None
+        bodies = publication.bodies
+        sender = publication.sender if publication.is_stored else None
+        first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
+        return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
+
+    def _ask(self, publication: Publication, now: float) -> bytes:
+        """Answer a question about a stream, which is what a SEND to its name is."""
+        options, name = publication.options, publication.route.name
+        if options is None or not options.reply_to:
+            raise ProtocolError(
+                "reserved-destination",
+                f"destination:{name[:80]} is a stream, which is sent to by its topic's name; a"
+                " SEND here asks what the stream holds, and needs reply-to",
+            )
+        check_sendable(options.reply_to, self.dialect.wildcards)
+        headers, body = self.streams.answer(name)
+        correlation = publication.head.get("correlation-id")
+        if correlation is not None:
+            headers = (*headers, ("correlation-id", correlation))
+        told = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
+        answer = FrameRun(Head("SEND", told, len(body), options.reply_to), [body], [])
+        self.overflow.send_quietly(lambda: self.send(None, answer, now, now)[0])
+        return b""
+
+    def _store(self, log: Log, publication: Publication, asked: str, now: float) -> bytes:
+        """A topic's message of which something is to survive: nobody sees it before that."""
+        is_kept = bool(asked) and self.last_values.store(publication, asked)
+        offset = self._append(publication, now) if publication.route.stream is not None else b""
+        matched = 0
+        for member in publication.route.careful:
+            if isinstance(member, Feed) and member.durable and publication.is_stored:
+                matched += member.take(publication, publication.bodies) > 0
+        is_safe = publication.is_stored and (is_kept or matched or bool(offset))
+        if not (is_safe or self.binds):
+            publication.is_stored = False
+            if asked:
+                self.last_values.keep(publication, asked)
+            return self._distribute(publication, now) + offset
+
+        def publish(at: float) -> None:
+            if asked:
+                self.last_values.keep(publication, asked)
+            self._distribute(publication, at)
+
+        log.when_safe(Later(publication.sender, publish))
+        route = publication.route
+        others = sum(1 for member in route.careful if member.wants(publication))
+        evidence = b"matched:%d\n" % (len(route.direct) + others)
+        return evidence + offset + (log.stored if is_safe else b"")
+
+    def _note_volatile(self, route: Route) -> None:
+        if not self.volatile:
+            self.warn(
+                f"a message to {route.name[:80]} was sent to survive, but nothing survives this"
+                " broker: start it with --data-dir DIR (until then RECEIPTs say stored:memory)"
+            )
+        self.volatile += 1
 
     def _count(self, route: Route, bodies: list[bytes], received_at: float, now: float) -> None:
         count = len(bodies)
@@ -220,7 +318,7 @@ class Publisher:
         if queue.fits(len(bodies), size) and self.memory.take_kept(
             size + MESSAGE_OVERHEAD_BYTES * len(bodies)
         ):
-            queue.put_all(level, self.queues.messages(origin, bodies, level), size)
+            self.queues.accept(queue, origin, bodies, level, size)
             return len(bodies)
         for taken, body in enumerate(bodies):
             if not self.overflow.admit(queue, origin, body, level, taken, now):
@@ -243,84 +341,31 @@ class Publisher:
         if len(seen) > self.queues.policies.policy_for(route.name).dedup_window:
             del seen[next(iter(seen))]
 
-    def _retain(self, publication: Publication, retention: str) -> None:
-        """Keep a topic's last message for later subscribers, or forget the one kept."""
-        route = publication.route
-        if not retention or route.kind is not Kind.TOPIC or route.private:
-            return
-        if route.retained is not None:
-            self.memory.give_kept(_kept_cost(route.retained))
-            route.retained = None
-            del self.routes.retaining[route]
-        if retention == RETAIN_SET:
-            kept = Publication(
-                route,
-                publication.head,
-                publication.bodies[-1:],
-                publication.received_at,
-                publication.expires_at,
-            )
-            if self.memory.take_kept(_kept_cost(kept)):
-                route.retained = kept
-                self.routes.retaining[route] = None
-
     def _schedule(
-        self, head: Head, plan: SendPlan, schedule: Schedule, bodies: list[bytes], now: float
+        self,
+        client: Client | None,
+        head: Head,
+        plan: SendPlan,
+        schedule: Schedule,
+        bodies: list[bytes],
+        now: float,
     ) -> tuple[int, bytes]:
-        """Keep messages until their time; each repeats by itself."""
+        """Keep messages until their time."""
         count = len(bodies)
         name = plan.options.dedup_id if plan.options is not None else ""
         route = self.routes.open(plan.names[0])
-        if name:
+        if name and name in route.seen:
             # Told apart now: its repetitions are no duplicates.
-            if name in route.seen:
-                self.duplicates += count
-                return count, DUPLICATE
-            self.duplicates += count - 1
-            bodies = bodies[:1]
-        due_ms = schedule.first_due(self._wall_ms(now))
-        cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
-        if not self.memory.take_kept(cost):
-            raise self.overflow.no_memory(plan.names[0])
+            self.duplicates += count
+            return count, DUPLICATE
         if name:
+            bodies = bodies[:1]
+        survives = self.log is not None and (self.binds or route.stores(plan.options))
+        self.scheduler.keep(client, route, head, schedule, bodies, now, survives=survives)
+        if name:
+            self.duplicates += count - 1
             self._remember(route, name)
-        head = _unscheduled(head)
-        self.scheduled += len(bodies)
-        sent = 0
-
-        def due(at: float) -> None:
-            nonlocal due_ms, sent
-            sent += 1
-            self._send_scheduled(head, bodies, at)
-            following = schedule.next_due(due_ms, sent)
-            if following is None:
-                self.scheduled -= len(bodies)
-                self.memory.give_kept(cost)
-                return
-            due_ms = following
-            self.timers.call_at(self._clock_s(due_ms), due)
-
-        self.timers.call_at(self._clock_s(due_ms), due)
-        return count, STORED
-
-    def _send_scheduled(self, head: Head, bodies: list[bytes], now: float) -> None:
-        taken = self.overflow.send_quietly(
-            lambda: self.send(None, FrameRun(head, list(bodies), []), now, now)[0]
-        )
-        self._lost += len(bodies) - taken
-
-    def _wall_ms(self, now: float) -> int:
-        return round((now + self.wall_offset_s) * 1000)
-
-    def _clock_s(self, wall_ms: int) -> float:
-        return wall_ms / 1000 - self.wall_offset_s
-
-
-def _retention(route: Route, asked: str) -> str:
-    """What becomes of a topic's last value: as the policy says, or as the message asks."""
-    if route.retain == "always":
-        return asked or RETAIN_SET
-    return asked if route.retain == "header" else ""
+        return count, self.log.stored if self.log is not None and survives else STORED
 
 
 def _together(told: list[bytes]) -> bytes:
@@ -328,13 +373,7 @@ def _together(told: list[bytes]) -> bytes:
     lines = b"".join(told).splitlines()
     matched = [int(line[8:]) for line in lines if line.startswith(b"matched:")]
     evidence = b"matched:%d\n" % sum(matched) if matched else b""
-    return evidence + (STORED if STORED.strip() in lines else b"")
-
-
-def _kept_cost(publication: Publication) -> int:
-    return MESSAGE_OVERHEAD_BYTES + sum(map(len, publication.bodies))
-
-
-def _unscheduled(head: Head) -> Head:
-    kept = tuple(pair for pair in head.headers if not pair[0].startswith(_SPENT))
-    return Head(head.command, kept, head.content_length, head.destination)
+    stored = sorted(line for line in lines if line.startswith(b"stored:"))
+    # The weakest promise holds for the whole: "stored:memory", if there is one.
+    weakest = STORED.strip() if STORED.strip() in stored else b"".join(stored[:1])
+    return evidence + (weakest + b"\n" if weakest else b"")

@@ -1,6 +1,7 @@
 """A queue: messages in order, each to one consumer."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,7 +11,7 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._consumer import Consumer, Unacked
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
-from trio_stomp.broker._message import Message, Waiting
+from trio_stomp.broker._message import Message, Paged, Waiting
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._timers import Timers
 
@@ -21,6 +22,8 @@ SCAN_LIMIT = 2_000
 """How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
 SWEEP_S = 1.0
 """A queue is looked through for expired messages at most this often."""
+LOW_COUNT = 1_000
+"""With fewer messages than this in memory, a queue has more loaded that are in the store alone."""
 MAX_GROUPS = 10_000
 """Message groups remembered for each queue; the oldest is assigned anew."""
 
@@ -50,6 +53,18 @@ class QueueHost(Protocol):
     def bury(self, queue: "Queue", message: Message, death: Death, now: float) -> None:
         """A message is dead: to the dead letters, as policy says; it is no longer the queue's."""
 
+    def finish(self, id: int) -> None:
+        """The store may forget a message."""
+
+    def hand_out(self, messages: list[Message]) -> None:
+        """The store is to remember that messages are with a consumer."""
+
+    def together(self) -> AbstractContextManager[None]:
+        """What the store is told inside holds as a whole, or not at all."""
+
+    def page_in(self, queue: "Queue", level: int, paged: Paged) -> None:
+        """Have messages loaded that are in the store alone."""
+
 
 @define(eq=False, repr=False)
 class Queue:
@@ -59,16 +74,20 @@ class Queue:
       route: Its destination, for the counters; of a topic if this is a subscription's own queue.
       policy: Bounds and policies.
       host: The core.
+      place: What the store calls it; "" = nothing of it is ever stored.
     """
 
     name: str
     route: "Route"
     policy: DestinationPolicy
     host: QueueHost
+    place: str = ""
     waiting: Waiting = field(factory=Waiting)
     consumers: list[Consumer] = field(factory=list)
     size: int = 0
-    """Bytes of the bodies of all its messages, waiting, delayed or unacknowledged."""
+    """Bytes of the bodies of all its messages, in whatever state."""
+    arriving: int = 0
+    """Messages that nobody sees before the store has them."""
     delayed: int = 0
     delayed_bytes: int = 0
     unacked: int = 0
@@ -89,12 +108,12 @@ class Queue:
     @property
     def depth(self) -> int:
         """Messages that wait, delayed ones too."""
-        return self.waiting.count + self.delayed
+        return self.waiting.count + self.waiting.paged + self.delayed
 
     @property
     def held(self) -> int:
         """Messages in the queue, in whatever state."""
-        return self.waiting.count + self.delayed + self.unacked
+        return self.depth + self.unacked + self.arriving
 
     @property
     def is_idle(self) -> bool:
@@ -117,7 +136,8 @@ class Queue:
     def could_fit(self, size: int) -> bool:
         """Whether a message of so many bytes would fit if all that waits were dropped."""
         policy = self.policy
-        if policy.max_messages and self.unacked + self.delayed >= policy.max_messages:
+        bound = self.unacked + self.delayed + self.arriving + self.waiting.paged
+        if policy.max_messages and bound >= policy.max_messages:
             return False
         taken = self.delayed_bytes + sum(
             len(each.message.body)
@@ -127,28 +147,58 @@ class Queue:
         )
         return not policy.max_bytes or taken + size <= policy.max_bytes
 
+    def level_of(self, priority: int) -> int:
+        """Where messages of a priority stand: all together, if the policy knows none."""
+        return priority if self.policy.priority else PRIORITY_DEFAULT
+
+    def expect(self, count: int, size: int) -> None:
+        """Keep room for messages that are on their way to the store, and charged for."""
+        self.arriving += count
+        self.size += size
+
+    def unexpect(self, count: int, size: int) -> None:
+        """Such messages have arrived, or never will."""
+        self.arriving -= count
+        self.size -= size
+
     def put_all(self, level: int, messages: list[Message], size: int) -> None:
-        """Accept messages that fit and are charged for; ``size`` is that of their bodies."""
+        """Accept messages that fit and are charged for.
+
+        Args:
+          level: Of all of them, as ``level_of`` told.
+          size: Of their bodies, in bytes.
+        """
         self.enqueued += len(messages)
         self.size += size
-        if not self.policy.priority:
-            level = PRIORITY_DEFAULT
-            for message in messages:
-                # It may come back, and then stands by its own level.
-                message.level = level
         self.waiting.extend(level, messages)
         self.host.mark(self)
         self._watch_expiry(messages[0].publication.expires_at)
 
     def put(self, message: Message) -> None:
         """Accept a message that has room and is charged for."""
-        self.enqueued += 1
-        self.size += len(message.body)
-        if not self.policy.priority:
-            message.level = PRIORITY_DEFAULT
-        self.waiting.append(message)
+        message.level = self.level_of(message.level)
+        self.put_all(message.level, [message], len(message.body))
+
+    def put_paged(self, level: int, first: int, count: int, size: int) -> None:
+        """Accept messages that are left in the store, from id ``first`` on."""
+        self.enqueued += count
+        self.size += size
+        self.waiting.page_out(level, first, count, size)
         self.host.mark(self)
-        self._watch_expiry(message.publication.expires_at)
+
+    def load(self, level: int, messages: list[Message], is_last: bool) -> None:
+        """Messages that were in the store alone have been read, and charged for.
+
+        Args:
+          is_last: There are no more, whatever was thought.
+        """
+        size = sum(len(message.body) for message in messages)
+        self.waiting.loaded(level, messages, size)
+        if is_last:
+            self.size -= self.waiting.forget_paged(level).size
+        for message in messages:
+            self._watch_expiry(message.publication.expires_at)
+        self.host.mark(self)
 
     def drop_oldest(self) -> Message | None:
         """Take the message that is due first out, to make room; it is no longer charged for."""
@@ -218,7 +268,7 @@ class Queue:
         while self.waiting.count:
             ready = self._ready(beneath)
             if not ready:
-                return
+                break
             level = ready[0].options.priority
             served = self._hand_out(ready, now)
             for consumer, messages in served.items():
@@ -228,11 +278,21 @@ class Queue:
                         self._release(message)
                     self.dequeued += len(messages)
                 first = consumer.deliver(self, messages)
+                if consumer.tracks and self.place:
+                    self.host.hand_out(messages)
                 timeout_s = self.policy.ack_timeout_ms / 1000
                 if timeout_s and consumer.tracks:
                     self.host.watch_acks(consumer, first, len(messages), now + timeout_s)
             # What these do not want, others of a lower priority may.
             beneath = NEVER if served else level
+        if self.waiting.paged and self.consumers:
+            self.look_ahead()
+
+    def look_ahead(self) -> None:
+        """Have more loaded of what is in the store alone, if that will be needed soon."""
+        wanted = self.waiting.wanted(LOW_COUNT)
+        if wanted is not None:
+            self.host.page_in(self, *wanted)
 
     def let_go(self, message: Message) -> None:
         """A message that is neither waiting nor unacknowledged any more goes elsewhere."""
@@ -261,18 +321,21 @@ class Queue:
     def expire(self, message: Message, now: float) -> None:
         """A message that was taken out has outlived its time."""
         self.route.expired += 1
-        self._release(message)
-        self.host.bury(self, message, Death.EXPIRED, now)
+        with self.host.together():
+            self._release(message)
+            self.host.bury(self, message, Death.EXPIRED, now)
 
     def kill(self, message: Message, death: Death, now: float) -> None:
         """A message that was unacknowledged is dead."""
         self.unacked -= 1
-        self._release(message)
-        self.host.bury(self, message, death, now)
+        with self.host.together():
+            self._release(message)
+            self.host.bury(self, message, death, now)
 
     def end(self, heir: Callable[[Message, float], None], now: float) -> None:
         """Give all that waits, now or later, to ``heir``; it is no longer charged for."""
         self.heir = heir
+        self.size -= self.waiting.forget_all_paged()
         while (message := self.waiting.pop()) is not None:
             self._release(message)
             heir(message, now)
@@ -280,6 +343,8 @@ class Queue:
     def _release(self, message: Message) -> None:
         self.size -= len(message.body)
         self.host.memory.give_kept(message.cost)
+        if message.stored:
+            self.host.finish(message.stored)
 
     def _ready(self, beneath: float) -> list[Consumer]:
         """Consumers that take a message now, of the highest priority that has any, in turn.

@@ -2,16 +2,18 @@
 
 import heapq
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._consumer import Consumer
+from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._destination import PRIVATE_QUEUE
 from trio_stomp.broker._destination_policy import PolicyBook
-from trio_stomp.broker._message import Message
+from trio_stomp.broker._message import Message, Paged
 from trio_stomp.broker._queue import Death, Queue
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._subscription import Place
@@ -22,6 +24,7 @@ from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker._acknowledger import Acknowledger
+    from trio_stomp.broker._storage import Storage
 
 DEAD_PREFIX = "/queue/DLQ."
 STOMPSERVER_DEAD = "/queue/deadletter"
@@ -48,10 +51,12 @@ class QueueBook:
     timers: Timers
     acknowledger: "Acknowledger" = field(init=False)
     """Times out what is not acknowledged; joined by the broker."""
+    storage: "Storage | None" = None
+    """Where queues survive; None = nowhere."""
     deaths: DeathCounters = field(factory=DeathCounters)
     accepted: int = 0
     """Messages accepted so far: the number of the last one."""
-    _marked: list[Queue] = field(factory=list)
+    _marked: list[Source] = field(factory=list)
     _wildcards: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
 
@@ -70,15 +75,21 @@ class QueueBook:
         """
         route = self.routes.open(name)
         if route.queue is None:
-            route.queue = self.private(route, name)
+            place = "" if name.startswith(PRIVATE_QUEUE) else f"queue:{name}"
+            route.queue = self.private(route, name, place)
             for consumer in self._wildcards.match(name):
                 if any(_reaches(*each, name) for each in self._patterns[consumer]):
                     route.queue.attach(consumer)
         return route.queue
 
-    def private(self, route: Route, name: str) -> Queue:
-        """A queue that is found by no name: of one subscription."""
-        return Queue(name, route, self.policies.policy_for(route.name), self)
+    def private(self, route: Route, name: str, place: str = "") -> Queue:
+        """A queue that is found by no name: of one subscription.
+
+        Args:
+          place: What the store calls it, if anything of it may be stored.
+        """
+        place = place if self.storage is not None else ""
+        return Queue(name, route, self.policies.policy_for(route.name), self, place)
 
     def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
         """Let ``consumer`` take from the queue ``name``, or from all that ``pattern`` reaches."""
@@ -133,9 +144,36 @@ class QueueBook:
         self.accepted += len(bodies)
         return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
 
+    def stored_messages(
+        self, publication: Publication, bodies: list[bytes], level: int, stored: int
+    ) -> list[Message]:
+        """The same for messages that the store has, from its id ``stored`` on."""
+        first = self.accepted + 1
+        self.accepted += len(bodies)
+        ahead = stored - first
+        return [
+            Message(n, publication, body, level, 0, n + ahead)
+            for n, body in enumerate(bodies, first)
+        ]
+
+    def accept(
+        self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
+    ) -> None:
+        """Put messages into a queue that have room there and are charged for.
+
+        At once; or when the store has them, if they are to survive, or others before them are in
+        the store alone.
+        """
+        level = queue.level_of(level)
+        is_stored = origin.is_stored or queue.waiting.is_paging(level)
+        if is_stored and queue.place and self.storage is not None:
+            self.storage.accept(queue, origin, bodies, level, size)
+        else:
+            queue.put_all(level, self.messages(origin, bodies, level), size)
+
     # For the queues.
 
-    def mark(self, queue: Queue) -> None:
+    def mark(self, queue: Source) -> None:
         """Have ``queue`` pumped at the end of the turn."""
         if not queue.is_marked:
             queue.is_marked = True
@@ -196,7 +234,35 @@ class QueueBook:
         head = _dead_head(message, queue, death, name)
         origin = Publication(grave.route, head, [], now, NEVER)
         grave.route.enqueued += 1
-        grave.put(self.message(origin, message.body, message.level))
+        level = grave.level_of(message.level)
+        if self.storage is not None and grave.place and self._must_store(message, grave, level):
+            self.storage.put_now(grave, origin, message.body, level)
+        else:
+            grave.put(self.message(origin, message.body, level))
+
+    def _must_store(self, message: Message, grave: Queue, level: int) -> bool:
+        return bool(message.stored) or grave.waiting.is_paging(level)
+
+    def finish(self, id: int) -> None:
+        """The store may forget a message."""
+        if self.storage is not None:
+            self.storage.log.finish(id)
+
+    def hand_out(self, messages: list[Message]) -> None:
+        """The store is to remember that messages are with a consumer."""
+        if self.storage is not None:
+            ids = [message.stored for message in messages if message.stored]
+            if ids:
+                self.storage.log.hand_out(ids)
+
+    def together(self) -> AbstractContextManager[None]:
+        """What the store is told inside holds as a whole, or not at all."""
+        return nullcontext() if self.storage is None else self.storage.log.together()
+
+    def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
+        """Have messages loaded that are in the store alone."""
+        if self.storage is not None:
+            self.storage.page_in(queue, level, paged)
 
     def _grave(self, queue: Queue, death: Death) -> str:
         if death is Death.EXPIRED and not queue.policy.dead_letter_expired:

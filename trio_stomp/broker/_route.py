@@ -7,6 +7,7 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._destination import (
+    PRIVATE_QUEUE,
     PRIVATE_TOPIC,
     Kind,
     check_length,
@@ -23,6 +24,8 @@ from trio_stomp.broker._wildcards import Pattern
 if TYPE_CHECKING:
     from trio_stomp.broker._delivery import Publication
     from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker._send_options import SendOptions
+    from trio_stomp.broker._stream import Stream
 
 _STALE_GENERATION = -1
 
@@ -52,10 +55,16 @@ class Route:
     """Lifetime that the destination gives; 0 = none."""
     slow_consumer: str = ""
     """What happens to a subscriber that is too slow; "" = as the broker's option says."""
+    persistent: str = "header"
+    """Which messages the store has before anybody sees them: ``header``, ``always``, ``never``."""
+    stream: "Stream | None" = None
+    """The log of what is sent here, if policy wants one."""
     retain: str = "header"
     """Which messages become the last value: ``header``, ``always`` or ``never``."""
     retained: "Publication | None" = None
     """The last value, for those who come later."""
+    retained_id: int = 0
+    """Its id in the store; 0 = it is in memory alone."""
     seen: dict[str, None] = field(factory=dict)
     """Ids of the last messages that told one, so that none is taken twice."""
     rotation: int = 0
@@ -75,6 +84,12 @@ class Route:
         if self.exact or self.retained is not None:
             return False
         return self.queue is None or self.queue.is_idle
+
+    def stores(self, options: "SendOptions | None") -> bool:
+        """Whether a message with such headers is to survive, if there is a store."""
+        if self.persistent == "header":
+            return options is not None and options.persistent and not self.private
+        return self.persistent == "always" and not self.private
 
     def takers(self, publication: "Publication") -> Sequence[Member]:
         """Those of its subscribers that want a publication."""
@@ -209,7 +224,7 @@ class RouteTable:
 
     def _enter(self, name: str, kind: Kind) -> Route:
         route = self._routes[name] = Route(name, kind, reserved=is_reserved(name))
-        route.private = name.startswith(PRIVATE_TOPIC)
+        route.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(route)
         self._look_up(route)
         return route

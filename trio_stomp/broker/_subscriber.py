@@ -1,5 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE: who receives what, and what a newcomer is given first."""
 
+from collections.abc import Callable
+
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
@@ -12,12 +14,15 @@ from trio_stomp.broker._dialect import Dialect, resolve, routing_of
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._log import Later, Log
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._revival import Revival
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._stale import StaleQueue
+from trio_stomp.broker._stream_options import ID_MARK, StreamOptions, parse_stream_options
+from trio_stomp.broker._streams import Streams, stream_name
 from trio_stomp.broker._subscribe_options import (
     SubscribeOptions,
     parse_subscribe_options,
@@ -49,6 +54,8 @@ class Subscriber:
     feeds: Feeds
     selectors: SelectorCompiler
     boot: str
+    streams: Streams
+    log: Log | None = None
     browses: dict[Subscription, Browse] = field(factory=dict)
     _all: dict[Subscription, None] = field(factory=dict)
     _number: int = 0
@@ -67,8 +74,7 @@ class Subscriber:
           ProtocolError: a second use of the id (S07), too many subscriptions, a destination or a
             header that cannot be served.
         """
-        self._number += 1
-        number = self._number
+        number = self.next_number()
         key = event.id if event.id is not None else f"\0{number}"
         self._end_automatic(client, key)
         key = self._check(client, event, key)
@@ -77,10 +83,13 @@ class Subscriber:
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
+        told = parse_stream_options(event.headers)
+        if kind is Kind.STREAM or told.is_asked:
+            kind = self._as_stream(event, places, options)
         selector = self.selectors.compile(options.selector) if options.selector else None
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
-        tag = f"{self.boot}.{base36(number)}"
+        tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
         prefix = subscription_prefix(event.id, tag, client.rules)
         if ack != AUTO and client.version.acks_by_header:
             prefix = subscription_prefix(event.id, tag, client.rules, lead=b"ack")
@@ -97,14 +106,46 @@ class Subscriber:
             options.no_local,
         )
         self._take_over_reply_queue(client, places)
-        self._join(subscription, kind, ack, options, now)
+        if kind is Kind.STREAM:
+            self._read(subscription, ack, options, told, now)
+        else:
+            self._join(subscription, kind, ack, options, now)
         client.subscriptions[key] = subscription
         client.tags[tag.encode()] = subscription
         self._all[subscription] = None
-        if event.receipt is not None:
-            client.outbox.stage_frame(encode_receipt(event.receipt))
         self.events.tell("subscribe", client, destination=event.destination)
-        self._welcome(subscription, kind, options, now)
+
+        def begin(at: float) -> None:
+            if event.receipt is not None:
+                client.outbox.stage_frame(encode_receipt(event.receipt))
+            self._welcome(subscription, kind, options, at)
+
+        if options.durable and self.log is not None:
+            self._begin_when_safe(self.log, subscription, begin)
+        else:
+            begin(now)
+
+    def _begin_when_safe(
+        self, log: Log, subscription: Subscription, begin: Callable[[float], None]
+    ) -> None:
+        """Let a durable subscription begin once nothing can make it forgotten."""
+        consumer = subscription.consumer
+        assert consumer is not None
+        consumer.is_early = True
+
+        def safe(now: float) -> None:
+            consumer.is_early = False
+            if subscription in self._all:
+                begin(now)
+                for queue in consumer.queues:
+                    self.queues.mark(queue)
+
+        log.when_safe(Later(subscription.client, safe))
+
+    def next_number(self) -> int:
+        """A place among all subscribers, behind those given before."""
+        self._number += 1
+        return self._number
 
     def _end_automatic(self, client: Client, key: str) -> None:
         """An explicit SUBSCRIBE may use the id that ``expect_replies`` gave."""
@@ -147,7 +188,50 @@ class Subscriber:
                 "mixed-destinations",
                 "a composite SUBSCRIBE names queues and topics together; use two subscriptions",
             )
-        return Kind.QUEUE if Kind.QUEUE in kinds else classify(places[0][0])
+        for kind in (Kind.QUEUE, Kind.STREAM):
+            if kind in kinds:
+                return kind
+        return classify(places[0][0])
+
+    def _as_stream(self, event: Subscribed, places: list[Place], options: SubscribeOptions) -> Kind:
+        """Turn the place of a SUBSCRIBE that wants a replay into a stream.
+
+        Raises:
+          ProtocolError: there is none, several are asked for at once, or a stream cannot do what
+            else is asked.
+        """
+        if options.selector or options.no_local or options.durable or options.browser:
+            raise ProtocolError(
+                "unsupported",
+                f"destination:{event.destination[:80]} is read as a stream, whose offsets tell"
+                " what was read: without selector, no-local, browser or a durable subscription",
+                reason=CloseReason.UNSUPPORTED,
+            )
+        name, pattern = places[0]
+        if len(places) > 1 or pattern is not None:
+            raise ProtocolError(
+                "invalid-destination",
+                f"destination:{event.destination[:80]} names several streams; a subscription"
+                " reads one",
+            )
+        stream = name if classify(name) is Kind.STREAM else stream_name(name)
+        self.streams.find(stream, self.routes.open)
+        places[0] = (stream, None)
+        return Kind.STREAM
+
+    def _read(
+        self,
+        subscription: Subscription,
+        ack: str,
+        options: SubscribeOptions,
+        told: StreamOptions,
+        now: float,
+    ) -> None:
+        """Let a subscription read a stream."""
+        consumer = Consumer(subscription, ack, options, self.fan_out)
+        stream = self.streams.find(subscription.places[0][0], self.routes.open)
+        self.streams.join(consumer, stream, told, now)
+        subscription.consumer = consumer
 
     def _join(
         self,
@@ -177,6 +261,8 @@ class Subscriber:
         self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
     ) -> None:
         """Give a newcomer what was there before it: a browser's view, last values, parked ones."""
+        if kind is Kind.STREAM:
+            return
         if kind is Kind.QUEUE:
             if options.browser and subscription.consumer is not None:
                 queues = self.queues.reached(subscription.places)
@@ -256,8 +342,14 @@ class Subscriber:
         self._receipt(client, event)
 
     def _receipt(self, client: Client, event: Unsubscribed) -> None:
-        if event.receipt is not None:
-            client.outbox.stage_frame(encode_receipt(event.receipt))
+        if event.receipt is None:
+            return
+        frame = encode_receipt(event.receipt)
+        if self.log is not None:
+            # A durable subscription may have ended with it.
+            self.log.stage_when_safe(client, frame)
+        else:
+            client.outbox.stage_frame(frame)
 
     def _find(self, client: Client, event: Unsubscribed) -> Subscription | None:
         if event.id is None:
@@ -308,6 +400,9 @@ class Subscriber:
         if consumer is None:
             for name, pattern in subscription.places:
                 self.routes.remove(subscription, name, pattern)
+        elif subscription.tag.endswith(ID_MARK):
+            consumer.take_all()
+            self.queues.leave(consumer)
         elif subscription.feed is not None:
             self.feeds.leave(subscription, consumer, subscription.feed, now)
         else:

@@ -55,6 +55,10 @@ class Client:
     held: "list[tuple[Sequence[Event], float]]" = field(factory=list)
     """What it sent while a full queue made it wait (overflow ``block``)."""
     is_blocked: bool = False
+    acked: int = 0
+    """The commit that its last ACK belongs to."""
+    awaited: int = 0
+    """The commit that the last of what it sent belongs to; what it is told waits for that."""
     temporary: dict[str, str] = field(factory=dict)
     """Its temporary destinations: name as it says it → name as others say it."""
 

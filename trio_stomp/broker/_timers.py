@@ -16,6 +16,7 @@ class Timers:
 
     _heap: list[tuple[float, int, Call]] = field(factory=list)
     _number: int = 0
+    _cancelled: set[int] = field(factory=set)
 
     @property
     def next_due(self) -> float:
@@ -25,12 +26,25 @@ class Timers:
     def __len__(self) -> int:
         return len(self._heap)
 
-    def call_at(self, due: float, call: Call) -> None:
-        """Have ``call`` called with the time, at ``due`` or soon after."""
+    def call_at(self, due: float, call: Call) -> int:
+        """Have ``call`` called with the time, at ``due`` or soon after; its number."""
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, call))
+        return self._number
+
+    def cancel(self, number: int) -> None:
+        """Forget a call that has not been made yet."""
+        self._cancelled.add(number)
+        if len(self._cancelled) * 2 > len(self._heap):
+            self._heap = [each for each in self._heap if each[1] not in self._cancelled]
+            heapq.heapify(self._heap)
+            self._cancelled.clear()
 
     def run(self, now: float) -> None:
         """Call what is due."""
         while self._heap and self._heap[0][0] <= now:
-            heapq.heappop(self._heap)[2](now)
+            _, number, call = heapq.heappop(self._heap)
+            if number in self._cancelled:
+                self._cancelled.remove(number)
+            else:
+                call(now)

@@ -7,7 +7,9 @@ from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._acknowledger import Acknowledger
+from trio_stomp.broker._consumer import CLIENT
 from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._log import Later, Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._publisher import STORED, Publisher
@@ -36,6 +38,9 @@ class Committer:
           ProtocolError: one of them is not allowed, or does not fit; nothing was done.
         """
         self._check(client, actions)
+        log = self.publisher.log
+        if log is not None and self._survives(client, actions):
+            return self._commit_together(log, client, actions, now)
         told = b""
         for action in actions:
             if isinstance(action, FrameRun):
@@ -45,6 +50,58 @@ class Committer:
                 # An id may have been covered by a cumulative ACK before it (A18).
                 self.acknowledger.apply(client, action, now, forgiving=True)
         return told
+
+    def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
+        """Whether anything in a transaction concerns the store."""
+        for action in actions:
+            if isinstance(action, FrameRun):
+                _, plan = self.publisher.plan(client, action.head)
+                routes = map(self.publisher.routes.open, plan.names)
+                if any(route.stores(plan.options) for route in routes):
+                    return True
+            elif any(self._stored_ids(client, action, name) for name in action.ids):
+                return True
+        return False
+
+    def _commit_together(
+        self, log: Log, client: Client, actions: Sequence[FrameRun | Acked], now: float
+    ) -> bytes:
+        """Have the store do all of it as one record; the clients see it after that."""
+        told = b""
+        self.publisher.binds = True
+        try:
+            with log.together(is_kept=False):
+                for action in actions:
+                    if isinstance(action, FrameRun):
+                        _, evidence = self.publisher.send(client, action, now, now)
+                        told = told or (log.stored if log.stored in evidence else b"")
+                    else:
+                        self._acknowledge(log, client, action)
+        finally:
+            self.publisher.binds = False
+        return told
+
+    def _acknowledge(self, log: Log, client: Client, action: Acked) -> None:
+        for name in action.ids if not action.negative else ():
+            for id in self._stored_ids(client, action, name):
+                log.finish(id)
+
+        def settle(at: float) -> None:
+            self.acknowledger.apply(client, action, at, forgiving=True)
+
+        log.when_safe(Later(client, settle))
+
+    def _stored_ids(self, client: Client, action: Acked, name: bytes) -> list[int]:
+        """The ids in the store of what an ACK is about."""
+        found = self.acknowledger.find(client, action, name, forgiving=True)
+        if found is None:
+            return []
+        consumer, number = found
+        numbers = [number]
+        if consumer.ack == CLIENT:
+            numbers = [each for each in consumer.unacked if each <= number]
+        ids = (consumer.unacked[each].message.stored for each in numbers)
+        return [id for id in ids if id]
 
     def _check(self, client: Client, actions: Sequence[FrameRun | Acked]) -> None:
         wanted: dict[Queue, tuple[int, int, int]] = {}

@@ -40,6 +40,8 @@ TITLES = {
     "broker": "messages",
     "server": "connections and memory",
     "diag": "diagnostics",
+    "store": "what survives",
+    "journal": "the journal",
 }
 
 UNITS = {"_bytes": "BYTES", "_ms": "MS", "_s": "SECONDS", "host": "HOST", "port": "PORT"}

@@ -8,6 +8,7 @@ from trio_stomp.diag._options import DiagOptions
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.protocol._options import ProtocolOptions
 from trio_stomp.server._limits import ServerLimits
+from trio_stomp.store._options import JournalOptions, StoreOptions
 
 LAST_PORT = 65_535
 
@@ -40,6 +41,8 @@ class Settings:
     broker: BrokerPolicies = Factory(BrokerPolicies)
     server: ServerLimits = Factory(ServerLimits)
     diag: DiagOptions = Factory(DiagOptions)
+    store: StoreOptions = Factory(StoreOptions)
+    journal: JournalOptions = Factory(JournalOptions)
     destinations: tuple[tuple[str, DestinationPolicy], ...] = ()
     """Policies by destination pattern; the first that matches counts."""
 

@@ -15,3 +15,20 @@ class DiagOptions:
     diag_broker_id: str = option(
         "", "this broker's name in its statistics; empty = the name of the machine"
     )
+    diag_stream: bool = option(True, "all DIAG messages are kept for replay, in /stream/DIAG")
+    diag_stream_max_bytes: int = option(
+        256 * 1024 * 1024, "size of that stream on disk, with a data directory", minimum=65536
+    )
+    diag_stream_max_age_s: float = option(
+        86_400.0, "age of its oldest message; 0 = no bound but its size", minimum=0.0
+    )
+    diag_stream_memory_bytes: int = option(
+        32 * 1024 * 1024,
+        "size of its part in memory; without a data directory, of all of it",
+        minimum=65536,
+    )
+    diag_full_s: float = option(
+        60.0,
+        "connections and destinations that have not changed are told of as often as this",
+        minimum=0.0,
+    )

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -11,8 +11,15 @@ from typing import TypeVar
 import trio
 from attrs import define, field
 
-from trio_stomp.broker import Broker, BrokerEvent, Census, Histogram, Route
+from trio_stomp.broker import DIAG_STREAM, Broker, BrokerEvent, Census, Histogram, Route
 from trio_stomp.diag import _schema
+from trio_stomp.diag._changes import (
+    Changes,
+    Mark,
+    connection_mark,
+    destination_mark,
+    stage_mark,
+)
 from trio_stomp.diag._drops import DropTeller
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.diag._process import PauseMeter, process_record
@@ -35,6 +42,7 @@ from trio_stomp.server import Server
 logger = logging.getLogger("trio_stomp")
 
 T = TypeVar("T")
+H = TypeVar("H", bound=Hashable)
 
 MAX_ITEMS = 1_000
 """Items of one message. One such message takes some 10 ms, which is a turn of its own."""
@@ -70,12 +78,25 @@ class Reporter:
     _events: deque[BrokerEvent] = field(factory=deque)
     _parts: deque[Callable[[float], None]] = field(factory=deque)
     """Messages of long lists, each for a turn of its own."""
+    _changes: dict[str, Changes] = field(factory=dict)
     _places: dict[str, int] = field(factory=dict)
     """Where the next interval goes on in lists that are too long for one, by table."""
 
     def __attrs_post_init__(self) -> None:
         self.interval_s = self.options.diag_interval_s
         self.stream = DiagStream(self.options.diag_broker_id, self.wall)
+
+    def begin(self) -> None:
+        """Open the stream, where the options want one. The broker has what the store held."""
+        options = self.options
+        if options.diag_stream and options.diag_interval_s:
+            self.stream.log = self.server.broker.streams.open(
+                DIAG_STREAM,
+                options.diag_stream_max_bytes,
+                round(options.diag_stream_max_age_s * 1000),
+                options.diag_stream_memory_bytes,
+            )
+            self.server.broker.events.are_kept = True
 
     def tick(self, now: float) -> None:
         """Publish the statistics of the last interval, as far as anybody listens.
@@ -134,12 +155,14 @@ class Reporter:
         connections = self.server.connections
         if _schema.CONNECTION in heard:
             listed = self._window(_schema.CONNECTION, connections, len(connections))
+            listed, full = self._changed(_schema.CONNECTION, listed, connection_mark, now)
             describe = partial(connection_record, now=now, wall_now=wall_now)
-            self._plan(_schema.CONNECTION, listed, describe, ts)
+            self._plan(_schema.CONNECTION, listed, describe, ts, {"full": full})
         if _schema.WS in heard:
             upgraded = [each for each in connections if each.websocket is not None]
             listed = self._window(_schema.WS, upgraded, len(upgraded))
-            self._plan(_schema.WS, listed, websocket_record, ts, buffers)
+            listed, full = self._changed(_schema.WS, listed, connection_mark, now)
+            self._plan(_schema.WS, listed, websocket_record, ts, {"full": full, **buffers})
 
     def _plan_destinations(self, heard: set[Table], ts: str, now: float) -> None:
         broker = self.server.broker
@@ -147,19 +170,31 @@ class Reporter:
             queues = broker.queues.largest(MAX_ITEMS // 2)
             parked = broker.stale.largest(MAX_ITEMS - 1 - len(queues))
             records = queue_records(self.server, queues, parked, now)
-            self._plan(_schema.QUEUE, records, _as_it_is, ts)
+            self._plan(_schema.QUEUE, records, _as_it_is, ts, {"full": True})
         if _schema.DESTINATION in heard:
             routes = self._routes(_schema.DESTINATION, broker)
-            self._plan(_schema.DESTINATION, routes, partial(destination_record, broker=broker), ts)
+            mark = partial(destination_mark, broker=broker)
+            routes, full = self._changed(_schema.DESTINATION, routes, mark, now)
+            describe = partial(destination_record, broker=broker)
+            self._plan(_schema.DESTINATION, routes, describe, ts, {"full": full})
         if _schema.LATENCY in heard:
             routes = self._routes(_schema.LATENCY, broker)
             observed = [stage for route in routes for stage in stages(route)]
-            self._plan(_schema.LATENCY, observed, latency_record, ts)
+            observed, full = self._changed(_schema.LATENCY, observed, stage_mark, now)
+            self._plan(_schema.LATENCY, observed, latency_record, ts, {"full": full})
 
     def _routes(self, table: Table, broker: Broker) -> list[Route]:
         """The destinations of clients; telling of DIAG's own would only tell of the telling."""
         routes = self._window(table, broker.routes, len(broker.routes))
         return [route for route in routes if not route.reserved]
+
+    def _changed(
+        self, table: Table, things: Sequence[H], mark: Callable[[H], Mark], now: float
+    ) -> tuple[list[H], bool]:
+        changes = self._changes.get(table.name)
+        if changes is None:
+            changes = self._changes[table.name] = Changes(self.options.diag_full_s)
+        return changes.select(things, mark, now)
 
     def _window(self, table: Table, things: Iterable[T], total: int) -> list[T]:
         """All of ``things``, or if these are too many, the next ones in turn."""
@@ -210,7 +245,7 @@ class Reporter:
                 self._publish(_schema.EVENT, event_record(event), ts, now, interval_s=0.0)
 
     def _is_heard(self, topic: str) -> bool:
-        return self.server.broker.has_subscribers(topic)
+        return self.stream.log is not None or self.server.broker.has_subscribers(topic)
 
     def _publish(
         self, table: Table, record: Record, ts: str, now: float, interval_s: float | None = None

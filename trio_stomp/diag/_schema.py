@@ -7,9 +7,9 @@ A message's JSON body holds the fields of ``PREFIX``, then those of one table: d
 for each thing reported as objects in the list ``items``, with ``PAGE`` and the table's ``beside``
 next to it. Tables only ever gain fields; ``SCHEMA_VERSION`` changes when a field's meaning does.
 
-``…_total`` counts since the epoch began, and only grows: take differences. Other numbers are of
-the moment ``ts``. A field that has no meaning for a thing is 0 or ""; one that is ``nullable`` is
-null where the broker does not know it.
+``…_total`` counts since the boot began, and only grows within it: take differences. Other numbers
+are of the moment ``ts``. A field that has no meaning for a thing is 0 or ""; one that is
+``nullable`` is null where the broker does not know it.
 
 ``loop_lag_ms_…`` tell how long turns of the dispatcher held the event loop within the last
 interval, output included: whatever else became ready meanwhile waited so long. They are taken over
@@ -74,16 +74,18 @@ class Table:
 
 PREFIX = (
     Field("broker_id", STRING, "which broker; the same after a restart"),
-    Field("epoch", STRING, "which start of it; counters and offsets begin anew with each"),
+    Field("epoch", STRING, "which beginning of its stream; a new one means that the log was lost"),
     Field("offset", BIGINT, "number of the message in its epoch, over all DIAG topics, from 0"),
     Field("ts", TIMESTAMP, "when the figures were taken; the same for all of one interval"),
     Field("interval_s", DOUBLE, "time between such messages; 0 = sent as it happens"),
     Field("v", BIGINT, "SCHEMA_VERSION"),
+    Field("boot", STRING, "which start of the broker; counters begin anew with each"),
 )
 
 PAGE = (
     Field("part", BIGINT, "number of this message among those of one list, from 1"),
     Field("parts", BIGINT, "how many there are"),
+    Field("full", BOOLEAN, "whether the list has everything, or what changed since the last one"),
 )
 
 CONNECTION = Table(

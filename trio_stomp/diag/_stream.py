@@ -12,7 +12,7 @@ from attrs import define, field
 from trio_stomp.diag._schema import SCHEMA_VERSION, Table
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Broker
+    from trio_stomp.broker import Broker, Stream
 
 Record = dict[str, object]
 """The fields of one table, by name."""
@@ -31,13 +31,16 @@ class DiagStream:
     Args:
       broker_id: The same for every start of this broker; "" = the name of the machine.
       wall: Unix time.
-      epoch: A word for this start that no other has.
+      boot: A word for this start that no other has.
     """
 
     broker_id: str
     wall: Callable[[], float]
-    epoch: str = field(factory=lambda: uuid.uuid4().hex)
-    next_offset: int = 0
+    boot: str = field(factory=lambda: uuid.uuid4().hex)
+    log: "Stream | None" = None
+    """Where they are kept for replay, and numbered; None = they are only told."""
+    told: int = 0
+    """Messages since this start."""
     lost: int = 0
     """Copies that subscribers of the stream did not get because they were too slow. The broker
     tells of no single one: that would be one more message for them to miss."""
@@ -45,6 +48,16 @@ class DiagStream:
     def __attrs_post_init__(self) -> None:
         if not self.broker_id:
             self.broker_id = socket.gethostname()
+
+    @property
+    def epoch(self) -> str:
+        """Of the numbers: while it is the same, no number is used twice."""
+        return self.boot if self.log is None else self.log.epoch
+
+    @property
+    def next_offset(self) -> int:
+        """Number of the next message."""
+        return self.told if self.log is None else self.log.coming
 
     def publish(
         self,
@@ -70,6 +83,7 @@ class DiagStream:
             "offset": self.next_offset,
             "ts": ts,
             "interval_s": interval_s,
+            "boot": self.boot,
         }
         # Neither NaN nor infinity is JSON; pure ASCII is safe whatever a client's text holds.
         body = json.dumps(prefix | dict(record), separators=(",", ":"), allow_nan=False).encode()
@@ -78,8 +92,11 @@ class DiagStream:
         topic = table.topic
         if topic.endswith("/"):
             topic += str(record["name"])
-        self.next_offset += 1
-        drops = broker.fan_out.drops
-        lost_before = drops.slow_consumer
-        broker.publish(topic, body, headers, now)
-        self.lost += drops.slow_consumer - lost_before
+        self.told += 1
+        if broker.has_subscribers(topic):
+            drops = broker.fan_out.drops
+            lost_before = drops.slow_consumer
+            broker.publish(topic, body, headers, now)
+            self.lost += drops.slow_consumer - lost_before
+        if self.log is not None:
+            broker.keep(self.log, topic, body, headers, now)

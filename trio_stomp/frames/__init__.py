@@ -33,6 +33,7 @@ from trio_stomp.frames._frame import Head as Head
 from trio_stomp.frames._frame import Headers as Headers
 from trio_stomp.frames._headers import encode_text as encode_text
 from trio_stomp.frames._headers import excerpt as excerpt
+from trio_stomp.frames._headers import parse_head as parse_head
 from trio_stomp.frames._limits import FrameLimits as FrameLimits
 from trio_stomp.frames._rules import OPENING as OPENING
 from trio_stomp.frames._rules import V1_0 as V1_0

@@ -54,6 +54,8 @@ class Head:
     """What a MESSAGE made of this SEND says after its message-id; filled by the encoder."""
     plan: object = None
     """What it means for routing; filled by the core."""
+    stored: bytes | None = None
+    """How a store keeps it; filled by the core."""
 
     def get(self, name: str) -> str | None:
         """The value of header ``name``, or None."""

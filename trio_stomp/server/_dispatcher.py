@@ -10,6 +10,7 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Broker, Histogram
 from trio_stomp.server._alarm import Alarm
+from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection, internal_error
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
 from trio_stomp.server._outbox import OutboxShared
@@ -26,6 +27,7 @@ class Dispatcher:
 
     Args:
       end_turn: Called before each turn's output is published: the diagnostics' events.
+      committer: Of the store, if there is one.
     """
 
     broker: Broker
@@ -33,6 +35,7 @@ class Dispatcher:
     outboxes: OutboxShared
     end_turn: Callable[[float], None]
     alarm: Alarm
+    committer: Committer | None = None
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
     """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
@@ -58,8 +61,18 @@ class Dispatcher:
             try:
                 item = await self.inbox.take()
             except trio.EndOfChannel:
-                return
+                break
             self._turn(item)
+        if self.committer is not None:
+            await self._finish(self.committer)
+
+    async def _finish(self, committer: Committer) -> None:
+        """Have the store take what is left, if it can."""
+        while not (committer.is_idle and not self._calls) and not committer.error:
+            committer.hurry()
+            if not self._calls:
+                await committer.wait_answer()
+            self._end_turn(trio.current_time())
 
     def _turn(self, item: Item) -> None:
         frames = 0
@@ -73,13 +86,19 @@ class Dispatcher:
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
             now = trio.current_time()
-        now = trio.current_time()
-        while self._calls:
+        self._end_turn(trio.current_time())
+        self.turns += 1
+        self.turn_times.observe(trio.current_time() - began, 1)
+
+    def _end_turn(self, now: float) -> None:
+        for _ in range(len(self._calls)):
             _guarded(self._calls.popleft(), now)
         for _ in range(len(self._resumed)):
             _guarded(self.broker.writable, self._resumed.popleft().client, now)
         _guarded(self.broker.end_turn, now)
         _guarded(self.end_turn, now)
+        if self.committer is not None:
+            self._tell_store(self.committer)
         self.alarm.set(self.broker.timers.next_due)
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
@@ -90,8 +109,16 @@ class Dispatcher:
                 logger.exception("%s: a bug of the broker ends this", outbox.wire.remote)
                 outbox.break_off()
                 outbox.on_close(CloseReason.INTERNAL_ERROR)
-        self.turns += 1
-        self.turn_times.observe(trio.current_time() - began, 1)
+
+    def _tell_store(self, committer: Committer) -> None:
+        log = self.broker.log
+        assert log is not None
+        turn = log.take()
+        if turn is not None:
+            committer.submit(turn)
+        committer.hurry(log.take_patience())
+        for wanted in log.take_pages():
+            committer.ask(wanted)
 
     def _apply(self, item: Item, now: float) -> int:
         if type(item) is Batch:
@@ -106,8 +133,14 @@ class Dispatcher:
                 connection.brake = True
             return item.frames
         if type(item) is Gone:
-            _guarded(self.broker.forget, item.connection.client, item.reason, now)
-            item.connection.forgotten.set()
+            connection = item.connection
+            _guarded(
+                self.broker.forget,
+                connection.client,
+                item.reason,
+                now,
+                connection.forgotten.set,
+            )
         elif type(item) is Control:
             _guarded(item.action, now)
         return 1

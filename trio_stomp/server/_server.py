@@ -12,7 +12,7 @@ import functools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 from attrs import define, field
@@ -22,6 +22,7 @@ from trio_stomp.broker import Broker, Census, Client, Delivery, MemoryBudget
 from trio_stomp.protocol import Codecs, ServerSession
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
+from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection, ConnectionShared, WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._inbox import Control, Inbox
@@ -29,6 +30,9 @@ from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.transport import HttpRequest, Wire, wire_over
+
+if TYPE_CHECKING:
+    from trio_stomp.store import Store
 
 logger = logging.getLogger("trio_stomp")
 
@@ -44,6 +48,9 @@ class Diagnostics(Protocol):
     """The diagnostics floor, as the server sees it. The dispatcher calls it within its turns."""
 
     interval_s: float
+
+    def begin(self) -> None:
+        """The broker is as it was left, and about to run."""
 
     def tick(self, now: float) -> None:
         """Publish the statistics of the last interval, as far as anybody listens."""
@@ -89,6 +96,7 @@ class Server:
     inbox: Inbox = field(init=False)
     outboxes: OutboxShared = field(init=False)
     dispatcher: Dispatcher = field(init=False)
+    committer: Committer | None = None
     watchdog: Watchdog = field(factory=Watchdog)
     alarm: Alarm = field(init=False)
     admission: Admission = field(init=False)
@@ -110,13 +118,26 @@ class Server:
         )
         self.alarm = Alarm(self._ring)
 
-    def assemble(self, broker: Broker, diagnostics: Diagnostics) -> None:
-        """Join the core and the diagnostics, which need the server to be made first."""
+    def assemble(
+        self,
+        broker: Broker,
+        diagnostics: Diagnostics,
+        store: "Store | None" = None,
+    ) -> None:
+        """Join the core and the diagnostics, which need the server to be made first.
+
+        Args:
+          store: Recovered already; it is closed at the end.
+        """
         self.broker = broker
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm
         )
+        if store is not None and broker.log is not None:
+            self.committer = self.dispatcher.committer = Committer(
+                store, broker.log.committed, broker, self.dispatcher.call_soon
+            )
         self._shared = ConnectionShared(
             self.limits,
             self.inbox,
@@ -194,10 +215,22 @@ class Server:
     async def _dispatch(self, services: trio.CancelScope) -> None:
         try:
             with trio.CancelScope(shield=True):
-                await self.dispatcher.run()
+                await self._dispatch_and_commit()
         finally:
             self.inbox.abandon()
         services.cancel()
+
+    async def _dispatch_and_commit(self) -> None:
+        if self.committer is None:
+            await self.dispatcher.run()
+            return
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.committer.run)
+                await self.dispatcher.run()
+                nursery.cancel_scope.cancel()
+        finally:
+            await trio.to_thread.run_sync(self.committer.store.close)
 
     async def _serve_stream(self, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream)
@@ -319,6 +352,12 @@ class Server:
             )
 
         self.dispatcher.call_soon(tell)
+
+    def why_unready(self) -> str:
+        """Why nobody should be sent here now; "" = there is no reason."""
+        if self._is_stopping:
+            return "the broker is stopping"
+        return self.committer.error if self.committer is not None else ""
 
     def census(self) -> Census:
         """The figures that only the server knows (the core's ``TakesCensus``)."""

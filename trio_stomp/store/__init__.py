@@ -4,8 +4,13 @@ Handles: journal, SQL database, memory; recovery, paging, disk trouble.
 Does not handle: STOMP, destinations, tasks, time (told).
 """
 
+from typing import TYPE_CHECKING
+
 from trio_stomp.store._files import Files as Files
 from trio_stomp.store._files import OsFiles as OsFiles
+from trio_stomp.store._journal import JournalStore as JournalStore
+from trio_stomp.store._memory import MemoryStore as MemoryStore
+from trio_stomp.store._options import JournalOptions as JournalOptions
 from trio_stomp.store._port import Page as Page
 from trio_stomp.store._port import PlaceState as PlaceState
 from trio_stomp.store._port import Progress as Progress
@@ -33,3 +38,17 @@ from trio_stomp.store._records import Put as Put
 from trio_stomp.store._records import Record as Record
 from trio_stomp.store._records import Trim as Trim
 from trio_stomp.store._records import Turn as Turn
+
+if TYPE_CHECKING:
+    from trio_stomp.store._sql import SqlStore as SqlStore
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import SqlStore when it is asked for: what it needs is optional."""
+        if name != "SqlStore":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        try:
+            from trio_stomp.store._sql import SqlStore
+        except ModuleNotFoundError as error:
+            raise StoreError(f"{error}: pip install 'trio-stomp[sql]'") from error
+        return SqlStore

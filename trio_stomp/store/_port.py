@@ -105,7 +105,7 @@ class Page:
     """Some messages of a place's level, oldest first.
 
     Args:
-      next: Read on with this id; everything before it is in this page or gone.
+      next: Read on behind this id: up to it, everything is in this page or gone.
       is_last: Nothing is left behind it.
       lost: Messages that were damaged, and set aside.
     """

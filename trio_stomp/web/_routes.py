@@ -13,6 +13,10 @@ DEFAULT_PORT = "61613"
 WEBSOCKET_PATHS = frozenset({"/ws", "/stomp"})
 WEBSOCKET_SUFFIX = "/websocket"
 
+LIVE = "/livez"
+HEALTH_PATHS = frozenset({LIVE, "/readyz"})
+_NOT_KEPT = (("Cache-Control", "no-store"),)
+
 # The page needs nothing but its own style, so whatever slipped into it could not run or load.
 _PAGE_HEADERS = (
     ("Content-Type", "text/html; charset=utf-8"),
@@ -116,17 +120,22 @@ _TOPICS = (
 )
 
 
-def respond(request: HttpRequest, *, version: str, address: str) -> bytes:
+def respond(request: HttpRequest, *, version: str, address: str, unready: str = "") -> bytes:
     """Return the whole answer to a request that is no upgrade to WebSocket.
 
     Args:
       version: Of the broker, for the page.
       address: Where this client reached the broker, ``host:port``; it may come from the client
         itself, so it is never trusted to be one.
+      unready: Why the broker should get no more work now; "" = it is ready.
     """
     path = request.path
     is_websocket_path = path in WEBSOCKET_PATHS or path.endswith(WEBSOCKET_SUFFIX)
-    if path != "/" and not is_websocket_path:
+    if path in HEALTH_PATHS and request.method in ("GET", "HEAD"):
+        if path == LIVE or not unready:
+            return _answer(request, 200, "ok\n", _NOT_KEPT)
+        return _answer(request, 503, f"{unready}\n", _NOT_KEPT)
+    if path != "/" and path not in HEALTH_PATHS and not is_websocket_path:
         return _answer(request, 404, "Nothing is here. The start page is /\n")
     if request.method not in ("GET", "HEAD"):
         text = "Only GET and HEAD are answered here.\n"

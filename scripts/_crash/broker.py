@@ -1,0 +1,86 @@
+"""The broker under test: started, ready, killed."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from _crash.link import Gone, Link
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATIENCE_S = 30.0
+BAD_LINES = ("Traceback", "damaged", "a bug of the broker", "cannot be taken over", "missing")
+
+
+class NotReady(Exception):
+    """The broker ended, or takes no clients."""
+
+
+def free_port() -> int:
+    """A port that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Broker:
+    """A process of the real thing, on data that outlive it."""
+
+    def __init__(self, port: int, options: Sequence[str], log: Path) -> None:
+        self.port = port
+        self._log: IO[bytes] = log.open("ab")
+        self._started = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "trio_stomp", "--port", str(port), *options],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
+            stdout=self._log,
+            stderr=self._log,
+        )
+
+    def wait_ready(self) -> float:
+        """Wait until it takes a CONNECT. Returns the seconds since its start.
+
+        Raises:
+          NotReady: it ended, or takes too long.
+        """
+        while time.monotonic() - self._started < PATIENCE_S:
+            if self._process.poll() is not None:
+                raise NotReady(f"the broker ended with {self._process.returncode}")
+            with contextlib.suppress(Gone):
+                Link(self.port).close()
+                return time.monotonic() - self._started
+            time.sleep(0.01)
+        raise NotReady("the broker takes no CONNECT")
+
+    def kill(self) -> None:
+        """End it as a power cut would, as far as the process goes."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it in order. Returns its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, how: int) -> int:
+        self._process.send_signal(how)
+        try:
+            return self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            # With what its threads do, in the log.
+            self._process.send_signal(signal.SIGABRT)
+            return self._process.wait()
+        finally:
+            self._log.close()
+
+
+def bad_lines(log: Path) -> list[str]:
+    """Lines of the log that should not be there."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return [line for line in text.splitlines() if any(word in line for word in BAD_LINES)]

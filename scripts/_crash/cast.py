@@ -1,0 +1,52 @@
+"""Who takes part: which producers and consumers, and on which destinations."""
+
+import threading
+from collections.abc import Iterator
+
+from _crash.clients import Client, Consumer, Mover, Producer, Transactions
+from _crash.ledger import Ledger
+
+LOCK, WINDOW, TX = "/queue/crash.lock", "/queue/crash.window", "/queue/crash.tx"
+AUTO, DEEP, NEWS = "/queue/crash.auto", "/queue/crash.deep", "/topic/crash.news"
+HOP, HOP2 = "/queue/crash.hop", "/queue/crash.hop2"
+
+
+class Cast:
+    """Makes the clients of each life of the broker."""
+
+    def __init__(self, port: int, ledger: Ledger) -> None:
+        self._port = port
+        self._ledger = ledger
+        self._tracks = {
+            name: ledger.track(name, is_sure=name != "auto")
+            for name in ("lock", "win1", "win2", "tx", "auto", "deep", "news", "hop", "hop2")
+        }
+
+    def producers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
+        """Yield who sends."""
+        tracks = self._tracks
+        to = {"win1": WINDOW, "win2": WINDOW, "auto": AUTO, "news": NEWS, "hop": HOP}
+        yield Producer(*self._args(seed, stop), track=tracks["lock"], to=LOCK, window=1)
+        yield Producer(*self._args(seed + 1, stop), track=tracks["deep"], to=DEEP, window=5)
+        yield Transactions(*self._args(seed + 2, stop), track=tracks["tx"], to=TX)
+        for more, (name, where) in enumerate(to.items(), 3):
+            window = 20 if name == "hop" else 200
+            args = self._args(seed + more, stop)
+            yield Producer(*args, track=tracks[name], to=where, window=window)
+
+    def consumers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
+        """Yield who takes; nobody takes from the deep queue."""
+        plan = {LOCK: (1, 100), WINDOW: (100,), TX: (100,), NEWS: (100,), HOP2: (10,)}
+        for more, (of, prefetches) in enumerate(plan.items(), 20):
+            for prefetch in prefetches:
+                yield Consumer(*self._args(seed + more + prefetch, stop), of=of, prefetch=prefetch)
+        yield Consumer(*self._args(seed + 30, stop), of=AUTO, ack="auto")
+        yield Mover(*self._args(seed + 31, stop), of=HOP, to=HOP2, track=self._tracks["hop2"])
+
+    def drainers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
+        """Yield who empties everything."""
+        yield from self.consumers(seed, stop)
+        yield Consumer(*self._args(seed + 32, stop), of=DEEP)
+
+    def _args(self, seed: int, stop: threading.Event) -> tuple[int, Ledger, int, threading.Event]:
+        return self._port, self._ledger, seed, stop

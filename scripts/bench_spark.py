@@ -1,0 +1,287 @@
+"""Measure compaction and analysis on data made for it, DuckDB beside Spark.
+
+    python scripts/bench_spark.py day --root /tmp/bench       a day of 10 s statistics, compacted
+    python scripts/bench_spark.py rows --root /tmp/bench      50,000,000 rows, analysed
+
+The day has 1,000 destinations: all are listed once a minute, and one in ten in between, as the
+broker does; ``--latency full`` lists all latencies at each tick. The rows are of destinations,
+queues and latencies, over twelve days. What was made is kept: a second run only measures.
+
+DuckDB answers some of the questions from the same files, if it is installed.
+"""
+
+import argparse
+import importlib.util
+import json
+import platform
+import random
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trio_stomp.spark import open_session
+from trio_stomp.spark._analysis import Thresholds
+from trio_stomp.spark._compact import compact, settings
+from trio_stomp.spark._results import analyse
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DAY = date(2026, 3, 14)
+FIRST, DAYS = date(2026, 4, 1), 12
+INTERVAL_S = 10
+TICKS_A_BATCH = 6
+BOUNDS = [0.05 * 2**power for power in range(21)]
+PREFIX = '{{"v":1,"broker_id":"bench","epoch":"e1","offset":{offset},"ts":"{ts}","interval_s":10.0'
+PAGE = PREFIX + ',"part":1,"parts":1,"items":[{items}]}}'
+
+TRAFFIC_SQL = """
+WITH last AS (
+  SELECT destination, epoch, time_bucket(INTERVAL 1 MINUTE, ts) AS bucket,
+    max(enqueued_total) AS enqueued, max(delivered_total) AS delivered FROM {destination} GROUP BY ALL
+), grown AS (
+  SELECT bucket, destination, enqueued - lag(enqueued) OVER w AS enqueued,
+    delivered - lag(delivered) OVER w AS delivered
+  FROM last WINDOW w AS (PARTITION BY destination, epoch ORDER BY bucket)
+) SELECT bucket, sum(enqueued) / 60, sum(delivered) / 60 FROM grown GROUP BY bucket"""
+LATENCY_SQL = """
+WITH last AS (
+  SELECT destination, stage, time_bucket(INTERVAL 15 MINUTE, ts) AS bucket,
+    max_by(bucket_counts, ts) AS counts FROM {latency} GROUP BY ALL
+), grown AS (
+  SELECT destination, stage, unnest(counts) AS now, generate_subscripts(counts, 1) AS place, bucket
+  FROM last
+), diffs AS (
+  SELECT destination, stage, place, now - lag(now) OVER (
+    PARTITION BY destination, stage, place ORDER BY bucket) AS number FROM grown
+) SELECT destination, stage, place, sum(number) FROM diffs GROUP BY ALL"""
+EPISODES_SQL = """
+WITH bad AS (
+  SELECT destination, ts, input_depth / capacity AS fill,
+    ts - lag(ts) OVER w > INTERVAL 75 SECONDS AS is_first
+  FROM {queue} WHERE input_depth >= 0.8 * capacity WINDOW w AS (PARTITION BY destination ORDER BY ts)
+), islands AS (
+  SELECT *, sum(coalesce(is_first, true)::INT) OVER (PARTITION BY destination ORDER BY ts) AS island
+  FROM bad
+) SELECT destination, min(ts), max(ts), max(fill) FROM islands GROUP BY destination, island"""
+
+
+def day_messages(latency: str) -> Iterator[tuple[datetime, str, str, str]]:
+    """Yield time, kind, topic and body of all messages of a day."""
+    chance = random.Random(1)
+    names = [f"/queue/orders.{number:04d}" for number in range(1000)]
+    sent = [0] * len(names)
+    counts = [[0] * 22 for _ in names]
+    offset = 0
+    for tick in range(86_400 // INTERVAL_S):
+        moment = datetime(DAY.year, DAY.month, DAY.day, tzinfo=UTC) + timedelta(
+            seconds=tick * INTERVAL_S
+        )
+        every = range(len(names))
+        changed = every if tick % TICKS_A_BATCH == 0 else sorted(chance.sample(every, 100))
+        for place in changed:
+            sent[place] += chance.randrange(1, 50)
+            counts[place][chance.randrange(3, 9)] += 7
+        timed = every if latency == "full" else changed
+        for kind, topic, items in (
+            ("destination", "DIAG/destinations", (destination(names[n], sent[n]) for n in changed)),
+            (
+                "latency",
+                "DIAG/latency",
+                (times(names[n], counts[n], s) for n in timed for s in STAGES),
+            ),
+            ("queue", "DIAG/queues", (queue(names[n], sent[n] % 90) for n in range(20))),
+            ("process", "DIAG/process", None),
+            ("session", "DIAG/session", None),
+        ):
+            form = PREFIX + "}}" if items is None else PAGE
+            text = form.format(
+                offset=offset,
+                ts=moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+                items=",".join(items or ()),
+            )
+            yield moment, kind, topic, text
+            offset += 1
+
+
+STAGES = ("ingress", "delivery")
+
+
+def destination(name: str, sent: int) -> str:
+    """Return an item of ``DIAG/destinations``."""
+    return (
+        f'{{"destination":"{name}","type":"work-queue","subscribers":2,"enqueued_total":{sent},'
+        f'"delivered_total":{sent},"acked_total":{sent},"nacked_total":0,"dropped_total":0,'
+        f'"bytes_in_total":{sent * 117},"bytes_out_total":{sent * 210},"depth":0,"unacked":0}}'
+    )
+
+
+def times(name: str, counts: list[int], stage: str) -> str:
+    """Return an item of ``DIAG/latency``."""
+    return (
+        f'{{"destination":"{name}","stage":"{stage}","count_total":{sum(counts)},'
+        f'"sum_ms_total":12.5,"max_ms":3.25,"le_ms":{BOUNDS},"bucket_counts":{counts}}}'
+    )
+
+
+def queue(name: str, depth: int) -> str:
+    """Return an item of ``DIAG/queues``."""
+    return (
+        f'{{"destination":"{name}","subscription_id":null,"input_depth":{depth},"stale_depth":0,'
+        f'"ack_depth":{depth},"input_bytes":0,"capacity":1000,"oldest_input_age_s":0.1,'
+        '"oldest_unacked_age_s":0.2,"prefetch":100,"redelivered_total":0,"expired_total":0,'
+        '"dropped_total":0,"nacked_total":0}'
+    )
+
+
+def make_day(root: Path, latency: str) -> None:
+    """Write the raw files of a day, one for each minute."""
+    names = ("broker_id", "epoch", "offset", "topic", "kind", "ts", "v", "body")
+    types = {"ts": pa.timestamp("us", "UTC"), "offset": pa.int64(), "v": pa.int64()}
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
+    rows: list[tuple[object, ...]] = []
+    size = batch = 0
+
+    def flush() -> None:
+        path = root / "raw" / "q=00000000" / f"batch={batch:010d}" / "part-0.zstd.parquet"
+        path.parent.mkdir(parents=True)
+        columns = [
+            pa.array(column, field.type)
+            for column, field in zip(zip(*rows, strict=True), schema, strict=True)
+        ]
+        pq.write_table(pa.table(columns, schema), path, compression="zstd")
+        rows.clear()
+
+    per_batch = 5 * TICKS_A_BATCH
+    for number, (ts, kind, topic, body) in enumerate(day_messages(latency)):
+        rows.append(("bench", "e1", number, topic, kind, ts, 1, body))
+        size += len(body)
+        if len(rows) == per_batch:
+            flush()
+            batch += 1
+    say("a day of raw", files=batch, messages=number + 1, json_mb=round(size / 1e6))
+
+
+def make_rows(spark: "SparkSession", root: Path, rows: int) -> None:
+    """Write tables of ``rows`` rows in all: of ten, eight are of destinations, one of queues."""
+    start = int(datetime(FIRST.year, FIRST.month, FIRST.day, tzinfo=UTC).timestamp())
+
+    def write(kind: str, number: int, things: int, columns: str) -> None:
+        step = DAYS * 86_400 * things / number
+        frame = spark.range(0, number, 1, DAYS * 2).selectExpr(
+            "'bench' AS broker_id",
+            "'e1' AS epoch",
+            "id AS offset",
+            f"timestamp_micros(CAST(({start} + floor(id / {things}) * {step}) * 1000000 AS BIGINT)) AS ts",
+            f"CAST({max(step, 1)} AS DOUBLE) AS interval_s",
+            f"concat('/queue/n', id % {things}) AS destination",
+            columns.format(n=f"floor(id / {things})", t=f"(id % {things})"),
+        )
+        path = str(root / "stats" / kind)
+        dated = (
+            frame.selectExpr("*", "inline(array(m))")
+            .drop("m")
+            .selectExpr("*", "to_date(ts) AS date")
+        )
+        dated.repartition("date").sortWithinPartitions(
+            "date", "destination", "ts"
+        ).write.partitionBy("date").option("compression", "zstd").parquet(path)
+
+    with settings(spark):
+        write("destination", rows * 8 // 10, 500, """named_struct('enqueued_total', {n} * ({t} + 1),
+            'delivered_total', {n} * ({t} + 1) * 2, 'acked_total', 0L, 'nacked_total', 0L,
+            'dropped_total', {n} div 100, 'bytes_in_total', {n} * 117, 'bytes_out_total', {n} * 210,
+            'depth', CAST(rand(1) * 10 AS BIGINT), 'unacked', 0L) AS m""")  # fmt: skip
+        write("queue", rows // 10, 50, """named_struct('capacity', 5000L, 'prefetch', 1000L,
+            'input_depth', CAST(2500 + 2500 * sin({n} / 3000 + {t}) AS BIGINT), 'stale_depth', 0L,
+            'ack_depth', CAST(rand(2) * 100 AS BIGINT), 'oldest_unacked_age_s', rand(3) * 20) AS m""")  # fmt: skip
+        bounds = ", ".join(f"CAST({bound} AS DOUBLE)" for bound in BOUNDS)
+        write("latency", rows // 10, 200, f"""named_struct('stage', 'delivery', 'count_total', {{n}} * 40,
+            'sum_ms_total', CAST({{n}} AS DOUBLE), 'max_ms', 9.5D, 'le_ms', array({bounds}), 'bucket_counts',
+            transform(sequence(1, 22), b -> {{n}} * CASE b WHEN 5 THEN 9 WHEN 6 THEN 20 WHEN 7 THEN 10
+            WHEN 8 THEN 1 ELSE 0 END)) AS m""")  # fmt: skip
+
+
+def measure_day(spark: "SparkSession", root: Path, latency: str) -> None:
+    """Make a day if there is none, and compact it."""
+    if not (root / "raw").exists():
+        make_day(root, latency)
+    for made in compact(spark, root, [DAY]):
+        say("compaction", s=made.seconds, files=made.files, messages=made.messages, **made.tables)
+
+
+def measure_rows(spark: "SparkSession", root: Path, rows: int) -> None:
+    """Make rows if there are none, and analyse them."""
+    if not (root / "stats").exists():
+        clock = time.monotonic()
+        make_rows(spark, root, rows)
+        say("rows made", rows=rows, s=round(time.monotonic() - clock, 1))
+    clock = begin = time.monotonic()
+    last = FIRST + timedelta(days=DAYS - 1)
+    for name in analyse(spark, root, FIRST, last, thresholds=Thresholds()):
+        now = time.monotonic()
+        say("Spark", result=name, s=round(now - clock, 1))
+        clock = now
+    say("Spark", result="all", s=round(time.monotonic() - begin, 1))
+
+
+def measure_duckdb(root: Path) -> None:
+    """Ask DuckDB for what costs Spark the most."""
+    import duckdb
+
+    files = {
+        kind: f"read_parquet('{root}/stats/{kind}/date=*/*.parquet', hive_partitioning=true)"
+        for kind in ("destination", "queue", "latency")
+    }
+    connection = duckdb.connect()
+    connection.execute("SET threads = 2")
+    count = "SELECT count(*) FROM {destination}"
+    questions = {
+        "count": count,
+        "rates, traffic": TRAFFIC_SQL,
+        "latency": LATENCY_SQL,
+        "episodes": EPISODES_SQL,
+    }
+    for name, sql in questions.items():
+        clock = time.monotonic()
+        found = len(connection.execute(sql.format(**files)).fetchall())
+        say("DuckDB", result=name, s=round(time.monotonic() - clock, 2), rows=found)
+
+
+def say(what: str, **figures: object) -> None:
+    """Print one line of JSON."""
+    print(json.dumps({"what": what, **figures}), flush=True)
+
+
+def main() -> None:
+    """Measure what was asked for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("what", choices=("day", "rows"))
+    parser.add_argument("--root", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=50_000_000)
+    parser.add_argument("--latency", choices=("changed", "full"), default="changed")
+    parser.add_argument("--memory", default="4g", help="of the JVM")
+    told = parser.parse_args()
+    say("machine", python=platform.python_version(), system=platform.platform())
+    spark = open_session("bench_spark", conf={"spark.driver.memory": told.memory})
+    spark.sparkContext.setLogLevel("ERROR")
+    root = told.root / told.what
+    measure: dict[str, Callable[[], None]] = {
+        "day": lambda: measure_day(spark, root, told.latency),
+        "rows": lambda: measure_rows(spark, root, told.rows),
+    }
+    measure[told.what]()
+    spark.stop()
+    if told.what == "rows" and importlib.util.find_spec("duckdb") is not None:
+        measure_duckdb(root)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""Kill a broker again and again under load, and compare what its clients saw with what it promised.
+
+    python scripts/crash.py --kills 100 --seed 1
+    python scripts/crash.py --kills 1000 --store sqlite --json result.json
+
+Producers (in lock step, with many on their way, in transactions) and consumers (which acknowledge
+with a RECEIPT, or not at all, or hold a durable subscription, or move messages on) note what they
+sent, what was answered, what came. The broker is killed (SIGKILL) at moments chosen by the seed,
+some while it starts, and started again on the same data. In the end everything is drained. Then:
+
+- no message with a RECEIPT is lost, but with ``ack:auto`` what was on its way at a kill;
+- none comes again after the RECEIPT of its ACK, none twice without a kill between;
+- what comes from one producer to one consumer comes in order;
+- of a transaction comes all or nothing, and what moves in one is moved once;
+- after the drain nothing is left.
+
+The seed fixes what is chosen, not what the operating system makes of it: the same seed does not
+kill at the same byte. The exit code is 1 if anything of this does not hold.
+"""
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from _crash.broker import Broker, NotReady, bad_lines, free_port
+from _crash.cast import Cast
+from _crash.clients import Client
+from _crash.ledger import Ledger
+
+LAZY_S = 2.5
+"""What nobody waits for is stored within a second; the rest is for a busy machine."""
+JOIN_S = 30.0
+DRAIN_S = 300.0
+QUIET_S = 1.0
+STARTUP_KILLS = 0.08
+SEGMENT_BYTES = (65_536, 1_048_576, 67_108_864)
+MEMORY_BYTES = (33_554_432, 536_870_912)
+
+
+class Harness:
+    """One run."""
+
+    def __init__(self, args: argparse.Namespace, work: Path) -> None:
+        self.args = args
+        self.random = random.Random(args.seed)
+        self.log = work / "broker.log"
+        self.data = work / "data"
+        self.data.mkdir(exist_ok=True)
+        self.ledger = Ledger(LAZY_S)
+        self.port = args.port or free_port()
+        self.cast = Cast(self.port, self.ledger)
+        self.starts: list[float] = []
+        self.kills = 0
+        self.startup_kills = 0
+
+    def run(self) -> None:
+        """Kill, then drain, then look once more."""
+        began = time.monotonic()
+        while self.kills < self.args.kills:
+            if self.args.minutes and time.monotonic() - began > 60 * self.args.minutes:
+                break
+            self._life()
+            if self.args.progress and self.kills % 10 == 0:
+                sent = sum(len(track.seen) for track in self.ledger.tracks.values())
+                line = f"{self.kills} kills, {sent} sent, {self.ledger.found} violations"
+                print(line, file=sys.stderr, flush=True)
+        self._drain()
+        self.ledger.judge()
+        self._look_once_more()
+        for line in bad_lines(self.log)[:10]:
+            self.ledger.wrong(f"log: {line}")
+
+    def _start(self) -> Broker:
+        self.ledger.life += 1
+        options = [
+            "--segment-bytes",
+            str(self.random.choice(SEGMENT_BYTES)),
+            "--max-memory-bytes",
+            str(self.random.choice(MEMORY_BYTES)),
+            "--log-level",
+            "warning",
+        ]
+        if self.args.store == "sqlite":
+            options += ["--store-url", f"sqlite:///{self.data}/broker.db"]
+        else:
+            options += ["--data-dir", str(self.data)]
+        return Broker(self.port, options, self.log)
+
+    def _life(self) -> None:
+        """Start, load, kill."""
+        broker = self._start()
+        stop = threading.Event()
+        clients: list[Client] = []
+        try:
+            if self.random.random() < STARTUP_KILLS:
+                self.startup_kills += 1
+                time.sleep(self.random.uniform(0, statistics.median(self.starts or [0.5])))
+            else:
+                self.starts.append(broker.wait_ready())
+                seed = self.random.randrange(1 << 30)
+                clients += self.cast.consumers(seed, stop)
+                clients += self.cast.producers(seed + 100, stop)
+                start_all(clients)
+                time.sleep(self.random.uniform(0.02, self.args.life))
+        finally:
+            self.ledger.killed_at[self.ledger.life] = time.monotonic()
+            broker.kill()
+            stop.set()
+        self.kills += 1
+        self._join(clients)
+
+    def _drain(self) -> None:
+        """A last life without producers, until all that must come has come, and no more comes."""
+        broker = self._start()
+        self.starts.append(broker.wait_ready())
+        stop = threading.Event()
+        clients = list(self.cast.drainers(self.random.randrange(1 << 30), stop))
+        start_all(clients)
+        deadline = time.monotonic() + DRAIN_S
+        while time.monotonic() < deadline:
+            before = self.ledger.deliveries
+            time.sleep(QUIET_S)
+            if self.ledger.deliveries == before and (
+                self.ledger.is_drained() or time.monotonic() > deadline - DRAIN_S + 10 * QUIET_S
+            ):
+                break
+        stop.set()
+        self._join(clients)
+        if (code := broker.stop()) != 0:
+            self.ledger.wrong(f"the broker stopped with exit code {code}")
+
+    def _look_once_more(self) -> None:
+        """After the drain nothing may be left: all was acknowledged."""
+        before = self.ledger.deliveries
+        broker = self._start()
+        broker.wait_ready()
+        stop = threading.Event()
+        clients = list(self.cast.drainers(0, stop))
+        start_all(clients)
+        time.sleep(QUIET_S)
+        stop.set()
+        self._join(clients)
+        broker.stop()
+        if self.ledger.deliveries != before:
+            self.ledger.wrong(f"{self.ledger.deliveries - before} messages after the drain")
+
+    def _join(self, clients: Iterable[Client]) -> None:
+        for client in clients:
+            client.join(JOIN_S)
+            if client.is_alive():
+                self.ledger.wrong(f"{type(client).__name__} did not notice the kill")
+
+    def summary(self) -> dict[str, object]:
+        """The figures."""
+        starts = sorted(self.starts) or [0.0]
+        return {
+            "store": self.args.store,
+            "seed": self.args.seed,
+            "kills": self.kills,
+            "kills_while_starting": self.startup_kills,
+            **self.ledger.summary(),
+            "ready_s_median": round(statistics.median(starts), 3),
+            "ready_s_max": round(starts[-1], 3),
+            "data_bytes": sum(p.stat().st_size for p in self.data.rglob("*") if p.is_file()),
+        }
+
+
+def start_all(clients: Iterable[Client]) -> None:
+    """Start clients."""
+    for client in clients:
+        client.start()
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=0, help="stop after so long; 0 = never")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--store", choices=("journal", "sqlite"), default="journal")
+    parser.add_argument("--life", type=float, default=1.2, help="longest life under load, seconds")
+    parser.add_argument("--port", type=int, default=0, help="0 = any; it stays the same")
+    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    parser.add_argument("--keep", type=Path, help="directory for data and log, which stay there")
+    parser.add_argument("--progress", action="store_true", help="a line for every ten kills")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the summary as JSON, and return the exit code."""
+    args = parse(argv)
+    work = args.keep or Path(tempfile.mkdtemp(prefix="crash-"))
+    work.mkdir(parents=True, exist_ok=True)
+    harness = Harness(args, work)
+    began = time.monotonic()
+    try:
+        harness.run()
+    except NotReady as error:
+        harness.ledger.wrong(str(error))
+    summary = harness.summary()
+    summary["seconds"] = round(time.monotonic() - began, 1)
+    text = json.dumps(summary, indent=2)
+    print(text)
+    if args.json:
+        args.json.write_text(text + "\n")
+    if harness.ledger.found:
+        print(f"data and log: {work}", file=sys.stderr)
+        return 1
+    if not args.keep:
+        shutil.rmtree(work)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""Say what the stored statistics of a broker mean: tables of results, and one page to read.
+
+    python scripts/diag_analysis.py --root diag                   the last day there is
+    python scripts/diag_analysis.py --root diag --from 2026-03-09 --to 2026-03-15
+    spark-submit --properties-file conf/spark-defaults.conf \\
+        --py-files trio_stomp.zip scripts/diag_analysis.py --root /shared/diag
+
+Reads the tables that scripts/diag_to_parquet.py --compact-closed makes. Writes Parquet and
+report.html to ROOT/analysis/DAYS. The master is that of spark-submit; without it, this machine.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from pathlib import Path
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+MIB = 1 << 20
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    first, _, rest = (__doc__ or "").partition("\n")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
+    add = parser.add_argument
+    add("--root", type=Path, default=Path("diag"), help="where stats lies (default: diag)")
+    add("--from", dest="first", type=date.fromisoformat, metavar="DATE", help="in UTC")
+    add("--to", dest="last", type=date.fromisoformat, metavar="DATE", help="included")
+    add("--broker", default="", help="only this one (default: all)")
+    add("--html", type=Path, help="where the page goes (default: beside the tables)")
+    add("--saturated", type=float, default=0.8, help="share of a capacity (default: 0.8)")
+    add("--memory-limit-mib", type=float, default=0.0, help="what the broker may use")
+    add("--max-fds", type=int, default=0, help="how many file descriptors it may have")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return the exit code."""
+    told = parse(argv)
+    try:
+        from trio_stomp.spark import SparkMissing, open_session
+        from trio_stomp.spark._analysis import Thresholds
+        from trio_stomp.spark._report import report
+        from trio_stomp.spark._results import analyse, days_with_tables, directory, read_results
+    except ModuleNotFoundError as error:
+        print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
+        return 2
+    days = days_with_tables(told.root)
+    if not days:
+        print(f"{told.root} has no tables: first compact a day", file=sys.stderr)
+        return 1
+    last = told.last or told.first or days[-1]
+    first = told.first or last
+    thresholds = Thresholds(
+        saturated=told.saturated, memory_bytes=told.memory_limit_mib * MIB, fds=told.max_fds
+    )
+    try:
+        spark = open_session("diag_analysis", conf_dir=CONF)
+    except SparkMissing as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        clock = time.monotonic()
+        for name in analyse(spark, told.root, first, last, told.broker, thresholds):
+            now = time.monotonic()
+            print(f"{name:24} {now - clock:6.1f} s", file=sys.stderr)
+            clock = now
+        results = read_results(spark, told.root, first, last, thresholds)
+    finally:
+        spark.stop()
+    page = told.html or directory(told.root, first, last) / "report.html"
+    page.write_text(report(results, datetime.now(UTC)), encoding="utf-8")
+    print(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

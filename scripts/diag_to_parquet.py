@@ -1,0 +1,330 @@
+"""Keep what a broker tells about itself: its stream /stream/DIAG → Parquet, exactly once.
+
+    python scripts/diag_to_parquet.py --once --root diag          what is there now, for a timer
+    python scripts/diag_to_parquet.py --interval 60 --root diag   until stopped
+    python scripts/diag_to_parquet.py --compact-closed --root diag
+    spark-submit --properties-file conf/spark-defaults.conf \\
+        --py-files trio_stomp.zip scripts/diag_to_parquet.py --once --root hdfs:///diag
+
+Every batch is told in one line of JSON. SIGTERM and SIGINT let the batch at work be finished. The
+login and passcode come from the environment or a file: see docs/spark.md.
+"""
+
+import argparse
+import contextlib
+import fcntl
+import json
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+CONF = Path(__file__).resolve().parent.parent / "conf"
+
+POLL_S = 1
+FINISH_LIMIT_S = 60.0
+"""For the batch at work when a signal comes; longer ones are interrupted, and written again."""
+
+KEPT_PROGRESS = 32
+"""Batches that Spark remembers the progress of: more than can end between two looks."""
+
+
+class SidecarError(Exception):
+    """What ends the sidecar, in one line for people."""
+
+
+def is_local(place: str) -> bool:
+    """Whether a directory is on this machine, as far as its name tells."""
+    return "://" not in place
+
+
+class Bar(Protocol):
+    """What is used of tqdm."""
+
+    n: float
+    total: float
+
+    def update(self, n: float) -> object:
+        """Go on by so much."""
+
+    def write(self, s: str, file: IO[str]) -> None:
+        """Print a line that the bar does not run into."""
+
+    def close(self) -> None:
+        """Leave it as it is."""
+
+
+class Reporter:
+    """Tells of every batch: a line of JSON, the bar on a terminal, and the heart-beat file."""
+
+    def __init__(self, out: IO[str], heartbeat: Path | None) -> None:
+        self._out, self._heartbeat = out, heartbeat
+        self._last = -1
+        self._seen = ""
+        self._bar = open_bar()
+
+    def look(self, query: "StreamingQuery") -> None:
+        """Tell what is new since the last look."""
+        last = query.lastProgress
+        if last is None or last.timestamp == self._seen:
+            return
+        self._seen = last.timestamp
+        for progress in query.recentProgress:
+            # Spark reports idle triggers too; only one that ran has ``addBatch``.
+            if progress.batchId > self._last and "addBatch" in progress.durationMs:
+                self._last = progress.batchId
+                self._tell(progress)
+        self.beat()
+
+    def beat(self) -> None:
+        """Write the heart-beat file: the sidecar was at work at this moment."""
+        if self._heartbeat is not None:
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            part = self._heartbeat.with_suffix(".part")
+            part.write_text(json.dumps({"ts": now, "batch": self._last}) + "\n", encoding="utf-8")
+            os.replace(part, self._heartbeat)
+
+    def say(self, **record: object) -> None:
+        """Write one line of JSON."""
+        line = json.dumps(record, separators=(",", ":"))
+        if self._bar is None:
+            print(line, file=self._out, flush=True)
+        else:
+            self._bar.write(line, file=self._out)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._bar is not None:
+            self._bar.close()
+
+    def _tell(self, progress: "StreamingQueryProgress") -> None:
+        source = progress.sources[0]
+        end, latest = json.loads(source.endOffset), json.loads(source.latestOffset or "null")
+        # Of another epoch nothing has been read yet; how much was lost, its gap row will tell.
+        same = latest is not None and latest["epoch"] == end["epoch"]
+        lag = max(0, latest["next"] - (end["offset"] if same else 0)) if latest else None
+        rows = progress.numInputRows
+        self.say(
+            event="batch",
+            batch=progress.batchId,
+            ts=progress.timestamp,
+            rows=rows,
+            lag=lag,
+            epoch=end["epoch"],
+            offset=end["offset"],
+            ms=dict(progress.durationMs),
+        )
+        if self._bar is not None:
+            self._bar.total = self._bar.n + rows + (lag or 0)
+            self._bar.update(rows)
+
+
+def open_bar() -> Bar | None:
+    """A progress bar, if a person looks on and the library is there; else None."""
+    if not sys.stderr.isatty():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    bar: Bar = tqdm(unit=" rows", unit_scale=True, dynamic_ncols=True, desc="stream to Parquet")
+    return bar
+
+
+@contextlib.contextmanager
+def alone(root: str) -> Iterator[None]:
+    """Keep a second sidecar off the same files of this machine.
+
+    Raises:
+      SidecarError: there is one.
+    """
+    if not is_local(root):
+        # Spark itself notices two writers of a checkpoint, but only at their first batch.
+        yield
+        return
+    Path(root).mkdir(parents=True, exist_ok=True)
+    with Path(root, "sidecar.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SidecarError(f"another sidecar works in {root}") from None
+        yield
+
+
+def stream(spark: "SparkSession", told: argparse.Namespace, stop: threading.Event) -> None:
+    """Run the query until its work is done, or ``stop`` is set.
+
+    Raises:
+      SidecarError: it failed.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    from trio_stomp.spark import RawSink, StompDataSource
+
+    checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
+    spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
+    spark.dataSource.register(StompDataSource)
+    rows = spark.readStream.format("stomp").options(**source_options(told)).load()
+    every = {"availableNow": True} if told.once else {"processingTime": f"{told.interval} seconds"}
+    writer = rows.writeStream.queryName("diag_to_parquet").trigger(**every)
+    writer = writer.option("checkpointLocation", checkpoint)
+    reporter = Reporter(sys.stdout, heartbeat_file(told))
+    query = writer.foreachBatch(RawSink(told.root, checkpoint)).start()
+    reporter.say(event="started", query=query.id, root=told.root, stream=told.stream)
+    reporter.beat()
+    try:
+        while not query.awaitTermination(POLL_S):
+            reporter.look(query)
+            if stop.is_set():
+                finish(query)
+        reporter.look(query)
+    except StreamingQueryException as error:
+        raise SidecarError(cause(str(error))) from None
+    finally:
+        reporter.close()
+    reporter.say(event="stopped" if stop.is_set() else "done", query=query.id)
+
+
+def finish(query: "StreamingQuery") -> None:
+    """Stop a query between two batches. If that takes too long, in the middle: nothing is lost."""
+    last = query.lastProgress
+    batch, deadline = last and last.batchId, time.monotonic() + FINISH_LIMIT_S
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        now = query.lastProgress
+        if (now and now.batchId) != batch:
+            break
+        time.sleep(0.02)
+    query.stop()
+
+
+def cause(text: str) -> str:
+    """The line of a query's long error that says what happened."""
+    known = re.findall(r"(?:StreamAway|StreamError): (.*)", text)
+    return str(known[-1]) if known else text.strip().splitlines()[0]
+
+
+def tables(spark: "SparkSession", told: argparse.Namespace) -> None:
+    """Make the tables of the days asked for, then remove raw files that are no longer needed."""
+    from trio_stomp.spark import compact, compact_closed, expire_raw
+
+    made = compact(spark, told.root, told.compact) if told.compact else []
+    if told.compact_closed:
+        made += compact_closed(spark, told.root)
+    for day in made:
+        record = {"day": day.day, "messages": day.messages, "tables": day.tables}
+        print(json.dumps({"event": "compacted", **record, "s": day.seconds}), flush=True)
+    if told.raw_retention is not None:
+        checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
+        removed = expire_raw(told.root, checkpoint, told.raw_retention)
+        print(json.dumps({"event": "expired", "batches": removed}), flush=True)
+
+
+def source_options(told: argparse.Namespace) -> dict[str, str]:
+    """The options of the source that were given."""
+    names = ("url", "stream", "starting", "max_rows", "broker_id", "ca_file", "credentials_file")
+    values = {name: getattr(told, name) for name in (*names, "retry_s")}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def heartbeat_file(told: argparse.Namespace) -> Path | None:
+    """Where to write that the sidecar is at work."""
+    if told.heartbeat_file:
+        return Path(told.heartbeat_file)
+    return Path(told.root, "heartbeat.json") if is_local(told.root) else None
+
+
+def retention(text: str) -> timedelta:
+    """``3d`` or ``12h``."""
+    number, unit = text[:-1], {"d": "days", "h": "hours"}.get(text[-1:])
+    if unit is None or not number.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not like 3d or 12h")
+    return timedelta(**{unit: int(number)})
+
+
+def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """Read the command line."""
+    first, _, rest = (__doc__ or "").partition("\n")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
+    add = parser.add_argument
+    mode = parser.add_mutually_exclusive_group()
+    mode.add_argument("--once", action="store_true", help="read what is there now, and end")
+    mode.add_argument("--interval", type=float, metavar="S", help="a batch every S seconds")
+    add("--root", default="diag", help="directory or URI of all files (default: diag)")
+    add("--checkpoint", help="default: ROOT/checkpoint; one for each stream")
+    add("--url", help="stomp://host:port, or stomps:// for TLS (default: this machine)")
+    add("--stream", default="/stream/DIAG")
+    add("--starting", help="first (default), next, offset=N, timestamp=S; for a new checkpoint")
+    add("--max-rows", type=int, help="of one batch (default 200000)")
+    add("--retry-s", type=float, help="how long to call an absent broker (default 60)")
+    add("--broker-id", help="for rows whose message does not tell it")
+    add("--ca-file", help="certificates to trust instead of the system's")
+    add("--credentials-file", help="login and passcode, on a line each")
+    add("--heartbeat-file", help="default: ROOT/heartbeat.json")
+    days = {"type": date.fromisoformat, "metavar": "DATE", "action": "append"}
+    add("--compact", help="make the tables of this day anew; repeatable", **days)  # type: ignore[arg-type]
+    add("--compact-closed", action="store_true", help="make the tables of all days that are over")
+    add("--raw-retention", type=retention, metavar="3d", help="remove raw files older than that")
+    add("--conf", action="append", default=[], metavar="KEY=VALUE", help="a setting of Spark")
+    told = parser.parse_args(argv)
+    if told.interval is not None and (told.compact or told.compact_closed or told.raw_retention):
+        parser.error("--interval never ends: give the tables a call of their own")
+    if not (told.once or told.interval is not None or told.compact or told.compact_closed):
+        parser.error("one of --once, --interval, --compact, --compact-closed is needed")
+    return told
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return the exit code."""
+    told = parse(argv)
+    stop = threading.Event()
+
+    def on_signal(number: int, _: FrameType | None) -> None:
+        stop.set()
+        # Whoever sends it a second time does not want to wait.
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    try:
+        from trio_stomp.spark import open_session
+    except ModuleNotFoundError as error:
+        # Which of Spark's packages it is that is not here, this line alone shall tell.
+        print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
+        return 2
+    from trio_stomp.spark import SparkMissing
+
+    try:
+        conf = dict(pair.split("=", 1) for pair in told.conf)
+        with alone(told.root):
+            spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
+            try:
+                if (told.once or told.interval is not None) and not stop.is_set():
+                    stream(spark, told, stop)
+                if (told.compact or told.compact_closed) and not stop.is_set():
+                    tables(spark, told)
+            finally:
+                spark.stop()
+    except SparkMissing as error:
+        print(error, file=sys.stderr)
+        return 2
+    except SidecarError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""A PostgreSQL server of the tests' own, in a temporary directory, on a Unix socket."""
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from attrs import define
+
+PACKAGES = Path("/usr/lib/postgresql")
+INSTALL = "apt-get install postgresql"
+
+# Tests lose nothing if the machine loses its power.
+FAST = "-c fsync=off -c full_page_writes=off -c listen_addresses= -c max_connections=40"
+
+
+@define
+class PostgresServer:
+    """A running server; its only user is trusted."""
+
+    binaries: Path
+    directory: Path
+    account: dict[str, int]
+
+    def url(self, schema: str = "public") -> str:
+        """The URL of the one database, with another schema to work in."""
+        options = f"options=-csearch_path%3D{schema}"
+        return f"postgresql://tester@/postgres?host={self.directory}&{options}"
+
+    def start(self) -> None:
+        """Start it, and wait until it can be connected to."""
+        log = str(self.directory / "log")
+        self._control("start", "-l", log, "-o", f"{FAST} -k {self.directory}")
+
+    def stop(self, mode: str = "fast") -> None:
+        """Stop it; who is connected is thrown out."""
+        self._control("stop", "-m", mode)
+
+    def _control(self, *arguments: str) -> None:
+        self.run("pg_ctl", "-w", "-s", *arguments)
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run a program of PostgreSQL's on the data directory."""
+        subprocess.run(
+            [self.binaries / program, "-D", self.directory / "data", *arguments],
+            check=True,
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
+            **self.account,
+        )
+
+
+def _binaries() -> Path | None:
+    """Where initdb is: PATH, or the newest of those that Debian has put beside it."""
+    if (found := shutil.which("initdb")) and shutil.which("pg_ctl", path=Path(found).parent):
+        return Path(found).parent
+    return max((path.parent for path in PACKAGES.glob("*/bin/initdb")), default=None)
+
+
+def _account() -> dict[str, int] | None:
+    """Whom to be: PostgreSQL refuses root. None if there is nobody."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            found = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": found.pw_uid, "group": found.pw_gid}
+    return None
+
+
+@contextmanager
+def postgres_server() -> Iterator[PostgresServer]:
+    """Run a server; skip the test, and say what to install, where there is none."""
+    binaries, account = _binaries(), _account()
+    if binaries is None:
+        pytest.skip(f"NOT TESTED with PostgreSQL: there is no initdb; {INSTALL}")
+    if account is None:
+        pytest.skip("NOT TESTED with PostgreSQL: it refuses root, and there is no other user")
+    # Its path must be short, for the socket, and open to the other user.
+    directory = Path(tempfile.mkdtemp(prefix="pg-"))
+    try:
+        if account:
+            os.chown(directory, account["user"], account["group"])
+        server = PostgresServer(binaries, directory, account)
+        server.run("initdb", "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop("immediate")
+    finally:
+        shutil.rmtree(directory)

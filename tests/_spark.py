@@ -1,0 +1,66 @@
+"""One Spark session for all tests that need one, or a loud reason why they are left out."""
+
+import os
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    # A session of some seconds never earns back what the second compiler costs.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def missing() -> str:
+    """Return what Spark needs and is not here; "" = nothing."""
+    names = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        names.append("Java")
+    return ", ".join(names)
+
+
+def require(*modules: str) -> None:
+    """Leave a test module out, loudly, where Spark or a module is missing; fail where CI is set."""
+    absent = ", ".join(
+        filter(None, [missing(), *(name for name in modules if find_spec(name) is None)])
+    )
+    if not absent:
+        return
+    reason = f"SPARK TESTS LEFT OUT: not installed: {absent}; see docs/analysis.md"
+    if os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason, allow_module_level=True)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator["SparkSession"]:
+    """Run a Spark on this machine alone."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with warnings.catch_warnings():
+        # What pyspark and its libraries do is theirs; our tests take warnings for errors.
+        warnings.simplefilter("ignore")
+        from pyspark.sql import SparkSession
+
+        builder = SparkSession.builder.master("local[2]").appName("tests")
+        for name, text in SETTINGS.items():
+            builder = builder.config(name, text)
+        session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()

@@ -1,0 +1,347 @@
+"""A disk that remembers what was synced, fails when told to, and can lose its power."""
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from attrs import define, field
+
+from trio_stomp.store import (
+    Atomic,
+    Delivered,
+    Done,
+    DropPlace,
+    Forget,
+    JournalOptions,
+    JournalStore,
+    Keep,
+    Put,
+    Record,
+    Recovered,
+    Turn,
+)
+
+SECTOR = 512
+EVERYTHING = 1 << 40
+
+
+@define(eq=False)
+class File:
+    """A file: what one reads, what is on the disk, and the changes between the two."""
+
+    data: bytearray = field(factory=bytearray)
+    durable: bytes = b""
+    changes: list[tuple[int, bytes | None]] = field(factory=list)
+    """Offset and bytes; None instead of bytes for a truncation."""
+    is_dropped: bool = False
+    """A sync failed: what was to be written never will be, though it can still be read."""
+
+
+@define(eq=False)
+class Disk:
+    """Files in memory.
+
+    ``faults`` holds, by method, what to raise instead of doing it; None lets one call pass.
+    """
+
+    files: dict[str, File] = field(factory=dict)
+    durable_names: dict[str, File] = field(factory=dict)
+    directories: set[str] = field(factory=set)
+    faults: dict[str, list[OSError | None]] = field(factory=dict)
+    calls: list[str] = field(factory=list)
+    watcher: Callable[[], None] = lambda: None
+    """Called before each change."""
+    _handles: dict[int, tuple[str, File]] = field(factory=dict)
+    _next_handle: int = 1000
+
+    def fail(self, method: str, *errors: int) -> None:
+        """Let the next calls of a method fail with these; 0 lets one pass."""
+        self.faults[method] = [OSError(e, os.strerror(e)) if e else None for e in errors]
+
+    def _enter(self, method: str) -> None:
+        self.calls.append(method)
+        if method in ("create", "write", "truncate", "sync", "sync_directory", "remove"):
+            self.watcher()
+        faults = self.faults.get(method)
+        if faults and (fault := faults.pop(0)) is not None:
+            raise fault
+
+    def _open(self, path: str, file: File) -> int:
+        self._next_handle += 1
+        self._handles[self._next_handle] = path, file
+        return self._next_handle
+
+    @property
+    def open_files(self) -> list[str]:
+        return [path for path, _ in self._handles.values()]
+
+    def create(self, path: str) -> int:
+        self._enter("create")
+        if path in self.files:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+        file = self.files[path] = File()
+        return self._open(path, file)
+
+    def open(self, path: str) -> int:
+        self._enter("open")
+        if path not in self.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._open(path, self.files[path])
+
+    def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
+        file = self._handles[handle][1]
+        data = b"".join(buffers)
+        try:
+            self._enter("write")
+        except OSError:
+            # The disk was full in the middle of it.
+            self._change(file, offset, data[: len(data) // 2])
+            raise
+        self._change(file, offset, data)
+
+    def _change(self, file: File, offset: int, data: bytes) -> None:
+        apply(file.data, offset, data)
+        file.changes.append((offset, data))
+
+    def read(self, handle: int, offset: int, size: int) -> bytes:
+        self._enter("read")
+        return bytes(self._handles[handle][1].data[offset : offset + size])
+
+    def sync(self, handle: int) -> None:
+        file = self._handles[handle][1]
+        try:
+            self._enter("sync")
+        except OSError:
+            file.is_dropped = True
+            raise
+        if not file.is_dropped:
+            file.durable = bytes(file.data)
+            file.changes.clear()
+
+    def sync_directory(self, path: str) -> None:
+        self._enter("sync_directory")
+        below = f"{path}/"
+        kept = {n: f for n, f in self.durable_names.items() if not n.startswith(below)}
+        now = {name: file for name, file in self.files.items() if name.startswith(below)}
+        self.durable_names = kept | now
+
+    def truncate(self, handle: int, size: int) -> None:
+        self._enter("truncate")
+        file = self._handles[handle][1]
+        apply(file.data, size, None)
+        file.changes.append((size, None))
+
+    def size(self, handle: int) -> int:
+        return len(self._handles[handle][1].data)
+
+    def forget_cached(self, handle: int) -> None:
+        self._enter("forget_cached")
+        file = self._handles[handle][1]
+        if file.is_dropped:
+            file.data[:] = file.durable
+            file.changes.clear()
+            file.is_dropped = False
+
+    def close(self, handle: int) -> None:
+        del self._handles[handle]
+
+    def remove(self, path: str) -> None:
+        self._enter("remove")
+        del self.files[path]
+
+    def rename(self, old: str, new: str) -> None:
+        self._enter("rename")
+        self.files[new] = self.files.pop(old)
+
+    def names(self, path: str) -> list[str]:
+        self._enter("names")
+        below = f"{path}/"
+        found = (name for name in (*self.files, *self.directories) if name.startswith(below))
+        return list({name.removeprefix(below).split("/")[0] for name in found})
+
+    def make_directory(self, path: str) -> None:
+        self.directories.add(path)
+
+    def copy(self) -> "Disk":
+        """The same files, as they can be read now."""
+        return Disk({name: filled(bytes(file.data)) for name, file in self.files.items()})
+
+    def cut_power(self, chance: random.Random, written: float) -> "Disk":
+        """What may be found afterwards.
+
+        Args:
+          written: How likely each sector, size or name that was not synced is on the disk.
+        """
+
+        def is_written() -> bool:
+            return chance.random() < written
+
+        after = Disk()
+        for name in sorted(self.files.keys() | self.durable_names.keys()):
+            file = self.files.get(name)
+            durable = self.durable_names.get(name)
+            if file is not durable:
+                file = file if is_written() else durable
+            if file is not None:
+                after.files[name] = filled(cut_file(file, is_written))
+        return after
+
+
+def cut_file(file: File, is_written: Callable[[], bool]) -> bytes:
+    data = bytearray(file.durable)
+    for offset, change in file.changes:
+        if change is None:
+            if is_written():
+                apply(data, offset, None)
+            continue
+        end = offset + len(change)
+        if is_written() and len(data) < end:
+            data.extend(bytes(end - len(data)))
+        at = offset
+        while at < end:
+            stop = min((at // SECTOR + 1) * SECTOR, end)
+            if is_written():
+                apply(data, at, change[at - offset : stop - offset])
+            at = stop
+    return bytes(data)
+
+
+def apply(data: bytearray, offset: int, change: bytes | None) -> None:
+    if change is None:
+        del data[offset:]
+        return
+    if len(data) < offset:
+        data.extend(bytes(offset - len(data)))
+    data[offset : offset + len(change)] = change
+
+
+def filled(data: bytes) -> File:
+    return File(bytearray(data), data)
+
+
+def open_store(
+    directory: str, disk: Disk | None = None, segment_bytes: int = 4096, max_store_bytes: int = 0
+) -> tuple[JournalStore, Recovered]:
+    options = JournalOptions(segment_bytes, max_store_bytes)
+    store = JournalStore(directory, disk, options)
+    return store, store.recover(lambda done, size: None)
+
+
+Messages = dict[tuple[str, int], dict[int, tuple[bytes, int]]]
+
+
+def read_all(store: JournalStore, recovered: Recovered, limit_bytes: int = EVERYTHING) -> Messages:
+    """All messages with their deliveries, by key and id; the counts must agree with them."""
+    found = {}
+    for key, state in recovered.places.items():
+        messages = read_place(store, *key, limit_bytes=limit_bytes)
+        assert state.count == len(messages)
+        assert state.bytes == sum(len(body) for body, _ in messages.values())
+        assert state.first == next(iter(messages))
+        found[key] = messages
+    return found
+
+
+def read_place(
+    store: JournalStore, place: str, level: int = 4, after: int = 0, limit_bytes: int = EVERYTHING
+) -> dict[int, tuple[bytes, int]]:
+    found: dict[int, tuple[bytes, int]] = {}
+    while True:
+        page = store.read(place, level, after, limit_bytes)
+        for run in page.runs:
+            assert len(run.ids) == len(run.bodies) > 0
+            for id, body in zip(run.ids, run.bodies, strict=True):
+                assert id > after
+                after = id
+                found[id] = body, run.deliveries
+        assert page.next >= after
+        after = page.next
+        if page.is_last:
+            return found
+
+
+@define(eq=False)
+class Model:
+    """What a store should hold."""
+
+    places: Messages = field(factory=dict)
+    settings: dict[str, str] = field(factory=dict)
+    transient: set[int] = field(factory=set)
+
+    def copy(self) -> "Model":
+        places = {key: dict(messages) for key, messages in self.places.items()}
+        return Model(places, dict(self.settings), set(self.transient))
+
+    def apply(self, records: Sequence[Record]) -> None:
+        for record in records:
+            match record:
+                case Atomic(parts):
+                    self.apply(parts)
+                case Put():
+                    self._put(record)
+                case Done(ids):
+                    self._remove(ids)
+                case Delivered(ids):
+                    self._deliver(ids)
+                case DropPlace(place):
+                    for key in [key for key in self.places if key[0] == place]:
+                        del self.places[key]
+                case Keep(key, text):
+                    self.settings[key] = text
+                case Forget(key):
+                    self.settings.pop(key, None)
+
+    def _put(self, put: Put) -> None:
+        messages = self.places.setdefault((put.place, put.level), {})
+        for id, body in enumerate(put.bodies, put.first):
+            messages[id] = body, put.deliveries
+            if put.transient:
+                self.transient.add(id)
+
+    def _remove(self, ids: Sequence[int]) -> None:
+        for messages in self.places.values():
+            for id in ids:
+                messages.pop(id, None)
+        self.places = {key: messages for key, messages in self.places.items() if messages}
+
+    def _deliver(self, ids: Sequence[int]) -> None:
+        for messages in self.places.values():
+            for id in ids:
+                if id in messages:
+                    body, deliveries = messages[id]
+                    messages[id] = body, deliveries + 1
+
+    def restart(self) -> None:
+        self._remove(sorted(self.transient))
+        self.transient = set()
+
+    @property
+    def ids(self) -> list[int]:
+        return [id for messages in self.places.values() for id in messages]
+
+
+def some_turns(chance: random.Random, count: int) -> Iterator[Turn]:
+    """Turns of a small broker's life, each with its records."""
+    model, id = Model(), 1
+    for number in range(count):
+        records: list[Record] = []
+        for _ in range(chance.randint(1, 3)):
+            size = chance.choice((1, 1, 2, 5))
+            bodies = [b"%d" % (id + n) * chance.randint(1, 30) for n in range(size)]
+            put = Put(chance.choice("ab"), id, b"head", bodies, level=chance.choice((4, 4, 5)))
+            id += size
+            waiting = model.ids
+            done = Done(sorted(chance.sample(waiting, min(len(waiting), 2))))
+            kept = Keep(chance.choice("kl"), str(number))
+            choice = chance.choice("ppddakf")
+            record = {
+                "p": put,
+                "d": done,
+                "a": Atomic([put, done]),
+                "k": kept,
+                "f": Forget(kept.key),
+            }[choice]
+            records.append(record)
+            model.apply([record])
+        yield Turn(records, chance.random() < 0.7)

@@ -1,0 +1,60 @@
+"""The store that the settings ask for, opened and read before the first client comes."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import trio
+
+from trio_stomp.config import Settings
+from trio_stomp.store import JournalStore, Recovered, Store
+from trio_stomp.store._options import JOURNAL, MEMORY
+
+logger = logging.getLogger("trio_stomp")
+
+PROGRESS_S = 2.0
+"""Recovery that takes longer tells how far it is, as often as this."""
+
+
+async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
+    """The store and what it holds, or None if nothing is to survive.
+
+    Raises:
+      StoreError: it cannot be had; the operator's to mend.
+
+    Checkpoint: always. Cancel: not until it has been read.
+    """
+    kind = settings.store.kind
+    if kind == MEMORY:
+        await trio.lowlevel.checkpoint()
+        return None
+    store = _journal(settings) if kind == JOURNAL else _sql(settings)
+    recovered = await trio.to_thread.run_sync(store.recover, _teller(kind))
+    for line in recovered.damage:
+        logger.error("%s: %s", kind, line)
+    return store, recovered
+
+
+def _journal(settings: Settings) -> Store:
+    return JournalStore(settings.store.data_dir, options=settings.journal)
+
+
+def _sql(settings: Settings) -> Store:
+    # Here and not above: only who has a database needs the library.
+    from trio_stomp.store import SqlStore
+
+    return SqlStore(settings.store.store_url)
+
+
+def _teller(kind: str) -> Callable[[int, int], None]:
+    """Tells of progress in the log, if it takes long."""
+    told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if now - told >= PROGRESS_S and total:
+            told = now
+            logger.info("reading the %s: %d of %d MB", kind, done >> 20, total >> 20)
+
+    return tell

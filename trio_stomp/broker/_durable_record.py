@@ -1,0 +1,73 @@
+"""Durable subscriptions as the store keeps them: a setting each, and a place for the messages."""
+
+import json
+from typing import TYPE_CHECKING
+
+from trio_stomp.broker._feed import Feed, FeedHost
+from trio_stomp.broker._log import Log
+from trio_stomp.broker._wildcards import compile_pattern
+from trio_stomp.store import DropPlace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio_stomp.broker._queues import QueueBook
+    from trio_stomp.broker._route import RouteTable
+    from trio_stomp.broker._selector import Selector
+
+PREFIX = "durable:"
+"""How settings and places of durable subscriptions begin."""
+
+
+def place_of(name: str) -> str:
+    """What the store calls the place of a durable subscription's messages, and its setting."""
+    # No database takes a NUL in a text.
+    return PREFIX + name.replace("%", "%25").replace("\0", "%00")
+
+
+def remember(log: Log, feed: Feed) -> None:
+    """Tell the store of a durable subscription."""
+    told = {
+        "name": feed.durable,
+        "destinations": [name for name, _ in feed.places],
+        "selector": feed.selector_text,
+        "no_local": feed.no_local,
+    }
+    log.keep(place_of(feed.durable), json.dumps(told))
+
+
+def forget(log: Log, feed: Feed) -> None:
+    """Tell the store that a durable subscription is no more, nor what waits for it."""
+    place = place_of(feed.durable)
+    with log.together():
+        log.forget(place)
+        log.write(DropPlace(place))
+
+
+def read_back(
+    text: str,
+    number: int,
+    host: FeedHost,
+    routes: "RouteTable",
+    queues: "QueueBook",
+    compile_selector: "Callable[[str], Selector]",
+    wildcards: str,
+) -> Feed:
+    """The feed that ``remember`` wrote down.
+
+    Args:
+      number: Its place among the subscribers.
+
+    Raises:
+      ProtocolError, ValueError, KeyError: it cannot be served any more.
+    """
+    told = json.loads(text)
+    name, selector = told["name"], told["selector"]
+    places = [(each, compile_pattern(each, wildcards)) for each in told["destinations"]]
+    route = routes.detached(*places[0])
+    label = f"{places[0][0]} of {name}".replace("\0", "/")
+    queue = queues.private(route, label, place_of(name))
+    feed = Feed(number, places, queue, host, None, name)
+    feed.selector = compile_selector(selector) if selector else None
+    feed.selector_text, feed.no_local = selector, told["no_local"]
+    return feed

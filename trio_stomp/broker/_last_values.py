@@ -1,0 +1,82 @@
+"""Last values: the one message of a topic that later subscribers are given first."""
+
+from attrs import define
+
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._delivery import Publication
+from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._route import Route, RouteTable
+from trio_stomp.broker._send_options import RETAIN_SET
+from trio_stomp.broker._storage import Storage
+
+PLACE = "retained:"
+"""How the store's places for them begin."""
+
+
+@define(eq=False, repr=False)
+class LastValues:
+    """Keeps them, in memory and, of messages that are to survive, in the store."""
+
+    memory: MemoryBudget
+    routes: RouteTable
+    storage: Storage | None = None
+
+    def asked(self, publication: Publication) -> str:
+        """What is to become of the last value: set, remove, or "" = leave it."""
+        route, options = publication.route, publication.options
+        said = options.retain if options is not None else ""
+        if route.kind is not Kind.TOPIC or route.private:
+            return ""
+        if route.retain == "always":
+            return said or RETAIN_SET
+        return said if route.retain == "header" else ""
+
+    def store(self, publication: Publication, asked: str) -> bool:
+        """Tell the store; whether it is to keep this message."""
+        if self.storage is None:
+            return False
+        route, log = publication.route, self.storage.log
+        keeps = publication.is_stored and asked == RETAIN_SET
+        if not keeps and not route.retained_id:
+            return False
+        with log.together(is_kept=publication.sender is None or not keeps):
+            if route.retained_id:
+                log.finish(route.retained_id)
+                route.retained_id = 0
+            if keeps:
+                last = publication.bodies[-1:]
+                place = PLACE + route.name
+                route.retained_id = self.storage.put_aside(place, publication, last)
+        return keeps
+
+    def keep(self, publication: Publication, asked: str) -> None:
+        """Keep a topic's last message for later subscribers, or forget the one kept."""
+        route = publication.route
+        if route.retained is not None:
+            self.memory.give_kept(_cost(route.retained))
+            route.retained = None
+            del self.routes.retaining[route]
+        if asked == RETAIN_SET:
+            kept = Publication(
+                route,
+                publication.head,
+                publication.bodies[-1:],
+                publication.received_at,
+                publication.expires_at,
+            )
+            if self.memory.take_kept(_cost(kept)):
+                route.retained = kept
+                self.routes.retaining[route] = None
+
+    def restore(self, route: Route, publication: Publication, id: int) -> None:
+        """A last value was found in the store; of several, the last one counts."""
+        assert self.storage is not None
+        if route.retained_id:
+            self.storage.log.finish(route.retained_id)
+        route.retained_id = id
+        self.keep(publication, RETAIN_SET)
+
+
+def _cost(publication: Publication) -> int:
+    return MESSAGE_OVERHEAD_BYTES + sum(map(len, publication.bodies))

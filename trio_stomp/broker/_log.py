@@ -1,0 +1,364 @@
+"""What the core tells the store, turn by turn, and what waits for the store's answer.
+
+Nothing that is to survive is seen by anybody before the store has it: the core writes *records*
+and beside them *effects*, which are done when the records are safe. A turn of the dispatcher has
+one ledger, one append and one commit number. Without a store there is no log, and nothing waits.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field
+
+from trio_stomp.broker._stream import Showing
+from trio_stomp.store import Append, Atomic, Begin, Delivered, Done, Forget, Keep, Put, Record, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio_stomp._errors import CloseReason
+    from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker._stream_reader import StreamReader
+    from trio_stomp.broker._subscription import Client
+    from trio_stomp.store import Recovered
+
+MAX_PENDING_BYTES = 32 * 1024 * 1024
+"""Of records that the store has not answered yet; beyond it, whoever sends more must wait."""
+SOON_S = 0.005
+"""How long the end of a message is kept back, in the hope of company: the next message, mostly."""
+LAZY_S = 1.0
+"""The same for what nobody waits for: deliveries, statistics."""
+RECORD_BYTES = 128
+"""What a record costs beside its bodies, about."""
+
+
+class Effect(Protocol):
+    """Something that is done as soon as the records before it are safe."""
+
+    @property
+    def client(self) -> "Client | None":
+        """Who is told if they are not; None = nobody: they are tried again, and this waits."""
+
+    def commit(self, now: float) -> None:
+        """The store has it."""
+
+    def withdraw(self, now: float) -> None:
+        """The store could not: nobody is to see it."""
+
+
+@define(eq=False, repr=False)
+class Later:
+    """A call that waits for the store; to be forgotten if that fails."""
+
+    client: "Client | None"
+    call: "Callable[[float], None]"
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.call(now)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+
+
+@define(eq=False, repr=False)
+class Telling:
+    """A frame to a client that waits for the store; a RECEIPT, if there is an id."""
+
+    client: "Client"
+    frame: bytes
+    receipt_id: bytes | None = None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.client.outbox.stage_frame(self.frame)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+
+
+@define(eq=False, repr=False)
+class Ledger:
+    """What one turn came to.
+
+    Args:
+      number: Of its commit.
+    """
+
+    number: int
+    entries: list[tuple[Record, bool]] = field(factory=list)
+    """Records, and whether they must come to hold even after a failure."""
+    effects: list[Effect] = field(factory=list)
+    done: list[int] = field(factory=list)
+    delivered: list[int] = field(factory=list)
+    size: int = 0
+    patience_s: float = LAZY_S
+    """How long it may wait for company."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store has nothing to do."""
+        return not (self.entries or self.done or self.delivered)
+
+    def turn(self) -> Turn:
+        """For the store."""
+        records = [record for record, _ in self.entries]
+        if self.delivered:
+            records.append(Delivered(self.delivered))
+        if self.done:
+            records.append(Done(self.done))
+        return Turn(records, self.patience_s < LAZY_S)
+
+
+@define(eq=False, repr=False)
+class PageWanted:
+    """Messages of a queue that are only in the store, and are about to be needed."""
+
+    queue: "Queue"
+    level: int
+    after: int
+
+
+@define(eq=False, repr=False)
+class StreamWanted:
+    """Messages of a stream that are only in the store; or where a time stands in it.
+
+    Args:
+      found: Told the offset of what was written at ``written_ms`` or later; None = messages are
+        wanted, from ``first`` on.
+    """
+
+    reader: "StreamReader"
+    stream: str
+    first: int
+    written_ms: int = 0
+    found: "Callable[[int], None] | None" = None
+
+
+@define(eq=False, repr=False)
+class Log:
+    """The core's side of the store.
+
+    Args:
+      name: What RECEIPTs call the store.
+      committed: Number of the last commit that the store has answered.
+      next_id: Of the next message.
+      deliveries: How often messages that are not loaded yet had been handed out.
+    """
+
+    name: str
+    committed: int = 0
+    next_id: int = 1
+    deliveries: dict[int, int] = field(factory=dict)
+    done_patience_s: float = SOON_S
+    """How long it may take until the store knows that messages are finished with."""
+    patience_s: float = LAZY_S
+    """How long what was taken last may wait for company."""
+    waiting: "dict[Client, None]" = field(factory=dict)
+    """Whose next frames wait until what they sent before is safe."""
+    leaving: "deque[tuple[Client, CloseReason, Callable[[], None]]]" = field(factory=deque)
+    """Who is gone, but has something under way."""
+    pages: list[PageWanted | StreamWanted] = field(factory=list)
+    pending_bytes: int = 0
+    failures: int = 0
+    stored: bytes = field(init=False)
+    _open: Ledger = field(init=False)
+    _sent: deque[Ledger] = field(factory=deque)
+    _bound: list[Record] | None = None
+    """The records of an ``Atomic`` that is being written."""
+    _bound_done: list[int] = field(factory=list)
+    _unshown: list[Showing] = field(factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        self.stored = b"stored:%b\n" % self.name.removeprefix("stored:").encode()
+        self._open = Ledger(self.committed + 1)
+
+    @classmethod
+    def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
+        """A log that goes on where a store stands."""
+        deliveries = dict(recovered.deliveries)
+        return cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is under way that whoever sends more must wait."""
+        return self.pending_bytes > MAX_PENDING_BYTES
+
+    @property
+    def turn(self) -> int:
+        """The commit number that what is written now will have."""
+        return self._open.number
+
+    # What the core writes.
+
+    def put(
+        self,
+        place: str,
+        head: bytes,
+        bodies: Sequence[bytes],
+        level: int,
+        received_ms: int,
+        expires_ms: int,
+        *,
+        transient: bool = False,
+        deliveries: int = 0,
+        is_kept: bool = False,
+    ) -> int:
+        """Messages come to a place; the id of the first.
+
+        Args:
+          is_kept: It must come to hold, since the core cannot take it back.
+        """
+        first = self.next_id
+        self.next_id += len(bodies)
+        record = Put(
+            place, first, head, bodies, level, received_ms, expires_ms, transient, deliveries
+        )
+        self.write(record, is_kept=is_kept, size=sum(map(len, bodies)))
+        return first
+
+    def write(
+        self, record: Record, *, is_kept: bool = True, size: int = 0, is_urgent: bool = True
+    ) -> None:
+        """One record more; ``size`` of its bodies."""
+        ledger = self._open
+        size += RECORD_BYTES
+        ledger.size += size
+        self.pending_bytes += size
+        if is_urgent:
+            ledger.patience_s = 0.0
+        if self._bound is not None and not isinstance(record, (Append, Begin)):
+            self._bound.append(record)
+        else:
+            ledger.entries.append((record, is_kept))
+
+    def keep(self, key: str, text: str) -> None:
+        """Remember a setting."""
+        self.write(Keep(key, text), size=len(text))
+
+    def forget(self, key: str) -> None:
+        """Remember a setting no more."""
+        self.write(Forget(key))
+
+    def finish(self, id: int) -> None:
+        """A message is done with."""
+        if self._open.patience_s > self.done_patience_s:
+            self._open.patience_s = self.done_patience_s
+        if self._bound is not None:
+            self._bound_done.append(id)
+        else:
+            self._open.done.append(id)
+
+    def hand_out(self, ids: list[int]) -> None:
+        """Messages are handed to a consumer: nobody waits for that."""
+        self._open.delivered += ids
+
+    @contextmanager
+    def together(self, *, is_kept: bool = True) -> Iterator[None]:
+        """What is written inside holds as a whole, or not at all."""
+        if self._bound is not None:
+            yield
+            return
+        self._bound = []
+        try:
+            yield
+        finally:
+            bound, self._bound = self._bound, None
+            done, self._bound_done = self._bound_done, []
+            if done and not bound:
+                self._open.entries.append((Done(done), is_kept))
+            elif bound:
+                if done:
+                    bound.append(Done(done))
+                record = bound[0] if len(bound) == 1 else Atomic(bound)  # type: ignore[arg-type]
+                self._open.entries.append((record, is_kept))
+
+    def when_safe(self, effect: Effect) -> None:
+        """Do ``effect`` when all that has been written so far is safe."""
+        ledger = self._open
+        if ledger.is_empty and self._bound is None and self._sent:
+            ledger = self._sent[-1]
+        ledger.effects.append(effect)
+        if effect.client is not None:
+            effect.client.awaited = ledger.number
+            ledger.patience_s = self.patience_s = 0.0
+
+    def stage_when_safe(
+        self, client: "Client", frame: bytes, receipt_id: bytes | None = None
+    ) -> None:
+        """Tell a client something, behind all that it must wait for.
+
+        At once, if nothing of it, and nothing of this turn, has still to be made safe.
+        """
+        if self._open.is_empty and client.awaited <= self.committed:
+            client.outbox.stage_frame(frame)
+        else:
+            self.when_safe(Telling(client, frame, receipt_id))
+
+    def is_awaited_by(self, client: "Client") -> bool:
+        """Whether something that ``client`` sent is not safe yet."""
+        return client.awaited > self.committed
+
+    # What the dispatcher takes and answers.
+
+    def take(self) -> Turn | None:
+        """This turn's records, to be appended; None if there are none."""
+        ledger = self._open
+        if ledger.is_empty and not ledger.effects:
+            return None
+        self.patience_s = min(self.patience_s, ledger.patience_s)
+        self._sent.append(ledger)
+        self._open = Ledger(ledger.number + 1)
+        return ledger.turn()
+
+    def take_patience(self) -> float:
+        """How long all that was taken so far may still wait for company, in seconds."""
+        patience_s, self.patience_s = self.patience_s, LAZY_S
+        return patience_s
+
+    def take_pages(self) -> list[PageWanted | StreamWanted]:
+        """What is to be read from the store."""
+        pages, self.pages = self.pages, []
+        return pages
+
+    def commit(self, number: int, now: float) -> None:
+        """The store has everything up to a commit number."""
+        while self._sent and self._sent[0].number <= number:
+            ledger = self._sent.popleft()
+            self.committed = ledger.number
+            self.pending_bytes -= ledger.size
+            for effect in ledger.effects:
+                effect.commit(now)
+
+    def take_unshown(self) -> list[Showing]:
+        """What of streams was under way when the store failed, in order."""
+        unshown, self._unshown = self._unshown, []
+        return unshown
+
+    def fail(self, now: float) -> "list[Effect]":
+        """The store could not: withdraw what can be, try the rest again; what was withdrawn."""
+        self.failures += 1
+        ledgers = [*self._sent, self._open]
+        self._sent.clear()
+        again = self._open = Ledger(self.committed + 1)
+        withdrawn: list[Effect] = []
+        for ledger in ledgers:
+            again.entries += [
+                entry for entry in ledger.entries if entry[1] and not isinstance(entry[0], Append)
+            ]
+            self._unshown += [each for each in ledger.effects if isinstance(each, Showing)]
+            again.done += ledger.done
+            again.delivered += ledger.delivered
+            for effect in ledger.effects:
+                if effect.client is not None:
+                    withdrawn.append(effect)
+                elif not isinstance(effect, Showing):
+                    again.effects.append(effect)
+        again.patience_s = 0.0
+        again.size = RECORD_BYTES * len(again.entries)
+        self.pending_bytes = again.size
+        for effect in withdrawn:
+            effect.withdraw(now)
+        return withdrawn

@@ -1,0 +1,110 @@
+"""From what a store holds to the core's state, before the first client comes."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp._errors import RemoteError
+from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._durable_record import PREFIX as DURABLE
+from trio_stomp.broker._durable_record import read_back
+from trio_stomp.broker._last_values import PLACE as RETAINED
+from trio_stomp.broker._scheduler import PLACE as SCHEDULED
+from trio_stomp.broker._scheduler import progress_key
+from trio_stomp.broker._stored_head import decode_head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._broker import Broker
+    from trio_stomp.broker._queue import Queue
+    from trio_stomp.store import Page, PlaceState, Recovered, Stored
+
+QUEUE = "queue:"
+PAGE_BYTES = 1024 * 1024
+
+
+@define(eq=False, repr=False)
+class Recovery:
+    """Gives a new broker what the last one left.
+
+    Args:
+      read: Reads a page of a place's level behind an id; as ``Store.read``.
+    """
+
+    broker: "Broker"
+    recovered: "Recovered"
+    read: "Callable[[str, int, int, int], Page]"
+    failures: list[str] = field(factory=list)
+    """What could not be taken over, a line each; it stays in the store."""
+
+    def run(self) -> None:
+        """Take everything over. Queues stay in the store until somebody consumes them."""
+        self.broker.streams.known = dict(self.recovered.streams)
+        for key, text in self.recovered.settings.items():
+            if key.startswith(DURABLE):
+                self._guarded(key, lambda text=text: self._restore_durable(text))  # type: ignore[misc]
+        queues = {queue.place: queue for queue in self._durable_queues()}
+        for (place, level), state in self.recovered.places.items():
+            self._guarded(place, lambda p=place, lv=level, s=state: self._restore(queues, p, lv, s))  # type: ignore[misc]
+
+    def _guarded(self, what: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except (RemoteError, ValueError, KeyError, TypeError) as error:
+            self.failures.append(f"{what[:200]!r} cannot be taken over: {error}")
+
+    def _durable_queues(self) -> "list[Queue]":
+        return [feed.queue for feed in self.broker.feeds.durables]
+
+    def _restore_durable(self, text: str) -> None:
+        broker = self.broker
+        feed = read_back(
+            text,
+            broker.subscriber.next_number(),
+            broker.feeds,
+            broker.routes,
+            broker.queues,
+            broker.subscriber.selectors.compile,
+            broker.dialect.wildcards,
+        )
+        broker.feeds.restore(feed)
+
+    def _restore(
+        self, queues: "dict[str, Queue]", place: str, level: int, state: "PlaceState"
+    ) -> None:
+        if place.startswith(RETAINED):
+            self._restore_last_value(place.removeprefix(RETAINED), place, level)
+        elif place == SCHEDULED:
+            for run in self._runs(place, level):
+                progress = self.recovered.settings.get(progress_key(run.ids[0]))
+                self.broker.scheduler.restore(run, decode_head(run.head), progress)
+        else:
+            queue = queues.get(place)
+            if queue is None:
+                name = place.removeprefix(QUEUE)
+                if name == place:
+                    raise ValueError("nothing is known of what it belongs to")
+                queue = self.broker.queues.open(name)
+            queue.size += state.bytes
+            queue.waiting.restore(level, state.count, state.bytes, self.recovered.next_id)
+
+    def _restore_last_value(self, name: str, place: str, level: int) -> None:
+        broker = self.broker
+        route = broker.routes.open(name)
+        offset = broker.wall_offset_s
+        for run in self._runs(place, level):
+            expires_at = run.expires_ms / 1000 - offset if run.expires_ms else NEVER
+            received_at = run.received_ms / 1000 - offset
+            head = decode_head(run.head)
+            for id, body in zip(run.ids, run.bodies, strict=True):
+                kept = Publication(route, head, [body], received_at, expires_at)
+                broker.last_values.restore(route, kept, id)
+
+    def _runs(self, place: str, level: int) -> "list[Stored]":
+        runs: list[Stored] = []
+        after, is_last = 0, False
+        while not is_last:
+            page = self.read(place, level, after, PAGE_BYTES)
+            runs += page.runs
+            after, is_last = page.next, page.is_last
+        return runs

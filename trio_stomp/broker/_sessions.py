@@ -1,0 +1,78 @@
+"""CONNECT, DISCONNECT and DIAG: what a session asks of the broker itself."""
+
+from attrs import define
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.broker._answers import Answers
+from trio_stomp.broker._dialect import Dialect
+from trio_stomp.broker._events import BrokerEvents
+from trio_stomp.broker._subscriber import Subscriber
+from trio_stomp.broker._subscription import Client
+from trio_stomp.frames import OPENING, encode_frame, encode_receipt
+from trio_stomp.protocol import HeartbeatPlan, Opened
+
+
+@define(eq=False, repr=False)
+class Sessions:
+    """Begins and ends the sessions of clients."""
+
+    server_name: str
+    dialect: Dialect
+    clients: dict[Client, None]
+    subscriber: Subscriber
+    answers: Answers
+    events: BrokerEvents
+
+    def open(self, client: Client, event: Opened) -> None:
+        """CONNECT: remember who it is, and answer CONNECTED."""
+        headers = dict(event.headers)
+        client.version = event.version
+        client.user = headers.get("login", "")
+        client.client_id = headers.get("client-id", "")
+        self.clients[client] = None
+        answer = [
+            ("version", event.version.name),
+            ("session", client.session_id),
+            ("heart-beat", _heartbeat_header(event.heartbeats)),
+        ]
+        if self.server_name:
+            answer.append(("server", self.server_name))
+        if client.user:
+            answer.append(("user-name", client.user))
+        asked = headers.get("request-id") or headers.get("receipt")
+        if self.dialect.connected_receipt and asked is not None:
+            answer += [("response-id", asked), ("receipt-id", asked)]
+        client.outbox.stage_frame(encode_frame("CONNECTED", answer, OPENING))
+        detail = f"STOMP {event.version.name} over {client.transport} from {client.remote}"
+        self.events.tell("connect", client, detail=detail)
+
+    def leave(self, client: Client, receipt: bytes | None, now: float) -> None:
+        """DISCONNECT: end its subscriptions, answer, and close."""
+        self.subscriber.remove_all(client, now)
+        if receipt is not None:
+            client.outbox.stage_frame(encode_receipt(receipt))
+        if self.dialect.keeps_socket_after_disconnect:
+            self.clients.pop(client, None)
+            return
+        client.is_refused = True
+        client.outbox.close(CloseReason.CLIENT_DISCONNECT)
+
+    def answer(self, client: Client, query: str) -> None:
+        """The command DIAG: the figures that it asks for.
+
+        Raises:
+          ProtocolError: it asks for something else.
+        """
+        answer = self.answers.queries().command(query)
+        if answer is None:
+            raise ProtocolError(
+                "unknown-query",
+                f"Invalid message! DIAG does not know the query {query[:40]!r}; it knows session,"
+                " ws_buffer, stale, subs and the four …-size words",
+            )
+        told = [("content-type", "text/plain")]
+        client.outbox.stage_frame(encode_frame("DIAG", told, client.rules, answer.encode()))
+
+
+def _heartbeat_header(plan: HeartbeatPlan) -> str:
+    return f"{plan.send_every_s * 1000:.0f},{plan.expect_every_s * 1000:.0f}"

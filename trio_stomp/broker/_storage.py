@@ -1,0 +1,218 @@
+"""Queues that survive: messages on their way to the store, left in it, and read back from it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp._errors import RemoteError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._log import Log, PageWanted
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged
+from trio_stomp.broker._queue import LOW_COUNT, Queue
+from trio_stomp.broker._stored_head import decode_head, encode_head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._send_options import SendOptions
+    from trio_stomp.broker._subscription import Client
+    from trio_stomp.frames import Head
+    from trio_stomp.store import Page, Stored
+
+PAGE_SHARE = 0.5
+"""Of the memory for what waits: once so much is in use, deep queues leave messages in the store."""
+
+
+@define(eq=False, repr=False)
+class Arrival:
+    """Messages that a queue gets as soon as the store has them."""
+
+    storage: "Storage"
+    queue: Queue
+    origin: Publication
+    bodies: list[bytes]
+    level: int
+    first: int
+    size: int
+    client: "Client | None"
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.storage.arrive(self)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        self.queue.unexpect(len(self.bodies), self.size)
+        self.storage.memory.give_kept(self.cost)
+
+    @property
+    def cost(self) -> int:
+        """Bytes that they are charged for."""
+        return self.size + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
+
+
+@define(eq=False, repr=False)
+class Storage:
+    """Joins queues to the log.
+
+    Args:
+      options_of: What the headers of a message read back ask for.
+      make: New messages with their ids in the store, numbered in order of acceptance.
+      wall_offset_s: Wall time less the broker's clock.
+    """
+
+    log: Log
+    memory: MemoryBudget
+    options_of: "Callable[[Head], SendOptions | None]"
+    make: Callable[[Publication, list[bytes], int, int], list[Message]]
+    wall_offset_s: float
+    lost: int = 0
+    """Messages that the store could not give back."""
+    _heads: "dict[bytes, Head]" = field(factory=dict)
+
+    # To the store.
+
+    def accept(
+        self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
+    ) -> None:
+        """Keep room for messages, which are charged for, until the store has them."""
+        sender = origin.sender if origin.is_stored else None
+        first = self._put(
+            queue, origin, bodies, level, transient=not origin.is_stored, is_kept=sender is None
+        )
+        queue.expect(len(bodies), size)
+        self.log.when_safe(Arrival(self, queue, origin, bodies, level, first, size, sender))
+
+    def arrive(self, arrival: Arrival) -> None:
+        """The store has them: everybody may see them, in memory as far as there is plenty."""
+        queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
+        queue.unexpect(len(bodies), arrival.size)
+        if queue.heir is not None:
+            self.memory.give_kept(arrival.cost)
+        elif queue.waiting.is_paging(level) or self._is_deep(queue):
+            self.memory.give_kept(arrival.cost)
+            queue.put_paged(level, arrival.first, len(bodies), arrival.size)
+        else:
+            messages = self.make(arrival.origin, bodies, level, arrival.first)
+            queue.put_all(level, messages, arrival.size)
+
+    def put_now(self, queue: Queue, origin: Publication, body: bytes, level: int) -> None:
+        """A message, charged for, moves to another queue; the store is told with the rest."""
+        first = self._put(queue, origin, [body], level, is_kept=True)
+        if queue.waiting.is_paging(level):
+            self.memory.give_kept(len(body) + MESSAGE_OVERHEAD_BYTES)
+            queue.put_paged(level, first, 1, len(body))
+        else:
+            queue.put_all(level, self.make(origin, [body], level, first), len(body))
+
+    def put_aside(self, place: str, origin: Publication, bodies: list[bytes]) -> int:
+        """Messages come to a place that is no queue; the id of the first."""
+        return self._write(place, origin, bodies, 4, is_kept=origin.sender is None)
+
+    def _put(
+        self,
+        queue: Queue,
+        origin: Publication,
+        bodies: list[bytes],
+        level: int,
+        *,
+        transient: bool = False,
+        is_kept: bool = False,
+    ) -> int:
+        return self._write(queue.place, origin, bodies, level, transient=transient, is_kept=is_kept)
+
+    def _write(
+        self,
+        place: str,
+        origin: Publication,
+        bodies: list[bytes],
+        level: int,
+        *,
+        transient: bool = False,
+        is_kept: bool = False,
+    ) -> int:
+        expires_at = origin.expires_at
+        return self.log.put(
+            place,
+            head_lines(origin.head),
+            bodies,
+            level,
+            self._wall_ms(origin.received_at),
+            0 if expires_at == NEVER else self._wall_ms(expires_at),
+            transient=transient,
+            is_kept=is_kept,
+        )
+
+    def _is_deep(self, queue: Queue) -> bool:
+        memory = self.memory
+        limit = memory.limit_bytes * memory.kept_share * PAGE_SHARE
+        return memory.kept_bytes > limit and queue.waiting.count >= LOW_COUNT
+
+    def _wall_ms(self, clock_s: float) -> int:
+        return round((clock_s + self.wall_offset_s) * 1000)
+
+    # From the store.
+
+    def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
+        """Ask for the next messages of a queue's level."""
+        paged.is_loading = True
+        self.log.pages.append(PageWanted(queue, level, paged.after))
+
+    def loaded(self, wanted: PageWanted, page: "Page | None") -> None:
+        """The store has answered; None = it could not, and will be asked again."""
+        queue, level = wanted.queue, wanted.level
+        paged = queue.waiting.paging(level)
+        if paged is None or queue.heir is not None:
+            return
+        paged.is_loading = False
+        if page is None:
+            return
+        messages: list[Message] = []
+        for run in page.runs:
+            messages += self.messages(queue, run, level, paged.last)
+        paged.after = page.next
+        is_last = page.is_last or page.next >= paged.last or len(messages) >= paged.count
+        self.lost += page.lost
+        self.memory.force_kept(sum(message.cost for message in messages))
+        queue.load(level, messages, is_last)
+
+    def messages(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
+        """The messages of a run that was read back, up to the id ``last``."""
+        try:
+            head = self._head(run.head)
+        except RemoteError:
+            self.lost += len(run.ids)
+            return []
+        expires_at = run.expires_ms / 1000 - self.wall_offset_s if run.expires_ms else NEVER
+        received_at = run.received_ms / 1000 - self.wall_offset_s
+        origin = Publication(
+            queue.route, head, [], received_at, expires_at, options=self.options_of(head)
+        )
+        found: list[Message] = []
+        for id, body in zip(run.ids, run.bodies, strict=True):
+            if id <= last:
+                (message,) = self.make(origin, [body], level, id)
+                message.deliveries = self.log.deliveries.pop(id, run.deliveries)
+                found.append(message)
+        return found
+
+    def _head(self, lines: bytes) -> "Head":
+        """The header block; the same object for the same lines, as far as it is remembered."""
+        head = self._heads.get(lines)
+        if head is None:
+            head = decode_head(lines)
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[lines] = head
+        return head
+
+
+MAX_HEADS = 256
+"""Header blocks that are remembered while messages are read back."""
+
+
+def head_lines(head: "Head") -> bytes:
+    """A header block as the store keeps it; cached on it."""
+    if head.stored is None:
+        head.stored = encode_head(head)
+    return head.stored

@@ -1,0 +1,21 @@
+"""Header blocks as a store keeps them: lines that a person can read, escaped as in STOMP 1.2."""
+
+from trio_stomp.frames import SEND, UNTIL_NUL, V1_2, FrameLimits, Head, encode_header, parse_head
+
+_UNBOUNDED = FrameLimits(max_body_bytes=1 << 60, max_headers=1 << 30, max_header_line_bytes=1 << 30)
+"""What was taken once is taken again, whatever the limits are now."""
+_LENGTH = "content-length"
+
+
+def encode_head(head: Head) -> bytes:
+    """All headers of a SEND, a line each."""
+    lines = [encode_header(name, text, V1_2) for name, text in head.headers if name != _LENGTH]
+    if head.content_length != UNTIL_NUL:
+        lines.append(b"%b:%d\n" % (_LENGTH.encode(), head.content_length))
+    return b"".join(lines)
+
+
+def decode_head(lines: bytes) -> Head:
+    """The header block that ``encode_head`` wrote."""
+    head = parse_head(b"SEND\n" + lines.rstrip(b"\n"), V1_2, _UNBOUNDED)
+    return Head(SEND, head.headers, head.content_length, head.destination)

@@ -1,0 +1,252 @@
+"""Carries what the core says to the store, in worker threads, and the store's answers back.
+
+The dispatcher never waits for it: turns are handed over, and what came in during the last wait for
+the disk is the next append (group commit, without a timer). What nobody waits for goes along with
+what somebody does, or after a while.
+"""
+
+import logging
+import math
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from attrs import define, field
+
+from trio_stomp.broker import PageWanted
+from trio_stomp.store import StoreBroken, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trio_stomp.broker import Retention, StreamWanted
+    from trio_stomp.store import Page, Store, Streamed, StreamState, Turn
+
+logger = logging.getLogger("trio_stomp")
+
+RETRY_S = 1.0
+"""How long a store that failed is left alone before what must hold is tried again."""
+RETAIN_S = 10.0
+"""How often streams are looked at for what they need not keep any more."""
+MAX_GROUP_TURNS = 4096
+"""Turns of one append."""
+PAGE_BYTES = 256 * 1024
+STRETCH_BYTES = 1024 * 1024
+"""What is read at once of a queue, and of a stream."""
+
+Answer = Callable[[float], None]
+
+
+class StreamsHost(Protocol):
+    """How much of streams is to be kept."""
+
+    def retentions(self, now: float) -> "list[Retention]":
+        """Of each stream that the store holds."""
+
+    def retain(self, name: str, state: "StreamState", before: int) -> None:
+        """A stream stands so; what is before an offset may go."""
+
+
+class CommitterHost(Protocol):
+    """What the committer tells, in a turn of the dispatcher."""
+
+    @property
+    def streams(self) -> StreamsHost:
+        """The core's streams."""
+
+    def committed(self, number: int, now: float) -> None:
+        """The store has everything up to a commit number."""
+
+    def uncommitted(self, error: str, now: float) -> None:
+        """The store has nothing of what it was given since the last commit."""
+
+    def loaded(self, wanted: "PageWanted", page: "Page | None", now: float) -> None:
+        """A page was read, or could not be."""
+
+    def loaded_stream(
+        self, wanted: "StreamWanted", found: "Sequence[Streamed] | int | None", now: float
+    ) -> None:
+        """Messages of a stream, or an offset in it; or it could not be read."""
+
+
+@define(eq=False, repr=False)
+class Committer:
+    """The store's task.
+
+    Args:
+      store: Recovered; nobody else appends to it.
+      commit: Its last commit number.
+      host: Told of answers.
+      call_soon: Has an answer dealt with in the dispatcher's next turn.
+    """
+
+    store: "Store"
+    commit: int
+    host: CommitterHost
+    call_soon: Callable[[Answer], None]
+    error: str = ""
+    """Why the store cannot be written to now; "" = it can."""
+    is_broken: bool = False
+    _turns: "deque[Turn]" = field(factory=deque)
+    _came: trio.Event = field(factory=trio.Event)
+    _due: float = math.inf
+    """When what waits is to be appended, in company or not."""
+    _waiting: trio.CancelScope | None = None
+    _idle: trio.Event = field(factory=trio.Event)
+    _busy: bool = False
+    _nursery: trio.Nursery | None = None
+    _limiter: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(1))
+    _readers: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(2))
+
+    def submit(self, turn: "Turn") -> None:
+        """Have a turn appended, behind those before it."""
+        self._turns.append(turn)
+        self._came.set()
+
+    def hurry(self, patience_s: float = 0.0) -> None:
+        """Append what waits, however little, at most so much later."""
+        due = trio.current_time() + patience_s
+        if self._turns and due < self._due:
+            self._due = due
+            if self._waiting is not None:
+                self._waiting.deadline = due
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be appended or answered."""
+        return not (self._turns or self._busy)
+
+    async def wait_answer(self) -> None:
+        """Wait until something was answered. Checkpoint: always."""
+        self._idle = trio.Event()
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Append what is submitted, and read what is asked for, until cancelled.
+
+        Checkpoint: always. Cancel: not in the middle of an append.
+        """
+        async with trio.open_nursery() as self._nursery:
+            self._nursery.start_soon(self._retain_for_ever)
+            await self._append_for_ever()
+
+    async def _append_for_ever(self) -> None:
+        while True:
+            await self._came.wait()
+            if self._due > trio.current_time():
+                with trio.CancelScope(deadline=self._due) as self._waiting:
+                    await trio.sleep_forever()
+                self._waiting = None
+            group = [self._turns.popleft() for _ in range(min(len(self._turns), MAX_GROUP_TURNS))]
+            if not self._turns:
+                self._came, self._due = trio.Event(), math.inf
+            if group:
+                await self._append(group)
+
+    async def _append(self, group: "list[Turn]") -> None:
+        self._busy = True
+        try:
+            number = await trio.to_thread.run_sync(
+                self.store.append, group, self.commit, limiter=self._limiter
+            )
+        except Exception as error:
+            await self._failed(error)
+        else:
+            self.commit = number
+            if self.error:
+                logger.warning("the store works again")
+                self.error = ""
+            self.call_soon(partial(self.host.committed, number))
+        self._busy = False
+        self._idle.set()
+
+    async def _failed(self, error: Exception) -> None:
+        """Withdraw everything that was not answered yet; try again after a while what must hold."""
+        if not isinstance(error, StoreError):
+            logger.exception("a bug of the store")
+        self.is_broken |= isinstance(error, StoreBroken) or not isinstance(error, StoreError)
+        text = str(error) if isinstance(error, StoreError) else "the store failed; see its log"
+        if not self.error:
+            logger.error("the store cannot be written to: %s", text)
+        self.error = text
+        withdrawn = trio.Event()
+
+        def withdraw(now: float) -> None:
+            # What was submitted since then goes the same way: its numbers will be given anew.
+            self._turns.clear()
+            self._came, self._due = trio.Event(), math.inf
+            self.host.uncommitted(text, now)
+            withdrawn.set()
+
+        self.call_soon(withdraw)
+        await withdrawn.wait()
+        await trio.sleep(RETRY_S)
+
+    def ask(self, wanted: "PageWanted | StreamWanted") -> None:
+        """Have something read, and given to the core."""
+        assert self._nursery is not None
+        self._nursery.start_soon(self._read, wanted)
+
+    async def _retain_for_ever(self) -> None:
+        """Look now and then what of the streams has become too old or too much."""
+        while True:
+            await trio.sleep(RETAIN_S)
+            wanted = self.host.streams.retentions(trio.current_time())
+            try:
+                found = await trio.to_thread.run_sync(self._look_at, wanted, limiter=self._readers)
+            except StoreError as error:
+                logger.error("the store cannot be read: %s", error)
+                continue
+            self.call_soon(partial(self._retain, found))
+
+    def _retain(self, found: "list[tuple[str, StreamState, int]]", now: float) -> None:
+        for name, state, before in found:
+            self.host.streams.retain(name, state, before)
+
+    def _look_at(self, wanted: "list[Retention]") -> "list[tuple[str, StreamState, int]]":
+        found = []
+        for each in wanted:
+            state = self.store.stream_state(each.stream)
+            if state is None:
+                continue
+            before = state.first
+            if each.oldest_ms:
+                before = max(before, self.store.find_offset(each.stream, each.oldest_ms))
+            surplus = state.bytes - each.max_bytes
+            if each.max_bytes and surplus > 0:
+                # Whole files go, so about is good enough.
+                before = max(
+                    before, state.first + (state.next - state.first) * surplus // state.bytes
+                )
+            found.append((each.stream, state, before))
+        return found
+
+    async def _read(self, wanted: "PageWanted | StreamWanted") -> None:
+        try:
+            call = await trio.to_thread.run_sync(self._answer, wanted, limiter=self._readers)
+        except Exception as error:
+            if isinstance(error, StoreError):
+                logger.error("the store cannot be read: %s", error)
+            else:
+                logger.exception("a bug of the store")
+            await trio.sleep(RETRY_S)
+            if isinstance(wanted, PageWanted):
+                call = partial(self.host.loaded, wanted, None)
+            else:
+                call = partial(self.host.loaded_stream, wanted, None)
+        self.call_soon(call)
+
+    def _answer(self, wanted: "PageWanted | StreamWanted") -> Answer:
+        """Read: part of a queue, part of a stream, or where a time stands in it."""
+        store = self.store
+        if isinstance(wanted, PageWanted):
+            page = store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)
+            return partial(self.host.loaded, wanted, page)
+        found: Sequence[Streamed] | int
+        if wanted.found is not None:
+            found = store.find_offset(wanted.stream, wanted.written_ms)
+        else:
+            found = store.read_stream(wanted.stream, wanted.first, STRETCH_BYTES)
+        return partial(self.host.loaded_stream, wanted, found)

@@ -1,0 +1,269 @@
+"""What the tables of the statistics tell: rates, latencies, trouble, room that is left.
+
+Handles: counters that begin anew, lists that tell only of changes, messages that were lost.
+Does not handle: words and pictures (``_report``), making the tables (``_compact``).
+
+Each function makes one table of results from tables of statistics; ``RESULTS`` lists them. None is
+computed before it is written or shown, and none but the percentiles passes through the driver.
+
+A thing that is missing from a list within a minute has not changed. So a counter's increase between
+two rows belongs to the end of that time, and nothing has to be filled in.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import attrs
+from attrs import frozen
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from trio_stomp.spark._histogram import Percentiles, percentiles
+from trio_stomp.spark._tables import TYPES
+
+Tables = Mapping[str, DataFrame]
+
+TRAFFIC = (
+    "enqueued_total",
+    "delivered_total",
+    "acked_total",
+    "nacked_total",
+    "dropped_total",
+    "bytes_in_total",
+    "bytes_out_total",
+)
+
+
+@frozen
+class Thresholds:
+    """What counts as trouble, and how finely time is cut.
+
+    Args:
+      bucket_s: Of rates. At least a minute: only so often is everything told of.
+      coarse_s: Of latencies and drops.
+      saturated: Share of a queue's capacity.
+      episode_s: The shortest saturation worth telling of.
+      pause_s: How long a queue may be below in between, to count as one episode still.
+      slow_s: Age of the oldest message not acknowledged.
+      leak_s: For how long a consumer must have grown behind to be called leaking.
+      lag_ms: How long 99 of 100 turns may hold the event loop.
+      memory_bytes: What the broker may use; 0 = not known.
+      fds: How many file descriptors it may have; 0 = not known.
+    """
+
+    bucket_s: int = 60
+    coarse_s: int = 900
+    saturated: float = 0.8
+    episode_s: int = 60
+    pause_s: int = 60
+    slow_s: float = 30.0
+    leak_s: int = 900
+    lag_ms: float = 50.0
+    memory_bytes: float = 0.0
+    fds: int = 0
+
+
+def bucket(width_s: int) -> Column:
+    """Return the beginning of the time that a row belongs to."""
+    seconds = F.floor(F.unix_micros("ts") / (width_s * 1_000_000)) * width_s
+    return F.timestamp_seconds(seconds).alias("bucket")
+
+
+def increases(
+    frame: DataFrame, keys: Sequence[str], counters: Sequence[str], width_s: int
+) -> DataFrame:
+    """Return by how much counters grew in each bucket, for each thing.
+
+    Counters begin at 0 with a new epoch, and when a thing is told of anew with less than before. Of
+    a thing's first row only what came since is known, unless it is new: everything there is, is
+    told of within two buckets. ``span_s`` is the time in which they grew: the bucket, or where
+    statistics are missing, all that time.
+
+    Counters only grow, so a bucket's maximum is its last value: thus rows need no sorting.
+    """
+    things = ["broker_id", *keys]
+    last = frame.groupBy(*things, "epoch", bucket(width_s)).agg(
+        F.min("ts").alias("at"), *(F.max(name).alias(name) for name in counters)
+    )
+    begins = last.groupBy("broker_id").agg(F.min("bucket").alias("begin"))
+    order = Window.partitionBy(*things).orderBy("at")
+    gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
+    same_epoch = F.lag("epoch").over(order) == F.col("epoch")
+    is_new = F.unix_seconds("bucket") - F.unix_seconds("begin") > 2 * width_s
+
+    def increase(name: str) -> Column:
+        now, before = F.col(name), F.lag(name).over(order)
+        grown = F.when(same_epoch & (now >= before), now - before).otherwise(now)
+        first = F.when(is_new, now).otherwise(F.lit(0))
+        return F.when(before.isNull(), first).otherwise(grown).alias(name.removesuffix("_total"))
+
+    span = F.when(same_epoch & (gone > 3 * width_s), gone).otherwise(F.lit(width_s))
+    return last.join(F.broadcast(begins), "broker_id").select(
+        *things, "bucket", span.alias("span_s"), *(increase(name) for name in counters)
+    )
+
+
+def rates(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return what each destination did in each bucket."""
+    return increases(tables["destination"], ["destination"], TRAFFIC, limits.bucket_s)
+
+
+def traffic(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return messages and bytes a second of all destinations together, by bucket."""
+    names = [name.removesuffix("_total") for name in TRAFFIC]
+    sums = [F.sum(F.col(name) / F.col("span_s")).alias(f"{name}_per_s") for name in names]
+    return tables["rates"].groupBy("broker_id", "bucket").agg(*sums)
+
+
+def top_destinations(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return what each destination did in all, and in its busiest bucket."""
+    names = [name.removesuffix("_total") for name in TRAFFIC]
+    busiest = F.max(F.col("enqueued") / F.col("span_s")).alias("peak_per_s")
+    sums = [F.sum(name).alias(name) for name in names]
+    return tables["rates"].groupBy("broker_id", "destination").agg(*sums, busiest)
+
+
+def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return how many messages fell into each bucket of the histograms, by destination and time."""
+    things = ["broker_id", "destination", "stage"]
+    frame = tables["latency"].withColumn("bucket", bucket(limits.coarse_s))
+    # The last row of each stretch of time, found without moving the arrays about.
+    ends = frame.groupBy(*things, "epoch", "bucket").agg(F.max("ts").alias("ts"))
+    last = frame.join(ends, [*things, "epoch", "bucket", "ts"], "left_semi")
+    begins = ends.groupBy("broker_id").agg(F.min("bucket").alias("begin"))
+    order = Window.partitionBy(*things).orderBy("ts")
+
+    def before(name: str) -> Column:
+        return F.lag(name).over(order)
+
+    since = F.unix_seconds("bucket") - F.unix_seconds("begin")
+    grown = (
+        F.when(before("count_total").isNull() & (since > 0), F.col("bucket_counts"))
+        .when(before("count_total").isNull(), F.transform("bucket_counts", lambda _: F.lit(0)))
+        .when(
+            (before("epoch") == F.col("epoch"))
+            & (before("count_total") <= F.col("count_total"))
+            & (before("le_ms") == F.col("le_ms")),
+            F.zip_with("bucket_counts", before("bucket_counts"), lambda now, old: now - old),
+        )
+        .otherwise(F.col("bucket_counts"))
+    )
+    diffs = last.join(F.broadcast(begins), "broker_id").withColumn("grown", grown)
+    return diffs.select(
+        *things, "bucket", "le_ms", F.posexplode("grown").alias("place", "count")
+    ).where("count > 0")
+
+
+def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
+    """Return the percentiles of added histograms, for each of ``things`` and stage."""
+    by = ["broker_id", "stage", *things, "le_ms"]
+    sums = frame.groupBy(*by, "place").agg(F.sum("count").alias("count"))
+    pairs = F.collect_list(F.struct("place", "count")).alias("pairs")
+    rows = []
+    for row in sums.groupBy(*by).agg(pairs).collect():
+        counts = [0] * (len(row["le_ms"]) + 1)
+        for place, count in row["pairs"]:
+            counts[place] = count
+        found = attrs.astuple(percentiles(row["le_ms"], counts))
+        rows.append((*(row[name] for name in by), counts, sum(counts), *found))
+    types = (
+        sums.select(*by)
+        .schema.add("counts", TYPES["ARRAY<BIGINT>"])
+        .add("messages", TYPES["BIGINT"])
+    )
+    for each in attrs.fields(Percentiles):
+        types = types.add(each.name, TYPES["DOUBLE"])
+    return frame.sparkSession.createDataFrame(rows, types)
+
+
+def latency_by_time(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return the percentiles of each stretch of time, over all destinations."""
+    return latency(tables["bucket_counts"], ["bucket"])
+
+
+def latency_by_destination(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return the percentiles of each destination, over all the time."""
+    return latency(tables["bucket_counts"], ["destination"])
+
+
+def drops(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return how many messages were lost, by reason, place, user and time."""
+    count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))
+    return (
+        tables["event"]
+        .where(F.col("name") == "drop")
+        .groupBy("broker_id", "reason", "destination", "user", bucket(limits.coarse_s))
+        .agg(F.sum(count).alias("dropped"))
+    )
+
+
+def load(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return the process's figures by bucket: the worst of each."""
+    worst = (
+        "rss_bytes",
+        "fds",
+        "trio_tasks",
+        "loop_lag_ms_p50",
+        "loop_lag_ms_p99",
+        "loop_lag_ms_max",
+    )
+    return (
+        tables["process"]
+        .groupBy("broker_id", "epoch", bucket(limits.bucket_s))
+        .agg(*(F.max(name).alias(name) for name in worst))
+    )
+
+
+def processor(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return the share of one processor core that the broker used, by bucket."""
+    counters = ["cpu_user_s_total", "cpu_sys_s_total", "gc_pause_ms_total"]
+    used = (F.col("cpu_user_s") + F.col("cpu_sys_s")) / F.col("span_s")
+    return increases(tables["process"], [], counters, limits.bucket_s).select(
+        "broker_id", "bucket", used.alias("cores"), "gc_pause_ms"
+    )
+
+
+def clients(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return the most clients of each bucket."""
+    names = ("clients", "websockets", "subscriptions")
+    most = [F.max(name).alias(name) for name in names]
+    return tables["session"].groupBy("broker_id", bucket(limits.bucket_s)).agg(*most)
+
+
+def depths(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return how much waited at most in each bucket: input, queues, parked, not acknowledged."""
+    is_input = F.col("destination") == "input"
+    by_tick = (
+        tables["queue"]
+        .groupBy("broker_id", "ts")
+        .agg(
+            F.sum(F.when(is_input, F.col("input_depth"))).alias("input"),
+            F.sum(F.when(~is_input, F.col("input_depth"))).alias("queues"),
+            F.sum("stale_depth").alias("stale"),
+            F.sum("ack_depth").alias("unacked"),
+        )
+    )
+    most = [F.max(name).alias(name) for name in ("input", "queues", "stale", "unacked")]
+    return by_tick.groupBy("broker_id", bucket(limits.bucket_s)).agg(*most)
+
+
+def starts(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return each start of a broker that was seen: when it was, and when it was last heard."""
+    return (
+        tables["process"]
+        .groupBy("broker_id", "epoch")
+        .agg(
+            F.min("ts").alias("first"),
+            F.max("ts").alias("last"),
+            F.min(F.timestamp_micros(
+                F.unix_micros("ts") - (F.col("uptime_s") * 1_000_000).cast("bigint")
+            )).alias("started"),
+            F.count("*").alias("ticks"),
+            F.max("interval_s").alias("interval_s"),
+        )
+    )  # fmt: skip
+
+
+def gaps(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return what was lost of the statistics themselves."""
+    lost = (F.col("hi") - F.col("lo")).alias("messages")
+    return tables["_gap"].select("broker_id", "ts", "prev_epoch", "lo", "hi", lost, "reason")

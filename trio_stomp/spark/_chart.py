@@ -1,0 +1,308 @@
+"""Plots as SVG that stands in a page: no script, no picture, colours by the page's style.
+
+Colours are CSS variables (``--c1`` … ``--c6``), so that one plot is right in light and in dark.
+What the pointer rests on is told by the browser itself, from ``<title>``.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from html import escape
+from math import floor, log, log10
+
+from attrs import field, frozen
+
+from trio_stomp.spark._units import clock, lasting, nice_step, short, size, time_step
+
+Point = tuple[datetime, float]
+
+WIDE, HALF = 1080, 530
+LEFT, RIGHT, TOP, BOTTOM = 56, 18, 10, 24
+MOST_POINTS = 360
+HEAT_STEPS = 8
+
+
+@frozen
+class Series:
+    """One line, or one part of a stack."""
+
+    name: str
+    points: Sequence[Point]
+    colour: int = 1
+
+
+@frozen
+class Bar:
+    """A stretch of time on a lane; ``kind`` is its class in the style: bad, warn or note."""
+
+    begin: datetime
+    end: datetime
+    text: str
+    kind: str
+
+
+@frozen
+class Frame:
+    """What all plots over one time have in common.
+
+    Args:
+      starts: When a broker began anew.
+      holes: When statistics are missing.
+    """
+
+    begin: datetime
+    end: datetime
+    starts: Sequence[datetime] = ()
+    holes: Sequence[tuple[datetime, datetime]] = ()
+    width: int = HALF
+    height: int = 190
+    left: int = LEFT
+
+    @property
+    def bottom(self) -> float:
+        """Where the axis of time lies."""
+        return self.height - BOTTOM
+
+    def x(self, moment: datetime) -> float:
+        """Return where a moment lies."""
+        part = (moment - self.begin) / (self.end - self.begin)
+        return self.left + (self.width - self.left - RIGHT) * min(1.0, max(0.0, part))
+
+    def svg(self, label: str, parts: Iterable[str]) -> str:
+        """Return the whole plot."""
+        inner = "".join([*self._behind(), *parts, *self._times()])
+        return (
+            f'<svg viewBox="0 0 {self.width} {self.height}" role="img"'
+            f' aria-label="{escape(label)}">{inner}</svg>'
+        )
+
+    def _behind(self) -> Iterable[str]:
+        for begin, end in self.holes:
+            left, right = self.x(begin), self.x(end)
+            told = f"no statistics for {lasting((end - begin).total_seconds())}"
+            yield (
+                f'<rect class="hole" x="{left:.1f}" y="{TOP}" width="{max(1.5, right - left):.1f}"'
+                f' height="{self.bottom - TOP}"><title>{told}</title></rect>'
+            )
+        for start in self.starts:
+            yield (
+                f'<path class="start" d="M{self.x(start):.1f} {TOP}V{self.bottom}">'
+                f"<title>started {clock(start)}</title></path>"
+            )
+
+    def _times(self) -> Iterable[str]:
+        span = self.end - self.begin
+        step = time_step(span, 9 if self.width > HALF else 5)
+        midnight = self.begin.replace(hour=0, minute=0, second=0, microsecond=0)
+        moment = midnight + step * -(-(self.begin - midnight) // step)
+        while moment <= self.end:
+            text = clock(moment) if span <= timedelta(days=2) else f"{moment:%d %b}"
+            yield (
+                f'<text class="tick" x="{self.x(moment):.1f}" y="{self.height - 7}"'
+                f' text-anchor="middle">{text}</text>'
+            )
+            moment += step
+
+
+@frozen
+class Scale:
+    """The axis of values: straight from 0, or by powers of ten."""
+
+    frame: Frame
+    top: float
+    low: float = field(default=0.0)
+    show: Callable[[float], str] = short
+
+    @classmethod
+    def of(
+        cls, frame: Frame, most: float, show: Callable[[float], str] = short, least: float = 0.0
+    ) -> "Scale":
+        """Return a scale up to ``most``; with powers of ten from ``least`` if that is not 0."""
+        if least:
+            low = 10.0 ** floor(log10(least))
+            return cls(frame, max(most, low * 10), low, show)
+        step = cls._step(most or 1.0, show)
+        return cls(frame, step * max(1, -(-(most or 1.0) // step)), 0.0, show)
+
+    @staticmethod
+    def _step(most: float, show: Callable[[float], str]) -> float:
+        # Round numbers of bytes are round in powers of two.
+        unit = 1024.0 ** floor(log(max(most, 1.0), 1024)) if show is size else 1.0
+        return nice_step(most / unit, 4) * unit
+
+    def y(self, value: float) -> float:
+        """Return where a value lies."""
+        if self.low:
+            part = log10(max(value, self.low) / self.low) / log10(self.top / self.low)
+        else:
+            part = value / self.top
+        return self.frame.bottom - (self.frame.bottom - TOP) * min(1.0, part)
+
+    def grid(self) -> Iterable[str]:
+        """Yield the lines, and what they mean."""
+        if self.low:
+            ticks = [self.low]
+            while ticks[-1] * 10 <= self.top:
+                ticks.append(ticks[-1] * 10)
+        else:
+            step = self._step(self.top, self.show)
+            ticks = [step * number for number in range(round(self.top / step) + 1)]
+        for value in ticks:
+            y = self.y(value)
+            yield f'<path class="grid" d="M{LEFT} {y:.1f}H{self.frame.width - RIGHT}"/>'
+            yield (
+                f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">'
+                f"{escape(self.show(value))}</text>"
+            )
+
+
+def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
+    """Return fewer points, the highest of each few: a peak must not vanish."""
+    few = -(-len(points) // most)
+    if few <= 1:
+        return list(points)
+    return [
+        max(points[at : at + few], key=lambda point: point[1]) for at in range(0, len(points), few)
+    ]
+
+
+def pieces(points: Sequence[Point], longest: timedelta) -> list[list[Point]]:
+    """Cut a line where nothing is known for longer than that: it must not claim what it is not."""
+    found: list[list[Point]] = []
+    for point in points:
+        if not found or point[0] - found[-1][-1][0] > longest:
+            found.append([])
+        found[-1].append(point)
+    return found
+
+
+def lines(
+    frame: Frame,
+    series: Sequence[Series],
+    show: Callable[[float], str] = short,
+    label: str = "",
+    powers: bool = False,
+    longest: timedelta = timedelta(minutes=5),
+    limit: float | None = None,
+) -> str:
+    """Return a plot of lines.
+
+    Args:
+      powers: Whether the axis goes by powers of ten.
+      longest: The longest time without a value that a line crosses.
+      limit: A value to be marked.
+    """
+    values = [value for each in series for _, value in each.points]
+    low = min((value for value in values if value > 0), default=0.0) if powers else 0.0
+    most = max([*values, limit or 0.0], default=0.0)
+    scale = Scale.of(frame, most, show, low)
+    parts = list(scale.grid())
+    if limit is not None:
+        y = scale.y(limit)
+        parts.append(f'<path class="limit" d="M{LEFT} {y:.1f}H{frame.width - RIGHT}"/>')
+    for each in series:
+        # A logarithm has no place for nothing.
+        points = [point for point in each.points if point[1] > 0 or not powers]
+        for piece in pieces(points, longest):
+            path = "L".join(
+                f"{frame.x(at):.1f} {scale.y(value):.1f}" for at, value in thinned(piece)
+            )
+            parts.append(f'<path class="line s{each.colour}" d="M{path}h.1"/>')
+    parts += _told(frame, series, show)
+    return frame.svg(label, parts)
+
+
+def _told(frame: Frame, series: Sequence[Series], show: Callable[[float], str]) -> Iterable[str]:
+    """Yield invisible columns that tell what the lines say there."""
+    columns = 96
+    step = (frame.end - frame.begin) / columns
+    told: list[dict[str, tuple[datetime, float]]] = [{} for _ in range(columns)]
+    for each in series:
+        for at, value in each.points:
+            place = min(columns - 1, max(0, int((at - frame.begin) / step)))
+            if each.name not in told[place] or told[place][each.name][1] < value:
+                told[place][each.name] = at, value
+    for place, known in enumerate(told):
+        if known:
+            left = frame.x(frame.begin + step * place)
+            width = frame.x(frame.begin + step * (place + 1)) - left
+            when = clock(frame.begin + step * place, frame.end - frame.begin > timedelta(days=1))
+            text = "\n".join([when, *(f"{name}: {show(v)}" for name, (_, v) in known.items())])
+            yield (
+                f'<rect class="told" x="{left:.1f}" y="{TOP}" width="{width:.1f}"'
+                f' height="{frame.bottom - TOP}"><title>{escape(text)}</title></rect>'
+            )
+
+
+def stack(frame: Frame, series: Sequence[Series], width: timedelta, label: str = "") -> str:
+    """Return a plot of bars, one upon the other, each as wide as ``width``."""
+    totals: dict[datetime, float] = {}
+    for each in series:
+        for at, value in each.points:
+            totals[at] = totals.get(at, 0.0) + value
+    scale = Scale.of(frame, max(totals.values(), default=0.0))
+    parts, below = list(scale.grid()), dict.fromkeys(totals, 0.0)
+    for each in series:
+        for at, value in each.points:
+            top, bottom = scale.y(below[at] + value), scale.y(below[at])
+            below[at] += value
+            left, right = frame.x(at), frame.x(at + width)
+            told = f"{clock(at)} {each.name}: {value:,.0f}"
+            parts.append(
+                f'<rect class="bar f{each.colour}" x="{left + 0.5:.1f}" y="{top:.1f}"'
+                f' width="{max(2.0, right - left - 1):.1f}" height="{max(1.0, bottom - top):.1f}">'
+                f"<title>{escape(told)}</title></rect>"
+            )
+    return frame.svg(label, parts)
+
+
+def heat(
+    frame: Frame,
+    cells: Iterable[tuple[datetime, int, float]],
+    names: Sequence[str],
+    width: timedelta,
+    label: str = "",
+) -> str:
+    """Return a map of shares: time to the right, ``names`` upwards, darker where there is more.
+
+    Args:
+      cells: Where it begins, which of the names, and a share of 0 to 1.
+    """
+    high = (frame.bottom - TOP) / len(names)
+    parts = []
+    for at, place, part in cells:
+        step = min(HEAT_STEPS, 1 + int(part * 2 * HEAT_STEPS))
+        left, right = frame.x(at), frame.x(at + width)
+        top = frame.bottom - high * (place + 1)
+        told = f"{clock(at)}, {names[place]}: {100 * part:.2g} %"
+        parts.append(
+            f'<rect class="h{step}" x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.3:.1f}"'
+            f' height="{high + 0.3:.1f}"><title>{escape(told)}</title></rect>'
+        )
+    for place, name in enumerate(names):
+        if place % 2 == 1:
+            y = frame.bottom - high * (place + 1) + 4
+            parts.append(
+                f'<text class="tick" x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">'
+                f"{escape(name)}</text>"
+            )
+    return frame.svg(label, parts)
+
+
+def lanes(frame: Frame, rows: Sequence[tuple[str, Sequence[Bar]]], label: str = "") -> str:
+    """Return stretches of time, a lane for each kind of thing."""
+    high = (frame.bottom - TOP) / max(1, len(rows))
+    parts = []
+    for number, (name, bars) in enumerate(rows):
+        top = TOP + high * number
+        parts.append(
+            f'<path class="grid" d="M{frame.left} {top + high:.1f}H{frame.width - RIGHT}"/>'
+            f'<text class="lane" x="4" y="{top + high / 2 + 4:.1f}">{escape(name)}</text>'
+        )
+        for bar in bars:
+            left, right = frame.x(bar.begin), frame.x(bar.end)
+            parts.append(
+                f'<rect class="{bar.kind}" x="{left:.1f}" y="{top + 5:.1f}" rx="3"'
+                f' width="{max(4.0, right - left):.1f}" height="{high - 10:.1f}">'
+                f"<title>{escape(bar.text)}</title></rect>"
+            )
+    return frame.svg(label, parts)

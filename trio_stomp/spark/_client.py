@@ -1,0 +1,381 @@
+"""A synchronous client of the broker's streams (docs/streams.md), for processes without Trio.
+
+It asks for the bounds of a stream, and reads ranges of it. Every wait has an end: a peer that is
+silent is given up and called again, and one that stays away is told of after ``retry_s``.
+"""
+
+import contextlib
+import os
+import random
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Self, TypeVar
+from urllib.parse import urlsplit
+
+from trio_stomp.spark._frames import Frame, FrameError, FrameSplitter, encoded, header, unescaped
+
+Answer = TypeVar("Answer")
+
+Message = tuple[int, bytes, bytes]
+"""Offset, head, and body of one message of a stream."""
+
+DEFAULT_PORT = 61613
+READ_BYTES = 1024 * 1024
+FIRST_DELAY_S = 0.1
+LAST_DELAY_S = 5.0
+
+LOGIN_ENV = "TRIO_STOMP_LOGIN"
+PASSCODE_ENV = "TRIO_STOMP_PASSCODE"
+
+# What may be over soon: these codes of an ERROR are worth another attempt.
+_PASSING = {
+    "connect-timeout",
+    "internal-error",
+    "memory-limit",
+    "shutting-down",
+    "slow-consumer",
+    "too-many-connections",
+    "too-many-from-address",
+    "write-stalled",
+}
+
+
+class StreamError(Exception):
+    """The broker refuses, or an option is wrong: asking again would not help."""
+
+
+class StreamAway(ConnectionError):
+    """The broker cannot be reached, fell silent, or closed the connection."""
+
+
+class Bounds(NamedTuple):
+    """What a stream holds: offsets ``first`` to ``next`` - 1 of ``epoch``."""
+
+    epoch: str
+    first: int
+    next: int
+
+
+class Place(NamedTuple):
+    """Where a stream is, and how to get there. Names where secrets are, and holds none.
+
+    Args:
+      url: ``stomp://host:port``, or ``stomps://`` for TLS.
+      ca_file: Certificates to trust instead of the system's; "" = the system's.
+      credentials_file: Its first line is the login, its second the passcode; "" = environment.
+      timeout_s: The longest silence of the broker.
+      retry_s: For how long an absent broker is called again.
+    """
+
+    url: str
+    stream: str = "/stream/DIAG"
+    ca_file: str = ""
+    credentials_file: str = ""
+    login_env: str = LOGIN_ENV
+    passcode_env: str = PASSCODE_ENV
+    timeout_s: float = 30.0
+    retry_s: float = 60.0
+
+    def address(self) -> tuple[str, int, bool]:
+        """Host, port, and whether to speak TLS.
+
+        Raises:
+          StreamError: ``url`` is none; its text is not repeated if it may hold a secret.
+        """
+        try:
+            parts = urlsplit(self.url)
+            host, port = parts.hostname, parts.port
+        except ValueError:
+            parts, host, port = urlsplit(""), None, None
+        if "@" in self.url:
+            raise StreamError(
+                "no credentials in the url: name a credentials_file, or set"
+                f" {self.login_env} and {self.passcode_env}"
+            )
+        if parts.scheme not in ("stomp", "stomps") or not host or parts.path not in ("", "/"):
+            raise StreamError(f"url:{self.url} should be stomp://host:port or stomps://host:port")
+        return host, port or DEFAULT_PORT, parts.scheme == "stomps"
+
+    def credentials(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Headers for CONNECT, read anew: whoever changes a passcode restarts nothing.
+
+        Raises:
+          StreamError: the file cannot be read.
+        """
+        if self.credentials_file:
+            try:
+                lines = Path(self.credentials_file).read_text(encoding="utf-8").splitlines()
+            except OSError as error:
+                raise StreamError(f"credentials_file: {error}") from None
+            values: list[str | None] = [*lines, None, None]
+        else:
+            values = [environ.get(self.login_env), environ.get(self.passcode_env)]
+        told = zip(("login", "passcode"), values, strict=False)
+        return {name: value.strip() for name, value in told if value}
+
+
+class Patience:
+    """Waits between attempts: longer each time, never equally long, and not for ever.
+
+    Args:
+      limit_s: From the first failure behind a success to the last attempt.
+    """
+
+    def __init__(
+        self,
+        limit_s: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._limit_s, self._clock, self._sleep = limit_s, clock, sleep
+        self._since: float | None = None
+        self._delay_s = FIRST_DELAY_S
+
+    def restore(self) -> None:
+        """Something worked: the next failure is the first again."""
+        if self._since is not None:
+            self._since, self._delay_s = None, FIRST_DELAY_S
+
+    def wait(self, error: Exception) -> None:
+        """Sleep before the next attempt.
+
+        Raises:
+          StreamAway: there is no time for one.
+        """
+        now = self._clock()
+        self._since = now if self._since is None else self._since
+        # Jitter: the readers of a broker that comes back should not all call at once.
+        delay_s = self._delay_s * random.uniform(0.5, 1.0)
+        if now + delay_s - self._since > self._limit_s:
+            raise StreamAway(f"{error}; gave up after {now - self._since:.1f} s") from error
+        self._sleep(delay_s)
+        self._delay_s = min(self._delay_s * 2, LAST_DELAY_S)
+
+
+class Connection:
+    """One session. Whatever goes wrong with it, it is closed, and another one is opened.
+
+    Raises:
+      StreamError: the broker refuses.
+      OSError: it is away.
+    """
+
+    def __init__(self, place: Place) -> None:
+        host, port, tls = place.address()
+        credentials = place.credentials()
+        self._timeout_s = place.timeout_s
+        self._name = f"{host}:{port}"
+        self._splitter = FrameSplitter()
+        self._socket = socket.create_connection((host, port), place.timeout_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if tls:
+                self._socket = _tls(self._socket, place, host)
+            # We promise no heart-beats: a reader that waits for Spark could not keep its word.
+            beat_ms = max(1, int(place.timeout_s * 1000 / 3))
+            opening = {"accept-version": "1.2", "host": host, "heart-beat": f"0,{beat_ms}"}
+            self.send("CONNECT", opening | credentials)
+            self._expect(b"CONNECTED", next(self.frames()))
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError), self._socket:
+            self._socket.settimeout(1)
+            self.send("DISCONNECT", {})
+
+    def send(self, command: str, headers: dict[str, str]) -> None:
+        """Send one frame without a body."""
+        self._socket.sendall(encoded(command, headers))
+
+    def frames(self) -> Iterator[list[Frame]]:
+        """Yield what each read brings, if it is any frame.
+
+        Raises:
+          StreamAway: the broker closed, or sent nothing but heart-beats for ``timeout_s``.
+        """
+        heard = time.monotonic()
+        while data := self._socket.recv(READ_BYTES):
+            if frames := self._splitter.feed(data):
+                yield frames
+            # What the caller did meanwhile is no silence of the broker; heart-beats alone are.
+            if frames or data.strip(b"\r\n"):
+                heard = time.monotonic()
+            elif time.monotonic() - heard > self._timeout_s:
+                raise StreamAway(f"{self._name} sent no frame for {self._timeout_s:g} s")
+        raise StreamAway(f"{self._name} closed the connection")
+
+    def messages(self) -> Iterator[list[Frame]]:
+        """As ``frames``; every frame is a MESSAGE.
+
+        Raises:
+          StreamError: it was an ERROR, and not one that passes.
+        """
+        for frames in self.frames():
+            # An ERROR is the last frame of a connection, so that the others need no look.
+            if not frames[-1][0].startswith(b"MESSAGE\n"):
+                if frames[:-1]:
+                    yield frames[:-1]
+                self._expect(b"MESSAGE", frames[-1:])
+            yield frames
+
+    def _expect(self, command: bytes, frames: list[Frame]) -> None:
+        head, _ = frames[0]
+        if head.startswith(command + b"\n"):
+            return
+        code = unescaped(header(head, b"code") or b"")
+        message = unescaped(header(head, b"message") or head[:80])
+        if code in _PASSING:
+            raise StreamAway(f"{self._name}: {message}")
+        raise StreamError(f"{self._name} refused: {message}")
+
+
+def _tls(plain: socket.socket, place: Place, host: str) -> ssl.SSLSocket:
+    try:
+        context = ssl.create_default_context(cafile=place.ca_file or None)
+        return context.wrap_socket(plain, server_hostname=host)
+    except (ssl.SSLCertVerificationError, FileNotFoundError) as error:
+        raise StreamError(f"TLS with {host}: {error}") from None
+
+
+class StreamClient:
+    """Asks for one stream, over a connection for each question.
+
+    Every method raises ``StreamError`` if the broker refuses, ``StreamAway`` if it stays away.
+    """
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def bounds(self) -> Bounds:
+        """What the stream holds now."""
+        return self._retried(self._ask)
+
+    def offset_at(self, timestamp: float) -> int:
+        """The offset of the first message of that time or later, in seconds since 1970."""
+        return self._retried(lambda: self._search(timestamp))
+
+    def read(self, epoch: str, lo: int, hi: int) -> "Replay":
+        """The messages ``lo`` to ``hi`` - 1 of ``epoch``, as far as they are still there."""
+        return Replay(self.place, epoch, lo, hi)
+
+    def _retried(self, ask: Callable[[], Answer]) -> Answer:
+        patience = Patience(self.place.retry_s)
+        while True:
+            try:
+                return ask()
+            except (OSError, FrameError) as error:
+                patience.wait(error)
+
+    def _ask(self) -> Bounds:
+        question = {
+            "destination": self.place.stream,
+            "reply-to": "/temp-queue/bounds",
+            "correlation-id": "bounds",
+        }
+        with Connection(self.place) as connection:
+            connection.send("SEND", question)
+            return bounds_of(next(connection.messages())[0][0])
+
+    def _search(self, timestamp: float) -> int:
+        bounds = self._ask()
+        start = {"x-stream-offset": f"timestamp={timestamp!r}"}
+        # Of the messages none but the first is of interest; so no more than that is sent.
+        one = {"ack": "client", "prefetch-count": "1"}
+        with Connection(self.place) as connection:
+            connection.send(
+                "SUBSCRIBE", subscription(self.place, bounds.epoch, bounds.next) | start | one
+            )
+            head, _ = next(connection.messages())[0]
+            return int(header(head, b"x-stream-offset") or bounds.next)
+
+
+class Replay:
+    """Iterates over the messages of a range, connecting again where a connection ended.
+
+    Yields lists of messages, of growing offsets. What retention took away is missing; how the
+    stream was in the end stands in ``end``.
+    """
+
+    def __init__(self, place: Place, epoch: str, lo: int, hi: int) -> None:
+        self.end: Bounds | None = None
+        self._place, self._epoch, self._lo, self._hi = place, epoch, lo, hi
+        self._at = lo
+
+    def __iter__(self) -> Iterator[list[Message]]:
+        patience = Patience(self._place.retry_s)
+        # Where the connection ended between the last message and the end marker, all is there.
+        while self.end is None and not self._lo < self._hi <= self._at:
+            try:
+                with Connection(self._place) as connection:
+                    for messages in self._replay(connection):
+                        self._at = messages[-1][0] + 1
+                        patience.restore()
+                        yield messages
+            except (OSError, FrameError) as error:
+                patience.wait(error)
+
+    def _replay(self, connection: Connection) -> Iterator[list[Message]]:
+        asked = subscription(self._place, self._epoch, self._hi)
+        connection.send("SUBSCRIBE", asked | {"x-stream-offset": f"offset={self._at}"})
+        for frames in connection.messages():
+            ending = frames.pop() if is_end(*frames[-1]) else None
+            if messages := list(numbered(frames)):
+                yield messages
+            if ending is not None:
+                self.end = bounds_of(ending[0])
+                return
+
+
+def subscription(place: Place, epoch: str, until: int) -> dict[str, str]:
+    """Headers of a SUBSCRIBE that ends."""
+    return {
+        "id": "0",
+        "destination": place.stream,
+        "x-stream-epoch": epoch,
+        "x-stream-until": str(until),
+    }
+
+
+def is_end(head: bytes, body: bytes) -> bool:
+    """Whether a MESSAGE is the end marker."""
+    return not body and header(head, b"x-stream-end") == b"true"
+
+
+def numbered(frames: list[Frame]) -> Iterator[Message]:
+    """MESSAGEs with their offsets.
+
+    Raises:
+      StreamError: one has none, so that it comes from no stream.
+    """
+    mark = b"\nx-stream-offset:"
+    length = len(mark)
+    try:
+        for head, body in frames:
+            at = head.index(mark) + length
+            yield int(head[at : head.index(b"\n", at)]), head, body
+    except ValueError:
+        raise StreamError("a MESSAGE without x-stream-offset: the broker has no streams") from None
+
+
+def bounds_of(head: bytes) -> Bounds:
+    """What an answer, or an end marker, tells of its stream.
+
+    Raises:
+      StreamError: nothing.
+    """
+    try:
+        epoch, first, following = (
+            (header(head, b"x-stream-" + name) or b"").decode()
+            for name in (b"epoch", b"first", b"next")
+        )
+        return Bounds(epoch, int(first), int(following))
+    except ValueError:
+        raise StreamError("the broker does not tell the bounds of the stream") from None

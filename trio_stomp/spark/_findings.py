@@ -1,0 +1,239 @@
+"""What the results say, in words with numbers: the part of a report that everybody reads."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+from attrs import frozen
+
+from trio_stomp.spark._results import Results
+from trio_stomp.spark._units import clock, count, lasting, ms, share, short, size
+
+BAD, WARN, NOTE, GOOD = "bad", "warn", "note", "good"
+ORDER = (BAD, WARN, NOTE, GOOD)
+
+SOON_H = 24.0 * 14
+"""A growth that would take longer to fill what is there is not told of."""
+
+REASONS = {
+    "slow-consumer": "a subscriber was too slow",
+    "input-queue-full": "the input queue was full",
+    "no-subscriber": "nobody was subscribed",
+    "stale-queue-full": "the stale queue was full",
+    "backlog-abandoned": "a subscriber left in the middle of older messages",
+    "too-many-events": "events, as there were too many",
+}
+QUEUES = {
+    "input": "The input queue",
+    "queue": "Queue",
+    "stale": "The stale queue",
+    "ack": "Prefetch",
+}
+
+
+@frozen
+class Finding:
+    """One thing worth knowing.
+
+    Args:
+      grade: ``bad``, ``warn``, ``note`` or ``good``.
+      title: A few words.
+      text: A sentence or two.
+    """
+
+    grade: str
+    title: str
+    text: str
+
+
+def of_broker(rows: Sequence[dict[str, Any]], broker: str) -> list[dict[str, Any]]:
+    """Return the rows of one broker. Gaps may not know theirs."""
+    return [row for row in rows if row["broker_id"] in (broker, "")]
+
+
+def findings(results: Results, broker: str) -> list[Finding]:
+    """Return all findings on one broker, the worst first."""
+    found = [
+        *_lost(results, broker),
+        *_episodes(results, broker),
+        *_consumers(results, broker),
+        *_subscribers(results, broker),
+        *_loop(results, broker),
+        *_room(results, broker),
+        *_starts(results, broker),
+        *_gaps(results, broker),
+        *_work(results, broker),
+    ]
+    return sorted(found, key=lambda finding: ORDER.index(finding.grade))
+
+
+def holes(results: Results, broker: str) -> list[tuple[datetime, datetime]]:
+    """Return when no statistics came, though the broker did not begin anew."""
+    rows = sorted(of_broker(results["load"], broker), key=lambda row: row["bucket"])
+    width = timedelta(seconds=results.thresholds.bucket_s)
+    longest = max(3 * width, timedelta(minutes=3))
+    found = []
+    for before, after in pairwise(rows):
+        if after["bucket"] - before["bucket"] > longest:
+            found.append((before["bucket"] + width, after["bucket"]))
+    return found
+
+
+def starts(results: Results, broker: str) -> list[tuple[datetime, float]]:
+    """Return when the broker began anew, and for how many seconds it was not heard before."""
+    rows = sorted(of_broker(results["starts"], broker), key=lambda row: row["first"])
+    return [
+        (after["started"], max(0.0, (after["first"] - before["last"]).total_seconds()))
+        for before, after in pairwise(rows)
+    ]
+
+
+def during(row: dict[str, Any], several_days: bool) -> str:
+    """Return from when to when something lasted, and how long that is."""
+    begin, end = clock(row["begin"], several_days), clock(row["end"], several_days)
+    return f"{begin}-{end} ({lasting(row['seconds'])})"
+
+
+def _several(results: Results) -> bool:
+    return results.first != results.last
+
+
+def _lost(results: Results, broker: str) -> Iterator[Finding]:
+    by_reason: Counter[str] = Counter()
+    for row in of_broker(results["drops"], broker):
+        by_reason[row["reason"]] += row["dropped"]
+    unheard = by_reason.pop("no-subscriber", 0)
+    if by_reason:
+        parts = [
+            f"{count(lost)} because {REASONS.get(reason, reason)}" if reason != "too-many-events"
+            else f"{count(lost)} {REASONS[reason]}"
+            for reason, lost in by_reason.most_common()
+        ]  # fmt: skip
+        yield Finding(BAD, f"{count(by_reason.total())} messages were lost", f"{'; '.join(parts)}.")
+    if unheard:
+        text = "They had no TTL, so they were not kept for a later one."
+        yield Finding(NOTE, f"{count(unheard)} messages had no subscriber", text)
+
+
+def _episodes(results: Results, broker: str) -> Iterator[Finding]:
+    for row in sorted(of_broker(results["episodes"], broker), key=lambda row: row["begin"]):
+        kind, where = row["queue"], row["destination"]
+        is_full = row["peak_fill"] >= 1
+        name = QUEUES[kind] + ("" if kind == "input" else f" of {where}")
+        grade = BAD if is_full and kind != "ack" else WARN
+        state = "full" if is_full else f"{share(row['peak_fill'])} full"
+        threshold = share(results.thresholds.saturated)
+        yield Finding(
+            grade,
+            f"{name} was {state}",
+            f"Above {threshold} during {during(row, _several(results))}; at most"
+            f" {count(row['peak_depth'])} of {count(row['capacity'])}.",
+        )
+
+
+def _consumers(results: Results, broker: str) -> Iterator[Finding]:
+    said = {
+        "leaking": "ever more are never acknowledged",
+        "stuck": "the oldest is never acknowledged",
+        "slow": "they are acknowledged late",
+    }
+    for row in sorted(of_broker(results["consumers"], broker), key=lambda row: -row["seconds"]):
+        verdict, destination = row["verdict"], row["destination"]
+        title = {
+            "leaking": f"A consumer of {destination} leaks",
+            "stuck": f"A consumer of {destination} is stuck",
+            "slow": f"Consumers of {destination} are slow",
+        }[verdict]
+        text = (
+            f"{during(row, _several(results))}: up to {count(row['unacked_peak'])} messages"
+            f" without ACK, the oldest for"
+            f" {lasting(row['oldest_s'])}; {said[verdict]}."
+        )
+        if verdict == "leaking":
+            text += f" It grows by {count(row['growth_per_h'])} an hour"
+            text += f", and nothing more is delivered at {count(row['prefetch'])}."
+        yield Finding(WARN if verdict == "slow" else BAD, title, text)
+
+
+def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
+    for row in sorted(of_broker(results["slow_subscribers"], broker), key=lambda row: row["begin"]):
+        end = "; it was disconnected for that" if row["put_out"] else ""
+        seconds = (row["end"] - row["begin"]).total_seconds()
+        yield Finding(
+            WARN,
+            f"{row['user'] or 'A subscriber'} reads {row['destination'] or 'topics'} too slowly",
+            f"{during({**row, 'seconds': seconds}, _several(results))}: its outbox was full"
+            f" {count(row['times'])} times, {count(row['dropped'])} messages lost{end}.",
+        )
+
+
+def _loop(results: Results, broker: str) -> Iterator[Finding]:
+    limit = results.thresholds.lag_ms
+    rows = of_broker(results["load"], broker)
+    bad = [row for row in rows if row["loop_lag_ms_p99"] >= limit]
+    if bad:
+        worst = max(bad, key=lambda row: row["loop_lag_ms_max"])
+        took = lasting(len(bad) * results.thresholds.bucket_s)
+        yield Finding(
+            WARN,
+            f"The event loop was held for more than {ms(limit)}",
+            f"By one turn of a hundred, during {took}; the longest took"
+            f" {ms(worst['loop_lag_ms_max'])}, at {clock(worst['bucket'], _several(results))}.",
+        )
+
+
+def _room(results: Results, broker: str) -> Iterator[Finding]:
+    for row in of_broker(results["headroom"], broker):
+        name, capacity, growth = row["resource"], row["capacity"], row["growth_per_h"]
+        if name not in ("memory", "file descriptors") or not capacity:
+            continue
+        show = size if name == "memory" else count
+        used = row["peak"] / capacity
+        if used >= results.thresholds.saturated:
+            text = f"At most {show(row['peak'])} of {show(capacity)} ({share(used)})."
+            yield Finding(WARN, f"Little room: {name}", text)
+        left_h = (capacity - row["latest"]) / growth if growth and growth > 0 else SOON_H
+        if 0 < left_h < SOON_H:
+            yield Finding(
+                NOTE,
+                f"The use of {name} grows",
+                f"It was {show(row['latest'])} at the end; if it goes on at {show(growth)} an hour,"
+                f" the limit of {show(capacity)} is reached in {lasting(left_h * 3600)}.",
+            )
+
+
+def _starts(results: Results, broker: str) -> Iterator[Finding]:
+    again = starts(results, broker)
+    if again:
+        told = [
+            f"{clock(start, _several(results))} (not heard for {lasting(silent)})"
+            for start, silent in again
+        ]
+        times = "once" if len(again) == 1 else f"{len(again)} times"
+        text = f"At {', '.join(told)}. Counters began anew; rates know of it."
+        yield Finding(NOTE if len(again) == 1 else WARN, f"The broker was restarted {times}", text)
+
+
+def _gaps(results: Results, broker: str) -> Iterator[Finding]:
+    rows = of_broker(results["gaps"], broker)
+    if rows:
+        lost, reasons = sum(row["messages"] for row in rows), {row["reason"] for row in rows}
+        silent = sum((end - begin).total_seconds() for begin, end in holes(results, broker))
+        text = f"Reason: {' and '.join(sorted(reasons))}."
+        if silent:
+            text += f" Nothing is known of {lasting(silent)}; rates there are means."
+        yield Finding(NOTE, f"{count(lost)} messages of the statistics are missing", text)
+
+
+def _work(results: Results, broker: str) -> Iterator[Finding]:
+    rows = of_broker(results["top_destinations"], broker)
+    sent, delivered = (sum(row[name] for row in rows) for name in ("enqueued", "delivered"))
+    times = [row["peak_per_s"] for row in rows]
+    text = f"To {count(len(rows))} destinations"
+    if busiest := max(rows, key=lambda row: row["enqueued"], default=None):
+        part = busiest["enqueued"] / sent if sent else 0.0
+        text += f"; {busiest['destination']} got {share(part)} of all that was sent"
+        text += f", at most {short(max(times))} a second"
+    yield Finding(GOOD, f"{short(sent)} messages came in, {short(delivered)} went out", f"{text}.")

@@ -1,0 +1,118 @@
+"""Bytes → STOMP frames, for a client that receives many small MESSAGEs in one read.
+
+Nothing is decoded that nobody asks for: a frame is two slices of bytes, and a header is searched
+for by a call into C. That is what lets one Python process read a stream faster than it is written
+to Parquet.
+"""
+
+import re
+
+Frame = tuple[bytes, bytes]
+"""Command and header lines, each with its line feed, and the body."""
+
+MAX_HEAD_BYTES = 1024 * 1024
+MAX_BODY_BYTES = 256 * 1024 * 1024
+
+_LENGTH = b"\ncontent-length:"
+_BEATS = b"\r\n"
+_ESCAPE = re.compile(r"\\(.)")
+_ESCAPES = {"\\": "\\", "c": ":", "n": "\n", "r": "\r"}
+
+
+class FrameError(Exception):
+    """What came is no STOMP 1.2, or a frame beyond all bounds: the peer is no broker of ours."""
+
+
+class FrameSplitter:
+    """Gathers what reads bring, and cuts it into frames.
+
+    Limits: holds one unfinished frame, of at most ``MAX_HEAD_BYTES`` + ``MAX_BODY_BYTES``.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: list[bytes] = []
+        self._size = 0
+        self._wanted = 1
+        """Bytes before which another look is in vain: a large body is joined only once."""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Return the frames that ``data`` completes.
+
+        Raises:
+          FrameError: the peer broke a rule; nothing that follows can be understood.
+        """
+        self._chunks.append(data)
+        self._size += len(data)
+        if self._size < self._wanted:
+            return []
+        joined = b"".join(self._chunks)
+        frames, position, self._wanted = split(joined)
+        rest = joined[position:]
+        self._chunks, self._size = [rest], len(rest)
+        return frames
+
+
+def split(data: bytes) -> tuple[list[Frame], int, int]:
+    """Cut ``data`` into frames; heart-beats between them vanish.
+
+    Returns:
+      The frames, where the first unfinished one begins, and how many bytes from there on are
+      needed at least for it to be whole.
+    """
+    frames: list[Frame] = []
+    position, size = 0, len(data)
+    while True:
+        while position < size and data[position] in _BEATS:
+            position += 1
+        head_end = data.find(b"\n\n", position) + 1
+        if not head_end:
+            if size - position > MAX_HEAD_BYTES:
+                raise FrameError("the headers of a frame do not end")
+            return frames, position, size - position + 1
+        at = data.find(_LENGTH, position, head_end)
+        if at >= 0:
+            end = head_end + 1 + _length(data[at + len(_LENGTH) : data.index(b"\n", at + 1)])
+            if end >= size:
+                return frames, position, end + 1 - position
+            if data[end]:
+                raise FrameError("a body is longer than its content-length")
+        else:
+            end = data.find(b"\0", head_end + 1)
+            if end < 0:
+                if size - head_end > MAX_BODY_BYTES:
+                    raise FrameError("a body without content-length does not end")
+                return frames, position, size - position + 1
+        frames.append((data[position:head_end], data[head_end + 1 : end]))
+        position = end + 1
+
+
+def header(head: bytes, name: bytes) -> bytes | None:
+    """The raw value of a header, of the first one if it is repeated, or None."""
+    mark = b"\n%b:" % name
+    at = head.find(mark)
+    if at < 0:
+        return None
+    at += len(mark)
+    return head[at : head.index(b"\n", at)]
+
+
+def unescaped(value: bytes) -> str:
+    """The text of a header's raw value; what is no escape of STOMP 1.2 stays as it is."""
+    text = value.decode("utf-8", "replace")
+    return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), text)
+
+
+def encoded(command: str, headers: dict[str, str]) -> bytes:
+    """A frame without a body. CONNECT must hold nothing that wants escaping: it has none."""
+    lines = [command]
+    for name, text in headers.items():
+        if command != "CONNECT":
+            text = text.replace("\\", "\\\\").replace(":", "\\c").replace("\n", "\\n")
+        lines.append(f"{name}:{text}")
+    return "\n".join([*lines, "", "\0"]).encode()
+
+
+def _length(digits: bytes) -> int:
+    if not digits.isdigit() or len(digits) > 10 or int(digits) > MAX_BODY_BYTES:
+        raise FrameError(f"content-length:{digits[:20]!r}")
+    return int(digits)

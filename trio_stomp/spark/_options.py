@@ -1,0 +1,118 @@
+"""The options of the source ``stomp``: text from a plan → what the readers use."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from trio_stomp.spark._client import LOGIN_ENV, PASSCODE_ENV, Place, StreamError
+
+SECRETS = {"login", "user", "username", "passcode", "password"}
+
+DEFAULTS = {
+    "url": "stomp://127.0.0.1:61613",
+    "stream": "/stream/DIAG",
+    "starting": "first",
+    "ending": "next",
+    "max_rows": "200000",
+    "partitions": "1",
+    "broker_id": "",
+    "timeout_s": "30",
+    "retry_s": "60",
+    "ca_file": "",
+    "credentials_file": "",
+    "login_env": LOGIN_ENV,
+    "passcode_env": PASSCODE_ENV,
+}
+"""What there is to set. Spark shows these in plans and logs: no secret is among them."""
+
+
+class Position(NamedTuple):
+    """A place in a stream: ``first``, ``next``, an ``offset``, or a ``timestamp`` in s."""
+
+    name: str
+    value: float = 0
+
+    @classmethod
+    def of(cls, text: str) -> "Position":
+        """Read ``first``, ``next``, ``offset=N`` or N, ``timestamp=S``.
+
+        Raises:
+          StreamError: it is none of them.
+        """
+        if text in ("first", "next"):
+            return cls(text)
+        name, _, number = text.rpartition("=")
+        try:
+            if name in ("", "offset"):
+                if int(number) < 0:
+                    raise ValueError
+                return cls("offset", int(number))
+            if name == "timestamp":
+                return cls(name, float(number))
+        except ValueError:
+            pass
+        raise StreamError(f"{text!r} is none of first, next, offset=N, timestamp=SECONDS")
+
+
+class SourceOptions(NamedTuple):
+    """All options, checked.
+
+    Args:
+      starting: Where a new query, or a batch, begins.
+      ending: Where a batch ends.
+      max_rows: Of one micro-batch.
+      partitions: Connections that share the reading of one micro-batch.
+      broker_id: For gap rows, and messages that do not tell it.
+    """
+
+    place: Place
+    starting: Position
+    ending: Position
+    max_rows: int
+    partitions: int
+    broker_id: str
+
+    @classmethod
+    def of(cls, told: Mapping[str, str]) -> "SourceOptions":
+        """Read options whose names are in any case.
+
+        Raises:
+          StreamError: one is unknown, or its value is wrong.
+        """
+        given = {name.lower(): value for name, value in told.items()}
+        for name in given.keys() - DEFAULTS.keys():
+            if name in SECRETS:
+                raise StreamError(
+                    f"{name} cannot be an option, as plans and logs show those: name a"
+                    f" credentials_file, or set {LOGIN_ENV} and {PASSCODE_ENV}"
+                )
+            raise StreamError(f"unknown option {name}; there are: {', '.join(DEFAULTS)}")
+        values = DEFAULTS | given
+        place = Place(
+            values["url"],
+            values["stream"],
+            values["ca_file"],
+            values["credentials_file"],
+            values["login_env"],
+            values["passcode_env"],
+            _positive(values, "timeout_s"),
+            _positive(values, "retry_s"),
+        )
+        place.address()
+        return cls(
+            place,
+            Position.of(values["starting"]),
+            Position.of(values["ending"]),
+            int(_positive(values, "max_rows")),
+            int(_positive(values, "partitions")),
+            values["broker_id"],
+        )
+
+
+def _positive(values: Mapping[str, str], name: str) -> float:
+    try:
+        number = float(values[name])
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise StreamError(f"{name}={values[name]} should be a number above 0")
+    return number

@@ -1,0 +1,116 @@
+"""What lies in ``raw``, told by the files' footers alone: no Spark, no rows read."""
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+from attrs import frozen
+
+logger = logging.getLogger("trio_stomp.spark")
+
+# A crash may leave ``_temporary`` deeper down: the depth is fixed.
+GLOB = "q=*/batch=*/*.parquet"
+
+
+@frozen
+class RawFile:
+    """One file of messages.
+
+    Args:
+      first: The earliest day of its messages; None = it has none.
+      last: The latest.
+      changed: When it was written, in Unix time.
+    """
+
+    path: Path
+    rows: int
+    first: date | None
+    last: date | None
+    changed: float
+
+    @property
+    def query(self) -> str:
+        """Which streaming query wrote it."""
+        return self.path.parent.parent.name.removeprefix("q=")
+
+    @property
+    def batch(self) -> int:
+        """Which batch of that query."""
+        return int(self.path.parent.name.removeprefix("batch="))
+
+    @property
+    def days(self) -> Iterator[date]:
+        """The days that its messages may belong to."""
+        if self.first is not None and self.last is not None:
+            for days in range((self.last - self.first).days + 1):
+                yield self.first + timedelta(days)
+
+
+def local_root(root: Path | str) -> Path:
+    """Return the directory of all files; these functions need a file system, if a shared one.
+
+    Raises:
+      ValueError: it is a URI.
+    """
+    text = str(root).removeprefix("file://")
+    if "://" in text:
+        raise ValueError(f"{root}: the tables need a directory that all machines have mounted")
+    return Path(text)
+
+
+def raw_files(root: Path) -> list[RawFile]:
+    """Return all files of messages, in order; one that is not whole is left out, and told of."""
+    found = []
+    for path in sorted((root / "raw").glob(GLOB)):
+        try:
+            found.append(_raw_file(path))
+        except (pa.ArrowInvalid, FileNotFoundError) as error:
+            # A batch that was never committed is written again with the same rows.
+            logger.warning("left out: %s: %s", path, error)
+    return found
+
+
+def _raw_file(path: Path) -> RawFile:
+    changed = path.stat().st_mtime
+    metadata = pq.read_metadata(path)
+    place = metadata.schema.to_arrow_schema().get_field_index("ts")
+    moments: list[datetime] = []
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(place).statistics
+        if statistics is None or not statistics.has_min_max:
+            moments = _moments(path)
+            break
+        moments += [statistics.min, statistics.max]
+    days = [moment.astimezone(UTC).date() for moment in moments]
+    return RawFile(
+        path, metadata.num_rows, min(days, default=None), max(days, default=None), changed
+    )
+
+
+def _moments(path: Path) -> list[datetime]:
+    """Return the first and last moment from the rows: old writers leave no statistics of times."""
+    column = pq.read_table(path, columns=["ts"]).column("ts")
+    column = column.cast(pa.timestamp("us", "UTC"))
+    ends = pyarrow.compute.min_max(column).as_py()
+    return [end for end in (ends["min"], ends["max"]) if end is not None]
+
+
+def committed(checkpoint: Path) -> tuple[str, int] | None:
+    """Return the query of a checkpoint, as in ``raw/q=…``, and its last committed batch."""
+    metadata = checkpoint / "metadata"
+    batches = [int(file.name) for file in checkpoint.glob("commits/*") if file.name.isdigit()]
+    if not batches or not metadata.is_file():
+        return None
+    query = json.loads(metadata.read_text(encoding="utf-8"))["id"]
+    return str(query), max(batches)
+
+
+def remove_batch(file: RawFile) -> None:
+    """Remove the batch that the file belongs to."""
+    shutil.rmtree(file.path.parent)

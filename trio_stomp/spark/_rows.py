@@ -1,0 +1,188 @@
+"""Messages of a stream → Arrow batches of the raw table.
+
+A message of the DIAG stream tells its broker, time and version at the start of its JSON, from
+where a pattern takes them; the JSON as a whole is parsed later, in the JVM. Of a stream of users
+the body is kept as text, and nothing is expected of it.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from trio_stomp.diag import SCHEMA_VERSION, TABLES
+from trio_stomp.spark._client import Message
+from trio_stomp.spark._frames import header, unescaped
+from trio_stomp.spark._tables import RAW
+
+RAW_DDL = ", ".join(f"`{column.name}` {column.type}" for column in RAW)
+"""The raw table. ``epoch`` and ``offset`` are the stream's: they outlive the broker's process,
+unlike those in the body of a DIAG message."""
+
+ARROW_TYPES = {
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", tz="UTC"),
+}
+ARROW_SCHEMA = pa.schema([(column.name, ARROW_TYPES[column.type]) for column in RAW])
+
+GAP = "_gap"
+RETENTION = "retention"
+EPOCH = "epoch"
+
+BATCH_ROWS = 10_000
+BATCH_BYTES = 8 * 1024 * 1024
+
+MAX_TOPICS = 10_000
+"""Names of topics remembered, with their kinds."""
+
+# As trio_stomp/diag writes it; what is written otherwise is parsed as a whole.
+_HEADING = re.compile(
+    rb'\{"v": ?(\d+), ?"broker_id": ?"([^"\\]*)", ?"epoch": ?"[^"\\]*", ?"offset": ?\d+,'
+    rb' ?"ts": ?"([^"\\]*)"'
+)
+
+Heading = tuple[bytes | str | None, bytes | str | None, int | None]
+"""broker_id, ts in ISO 8601, and v."""
+
+
+def kind_of(topic: str) -> str:
+    """The table that a topic's messages belong to; "" = none that is known here."""
+    for table in TABLES:
+        if table.topic and (
+            topic.startswith(table.topic) if table.topic.endswith("/") else topic == table.topic
+        ):
+            return table.name
+    return ""
+
+
+class RowBuilder:
+    """Gathers the rows of one range, and notices what is missing from it.
+
+    Args:
+      stream: The topic of gap rows.
+      epoch: Of the whole range.
+      lo: The first offset expected.
+      planned_at: In ISO 8601; the time of a gap that no message follows.
+      broker_id: For rows whose message does not tell it.
+    """
+
+    def __init__(self, stream: str, epoch: str, lo: int, planned_at: str, broker_id: str) -> None:
+        self.expected = lo
+        self._stream, self._epoch, self._planned_at = stream, epoch, planned_at
+        self._broker_id = broker_id
+        self._topics: dict[bytes, tuple[str, str, bool]] = {}
+        self._columns: tuple[list[object], ...] = tuple([] for _ in RAW)
+        self._size = 0
+
+    def add(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
+        """Take messages; yield a batch when enough rows are together."""
+        brokers, epochs, offsets, topics, kinds, times, versions, bodies = self._columns
+        for offset, head, body in messages:
+            destination = header(head, b"destination") or b""
+            topic, kind, is_diag = self._topics.get(destination) or self._learn(destination)
+            broker, ts, version = heading(body) if is_diag else (None, sent_at(head), None)
+            if offset != self.expected:
+                self.gap(offset, RETENTION, ts)
+            self.expected = offset + 1
+            brokers.append(broker or self._broker_id)
+            epochs.append(self._epoch)
+            offsets.append(offset)
+            topics.append(topic)
+            kinds.append(kind)
+            times.append(ts)
+            versions.append(version)
+            bodies.append(body)
+            self._size += len(body)
+            if len(offsets) >= BATCH_ROWS or self._size >= BATCH_BYTES:
+                yield from self.flush()
+
+    def gap(self, hi: int, reason: str, ts: bytes | str | None = None) -> None:
+        """Add the row that tells of what is missing, up to the offset before ``hi``.
+
+        Args:
+          ts: Of the message that follows.
+        """
+        lo = self.expected
+        moment = ts.decode() if isinstance(ts, bytes) else ts or self._planned_at
+        own = {"lo": lo, "hi": hi, "prev_epoch": self._epoch, "reason": reason}
+        common = (SCHEMA_VERSION, self._broker_id, self._epoch, lo, moment, 0.0)
+        names = ("v", "broker_id", "epoch", "offset", "ts", "interval_s")
+        body = json.dumps(dict(zip(names, common, strict=True)) | own, separators=(",", ":"))
+        row = (self._broker_id, self._epoch, lo, self._stream, GAP, moment, SCHEMA_VERSION)
+        for column, value in zip(self._columns, (*row, body.encode()), strict=True):
+            column.append(value)
+        self.expected = hi
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that wait, if there are any."""
+        if not self._columns[0]:
+            return
+        arrays = [
+            _array(column, field.type)
+            for column, field in zip(self._columns, ARROW_SCHEMA, strict=True)
+        ]
+        for column in self._columns:
+            column.clear()
+        self._size = 0
+        yield pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+
+    def _learn(self, destination: bytes) -> tuple[str, str, bool]:
+        if len(self._topics) >= MAX_TOPICS:
+            self._topics.clear()
+        topic = unescaped(destination)
+        known = (topic, kind_of(topic), topic.startswith("DIAG"))
+        self._topics[destination] = known
+        return known
+
+
+def heading(body: bytes) -> Heading:
+    """What a DIAG message tells of itself; None for what it does not."""
+    found = _HEADING.match(body)
+    if found is not None:
+        version, broker_id, ts = found.groups()
+        return broker_id, ts, int(version)
+    try:
+        record = json.loads(body)
+    except ValueError:
+        return None, None, None
+    if not isinstance(record, dict):
+        return None, None, None
+    broker, ts, version = record.get("broker_id"), record.get("ts"), record.get("v")
+    return (
+        broker if isinstance(broker, str) else None,
+        ts if isinstance(ts, str) else None,
+        version if isinstance(version, int) else None,
+    )
+
+
+def sent_at(head: bytes) -> str | None:
+    """The time of a user's message, if its sender told it in ``timestamp``, in ms since 1970."""
+    told = header(head, b"timestamp")
+    if told is None or not told.isdigit() or len(told) > 14:
+        return None
+    return datetime.fromtimestamp(int(told) / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def _array(values: list[object], kind: pa.DataType) -> pa.Array:
+    """A column; where a value is not what it should be, it alone gives way."""
+    try:
+        if pa.types.is_timestamp(kind):
+            return pa.array(values, pa.string()).cast(kind)
+        return pa.array(values, kind)
+    except (pa.ArrowInvalid, UnicodeDecodeError):
+        if pa.types.is_timestamp(kind):
+            return pa.array([_moment(value) for value in values], kind)
+        decoded = (v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in values)
+        return pa.array(list(decoded), kind)
+
+
+def _moment(value: object) -> datetime | None:
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

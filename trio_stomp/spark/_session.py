@@ -1,0 +1,93 @@
+"""Sessions for the scripts: the same on this machine, under ``spark-submit``, and with Connect."""
+
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ON_THIS_MACHINE = {
+    # Nobody else is to reach the ports that Spark opens: they ask for no password.
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.shuffle.partitions": "4",
+}
+"""For a session that no ``spark-submit`` has configured."""
+
+ANYWHERE = {
+    "spark.sql.session.timeZone": "UTC",
+    # The default is INT96, which other readers find hard.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+"""Without these the files would not mean what the documents say."""
+
+_LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED")
+
+
+class SparkMissing(Exception):
+    """Spark cannot run here; the text says what to install."""
+
+
+def is_launched() -> bool:
+    """Whether somebody else chose the master: ``spark-submit``, or Connect's address."""
+    if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
+        return True
+    return any(name in os.environ for name in _LAUNCHED_BY)
+
+
+def check_installed() -> None:
+    """Look for what Spark needs, without starting anything.
+
+    Raises:
+      SparkMissing: something is not here.
+    """
+    absent = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
+    if absent:
+        raise SparkMissing(
+            f"{' and '.join(absent)} is not installed: pip install 'trio-stomp[spark]'"
+        )
+    home = os.environ.get("JAVA_HOME", "")
+    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
+    if java is None and not is_launched():
+        place = f"in JAVA_HOME={home}" if home else "on the PATH"
+        raise SparkMissing(f"Spark needs Java 17 or newer, and there is none {place}")
+
+
+def open_session(
+    name: str, *, conf: Mapping[str, str] | None = None, conf_dir: Path | None = None
+) -> "SparkSession":
+    """Start Spark, or join the one that was started for us.
+
+    Args:
+      name: Of the application.
+      conf: Settings that win over all others.
+      conf_dir: Where ``log4j2.properties`` lies, for a session on this machine.
+
+    Raises:
+      SparkMissing: it cannot run here.
+    """
+    check_installed()
+    # Workers must be of the driver's Python; Spark would take ``python3`` of the PATH.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(name)
+    settings = dict(conf or {})
+    if not is_launched():
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if conf_dir is not None and conf_dir.is_dir():
+            os.environ.setdefault("SPARK_CONF_DIR", str(conf_dir))
+        settings = {"spark.master": "local[2]"} | ON_THIS_MACHINE | settings
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    for key, value in ANYWHERE.items():
+        session.conf.set(key, value)
+    return session

@@ -1,0 +1,199 @@
+"""The Spark data source ``stomp``: a stream of the broker as a table, in batches or for ever.
+
+What a micro-batch holds is decided once, as a range of offsets that Spark writes to its checkpoint,
+and read from the broker as often as Spark likes. So nothing depends on ``commit``, and several
+queries can read one stream. Where messages are gone there is a row of the kind ``_gap``.
+"""
+
+from collections.abc import Iterator, MutableMapping
+from datetime import UTC, datetime
+from itertools import pairwise
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from trio_stomp.spark._client import Bounds, StreamClient
+from trio_stomp.spark._options import Position, SourceOptions
+from trio_stomp.spark._rows import EPOCH, RAW_DDL, RETENTION, RowBuilder
+
+Offset = dict[str, str | int]
+"""What Spark keeps of a query. Compared as text: the order of the keys is part of it.
+
+``epoch``, ``offset``: the next message to be read. ``next``: where the stream ended when this was
+decided; if the epoch is lost, so many of its messages are known to have been there. ``at``: when.
+"""
+
+MIN_PARTITION_ROWS = 5_000
+"""Fewer rows are not worth a connection of their own."""
+
+
+class Range(InputPartition):  # type: ignore[misc, unused-ignore]
+    """The messages ``lo`` to ``hi`` - 1 of an epoch."""
+
+    def __init__(self, epoch: str, lo: int, hi: int, planned_at: str) -> None:
+        super().__init__((epoch, lo, hi))
+        self.epoch, self.lo, self.hi, self.planned_at = epoch, lo, hi, planned_at
+
+
+class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
+    """``spark.read`` or ``readStream`` with ``.format("stomp")``; docs/spark.md has the options."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._checked = SourceOptions.of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What ``format`` is told."""
+        return "stomp"
+
+    def schema(self) -> str:
+        """The raw table."""
+        return RAW_DDL
+
+    # Spark passes ``schema`` by its name.
+    def reader(self, schema: StructType) -> "StompReader":
+        """A reader of what the stream holds now."""
+        return StompReader(self._checked)
+
+    def streamReader(self, schema: StructType) -> "StompStreamReader":
+        """A reader of what comes, too."""
+        return StompStreamReader(self._checked)
+
+
+class _RangeReader:
+    """What both readers do in the executors. It is pickled: no connection is held."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    @property
+    def client(self) -> StreamClient:
+        """To ask the broker with."""
+        return StreamClient(self.options.place)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a range, in order; a gap row for what is no longer there.
+
+        Raises:
+          StreamError: the broker refuses.
+          StreamAway: it stayed away for longer than ``retry_s``.
+        """
+        assert isinstance(partition, Range)
+        epoch, lo, hi = partition.epoch, partition.lo, partition.hi
+        stream, broker_id = self.options.place.stream, self.options.broker_id
+        rows = RowBuilder(stream, epoch, lo, partition.planned_at, broker_id)
+        replay = self.client.read(epoch, lo, hi)
+        for messages in replay:
+            yield from rows.add(messages)
+        is_lost = replay.end is not None and replay.end.epoch != epoch
+        # An empty range is that of a lost epoch: nothing is known to be missing but its tail.
+        if rows.expected < hi or (lo == hi and is_lost):
+            rows.gap(hi, EPOCH if is_lost else RETENTION)
+        yield from rows.flush()
+
+    def locate(self, position: Position, bounds: Bounds) -> int:
+        """The offset that ``position`` means."""
+        if position.name == "timestamp":
+            return self.client.offset_at(position.value)
+        if position.name == "offset":
+            return int(position.value)
+        return bounds.first if position.name == "first" else bounds.next
+
+    def divided(self, epoch: str, lo: int, hi: int, planned_at: str) -> list[Range]:
+        """A range in as many parts as are wanted and worth it; none if it is empty."""
+        count = min(self.options.partitions, max(1, (hi - lo) // MIN_PARTITION_ROWS))
+        edges = [lo + (hi - lo) * number // count for number in range(count + 1)]
+        return [
+            Range(epoch, start, end, planned_at) for start, end in pairwise(edges) if start < end
+        ]
+
+
+class StompReader(_RangeReader, DataSourceReader):  # type: ignore[misc, unused-ignore]
+    """From ``starting`` to ``ending``, once."""
+
+    def partitions(self) -> list[Range]:
+        """Decide what to read; at least one range, as Spark wants it."""
+        bounds = self.client.bounds()
+        lo = self.locate(self.options.starting, bounds)
+        hi = max(lo, min(bounds.next, self.locate(self.options.ending, bounds)))
+        now = _now()
+        return self.divided(bounds.epoch, lo, hi, now) or [Range(bounds.epoch, lo, lo, now)]
+
+
+class StompStreamReader(
+    _RangeReader,
+    DataSourceStreamReader,  # type: ignore[misc, unused-ignore]
+    SupportsTriggerAvailableNow,  # type: ignore[misc, unused-ignore]
+):
+    """Micro-batches of at most ``max_rows``, from ``starting`` on."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._target: Bounds | None = None
+        self._latest: Bounds | None = None
+
+    def initialOffset(self) -> Offset:
+        """Where a query without a checkpoint begins."""
+        bounds = self.client.bounds()
+        return _offset(bounds.epoch, self.locate(self.options.starting, bounds), bounds.next)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """``max_rows``."""
+        return ReadMaxRows(self.options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take what is there now as the end of the query."""
+        self._target = self.client.bounds()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Where the next micro-batch ends: ``start`` itself if there is nothing new."""
+        self._latest = bounds = self.client.bounds()
+        if self._target is not None:
+            # If the epoch was lost since, the end is what the new one holds now.
+            if self._target.epoch != bounds.epoch:
+                self._target = bounds
+            bounds = bounds._replace(next=min(bounds.next, self._target.next))
+        same = bounds.epoch == start["epoch"]
+        at = int(start["offset"]) if same else 0
+        end = bounds.next
+        if isinstance(limit, ReadMaxRows):
+            # What is gone counts for one row, so that a long absence is made up for at once.
+            end = min(end, max(at, bounds.first) + limit.max_rows)
+        if same and end <= at:
+            return start
+        return _offset(bounds.epoch, end, bounds.next)
+
+    def reportLatestOffset(self) -> Offset | None:
+        """The end of the stream, for Spark's progress reports; as ``latestOffset`` last saw it."""
+        return self._latest and _offset(self._latest.epoch, self._latest.next, self._latest.next)
+
+    def partitions(self, start: Offset, end: Offset) -> list[Range]:
+        """The ranges between two offsets: the same whenever Spark asks."""
+        epoch, planned_at = str(end["epoch"]), str(end["at"])
+        if epoch == start["epoch"]:
+            return self.divided(epoch, int(start["offset"]), int(end["offset"]), planned_at)
+        lo = int(start["offset"])
+        lost = Range(str(start["epoch"]), lo, max(lo, int(start["next"])), planned_at)
+        return [lost, *self.divided(epoch, 0, int(end["offset"]), planned_at)]
+
+    def commit(self, end: Offset) -> None:
+        """Nothing: the broker keeps messages by its own retention."""
+
+    def stop(self) -> None:
+        """Nothing is held."""
+
+
+def _offset(epoch: str, offset: int, following: int) -> Offset:
+    return {"epoch": epoch, "offset": offset, "next": following, "at": _now()}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")

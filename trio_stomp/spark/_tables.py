@@ -1,0 +1,198 @@
+"""The tables of the statistics, made from the schema by which the broker makes its records.
+
+``raw`` holds messages as they came. ``stats/<kind>/date=DATE`` holds one row for each record, with
+a column for each of its fields. Both are only ever read by the types below: Parquet's own schema
+merging reads all footers, and fails where a type was widened. Columns are only added, at the end of
+the record's own; files written earlier have null there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from trio_stomp.diag import PAGE, PREFIX, TABLES, Field, Table
+
+TYPES: dict[str, DataType] = {
+    "BIGINT": LongType(),
+    "DOUBLE": DoubleType(),
+    "STRING": StringType(),
+    "BOOLEAN": BooleanType(),
+    "TIMESTAMP": TimestampType(),
+    "DATE": DateType(),
+    "ARRAY<DOUBLE>": ArrayType(DoubleType()),
+    "ARRAY<BIGINT>": ArrayType(LongType()),
+}
+"""Only types that never need to be widened."""
+
+RAW = (
+    Field("broker_id", "STRING", "which broker"),
+    Field("epoch", "STRING", "the epoch of the stream"),
+    Field("offset", "BIGINT", "number of the message in its epoch"),
+    Field("topic", "STRING", "where the broker published it"),
+    Field("kind", "STRING", "the table that its records belong to"),
+    Field("ts", "TIMESTAMP", "when the figures were taken"),
+    Field("v", "BIGINT", "version of the schema"),
+    Field("body", "STRING", "the message's JSON"),
+)
+
+IDX = Field("idx", "BIGINT", "place of the item in its message, from 0")
+DATE = Field("date", "DATE", "day of ts in UTC; a directory, not stored in the files")
+
+KEYS: dict[str, tuple[str, ...]] = {
+    "connection": ("session_id",),
+    "ws": ("session_id",),
+    "queue": ("destination", "subscription_id"),
+    "destination": ("destination",),
+    "latency": ("destination", "stage"),
+    "process": (),
+    "session": (),
+    "stale": (),
+    "event": ("name", "session_id"),
+    "_gap": (),
+}
+"""What tells the things of one table apart within a broker; files are sorted by it, then by ts."""
+
+KINDS: dict[str, Table] = {table.name: table for table in TABLES}
+
+
+def columns(table: Table) -> tuple[Field, ...]:
+    """Return the columns of a table as stored, the partition's last."""
+    listed = (*PAGE, IDX) if table.is_list else ()
+    return (*PREFIX, *listed, *table.fields, *table.beside, DATE)
+
+
+def struct(fields: Sequence[Field]) -> StructType:
+    """Return the type of a row. Everything may be null: old files lack what was added since."""
+    return StructType([StructField(field.name, TYPES[field.type]) for field in fields])
+
+
+def raw_type() -> StructType:
+    """Return the type of ``raw``."""
+    return struct(RAW)
+
+
+def table_type(table: Table) -> StructType:
+    """Return the type of ``stats/<kind>``."""
+    return struct(columns(table))
+
+
+def body_type(table: Table) -> StructType:
+    """Return the type of a message's JSON."""
+    if not table.is_list:
+        return struct((*PREFIX, *table.fields))
+    items = StructField("items", ArrayType(struct(table.fields)))
+    return StructType([*struct((*PREFIX, *PAGE, *table.beside)).fields, items])
+
+
+def differences(table: Table, body: Mapping[str, object]) -> list[str]:
+    """Return the names that either a message of the broker or the table has, and the other not."""
+    expected = {field.name for field in (*PREFIX, *table.beside)}
+    if not table.is_list:
+        return sorted(set(body) ^ (expected | {field.name for field in table.fields}))
+    found = set(body) ^ (expected | {field.name for field in PAGE} | {"items"})
+    items = body.get("items")
+    for item in items if isinstance(items, list) else ():
+        found |= set(item) ^ {field.name for field in table.fields}
+    return sorted(found)
+
+
+def records(raw: DataFrame, table: Table) -> DataFrame:
+    """Return the rows of one table from messages of its kind.
+
+    An item's row repeats what its message says of all of them. A message without items leaves no
+    row; but where something stands beside the items, one with nulls, or that would be lost.
+    """
+    said = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
+    item = "m"
+    if table.is_list:
+        explode = F.posexplode_outer if table.beside else F.posexplode
+        said = said.select("*", explode("m.items").alias("pos", "item"))
+        item = "item"
+    own = {field.name for field in table.fields}
+    from_raw = {field.name for field in RAW}
+
+    def value(field: Field) -> "F.Column":
+        name = field.name
+        if field is DATE:
+            return F.to_date("ts")
+        if field is IDX:
+            return F.coalesce(F.col("pos"), F.lit(0)).cast("bigint")
+        if name == "ts":
+            # The day must be that of the message as it was found, or a re-run could miss it.
+            return F.col(name)
+        if name in own:
+            return F.col(f"{item}.{name}")
+        # The body's epoch is the broker's start, to which counters belong; a row that the reader
+        # of the stream made up has no such body.
+        return (
+            F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
+        )
+
+    return said.select(*(value(field).alias(field.name) for field in columns(table)))
+
+
+def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:
+    """Return one table; without a row if nothing of the kind was ever written."""
+    schema = table_type(KINDS[kind])
+    path = Path(root) / "stats" / kind
+    days = [str(day) for day in sorted(path.glob("date=*"))]
+    if not days:
+        return spark.createDataFrame([], schema)
+    # By its days: Spark takes a directory whose own name begins with _ for a hidden one.
+    return spark.read.schema(schema).option("basePath", str(path)).parquet(*days)
+
+
+def open_tables(spark: SparkSession, root: Path | str) -> dict[str, DataFrame]:
+    """Return all tables by kind, each a temporary view of that name too, and ``metrics_long``."""
+    tables = {kind: read_table(spark, root, kind) for kind in KINDS}
+    for kind, table in tables.items():
+        table.createOrReplaceTempView(kind)
+    metrics_long(tables).createOrReplaceTempView("metrics_long")
+    return tables
+
+
+def metrics(table: Table) -> Iterator[str]:
+    """Yield the columns of a table that are numbers of their own right."""
+    for field in (*table.fields, *table.beside):
+        if field.type in ("BIGINT", "DOUBLE"):
+            yield field.name
+
+
+def metrics_long(tables: dict[str, DataFrame]) -> DataFrame:
+    """Return every number of every interval as a row of its own, for dashboards that want it so.
+
+    ``name`` joins what tells the things of one kind apart; ``metric`` is the column's name.
+    """
+    long: DataFrame | None = None
+    for kind, frame in tables.items():
+        table = KINDS[kind]
+        names = list(metrics(table))
+        if not names or kind in ("event", "_gap"):
+            continue
+        pairs = ", ".join(f"'{name}', CAST({name} AS DOUBLE)" for name in names)
+        part = frame.select(
+            "date",
+            "ts",
+            "broker_id",
+            "epoch",
+            F.lit(kind).alias("kind"),
+            F.concat_ws(" ", *KEYS[kind]).alias("name") if KEYS[kind] else F.lit("").alias("name"),
+            F.expr(f"stack({len(names)}, {pairs}) AS (metric, value)"),
+        )
+        long = part if long is None else long.unionByName(part)
+    assert long is not None
+    return long.where("value IS NOT NULL")

@@ -1,0 +1,164 @@
+"""Where the statistics tell of trouble: full queues, consumers that fall behind, little room left.
+
+Episodes are islands: rows that are bad, and follow one another without a longer pause. Rows that
+are not bad are left out first, so that a good day costs little.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from trio_stomp.spark._analysis import Tables, Thresholds
+
+LEAK_FIT = 0.7
+"""How straight the growth of a leak is at least, as the square of the correlation."""
+
+
+def islands(bad: DataFrame, things: Sequence[str], pause_s: float) -> DataFrame:
+    """Number the stretches of rows that belong together, in the column ``island``.
+
+    Args:
+      pause_s: The longest time without a bad row within one, beside the interval of the rows.
+    """
+    order = Window.partitionBy(*things).orderBy("ts")
+    pause = (F.unix_micros("ts") - F.unix_micros(F.lag("ts").over(order))) / 1_000_000
+    is_first = F.when(pause <= pause_s + 1.5 * F.col("interval_s"), 0).otherwise(1)
+    numbered = bad.withColumn("is_first", is_first)
+    return numbered.withColumn("island", F.sum("is_first").over(order)).drop("is_first")
+
+
+def seconds(begin: str, end: str) -> Column:
+    """Return the time between two columns."""
+    return (F.unix_micros(end) - F.unix_micros(begin)) / 1_000_000
+
+
+def episodes(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return when a queue was nearly full: the input queue, queues, parked messages, prefetch."""
+    fills = tables["queue"].select(
+        "broker_id",
+        "ts",
+        "interval_s",
+        "destination",
+        F.expr("""stack(3,
+            IF(destination = 'input', 'input', 'queue'), input_depth, capacity,
+            'stale', stale_depth, capacity,
+            'ack', ack_depth, prefetch) AS (queue, depth, capacity)"""),
+    )
+    fill = F.col("depth") / F.col("capacity")
+    bad = fills.where((F.col("capacity") > 0) & (fill >= limits.saturated))
+    things = ["broker_id", "queue", "destination"]
+    # A row holds until the next one.
+    until = F.timestamp_micros(
+        F.unix_micros("ts") + (F.col("interval_s") * 1_000_000).cast("bigint")
+    )
+    found = (
+        islands(bad, things, limits.pause_s)
+        .groupBy(*things, "island")
+        .agg(
+            F.min("ts").alias("begin"),
+            F.max(until).alias("end"),
+            F.max(fill).alias("peak_fill"),
+            F.max("depth").alias("peak_depth"),
+            F.max("capacity").alias("capacity"),
+        )
+    )
+    lasted = found.withColumn("seconds", seconds("begin", "end"))
+    return lasted.where(F.col("seconds") >= limits.episode_s).drop("island")
+
+
+def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return when messages stayed without acknowledgement for too long, and of what kind it was.
+
+    ``leaking``: ever more are never acknowledged, in a straight line. ``stuck``: the oldest is
+    never acknowledged. ``slow``: they are, but late.
+    """
+    bad = tables["queue"].where(F.col("oldest_unacked_age_s") >= limits.slow_s)
+    things = ["broker_id", "destination"]
+    at = F.unix_micros("ts") / 1_000_000
+    found = (
+        islands(bad, things, limits.pause_s)
+        .groupBy(*things, "island")
+        .agg(
+            F.min("ts").alias("begin"),
+            F.max("ts").alias("end"),
+            F.min_by("ack_depth", "ts").alias("unacked_begin"),
+            F.max_by("ack_depth", "ts").alias("unacked_end"),
+            F.max("ack_depth").alias("unacked_peak"),
+            F.max("prefetch").alias("prefetch"),
+            F.max("oldest_unacked_age_s").alias("oldest_s"),
+            (F.regr_slope("ack_depth", at) * 3600).alias("growth_per_h"),
+            F.regr_r2("ack_depth", at).alias("fit"),
+        )
+        .withColumn("seconds", seconds("begin", "end"))
+    )
+    never = F.col("oldest_s") >= 0.8 * F.col("seconds")
+    grows = (F.col("growth_per_h") > 0) & (F.col("fit") >= LEAK_FIT)
+    long = F.col("seconds") >= limits.leak_s
+    verdict = F.when(long & never & grows, "leaking").when(long & never, "stuck").otherwise("slow")
+    return found.withColumn("verdict", verdict).drop("island")
+
+
+def slow_subscribers(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return who read topics too slowly: how often, what it lost, and whether it was put out."""
+    event = tables["event"]
+    count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))
+    is_drop = (F.col("name") == "drop") & (F.col("reason") == "slow-consumer")
+    is_end = (F.col("name") == "disconnect") & (F.col("reason") == "slow-consumer")
+    # What is told once an interval for the whole stream names nobody.
+    bad = event.where(is_drop & (F.col("user") != "") | is_end | (F.col("name") == "slow"))
+    return bad.groupBy("broker_id", "user").agg(
+        F.max("destination").alias("destination"),
+        F.min("ts").alias("begin"),
+        F.max("ts").alias("end"),
+        F.sum(F.when(F.col("name") == "slow", 1).otherwise(0)).alias("times"),
+        F.sum(F.when(is_drop, count).otherwise(0)).alias("dropped"),
+        F.sum(F.when(is_end, 1).otherwise(0)).alias("put_out"),
+    )
+
+
+def headroom(tables: Tables, limits: Thresholds) -> DataFrame:
+    """Return the most that was used of what is scarce, and how fast it grows.
+
+    Growth is that of the last start: before it, something may have been repaired.
+    """
+    process = tables["process"]
+    last = process.groupBy("broker_id").agg(F.max_by("epoch", "ts").alias("last_epoch"))
+    is_last = F.col("epoch") == F.col("last_epoch")
+    at = F.unix_micros("ts") / 3_600_000_000
+
+    def resource(name: str, column: str, capacity: float) -> DataFrame:
+        growth = F.regr_slope(F.when(is_last, F.col(column)).cast("double"), at)
+        return (
+            process.join(F.broadcast(last), "broker_id")
+            .groupBy("broker_id")
+            .agg(
+                F.lit(name).alias("resource"),
+                F.max(column).cast("double").alias("peak"),
+                F.max_by("ts", column).alias("at"),
+                F.max_by(column, "ts").cast("double").alias("latest"),
+                F.lit(capacity or None).cast("double").alias("capacity"),
+                growth.alias("growth_per_h"),
+            )
+        )
+
+    fill = F.col("input_depth") / F.col("capacity")
+    input_queue = (
+        tables["queue"]
+        .where("destination = 'input' AND capacity > 0")
+        .groupBy("broker_id")
+        .agg(
+            F.lit("input queue").alias("resource"),
+            F.max_by("input_depth", fill).cast("double").alias("peak"),
+            F.max_by("ts", fill).alias("at"),
+            F.max_by("input_depth", "ts").cast("double").alias("latest"),
+            F.max_by("capacity", fill).cast("double").alias("capacity"),
+            F.lit(None).cast("double").alias("growth_per_h"),
+        )
+    )
+    return (
+        resource("memory", "rss_bytes", limits.memory_bytes)
+        .unionByName(resource("file descriptors", "fds", limits.fds))
+        .unionByName(resource("loop lag p99", "loop_lag_ms_p99", limits.lag_ms))
+        .unionByName(input_queue)
+    )

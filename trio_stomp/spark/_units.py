@@ -1,0 +1,77 @@
+"""Figures as people read them."""
+
+from datetime import datetime, timedelta
+
+_SCALES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_BYTES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def short(value: float) -> str:
+    """Return a figure with three digits: 1.23 M, 45.6 k, 0.123."""
+    for scale, letter in _SCALES:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {letter}"
+    return f"{value:.3g}" if value != round(value) else f"{value:.0f}"
+
+
+def count(value: float) -> str:
+    """Return a whole number, every digit of it."""
+    return f"{value:,.0f}"
+
+
+def size(value: float) -> str:
+    """Return a number of bytes."""
+    for scale, name in _BYTES:
+        if abs(value) >= scale:
+            return f"{value / scale:.3g} {name}"
+    return f"{value:.0f} B"
+
+
+def ms(value: float) -> str:
+    """Return milliseconds, or seconds if that is shorter."""
+    return f"{value / 1000:.3g} s" if value >= 1000 else f"{value:.3g} ms"
+
+
+def share(value: float) -> str:
+    """Return a share as per cent."""
+    return f"{100 * value:.3g} %"
+
+
+def lasting(seconds: float) -> str:
+    """Return a time that something took: 12 s, 13 min, 4 h 28 min, 2 d 3 h."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    days, hours = divmod(hours, 24)
+    return f"{days} d {hours} h" if hours else f"{days} d"
+
+
+def clock(moment: datetime, with_day: bool = False) -> str:
+    """Return a time of day, with its day where there are several."""
+    return f"{moment:%d %b %H:%M}" if with_day else f"{moment:%H:%M}"
+
+
+def nice_step(span: float, most: int = 5) -> float:
+    """Return a step of 1, 2 or 5 times a power of ten that cuts ``span`` into ``most`` at most."""
+    step = 1e-9
+    while True:
+        for factor in (1, 2, 5):
+            if span <= step * factor * most:
+                return step * factor
+        step *= 10
+
+
+TIME_STEPS = [
+    timedelta(seconds=seconds)
+    for seconds in (60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
+]
+
+
+def time_step(span: timedelta, most: int = 9) -> timedelta:
+    """Return a step of the clock that cuts ``span`` into ``most`` at most."""
+    return next((step for step in TIME_STEPS if span <= step * most), TIME_STEPS[-1] * 4)

@@ -1,0 +1,86 @@
+"""What some turns come to, all told: the order of a database is that of its tables."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from attrs import define, field
+
+from trio_stomp.store._records import (
+    Append,
+    Atomic,
+    Begin,
+    Delivered,
+    Done,
+    DropPlace,
+    DropStream,
+    Forget,
+    Keep,
+    Put,
+    Simple,
+    Trim,
+    Turn,
+)
+
+StreamRecord = Begin | Append | Trim | DropStream
+
+
+@define(eq=False)
+class Changes:
+    """The net change of turns that are committed together.
+
+    To be made in this order: drop places, delete what is done, count deliveries, insert. A message
+    that comes and goes within the turns is in none of them.
+
+    Args:
+      dropped: Places; what is put into them afterwards is among ``puts``.
+      done: Ids, of messages that are not among ``puts``.
+      delivered: How often more, by id; of all messages.
+      puts: By id: what it came with, and its body.
+      settings: By key; None = no more.
+      streams: In order.
+      next_id: Greater than all ids in ``puts``, ever.
+    """
+
+    dropped: set[str] = field(factory=set)
+    done: set[int] = field(factory=set)
+    delivered: Counter[int] = field(factory=Counter)
+    puts: dict[int, tuple[Put, bytes]] = field(factory=dict)
+    settings: dict[str, str | None] = field(factory=dict)
+    streams: list[StreamRecord] = field(factory=list)
+    next_id: int = 1
+
+    def add(self, record: Simple) -> None:
+        """Take in what comes after all that was added before."""
+        match record:
+            case Put(first=first, bodies=bodies):
+                self.puts.update((id, (record, body)) for id, body in enumerate(bodies, first))
+                self.next_id = max(self.next_id, first + len(bodies))
+            case Done(ids):
+                self._finish(ids)
+            case Delivered(ids):
+                self.delivered.update(ids)
+            case DropPlace(place):
+                self.dropped.add(place)
+                self._finish([id for id, (put, _) in self.puts.items() if put.place == place])
+            case Keep(key, text):
+                self.settings[key] = text
+            case Forget(key):
+                self.settings[key] = None
+            case _:
+                self.streams.append(record)
+
+    def _finish(self, ids: Iterable[int]) -> None:
+        for id in ids:
+            self.delivered.pop(id, None)
+            if self.puts.pop(id, None) is None:
+                self.done.add(id)
+
+
+def changes_of(turns: Sequence[Turn]) -> Changes:
+    """Return what the turns come to."""
+    changes = Changes()
+    for turn in turns:
+        for record in turn.records:
+            for part in record.records if isinstance(record, Atomic) else (record,):
+                changes.add(part)
+    return changes

@@ -1,0 +1,162 @@
+"""Where the messages of a place's level stand: stretches of segments, in arrays of numbers."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from attrs import define, field
+
+from trio_stomp._value import value
+
+MAX_EXTENT_BYTES = 256 * 1024
+"""Runs are merged into an extent until it has this length."""
+MANY_EXTENTS = 250_000
+"""From so many extents on, more of other places' messages is suffered in an extent."""
+SPARSE = 8
+"""At least this part of an extent are the place's own messages, while extents are few."""
+
+FIRST, LAST, SEGMENT, START, END, COUNT, OWN, BODIES = range(8)
+WIDTH = 8
+
+
+@value
+class Extent:
+    """A stretch of a segment in which messages of a place's level stand.
+
+    Args:
+      first: Id of the first one; all ids lie between it and ``last``.
+      count: How many came with it.
+      own: Bytes of their records; the others are other places'.
+      bodies: Bytes of their bodies.
+    """
+
+    first: int
+    last: int
+    segment: int
+    start: int
+    end: int
+    count: int
+    own: int
+    bodies: int
+
+    @property
+    def ids(self) -> range:
+        """All ids that can be in it."""
+        return range(self.first, self.last + 1)
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether all of ``ids`` are in it: none is another place's."""
+        return self.count == self.last - self.first + 1
+
+
+@define(eq=False)
+class Extents:
+    """The extents of one level of a place, by id: no two of them overlap."""
+
+    _rows: "array[int]" = field(factory=lambda: array("Q"))
+    _head: int = 0
+    """Numbers at the front that are given up."""
+
+    def __len__(self) -> int:
+        return (len(self._rows) - self._head) // WIDTH
+
+    def __iter__(self) -> Iterator[Extent]:
+        return (self[position] for position in range(len(self)))
+
+    def __getitem__(self, position: int) -> Extent:
+        at = self._head + position * WIDTH
+        return Extent(*self._rows[at : at + WIDTH])
+
+    def add(self, extent: Extent, share: int) -> bool:
+        """Add messages; they are merged with those before them, where that is of use.
+
+        Args:
+          share: The place's own messages are to be at least one in so many bytes.
+
+        Returns:
+          Whether it is one extent more.
+        """
+        rows = self._rows
+        at = len(rows)
+        if at > self._head and extent.first <= rows[at - WIDTH + LAST]:
+            at = self._head + self.position_after(extent.first) * WIDTH
+        if at > self._head and self._merge(at - WIDTH, extent, share):
+            return False
+        row = (
+            extent.first,
+            extent.last,
+            extent.segment,
+            extent.start,
+            extent.end,
+            extent.count,
+            extent.own,
+            extent.bodies,
+        )
+        rows[at:at] = array("Q", row)
+        return True
+
+    def _merge(self, at: int, extent: Extent, share: int) -> bool:
+        rows = self._rows
+        length = extent.end - rows[at + START]
+        own = rows[at + OWN] + extent.own
+        if (
+            rows[at + SEGMENT] != extent.segment
+            or extent.start < rows[at + START]
+            or length > MAX_EXTENT_BYTES
+            or own * share < length
+        ):
+            return False
+        rows[at + LAST] = extent.last
+        rows[at + END] = extent.end
+        rows[at + COUNT] += extent.count
+        rows[at + OWN] = own
+        rows[at + BODIES] += extent.bodies
+        return True
+
+    def position_after(self, id: int) -> int:
+        """The position of the first extent with an id above this one."""
+        rows, head = self._rows, self._head
+        low, high = 0, len(self)
+        while low < high:
+            middle = (low + high) // 2
+            if rows[head + middle * WIDTH + LAST] > id:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def find(self, first: int) -> int:
+        """The position of the extent that begins with this id; -1 if there is none."""
+        position = self.position_after(first - 1)
+        at = self._head + position * WIDTH
+        return position if at < len(self._rows) and self._rows[at] == first else -1
+
+    def remove(self, position: int) -> None:
+        """Give up an extent; cheap at the front."""
+        if position:
+            at = self._head + position * WIDTH
+            del self._rows[at : at + WIDTH]
+            return
+        self._head += WIDTH
+        if self._head * 2 >= len(self._rows):
+            del self._rows[: self._head]
+            self._head = 0
+
+    def firsts_in(self, segment: int) -> Iterator[int]:
+        """Yield the first ids of the extents in a segment."""
+        rows, head = self._rows, self._head
+        if segment not in rows[head + SEGMENT :: WIDTH]:
+            return
+        for at in range(head, len(rows), WIDTH):
+            if rows[at + SEGMENT] == segment:
+                yield rows[at]
+
+
+def share_for(extents: int) -> int:
+    """How much of an extent may be other places': the more, the more extents there are."""
+    return SPARSE << 3 * (extents // MANY_EXTENTS)
+
+
+def extent_of(ids: Sequence[int], segment: int, start: int, end: int, bodies: int) -> Extent:
+    """The extent of a single record; ``bodies`` is the size of the messages' bodies."""
+    return Extent(ids[0], ids[-1], segment, start, end, len(ids), end - start, bodies)

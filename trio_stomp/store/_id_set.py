@@ -1,0 +1,113 @@
+"""Which messages live: a set of ids that costs little where ids are dense."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from attrs import define, field
+
+CHUNK_SHIFT = 9
+CHUNK_IDS = 1 << CHUNK_SHIFT
+CHUNK_MASK = CHUNK_IDS - 1
+FULL = (1 << CHUNK_IDS) - 1
+
+
+@define(eq=False)
+class IdSet:
+    """A set of ids, as bits of one int for each 512 of them.
+
+    A million dense ids take 400 KB, or nothing but the dict's slots where all of a chunk are
+    there: those share one int. Ranges are added, removed and counted by the chunk.
+    """
+
+    count: int = 0
+    _chunks: dict[int, int] = field(factory=dict)
+
+    def __contains__(self, id: int) -> bool:
+        return bool(self._chunks.get(id >> CHUNK_SHIFT, 0) >> (id & CHUNK_MASK) & 1)
+
+    def add(self, ids: Sequence[int]) -> None:
+        """Add ids; a ``range`` at once."""
+        if len(ids) == 1:
+            self._add_one(ids[0])
+            return
+        for key, mask in _masks(ids):
+            chunk = self._chunks.get(key, 0)
+            self.count += (mask & ~chunk).bit_count()
+            chunk |= mask
+            self._chunks[key] = FULL if chunk == FULL else chunk
+
+    def _add_one(self, id: int) -> None:
+        key, mask = id >> CHUNK_SHIFT, 1 << (id & CHUNK_MASK)
+        chunk = self._chunks.get(key, 0)
+        if not chunk & mask:
+            self.count += 1
+            chunk |= mask
+            self._chunks[key] = FULL if chunk == FULL else chunk
+
+    def remove(self, ids: Sequence[int]) -> None:
+        """Remove ids, if they are there; a ``range`` at once."""
+        for key, mask in _masks(ids):
+            chunk = self._chunks.get(key, 0)
+            if found := chunk & mask:
+                self.count -= found.bit_count()
+                if found == chunk:
+                    del self._chunks[key]
+                else:
+                    self._chunks[key] = chunk ^ found
+
+    def count_of(self, ids: range) -> int:
+        """How many ids of a range are there."""
+        chunks = self._chunks
+        return sum((chunks.get(key, 0) & mask).bit_count() for key, mask in _range_masks(ids))
+
+    def first_of(self, ids: range) -> int | None:
+        """The smallest id of a range that is there."""
+        for key, mask in _range_masks(ids):
+            if found := self._chunks.get(key, 0) & mask:
+                return (key << CHUNK_SHIFT) + (found & -found).bit_length() - 1
+        return None
+
+    def last_of(self, ids: range) -> int | None:
+        """The greatest id of a range that is there."""
+        last = None
+        for key, mask in _range_masks(ids):
+            if found := self._chunks.get(key, 0) & mask:
+                last = (key << CHUNK_SHIFT) + found.bit_length() - 1
+        return last
+
+    def has_all(self, ids: range) -> bool:
+        """Whether all ids of a range are there."""
+        return all(self._chunks.get(key, 0) & mask == mask for key, mask in _range_masks(ids))
+
+    def members_of(self, ids: range) -> Iterator[int]:
+        """Yield the ids of a range that are there, growing."""
+        for key, mask in _range_masks(ids):
+            found = self._chunks.get(key, 0) & mask
+            while found:
+                yield (key << CHUNK_SHIFT) + (found & -found).bit_length() - 1
+                found &= found - 1
+
+
+def _masks(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
+    if isinstance(ids, range) and ids.step == 1:
+        return _range_masks(ids)
+    return ((id >> CHUNK_SHIFT, 1 << (id & CHUNK_MASK)) for id in ids)
+
+
+def _range_masks(ids: range) -> Iterable[tuple[int, int]]:
+    """The chunks that a range touches, and its bits in each."""
+    first, stop = ids.start, ids.stop
+    key = first >> CHUNK_SHIFT
+    if stop - first == 1:
+        return ((key, 1 << (first & CHUNK_MASK)),)
+    if stop <= (key + 1) << CHUNK_SHIFT:
+        return ((key, ((1 << max(stop - first, 0)) - 1) << (first & CHUNK_MASK)),)
+    return _many_masks(first, stop)
+
+
+def _many_masks(first: int, stop: int) -> Iterator[tuple[int, int]]:
+    key, last = first >> CHUNK_SHIFT, stop >> CHUNK_SHIFT
+    yield key, FULL >> (first & CHUNK_MASK) << (first & CHUNK_MASK)
+    for between in range(key + 1, last):
+        yield between, FULL
+    if stop & CHUNK_MASK:
+        yield last, (1 << (stop & CHUNK_MASK)) - 1

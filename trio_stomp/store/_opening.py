@@ -1,0 +1,68 @@
+"""Opens a journal: looks at all of it first, and only then changes what must be changed."""
+
+from collections.abc import Sequence
+
+from trio_stomp.store._files import Files
+from trio_stomp.store._format import SEGMENT_HEADER_BYTES
+from trio_stomp.store._port import Progress
+from trio_stomp.store._quarantine import Quarantine
+from trio_stomp.store._replay import Replay
+from trio_stomp.store._segment import Segment, read_header
+
+
+def replay(
+    files: Files,
+    segments: Sequence[Segment],
+    quarantine: Quarantine,
+    progress: Progress,
+    keeps_transient: bool = False,
+) -> Replay:
+    """Learn what segments hold; their ``end`` becomes where the valid part ends.
+
+    Raises:
+      StoreError: a file is not ours.
+    """
+    total = 0
+    for segment in segments:
+        handle = files.open(segment.path)
+        try:
+            read_header(files, handle, segment)
+            total += files.size(handle)
+        finally:
+            files.close(handle)
+    done = 0
+
+    def tell(size: int) -> None:
+        nonlocal done
+        done += size
+        progress(done, total)
+
+    found = Replay(files, quarantine, keeps_transient)
+    found.run(segments, tell)
+    return found
+
+
+def cut_torn(files: Files, segments: list[Segment]) -> int:
+    """Cut what was not written completely. Returns the number of the segment to come."""
+    number = segments[-1].number + 1 if segments else 1
+    while segments and segments[-1].end <= SEGMENT_HEADER_BYTES:
+        # It was begun, and nothing was written to it. Its number must not be missing.
+        number = segments[-1].number
+        path = segments.pop().path
+        files.remove(path)
+        files.sync_directory(path.rpartition("/")[0])
+    if segments:
+        cut(files, segments[-1].path, segments[-1].end)
+    return number
+
+
+def cut(files: Files, path: str, end: int) -> None:
+    """Have a file end there, on the disk; what has been read of it is read anew."""
+    handle = files.open(path)
+    try:
+        files.forget_cached(handle)
+        if files.size(handle) > end:
+            files.truncate(handle, end)
+            files.sync(handle)
+    finally:
+        files.close(handle)

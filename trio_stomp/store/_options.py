@@ -1,0 +1,65 @@
+"""What an operator may set about what survives."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+
+@frozen
+class JournalOptions:
+    """Sizes of the journal."""
+
+    segment_bytes: int = option(
+        64 * 1024 * 1024,
+        "A file of the journal that has reached this size is full, and another is begun.",
+        minimum=4096,
+    )
+    max_store_bytes: int = option(
+        0,
+        "The most that the journal may take on the disk, before messages are refused; "
+        "0 = as much as there is.",
+        minimum=0,
+    )
+
+
+AUTO = "auto"
+MEMORY = "memory"
+JOURNAL = "journal"
+SQL = "sql"
+
+
+@frozen
+class StoreOptions:
+    """Where messages survive."""
+
+    data_dir: str = option("", "directory for what survives the broker; none = nothing does")
+    store: str = option(
+        AUTO,
+        "what keeps it; auto = journal with a data directory, sql with a URL, else memory",
+        choices=(AUTO, MEMORY, JOURNAL, SQL),
+    )
+    store_url: str = option(
+        "", "database of the sql store, such as sqlite:///queues.db or postgresql+psycopg://..."
+    )
+    checkpoint_s: float = option(
+        0.0,
+        "acknowledgements are stored at most so much later; 0 = at once (messages always are)",
+        minimum=0,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.store == JOURNAL and not self.data_dir:
+            raise ValueError("store is 'journal', which needs a data_dir")
+        if self.store == SQL and not self.store_url:
+            raise ValueError("store is 'sql', which needs a store_url")
+        if self.store == AUTO and self.data_dir and self.store_url:
+            raise ValueError("data_dir and store_url are both given: say which with store")
+
+    @property
+    def kind(self) -> str:
+        """The store that is meant: memory, journal or sql."""
+        if self.store != AUTO:
+            return self.store
+        if self.data_dir:
+            return JOURNAL
+        return SQL if self.store_url else MEMORY

@@ -1,0 +1,166 @@
+"""Learn from the journal's files what holds."""
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from trio_stomp.store._decode import (
+    Run,
+    bad_ids,
+    decode_commit,
+    decode_run,
+    decode_small,
+    nested_in,
+)
+from trio_stomp.store._extents import Extent, extent_of
+from trio_stomp.store._files import Files
+from trio_stomp.store._format import ATOMIC, COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
+from trio_stomp.store._index import Index, Key
+from trio_stomp.store._port import PlaceState
+from trio_stomp.store._quarantine import Quarantine
+from trio_stomp.store._reader import Content
+from trio_stomp.store._scan import DAMAGED, TORN, scan
+from trio_stomp.store._segment import Segment, missing_between, read_header
+
+MAX_DAMAGE_LINES = 1000
+
+
+@define(eq=False)
+class Replay:
+    """Goes through all segments, oldest first, and tells an index what stands there.
+
+    Args:
+      keeps_transient: Whether messages count that nobody was promised to find again.
+    """
+
+    _files: Files
+    _quarantine: Quarantine
+    keeps_transient: bool = False
+    index: Index = field(factory=Index)
+    commit: int = 0
+    damage: list[str] = field(factory=list)
+
+    def run(self, segments: Sequence[Segment], told: Callable[[int], None]) -> None:
+        """Replay segments; their ``end`` becomes where the valid part ends.
+
+        Args:
+          told: Called with the bytes of each segment.
+
+        Raises:
+          OSError: the disk failed.
+          StoreError: a file is not ours.
+        """
+        self.damage += missing_between(segments)
+        for segment in segments:
+            handle = self._files.open(segment.path)
+            try:
+                segment.end = self._files.size(handle)
+                self._segment(handle, segment, is_last=segment is segments[-1])
+            finally:
+                self._files.close(handle)
+            told(segment.end)
+
+    def _segment(self, handle: int, segment: Segment, is_last: bool) -> None:
+        header = read_header(self._files, handle, segment)
+        if header is not None:
+            self.commit = max(self.commit, header.commit)
+            self.index.next_id = max(self.index.next_id, header.next_id)
+        elif segment.end > SEGMENT_HEADER_BYTES or not is_last:
+            self._report(handle, segment, 0, SEGMENT_HEADER_BYTES, "damaged header")
+        start = SEGMENT_HEADER_BYTES
+        for found in scan(self._files, handle, segment.marker, start, segment.end):
+            if is_last and self._is_torn(found, segment):
+                segment.end = found.offset
+                return
+            self._take(handle, segment, found)
+
+    def _is_torn(self, found: Found, segment: Segment) -> bool:
+        if found.kind == COMMIT:
+            return found.offset + decode_commit(found.front).length > segment.end
+        return found.kind == TORN
+
+    def _take(self, handle: int, segment: Segment, found: Found) -> None:
+        size = found.end - found.offset
+        if found.kind in (DAMAGED, TORN):
+            self._report(handle, segment, found.offset, size, "no valid record")
+        elif found.kind == COMMIT:
+            commit = decode_commit(found.front)
+            self.commit = max(self.commit, commit.number)
+            self.index.next_id = max(self.index.next_id, commit.next_id)
+        elif found.kind == ATOMIC:
+            if found.is_whole():
+                for inner in nested_in(found):
+                    self._apply(segment, inner, found)
+            else:
+                self._report(handle, segment, found.offset, size, "damaged transaction")
+        elif bad := self._apply(segment, found, found):
+            self._report(handle, segment, found.offset, size, f"{bad} damaged messages")
+
+    def _apply(self, segment: Segment, found: Found, outer: Found) -> int:
+        """Tell the index of a record. Returns how many of its messages are damaged."""
+        if found.kind not in (PUT, COPY):
+            self.index.apply(decode_small(found.kind, found.front), segment.number)
+            return 0
+        run = decode_run(found)
+        self._put(segment, run, found, outer)
+        if found.is_whole():
+            return 0
+        bad = bad_ids(run, found)
+        self.index.finish(bad)
+        return len(bad)
+
+    def _put(self, segment: Segment, run: Run, found: Found, outer: Found) -> None:
+        index, ids, bodies = self.index, run.ids, found.bodies_end - found.bodies_at
+        index.next_id = max(index.next_id, ids[-1] + 1)
+        if run.transient and not self.keeps_transient:
+            return
+        if found.kind == COPY:
+            # Where the original still stands, because the copying was not finished, it counts.
+            pairs = zip(ids, run.lengths(), strict=True)
+            fresh = [pair for pair in pairs if pair[0] not in index.live]
+            ids, bodies = [id for id, _ in fresh], sum(length for _, length in fresh)
+        if ids:
+            extent = extent_of(ids, segment.number, outer.offset, outer.end, bodies)
+            index.put(run.place, run.level, ids, extent)
+        if run.deliveries:
+            index.set_deliveries(run.ids, run.deliveries)
+
+    def _report(self, handle: int, segment: Segment, offset: int, size: int, what: str) -> None:
+        line = self._quarantine.set_aside(handle, segment.path, offset, size, what)
+        if len(self.damage) < MAX_DAMAGE_LINES:
+            self.damage.append(line)
+
+
+def summarize(index: Index, read: Callable[[Key, Extent], Content]) -> dict[Key, PlaceState]:
+    """What lives in each place's levels.
+
+    Args:
+      read: Reads an extent. Only those are read in which some live and others do not.
+    """
+    states = {}
+    for key, extents in index.places.items():
+        count, size, first = 0, 0, 0
+        for extent in extents:
+            living = index.live.count_of(extent.ids)
+            if living == len(extent.ids):
+                more, more_bytes, head = extent.count, extent.bodies, extent.first
+            elif living:
+                more, more_bytes, head = _summarize(index, read(key, extent))
+            else:
+                continue
+            first = first if count else head
+            count += more
+            size += more_bytes
+        if count:
+            states[key] = PlaceState(count, size, first)
+    return states
+
+
+def _summarize(index: Index, content: Content) -> tuple[int, int, int]:
+    found = [
+        (id, length)
+        for chunk in content.chunks
+        for id, length in zip(chunk.run.ids, chunk.run.lengths(), strict=True)
+        if id in index.live
+    ]
+    return len(found), sum(length for _, length in found), found[0][0] if found else 0

@@ -1,0 +1,265 @@
+"""What SQLite and PostgreSQL do each in its own way. Needs SQLAlchemy."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Protocol
+
+import sqlalchemy as sql
+from attrs import define
+from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    OperationalError,
+    SQLAlchemyError,
+    TimeoutError,
+)
+
+from trio_stomp.store._port import StoreError, StoreLocked, StoreUnavailable
+
+URLS = "give sqlite:////path/to/file or postgresql://user:password@host/database"
+CONNECT_TIMEOUT_S = 10
+
+# No connection, no room, no lock.
+PASSING = (OperationalError, InterfaceError, TimeoutError)
+
+ADVISORY_LOCK = (
+    "SELECT pg_try_advisory_lock(hashtext('trio_stomp'), hashtext(coalesce(current_schema(), '')))"
+)
+
+# What databases say, and what helps.
+REMEDIES = {
+    "is locked": "another program keeps a transaction open: let it end that",
+    "is full": "make room on its disk",
+    "no space left": "make room on its disk",
+    "readonly": "let this user write to the file and its directory",
+    "unable to open": "the directory must exist, and this user must be able to write to it",
+    "not a database": "name another file, or restore this one from a backup",
+    "malformed": "restore it from a backup",
+    "no schema": "grant this user what docs/sql.md says",
+    "permission denied": "grant this user what docs/sql.md says",
+    "password": "put the right user and password into the URL",
+    "does not exist": "create it, as docs/sql.md says",
+}
+ELSE = "see that the database is up, and its log"
+
+
+class Database(Protocol):
+    """A kind of database."""
+
+    name: str
+    """What a RECEIPT calls it."""
+
+    shown: str
+    """The URL, for people: without password."""
+
+    engine: sql.Engine
+
+    def lock(self) -> None:
+        """Keep other brokers out, before all else. May raise StoreLocked."""
+
+    def open_writer(self) -> sql.Connection:
+        """The connection to write with; who has it keeps other brokers out."""
+
+    def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
+        """Say, before a transaction, whether its end is to wait for the disk."""
+
+    def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
+        """Insert tuples, which hold all columns in their order."""
+
+    def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
+        """The condition that an id is one of these."""
+
+    def size(self, connection: sql.Connection) -> int:
+        """Bytes on disk."""
+
+    def close(self, writer: sql.Connection | None) -> None:
+        """Close all connections, and let another broker have it."""
+
+
+def open_database(text: str) -> Database:
+    """Return the database of a URL; nothing is connected to yet.
+
+    Raises:
+      StoreError: the URL is none of ours, or the driver is not installed.
+    """
+    try:
+        url = sql.make_url(text)
+        backend = url.get_backend_name()
+    except (ArgumentError, ValueError):
+        # Without its cause: that may quote the URL, password and all.
+        raise StoreError(f"this is not the URL of a database: {URLS}") from None
+    if backend == "sqlite":
+        return _open_sqlite(url)
+    if backend == "postgresql":
+        return _open_postgresql(url)
+    raise StoreError(f"{backend} is not a database that can be used: {URLS}")
+
+
+@contextmanager
+def explained(
+    database: Database, doing: str, kind: type[StoreError] | None = None
+) -> Iterator[None]:
+    """Turn the errors of SQLAlchemy, and of the driver below it, into ours.
+
+    Args:
+      doing: What could not be done, for people.
+      kind: Which error; without it that depends on whether it may work later.
+    """
+    try:
+        yield
+    except (SQLAlchemyError, database.engine.dialect.loaded_dbapi.Error) as error:
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        said = " ".join(str(cause).split())
+        remedy = next((text for word, text in REMEDIES.items() if word in said.lower()), ELSE)
+        if kind is None:
+            kind = StoreUnavailable if isinstance(error, PASSING) else StoreError
+        raise kind(f"{database.shown}: {doing}: {said}; {remedy}") from error
+
+
+@define(eq=False, repr=False)
+class Sqlite:
+    """A file of this machine, in WAL mode: others read while the broker writes."""
+
+    shown: str
+    engine: sql.Engine
+    _path: str
+    name: str = "stored:sqlite"
+    _lock: int = -1
+    _waits: bool = True
+
+    def lock(self) -> None:
+        """As ``Database.lock``: beside the file, since SQLite has locks of its own on it."""
+        path = f"{self._path}.lock"
+        try:
+            self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close(None)
+            raise StoreLocked(f"{self._path}: another broker uses it ({path}): stop it") from None
+        except OSError as error:
+            remedy = REMEDIES["unable to open"]
+            raise StoreError(f"{path}: cannot be opened: {error.strerror}; {remedy}") from error
+
+    def open_writer(self) -> sql.Connection:
+        """As ``Database.open_writer``."""
+        writer = self.engine.connect()
+        writer.exec_driver_sql("PRAGMA journal_mode=WAL")
+        writer.exec_driver_sql("PRAGMA synchronous=FULL")
+        self._waits = True
+        return writer
+
+    def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
+        """As ``Database.begin``: the next commit in FULL takes those in NORMAL along."""
+        if is_urgent is not self._waits:
+            level = "FULL" if is_urgent else "NORMAL"
+            writer.exec_driver_sql(f"PRAGMA synchronous={level}")
+            self._waits = is_urgent
+
+    def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
+        """As ``Database.insert``: half the price of ``writer.execute(table.insert(), rows)``."""
+        marks = ", ".join("?" * len(table.columns))
+        writer.exec_driver_sql(f"INSERT INTO {table.name} VALUES ({marks})", rows)
+
+    def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
+        """As ``Database.is_among``."""
+        return column.in_(ids)
+
+    def size(self, connection: sql.Connection) -> int:
+        """As ``Database.size``."""
+        pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+        return int(connection.exec_driver_sql(pages).scalar_one())
+
+    def close(self, writer: sql.Connection | None) -> None:
+        """As ``Database.close``."""
+        if writer is not None:
+            writer.close()
+        self.engine.dispose()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def _open_sqlite(url: sql.URL) -> Sqlite:
+    if url.database in {None, "", ":memory:"} or "uri" in url.query:
+        raise StoreError("sqlite needs a plain file: give sqlite:////path/to/file")
+    path = os.path.realpath(str(url.database))
+    engine = _engine(url, {"check_same_thread": False}, "sql")
+    return Sqlite(path, engine, path)
+
+
+@define(eq=False, repr=False)
+class PostgreSql:
+    """A server. Another broker is kept out by an advisory lock, for each schema one."""
+
+    shown: str
+    engine: sql.Engine
+    name: str = "stored:postgresql"
+
+    def lock(self) -> None:
+        """As ``Database.lock``: ``open_writer`` does it."""
+
+    def open_writer(self) -> sql.Connection:
+        """As ``Database.open_writer``."""
+        writer = self.engine.connect()
+        if not writer.exec_driver_sql(ADVISORY_LOCK).scalar_one():
+            writer.close()
+            raise StoreLocked(f"{self.shown}: another broker uses it (advisory lock): stop it")
+        writer.commit()
+        return writer
+
+    def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
+        """As ``Database.begin``: the next commit that waits takes the others along."""
+        if not is_urgent:
+            writer.exec_driver_sql("SET LOCAL synchronous_commit TO off")
+
+    def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
+        """As ``Database.insert``: a sixth of the price of INSERT."""
+        driver: Any = writer.connection.dbapi_connection
+        with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(row)
+
+    def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
+        """As ``Database.is_among``."""
+        return column == sql.any_(sql.literal(ids, ARRAY(sql.BigInteger)))
+
+    def size(self, connection: sql.Connection) -> int:
+        """As ``Database.size``."""
+        tables = (
+            "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' "
+            "AND left(relname, 11) = 'trio_stomp_' "
+            "AND relnamespace = current_schema()::regnamespace"
+        )
+        return int(connection.exec_driver_sql(tables).scalar_one())
+
+    def close(self, writer: sql.Connection | None) -> None:
+        """As ``Database.close``: now, not when the server has noticed that we are gone."""
+        if writer is not None:
+            with suppress(SQLAlchemyError):
+                writer.rollback()
+                writer.exec_driver_sql("SELECT pg_advisory_unlock_all()")
+            writer.close()
+        self.engine.dispose()
+
+
+def _open_postgresql(url: sql.URL) -> PostgreSql:
+    url = url.set(drivername="postgresql+psycopg")
+    # NUL and all that is no Unicode apart, any destination must find its way into the tables.
+    timeout_s = url.query.get("connect_timeout", CONNECT_TIMEOUT_S)
+    engine = _engine(url, {"client_encoding": "utf8", "connect_timeout": timeout_s}, "postgresql")
+    shown = url.set(drivername="postgresql", password=None, query={})
+    return PostgreSql(shown.render_as_string(), engine)
+
+
+def _engine(url: sql.URL, options: dict[str, Any], extra: str) -> sql.Engine:
+    """Return an engine whose errors do not quote messages."""
+    try:
+        return sql.create_engine(
+            url, connect_args=options, hide_parameters=True, pool_pre_ping=True
+        )
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{error}: pip install 'trio-stomp[{extra}]'") from error

@@ -1,0 +1,131 @@
+"""The tables of docs/sql.md, and how places and heads are written in them. Needs SQLAlchemy."""
+
+from hashlib import sha256
+
+import sqlalchemy as sql
+
+SCHEMA_VERSION = 1
+
+TABLES = sql.MetaData()
+
+# Exact, and the same whatever the language of the database; only so can it be searched by prefix.
+_TEXT = sql.Text().with_variant(sql.Text(collation="C"), "postgresql")
+# SQLite numbers its rows by a key of just this type.
+_ID = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
+
+STATE = sql.Table(
+    "trio_stomp_state",
+    TABLES,
+    sql.Column("schema_version", sql.Integer, primary_key=True, autoincrement=False),
+    sql.Column("last_commit", sql.BigInteger, nullable=False),
+    sql.Column("next_id", sql.BigInteger, nullable=False),
+    sql.Column("writer", _TEXT, nullable=False),
+)
+
+MESSAGES = sql.Table(
+    "trio_stomp_messages",
+    TABLES,
+    sql.Column("id", _ID, primary_key=True, autoincrement=False),
+    sql.Column("place", _TEXT, nullable=False),
+    sql.Column("destination", _TEXT, nullable=False),
+    sql.Column("priority", sql.SmallInteger, nullable=False),
+    sql.Column("headers", _TEXT),
+    sql.Column("headers_bytes", sql.LargeBinary),
+    sql.Column("body", sql.LargeBinary, nullable=False),
+    sql.Column("received_at", sql.BigInteger, nullable=False),
+    sql.Column("expires_at", sql.BigInteger, nullable=False),
+    sql.Column("deliveries", sql.Integer, nullable=False),
+    sql.Column("transient", sql.Boolean, nullable=False),
+    sql.Index("trio_stomp_messages_order", "place", "priority", "id"),
+)
+
+SETTINGS = sql.Table(
+    "trio_stomp_settings",
+    TABLES,
+    # A key may be longer than what an index takes.
+    sql.Column("digest", sql.String(64), primary_key=True),
+    sql.Column("key", _TEXT, nullable=False),
+    sql.Column("value", _TEXT, nullable=False),
+)
+
+STREAMS = sql.Table(
+    "trio_stomp_streams",
+    TABLES,
+    sql.Column("id", _ID, primary_key=True),
+    sql.Column("name", _TEXT, nullable=False),
+    sql.Column("epoch", _TEXT, nullable=False),
+    sql.Column("first_offset", sql.BigInteger, nullable=False),
+    sql.Column("next_offset", sql.BigInteger, nullable=False),
+    sql.Column("bytes", sql.BigInteger, nullable=False),
+    # A number is never used again: who still reads an old stream must not see a new one.
+    sqlite_autoincrement=True,
+)
+
+STREAM_MESSAGES = sql.Table(
+    "trio_stomp_stream_messages",
+    TABLES,
+    sql.Column("stream_id", _ID, primary_key=True, autoincrement=False),
+    sql.Column("stream_offset", sql.BigInteger, primary_key=True, autoincrement=False),
+    sql.Column("headers", _TEXT),
+    sql.Column("headers_bytes", sql.LargeBinary),
+    sql.Column("body", sql.LargeBinary, nullable=False),
+    sql.Column("written_at", sql.BigInteger, nullable=False),
+)
+
+# What is longer is not indexed as it is: PostgreSQL's index takes 2,704 bytes.
+_MAX_KIND = 100
+_MAX_DESTINATION = 400
+
+Head = tuple[str | None, bytes | None]
+
+
+def to_text(text: str) -> str:
+    """Return what PostgreSQL takes as text, which is all but NUL."""
+    return text.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
+
+
+def from_text(text: str) -> str:
+    """Undo ``to_text``."""
+    return text.replace("\x1a0", "\0").replace("\x1a1", "\x1a")
+
+
+def to_head(head: bytes) -> Head:
+    """Return the columns ``headers`` and ``headers_bytes``: text wherever it is text."""
+    if b"\0" in head:
+        return None, head
+    try:
+        return head.decode(), None
+    except UnicodeDecodeError:
+        return None, head
+
+
+def from_head(headers: str | None, headers_bytes: bytes | None) -> bytes:
+    """Undo ``to_head``."""
+    return headers_bytes or b"" if headers is None else headers.encode()
+
+
+def to_digest(text: str) -> str:
+    """Return a short text that stands for a long one."""
+    return sha256(text.encode()).hexdigest()
+
+
+def to_place(place: str) -> tuple[str, str]:
+    """Return the columns ``place`` (which is indexed) and ``destination``.
+
+    The place as it is; if its destination is long, a digest stands for it there.
+    """
+    place = to_text(place)
+    kind, _, destination = place.partition(":")
+    if not kind or kind == place or len(kind) > _MAX_KIND:
+        kind, destination = "", place
+    if len(destination) <= _MAX_DESTINATION:
+        return place, destination
+    return f"{kind}:{to_digest(destination)}", destination
+
+
+def from_place(place: str, destination: str) -> str:
+    """Undo ``to_place``."""
+    if len(destination) > _MAX_DESTINATION:
+        kind = place.partition(":")[0]
+        place = f"{kind}:{destination}" if kind else destination
+    return from_text(place)

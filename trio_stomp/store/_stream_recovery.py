@@ -1,0 +1,144 @@
+"""A stream's files, read when it is opened: where what stands, and what is damaged."""
+
+import os
+from collections.abc import Iterator
+from itertools import accumulate
+
+from trio_stomp.store._files import Files
+from trio_stomp.store._stream_damage import StreamDamage
+from trio_stomp.store._stream_format import (
+    FOOTER_BYTES,
+    MESSAGE_OVERHEAD_BYTES,
+    BlockHeader,
+    decode_index,
+    index_bytes,
+    is_intact,
+    is_torn,
+    walk,
+    walk_blocks,
+)
+from trio_stomp.store._stream_segment import (
+    PACKED,
+    RAW,
+    STEM,
+    UNFINISHED,
+    Segment,
+    named_segment,
+    opened,
+)
+
+
+def recover_segments(names: set[str], files: Files, damage: StreamDamage) -> list[Segment]:
+    """The segments of a directory, oldest first, without what was never finished."""
+    directory = damage.directory
+    for name in names:
+        if name.endswith(UNFINISHED):
+            files.remove(os.path.join(directory, name))
+    stems = sorted({match[1] for match in map(STEM.fullmatch, names) if match})
+    segments: list[Segment] = []
+    for stem in stems:
+        segment = _recover_segment(os.path.join(directory, stem), names, files, damage)
+        behind = segments[-1].next if segments else 0
+        if not segment.bytes and (stem != stems[-1] or segment.first < behind):
+            # Begun by a commit that failed.
+            files.remove(segment.path)
+            continue
+        if segments:
+            segments[-1].next = min(behind, segment.first)
+            segment.last_ms = max(segment.last_ms, segments[-1].last_ms)
+        segments.append(segment)
+    return segments
+
+
+def _recover_segment(stem: str, names: set[str], files: Files, damage: StreamDamage) -> Segment:
+    raw, packed = stem + RAW, stem + PACKED
+    if os.path.basename(raw) not in names:
+        return read_packed(packed, files, damage)
+    if os.path.basename(packed) in names:
+        # The raw one was not removed in time. It has all, even if the other should not.
+        files.remove(packed)
+    return read_raw(raw, files, damage)
+
+
+def scan(segment: Segment, data: bytes) -> Iterator[tuple[int, int]]:
+    """Note all records of a raw file; yield from where to where it is damaged."""
+    for at, end, header in walk(data, segment.marker):
+        if header is None:
+            yield at, end
+            continue
+        segment.add_run(at, end, header.first, header.next, header.written_ms)
+        if not is_intact(data, at, header):
+            yield at, end
+
+
+def is_whole(segment: Segment, data: bytes) -> bool:
+    """Whether a raw file's bytes are all that they should be."""
+    found = named_segment(segment.path)
+    damaged = next(scan(found, data), None)
+    return damaged is None and (found.next, found.end) == (segment.next, segment.end)
+
+
+def read_raw(path: str, files: Files, damage: StreamDamage) -> Segment:
+    """Look through a raw file, all of it.
+
+    A torn end is cut. What is damaged is set aside; nothing is to be written into the file any more
+    then, and the offsets that may have stood at its end are left out.
+    """
+    segment = named_segment(path)
+    with opened(files, files.open(path)) as handle:
+        segment.bytes = files.size(handle)
+        data = files.read(handle, 0, segment.bytes)
+        for at, end in scan(segment, data):
+            is_record = at < segment.end
+            if not is_record and end == len(data):
+                if is_torn(data, at, segment.marker):
+                    files.truncate(handle, at)
+                    segment.bytes = at
+                    break
+                # A message takes at least so much: none of the lost offsets is used again.
+                segment.next += (end - at) // MESSAGE_OVERHEAD_BYTES
+            segment.is_sealed = True
+            damage.set_aside(path, at, data[at:end])
+    return segment
+
+
+def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:
+    """Read a compressed file's index; if that is damaged, look for the blocks."""
+    segment = named_segment(path)
+    segment.is_sealed = True
+    with opened(files, files.open(path)) as handle:
+        segment.bytes = files.size(handle)
+        blocks = _read_index(handle, files, segment)
+        if blocks is None:
+            blocks = _find_blocks(files.read(handle, 0, segment.bytes), segment, damage)
+    for at, header in blocks:
+        segment.add_block(at, header)
+    return segment
+
+
+def _read_index(
+    handle: int, files: Files, segment: Segment
+) -> list[tuple[int, BlockHeader]] | None:
+    """The blocks, and where they stand; None if the index is damaged."""
+    footer_at = max(segment.bytes - FOOTER_BYTES, 0)
+    footer = files.read(handle, footer_at, FOOTER_BYTES)
+    size = index_bytes(footer, segment.marker)
+    if size is None or size > footer_at:
+        return None
+    headers = decode_index(files.read(handle, footer_at - size, size), footer, segment.marker)
+    if headers is None:
+        return None
+    starts = accumulate((header.size for header in headers), initial=0)
+    return list(zip(starts, headers, strict=False))
+
+
+def _find_blocks(
+    data: bytes, segment: Segment, damage: StreamDamage
+) -> list[tuple[int, BlockHeader]]:
+    blocks = []
+    for at, end, header in walk_blocks(data, segment.marker):
+        if header is None:
+            damage.set_aside(segment.path, at, data[at:end])
+        else:
+            blocks.append((at, header))
+    return blocks

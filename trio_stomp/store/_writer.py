@@ -1,0 +1,211 @@
+"""Appends to the journal, and says what holds if the disk fails."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from attrs import define, field
+
+from trio_stomp.store._cleaner import Cleaner, Piece
+from trio_stomp.store._index import Index
+from trio_stomp.store._opening import cut, replay
+from trio_stomp.store._options import JournalOptions
+from trio_stomp.store._port import StoreBroken, StoreError, StoreUnavailable
+from trio_stomp.store._records import Turn
+from trio_stomp.store._shared import Shared
+from trio_stomp.store._tail import Batch, Tail
+
+MAX_UNSYNCED_BYTES = 4 * 1024 * 1024
+"""So much of what is not urgent is on its way to the disk; it is also kept in memory."""
+PIECE_BYTES = 256 * 1024
+"""So much is copied out of the oldest segment with an append, and four times what is appended."""
+SEGMENTS_WITHIN_LIMIT = 8
+"""A limited store has at least so many segments, so that room can be made by the segment."""
+
+
+@define(eq=False)
+class Writer:
+    """The appending thread's part of a journal.
+
+    Args:
+      commit: Number of the last turn.
+      broken: Why it must not be used any more; "" if it may.
+    """
+
+    _shared: Shared
+    _options: JournalOptions
+    _tail: Tail
+    commit: int
+    commits: int = 0
+    broken: str = ""
+    _cleaner: Cleaner = field(init=False)
+    _unsynced: list[Turn] = field(factory=list)
+    _batch_bytes: int = 0
+    _syncs: int = 0
+    _sync_s: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self._shared.segments[self._tail.segment.number] = self._tail.segment
+        self._cleaner = Cleaner(self._shared)
+        self._cleaner.judge()
+
+    @classmethod
+    def begin(cls, shared: Shared, options: JournalOptions, number: int, commit: int) -> "Writer":
+        """Begin a segment of this number."""
+        tail = Tail.begin(shared.files, shared.journal, number, commit, shared.index.next_id)
+        return cls(shared, options, tail, commit)
+
+    def append(self, turns: Sequence[Turn]) -> None:
+        """As ``Store.append``."""
+        self._roll()
+        tail, piece = self._tail, self._next_piece()
+        batch = self._encode(turns, piece)
+        self._write(batch, self.commit + len(turns), len(turns))
+        is_much = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
+        if is_much or any(turn.is_urgent for turn in turns):
+            self.sync()
+        else:
+            self._unsynced += turns
+        self.commit += len(turns)
+        self.commits += len(turns)
+        self._batch_bytes = batch.size
+        self._apply(batch, piece)
+        if tail.is_synced:
+            self._cleaner.free()
+
+    def sync(self) -> None:
+        """Have all that was written on the disk.
+
+        Raises:
+          StoreUnavailable: all that was accepted before holds, but not what was written since.
+        """
+        if self.broken or self._tail.is_synced:
+            return
+        try:
+            self._tail.sync()
+        except OSError as error:
+            try:
+                self._begin_anew()
+            except (OSError, StoreError) as second:
+                raise self._break(second) from second
+            raise self._unavailable(error) from error
+        self._unsynced.clear()
+
+    def sync_figures(self) -> tuple[int, float]:
+        """How often the disk was waited for, and how many seconds."""
+        return self._syncs + self._tail.syncs, self._sync_s + self._tail.sync_s
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._tail.close()
+
+    def _next_piece(self) -> Piece:
+        try:
+            return self._cleaner.next_piece(PIECE_BYTES + 4 * self._batch_bytes)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _encode(self, turns: Sequence[Turn], piece: Piece) -> Batch:
+        """The copies lead: what follows may finish with what they hold."""
+        batch = Batch(self._tail.segment.marker, self._shared.index.next_id)
+        for copy in piece.copies:
+            batch.add(copy)
+        for setting in piece.settings:
+            batch.add(setting)
+        batch.grows = False
+        for turn in turns:
+            for record in turn.records:
+                batch.add(record)
+        limit = self._options.max_store_bytes
+        if batch.grows and limit and self._shared.bytes + batch.size > limit:
+            raise StoreUnavailable(
+                f"{self._shared.journal} has reached max_store_bytes ({limit}); nothing of this "
+                "was stored. Have messages consumed, or allow more"
+            )
+        return batch
+
+    def _write(self, batch: Batch, commit: int, turns: int) -> None:
+        try:
+            self._tail.write(batch.buffers(commit, turns), batch.size)
+        except OSError as error:
+            # If it is for want of room, copying would make it worse.
+            self._cleaner.is_cleaning = False
+            try:
+                self._tail.cut_back()
+            except OSError as second:
+                raise self._break(second) from second
+            raise self._unavailable(error) from error
+
+    def _apply(self, batch: Batch, piece: Piece) -> None:
+        segment = self._tail.segment
+        base = segment.end - batch.size
+        with self._shared.lock:
+            self._cleaner.give_up(piece)
+            for record, start, end in batch.entries:
+                self._shared.apply(record, segment.number, base + start, base + end)
+
+    def _roll(self) -> None:
+        """Begin another segment, if this one is full."""
+        full, limit = self._options.segment_bytes, self._options.max_store_bytes
+        if limit:
+            full = min(full, limit // SEGMENTS_WITHIN_LIMIT)
+        if self._tail.segment.end < full:
+            return
+        # Only the last segment may be torn.
+        self.sync()
+        try:
+            self._begin(self._shared.index)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _begin(self, index: Index) -> None:
+        """Begin another segment, with what was learned from those before it."""
+        shared, before = self._shared, self._tail
+        number = before.segment.number + 1
+        self._tail = Tail.begin(shared.files, shared.journal, number, self.commit, index.next_id)
+        with shared.lock:
+            shared.segments[number] = self._tail.segment
+            shared.index = index
+        self._retire(before)
+        self._cleaner.judge()
+
+    def _retire(self, tail: Tail) -> None:
+        self._syncs += tail.syncs
+        self._sync_s += tail.sync_s
+        with suppress(OSError):
+            tail.close()
+
+    def _begin_anew(self) -> None:
+        """Go on after a failed sync: what was written since the last one may be there, or not.
+
+        A second sync would say that all is well, though the system has dropped what it could not
+        write. So the file is cut to what was synced once, if that can still be read, and never
+        written to again; what was accepted without a sync is written to the next.
+        """
+        shared, tail = self._shared, self._tail
+        cut(shared.files, tail.segment.path, tail.synced)
+        segments, found = list(shared.segments.values()), shared.quarantine.found
+        learned = replay(shared.files, segments, shared.quarantine, lambda done, size: None, True)
+        if shared.quarantine.found > found:
+            raise StoreError(learned.damage[0])
+        self._begin(learned.index)
+        self._cleaner = Cleaner(shared)
+        self._cleaner.judge()
+        if self._unsynced:
+            batch = self._encode(self._unsynced, Piece())
+            self._tail.write(batch.buffers(self.commit, len(self._unsynced)), batch.size)
+            self._tail.sync()
+            self._apply(batch, Piece())
+            self._unsynced.clear()
+
+    def _unavailable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._shared.journal} cannot be written: {error}; nothing of this was stored. "
+            "Make room on the disk, or mend it"
+        )
+
+    def _break(self, error: Exception) -> StoreBroken:
+        self.broken = (
+            f"{self._shared.journal}: {error}; what is on the disk is not known. "
+            "Mend it, and start again"
+        )
+        return StoreBroken(self.broken)
