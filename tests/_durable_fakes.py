@@ -4,12 +4,14 @@
 ``restarts`` makes a new core from what the store holds, as after a crash.
 """
 
+from collections.abc import Sequence
+
 from attrs import define, field
 
 from tests._core_fakes import ServerFake
 from tests._queue_fakes import Bench
-from trio_stomp.broker import Broker, Log, PolicyBook, Recovery
-from trio_stomp.store import MemoryStore, Store, StoreError, Turn
+from trio_stomp.broker import Broker, Log, PolicyBook, Recovery, StreamWanted
+from trio_stomp.store import MemoryStore, Store, StoreError, Streamed, Turn
 
 WALL_OFFSET_S = 1_700_000_000.0
 PAGE_BYTES = 4096
@@ -72,10 +74,18 @@ class DurableBench(Bench):
     def loads(self) -> None:
         """What is wanted is read from the store."""
         for wanted in self.log.take_pages():
+            if isinstance(wanted, StreamWanted):
+                self.broker.loaded_stream(wanted, self._of_stream(wanted), self.now)
+                continue
             page = self.store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)
             self.broker.loaded(wanted, page, self.now)
         self.broker.end_turn(self.now)
         self._take()
+
+    def _of_stream(self, wanted: StreamWanted) -> Sequence[Streamed] | int:
+        if wanted.found is not None:
+            return self.store.find_offset(wanted.stream, wanted.written_ms)
+        return self.store.read_stream(wanted.stream, wanted.first, PAGE_BYTES)
 
     def fails(self, error: str = "the disk is full") -> None:
         """The store could not append what it was given."""

@@ -15,13 +15,18 @@ NASTY = "\"'><script>alert(1)</script>\\"
 
 
 def ask(
-    target: str, method: str = "GET", *, address: str = "127.0.0.1:61613", version: str = "1.2.3"
+    target: str,
+    method: str = "GET",
+    *,
+    address: str = "127.0.0.1:61613",
+    version: str = "1.2.3",
+    unready: str = "",
 ) -> tuple[int, dict[str, str], str]:
     request = HttpRequest(method, target, ((b"host", b"x"),))
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method=method, target=target, headers=[("Host", "x")]))
     client.send(h11.EndOfMessage())
-    client.receive_data(respond(request, version=version, address=address))
+    client.receive_data(respond(request, version=version, address=address, unready=unready))
     response = client.next_event()
     assert isinstance(response, h11.Response)
     body = b""
@@ -165,3 +170,23 @@ def test_head_is_get_without_the_body(target: str) -> None:
     assert ask(target, "HEAD") == (get_status, get_headers, "")
     assert get_headers["content-length"] == str(len(body.encode()))
     assert get_headers["connection"].endswith("close")
+
+
+@pytest.mark.parametrize("unready", ["", "no room on the disk"])
+def test_alive_whatever_the_disk_says(unready: str) -> None:
+    assert ask("/livez", unready=unready)[::2] == (200, "ok\n")
+
+
+def test_ready_while_nothing_stands_in_the_way() -> None:
+    status, headers, text = ask("/readyz")
+    assert (status, text) == (200, "ok\n")
+    assert headers["cache-control"] == "no-store"
+
+
+def test_not_ready_tells_why() -> None:
+    assert ask("/readyz", unready="no room on the disk")[::2] == (503, "no room on the disk\n")
+
+
+@pytest.mark.parametrize("target", ["/livez", "/readyz"])
+def test_health_is_only_asked_for(target: str) -> None:
+    assert ask(target, "POST")[0] == 405

@@ -7,7 +7,7 @@ from attrs import define, field
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind, check_sendable
+from trio_stomp.broker._destination import PRIVATE_QUEUE, STREAM, Kind, check_sendable
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
@@ -80,7 +80,8 @@ class Publisher:
             head = self.temporary.localised(client, head)
             plan = head.plan = make_plan(head, self.dialect)
         for name in plan.names:
-            self.routes.open(name)
+            if self.routes.open(name).kind is Kind.STREAM:
+                self._check_question(name, plan.options)
         return head, plan
 
     def send(
@@ -213,26 +214,39 @@ class Publisher:
         stream = publication.route.stream
         assert stream is not None
         bodies = publication.bodies
-        sender = publication.sender if publication.is_stored else None
+        is_certain = publication.is_stored or self.binds
+        sender = publication.sender if is_certain else None
         first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
+        if self.log is not None and not is_certain:
+            return b""  # if the store fails it may come to stand elsewhere
         return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
 
-    def _ask(self, publication: Publication, now: float) -> bytes:
-        """Answer a question about a stream, which is what a SEND to its name is."""
-        options, name = publication.options, publication.route.name
-        if options is None or not options.reply_to:
+    def _check_question(self, name: str, options: SendOptions | None) -> None:
+        """Refuse what is sent to a stream and asks nothing.
+
+        Raises:
+          ProtocolError: nobody can be answered, or there is no such stream.
+        """
+        if options is None or not options.reply_to or options.reply_to.startswith(STREAM):
             raise ProtocolError(
                 "reserved-destination",
                 f"destination:{name[:80]} is a stream, which is sent to by its topic's name; a"
                 " SEND here asks what the stream holds, and needs reply-to",
             )
         check_sendable(options.reply_to, self.dialect.wildcards)
-        headers, body = self.streams.answer(name)
+        self.streams.find(name, self.routes.open)
+
+    def _ask(self, publication: Publication, now: float) -> bytes:
+        """Answer a question about a stream, which is what a SEND to its name is."""
+        options, name = publication.options, publication.route.name
+        assert options is not None
+        headers, body = self.streams.answer(self.streams.find(name, self.routes.open))
         correlation = publication.head.get("correlation-id")
         if correlation is not None:
             headers = (*headers, ("correlation-id", correlation))
         told = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
-        answer = FrameRun(Head("SEND", told, len(body), options.reply_to), [body], [])
+        bodies = [body] * len(publication.bodies)
+        answer = FrameRun(Head("SEND", told, len(body), options.reply_to), bodies, [])
         self.overflow.send_quietly(lambda: self.send(None, answer, now, now)[0])
         return b""
 

@@ -69,7 +69,6 @@ def parse_stream_options(headers: Headers) -> StreamOptions:
     Raises:
       ProtocolError: a value that is none.
     """
-    options = StreamOptions()
     found: dict[str, Any] = {}
     for name, text in headers:
         meaning = _MEANINGS.get(name)

@@ -200,7 +200,8 @@ class Subscriber:
           ProtocolError: there is none, several are asked for at once, or a stream cannot do what
             else is asked.
         """
-        if options.selector or options.no_local or options.durable or options.browser:
+        durable = options.durable or wants_durable_end(event.headers)
+        if options.selector or options.no_local or options.browser or durable:
             raise ProtocolError(
                 "unsupported",
                 f"destination:{event.destination[:80]} is read as a stream, whose offsets tell"

@@ -51,6 +51,11 @@ class ServerLimits:
     shutdown_grace_s: float = option(
         10.0, "time for connections to drain when the broker stops", minimum=0.0
     )
+    allowed_origins: str = option(
+        "",
+        "web pages that may connect, as https://a.example,https://b.example; * = all; "
+        "empty = those of the same host",
+    )
     websocket_ping_s: float = option(
         20.0, "ping a silent WebSocket this often; 0 = never", minimum=0.0
     )

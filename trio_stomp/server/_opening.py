@@ -11,6 +11,7 @@ from trio_stomp.transport import (
     Speech,
     WebSocketCodec,
     accept_websocket,
+    check_origin,
     sniff,
 )
 
@@ -80,6 +81,7 @@ async def _answer(connection: "Connection", response: bytes) -> bytes:
 
 
 async def _upgrade(connection: "Connection", request: HttpRequest, trailing: bytes) -> bytes:
+    check_origin(request, connection.shared.limits.allowed_origins)
     upgrade = accept_websocket(request)
     await connection.send_opening(upgrade.response)
     # A STOMP frame may be split over many messages (X07), so the bound of a message is the

@@ -10,6 +10,7 @@ from trio_stomp.transport._http import HttpRequest as HttpRequest
 from trio_stomp.transport._http import RequestReader as RequestReader
 from trio_stomp.transport._http import accept_websocket as accept_websocket
 from trio_stomp.transport._http import encode_response as encode_response
+from trio_stomp.transport._origin import check_origin as check_origin
 from trio_stomp.transport._sniff import Speech as Speech
 from trio_stomp.transport._sniff import sniff as sniff
 from trio_stomp.transport._websocket import WebSocketClose as WebSocketClose

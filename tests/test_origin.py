@@ -1,0 +1,60 @@
+"""Whose web pages may connect."""
+
+import pytest
+
+from trio_stomp.transport._http import HttpError, HttpRequest
+from trio_stomp.transport._origin import check_origin
+
+LISTED = "https://shop.example, http://dev.example:8080/"
+
+
+def request(origin: str | None, host: str = "broker.example:61613") -> HttpRequest:
+    headers = [(b"host", host.encode())]
+    if origin is not None:
+        headers.append((b"origin", origin.encode()))
+    return HttpRequest("GET", "/ws", tuple(headers))
+
+
+@pytest.mark.covers("W07")
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed"),
+    [
+        (None, "broker.example", ""),
+        (None, "broker.example", LISTED),
+        ("https://broker.example", "broker.example:61613", ""),
+        ("https://BROKER.example:8443", "broker.example", ""),
+        ("http://localhost:3000", "127.0.0.1:61613", ""),
+        ("http://[::1]:3000", "localhost:61613", ""),
+        ("http://app.localhost", "[::1]:61613", ""),
+        ("https://shop.example", "broker.example", LISTED),
+        ("http://DEV.example:8080", "broker.example", LISTED),
+        ("null", "broker.example", "null"),
+        ("https://evil.example", "broker.example", "*"),
+    ],
+)
+def test_welcome_pages_connect(origin: str | None, host: str, allowed: str) -> None:
+    check_origin(request(origin, host), allowed)
+
+
+@pytest.mark.covers("W07")
+@pytest.mark.parametrize(
+    ("origin", "host", "allowed"),
+    [
+        ("https://evil.example", "broker.example", ""),
+        ("https://broker.example.evil.example", "broker.example", ""),
+        ("https://evil.example", "127.0.0.1:61613", ""),
+        ("http://192.0.2.1", "127.0.0.1:61613", ""),
+        ("null", "broker.example", ""),
+        ("", "broker.example", ""),
+        ("http://[", "broker.example", ""),
+        ("https://broker.example", "", ""),
+        ("http://localhost", "broker.example", ""),
+        ("https://broker.example", "broker.example", LISTED),
+        ("http://shop.example", "broker.example", LISTED),
+        ("http://dev.example", "broker.example", LISTED),
+    ],
+)
+def test_other_pages_are_refused_with_the_remedy(origin: str, host: str, allowed: str) -> None:
+    with pytest.raises(HttpError, match="allowed-origins") as caught:
+        check_origin(request(origin, host), allowed)
+    assert caught.value.response().startswith(b"HTTP/1.1 403 ")
