@@ -43,7 +43,8 @@ PAGE = PREFIX + ',"part":1,"parts":1,"items":[{items}]}}'
 TRAFFIC_SQL = """
 WITH last AS (
   SELECT destination, epoch, time_bucket(INTERVAL 1 MINUTE, ts) AS bucket,
-    max(enqueued_total) AS enqueued, max(delivered_total) AS delivered FROM {destination} GROUP BY ALL
+    max(enqueued_total) AS enqueued, max(delivered_total) AS delivered
+  FROM {destination} GROUP BY ALL
 ), grown AS (
   SELECT bucket, destination, enqueued - lag(enqueued) OVER w AS enqueued,
     delivered - lag(delivered) OVER w AS delivered
@@ -64,7 +65,8 @@ EPISODES_SQL = """
 WITH bad AS (
   SELECT destination, ts, input_depth / capacity AS fill,
     ts - lag(ts) OVER w > INTERVAL 75 SECONDS AS is_first
-  FROM {queue} WHERE input_depth >= 0.8 * capacity WINDOW w AS (PARTITION BY destination ORDER BY ts)
+  FROM {queue} WHERE input_depth >= 0.8 * capacity
+  WINDOW w AS (PARTITION BY destination ORDER BY ts)
 ), islands AS (
   SELECT *, sum(coalesce(is_first, true)::INT) OVER (PARTITION BY destination ORDER BY ts) AS island
   FROM bad

@@ -255,7 +255,7 @@ def counted_by_others(root: Path) -> dict[str, int | None]:
     with contextlib.suppress(ImportError):
         import duckdb
 
-        rows["duckdb"] = duckdb.sql(f"SELECT count(*) FROM '{pattern}'").fetchall()[0][0]
+        rows["duckdb"] = duckdb.read_parquet(pattern).shape[0]
     return rows
 
 
@@ -286,7 +286,8 @@ def experiment(told: argparse.Namespace, root: Path) -> dict[str, object]:
                 file=sys.stderr,
             )
         load.end()
-        wait_for("quiet", lambda: StreamClient(place).bounds().next <= end_of(follower), broker)
+        end = StreamClient(place).bounds().next
+        wait_for("the live subscriber", lambda: end_of(follower) >= end, broker)
         loaded_s = time.monotonic() - started
         truth = held(place)
         job.last.start()

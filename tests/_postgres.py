@@ -25,7 +25,8 @@ class PostgresServer:
 
     binaries: Path
     directory: Path
-    account: dict[str, int]
+    user: int | None
+    group: int | None
 
     def url(self, schema: str = "public") -> str:
         """The URL of the one database, with another schema to work in."""
@@ -53,7 +54,8 @@ class PostgresServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             env={"LC_ALL": "C", "PATH": os.environ["PATH"]},
-            **self.account,
+            user=self.user,
+            group=self.group,
         )
 
 
@@ -64,33 +66,30 @@ def _binaries() -> Path | None:
     return max((path.parent for path in PACKAGES.glob("*/bin/initdb")), default=None)
 
 
-def _account() -> dict[str, int] | None:
-    """Whom to be: PostgreSQL refuses root. None if there is nobody."""
+def _account() -> tuple[int | None, int | None]:
+    """Whom to be, if not oneself: PostgreSQL refuses root."""
     if os.geteuid() != 0:
-        return {}
-    for name in ("postgres", "nobody"):
-        try:
-            found = pwd.getpwnam(name)
-        except KeyError:
-            continue
-        return {"user": found.pw_uid, "group": found.pw_gid}
-    return None
+        return None, None
+    known = {entry.pw_name: entry for entry in pwd.getpwall()}
+    found = known.get("postgres") or known.get("nobody")
+    if found is None:
+        pytest.skip("NOT TESTED with PostgreSQL: it refuses root; adduser --system postgres")
+    return found.pw_uid, found.pw_gid
 
 
 @contextmanager
 def postgres_server() -> Iterator[PostgresServer]:
     """Run a server; skip the test, and say what to install, where there is none."""
-    binaries, account = _binaries(), _account()
+    binaries = _binaries()
     if binaries is None:
         pytest.skip(f"NOT TESTED with PostgreSQL: there is no initdb; {INSTALL}")
-    if account is None:
-        pytest.skip("NOT TESTED with PostgreSQL: it refuses root, and there is no other user")
+    user, group = _account()
     # Its path must be short, for the socket, and open to the other user.
     directory = Path(tempfile.mkdtemp(prefix="pg-"))
     try:
-        if account:
-            os.chown(directory, account["user"], account["group"])
-        server = PostgresServer(binaries, directory, account)
+        if user is not None and group is not None:
+            os.chown(directory, user, group)
+        server = PostgresServer(binaries, directory, user, group)
         server.run("initdb", "-U", "tester", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         server.start()
         try:

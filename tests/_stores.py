@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 from attrs import define, field
@@ -87,7 +87,9 @@ class Schema:
             store.close()
 
 
-def execute(server: PostgresServer, statement: str, schema: str = "public") -> list[tuple]:
+def execute(
+    server: PostgresServer, statement: str, schema: str = "public"
+) -> list[tuple[Any, ...]]:
     """Do something behind the store's back; return the rows, if there are any."""
     import psycopg
 

@@ -22,7 +22,7 @@ def test_the_defaults_keep_every_message() -> None:
     assert DestinationPolicy() == DEFAULT_POLICY
     assert attrs.asdict(DEFAULT_POLICY) == {
         "ttl_ms": 0,
-        "max_messages": 2_000_000,
+        "max_messages": 0,
         "max_bytes": 0,
         "overflow": "reject",
         "max_redeliveries": 4,
@@ -35,6 +35,9 @@ def test_the_defaults_keep_every_message() -> None:
         "ack_timeout_ms": 0,
         "dedup_window": 10_000,
         "persistent": "header",
+        "stream": False,
+        "stream_max_bytes": 256 * 1024 * 1024,
+        "stream_max_age_ms": 86_400_000,
         "retain": "header",
     }
 
@@ -43,7 +46,7 @@ def test_the_defaults_keep_every_message() -> None:
     ("field", "value"),
     [
         ("ttl_ms", 5000),
-        ("max_messages", 1),
+        ("max_messages", 0),
         ("max_bytes", 1 << 40),
         ("overflow", "drop-oldest"),
         ("overflow", "drop-newest"),
@@ -80,7 +83,7 @@ def test_a_field_is_set(field: str, value: Any) -> None:
         ("ttl_ms", 1.5, "ttl_ms is 1.5, but must be a whole number"),
         ("ttl_ms", True, "ttl_ms is True, but must be a whole number"),
         ("ttl_ms", "5s", "ttl_ms is '5s', but must be a whole number"),
-        ("max_messages", 0, "max_messages is 0, but must be 1 or more"),
+        ("max_messages", -1, "max_messages is -1, but must be 0 or more"),
         ("max_bytes", -5, "max_bytes is -5, but must be 0 or more"),
         (
             "overflow",
@@ -152,8 +155,8 @@ def test_what_is_missing_is_as_in_the_base() -> None:
 
 
 def test_made_by_hand_it_checks_the_same() -> None:
-    with pytest.raises(ValueError, match="max_messages is 0, but must be 1 or more"):
-        DestinationPolicy(max_messages=0)
+    with pytest.raises(ValueError, match="max_messages is -1, but must be 0 or more"):
+        DestinationPolicy(max_messages=-1)
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         DEFAULT_POLICY.ttl_ms = 5  # type: ignore[misc]
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def opened(file: Path) -> Iterator[Opened]:
     found.store.close()
 
 
-def ask(file: Path, statement: str, *values: object) -> list[tuple]:
+def ask(file: Path, statement: str, *values: object) -> list[tuple[Any, ...]]:
     """Do what another application would do."""
     connection = sqlite3.connect(file)
     try:
@@ -101,7 +102,13 @@ def test_the_port_needs_no_sqlalchemy() -> None:
 def test_only_what_is_there_can_be_imported() -> None:
     assert stores.SqlStore.__name__ == "SqlStore"
     with pytest.raises(AttributeError, match="NoStore"):
-        _ = stores.NoStore
+        _ = getattr(stores, "NoStore")  # noqa: B009 - the type checker knows that it is not there
+
+
+def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trio_stomp.store._sql", None)
+    with pytest.raises(StoreError, match=r"pip install 'trio-stomp\[sql\]'"):
+        _ = stores.SqlStore
 
 
 def test_a_driver_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -438,7 +445,7 @@ def lose_connection(monkeypatch: pytest.MonkeyPatch):
         sql.event.listen(sql.Engine, "before_cursor_execute", close)
         listeners.append(close)
 
-    listeners: list = []
+    listeners: list[Any] = []
     yield lose
     for close in listeners:
         sql.event.remove(sql.Engine, "before_cursor_execute", close)

@@ -65,6 +65,7 @@ def test_an_empty_store_says_so(opened: Opened) -> None:
     assert opened.read("queue:/queue/a") == {}
     assert opened.store.read_stream("/stream/x", 0, 100) == []
     assert opened.store.stream_state("/stream/x") is None
+    assert opened.store.find_offset("/stream/x", 0) == 0
     assert opened.store.statistics().live_messages == 0
 
 
@@ -160,6 +161,13 @@ def test_any_place_stream_and_setting_can_be_named(opened: Opened, name: str) ->
     assert recovered.places.keys() == {(other, 4)}
     assert recovered.settings == {other: ""}
     assert recovered.streams == {}
+
+
+def test_a_put_of_nothing_is_harmless(opened: Opened) -> None:
+    opened.append(put(5), Begin("s", "e"), Append("s", 0, HEAD, [], 1))
+    assert opened.read("queue:/queue/a") == {}
+    assert opened.restart().places == {}
+    assert opened.read_stream("s") == {}
 
 
 def test_each_level_of_a_place_is_read_by_itself(opened: Opened) -> None:

@@ -464,8 +464,10 @@ def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake) -> None:
     disk.fail = fails_on("truncate")
     with pytest.raises(StoreBroken, match="undone"):
         log.rollback()
-    with pytest.raises(StoreBroken):
-        log.mark()
+    disk.fail = fails_on()
+    for refused in (log.mark, log.sync, log.rollback):
+        with pytest.raises(StoreBroken, match="restart"):
+            refused()
 
 
 def test_who_reads_what_is_undone_meanwhile_reports_no_damage(disk: DiskFake) -> None:

@@ -68,7 +68,9 @@ class DestinationPolicy:
     """
 
     ttl_ms: int = option(0, "longest life of a message; 0 = as its headers say", minimum=0)
-    max_messages: int = option(2_000_000, "messages kept in one destination", minimum=1)
+    max_messages: int = option(
+        0, "messages kept in one destination; 0 = as many as memory and disk take", minimum=0
+    )
     max_bytes: int = option(
         0, "memory of the messages of one destination; 0 = the budget of the process", minimum=0
     )
@@ -111,6 +113,11 @@ class DestinationPolicy:
     retain: str = option(
         HEADER, "which messages of a topic become its last value", choices=(HEADER, ALWAYS, NEVER)
     )
+
+    @property
+    def drops_old(self) -> bool:
+        """Whether a full destination loses what stands first in it."""
+        return self.overflow in (DROP_OLDEST, DEAD_LETTER)
 
     def delay_s(self, failures: int) -> float:
         """The wait before a message is offered again.

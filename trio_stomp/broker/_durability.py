@@ -11,7 +11,7 @@ from typing import Protocol
 from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp.broker._log import Log, Telling
+from trio_stomp.broker._log import Later, Log, Telling
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
@@ -21,6 +21,8 @@ from trio_stomp.protocol import Acked, Event, Left
 
 class DurabilityHost(Protocol):
     """What it needs of the core."""
+
+    clients: dict[Client, None]
 
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
         """Tell a client what was wrong, and that it was the last it will be told."""
@@ -102,8 +104,12 @@ class Durability:
         for effect in withdrawn:
             client = effect.client
             assert client is not None
-            if told.setdefault(client, None) is None and isinstance(effect, Telling):
+            if told.setdefault(client, None) is None and isinstance(effect, (Later, Telling)):
                 told[client] = effect.receipt_id
+        for client in self.host.clients:
+            # What is tried again has other numbers now.
+            client.awaited = min(client.awaited, self.log.turn)
+            client.acked = min(client.acked, self.log.turn)
         for client, receipt_id in told.items():
             client.awaited = 0
             if not client.is_refused:

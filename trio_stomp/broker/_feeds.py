@@ -91,7 +91,7 @@ class Feeds:
         self.durables.remove(feed.durable)
         if self.log is not None:
             forget(self.log, feed)
-        feed.durable = ""
+        feed.durable = feed.queue.place = ""
         if not feed.queue.consumers:
             self._end(feed, now)
         return True

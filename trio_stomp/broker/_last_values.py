@@ -9,6 +9,7 @@ from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import RETAIN_SET
 from trio_stomp.broker._storage import Storage
+from trio_stomp.broker._subscription import Client
 
 PLACE = "retained:"
 """How the store's places for them begin."""
@@ -33,14 +34,16 @@ class LastValues:
         return said if route.retain == "header" else ""
 
     def store(self, publication: Publication, asked: str) -> bool:
-        """Tell the store; whether it is to keep this message."""
+        """Tell the store; whether what was asked is to survive, so that it must wait."""
         if self.storage is None:
             return False
         route, log = publication.route, self.storage.log
         keeps = publication.is_stored and asked == RETAIN_SET
         if not keeps and not route.retained_id:
             return False
-        with log.together(is_kept=publication.sender is None or not keeps):
+        sender = publication.sender if publication.is_stored or log.is_binding else None
+        before = route.retained_id
+        with log.together(is_kept=sender is None):
             if route.retained_id:
                 log.finish(route.retained_id)
                 route.retained_id = 0
@@ -48,7 +51,9 @@ class LastValues:
                 last = publication.bodies[-1:]
                 place = PLACE + route.name
                 route.retained_id = self.storage.put_aside(place, publication, last)
-        return keeps
+        if sender is not None:
+            log.when_safe(_Replacing(sender, route, before))
+        return publication.is_stored
 
     def keep(self, publication: Publication, asked: str) -> None:
         """Keep a topic's last message for later subscribers, or forget the one kept."""
@@ -76,6 +81,22 @@ class LastValues:
             self.storage.log.finish(route.retained_id)
         route.retained_id = id
         self.keep(publication, RETAIN_SET)
+
+
+@define(eq=False, repr=False)
+class _Replacing:
+    """A last value that the store still has, if it cannot take another in its place."""
+
+    client: Client | None
+    route: Route
+    id: int
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        self.route.retained_id = self.id
 
 
 def _cost(publication: Publication) -> int:

@@ -54,6 +54,7 @@ class Later:
 
     client: "Client | None"
     call: "Callable[[float], None]"
+    receipt_id: bytes | None = None
 
     def commit(self, now: float) -> None:
         """As ``Effect``."""
@@ -119,6 +120,24 @@ class PageWanted:
     queue: "Queue"
     level: int
     after: int
+    last: int = 0
+    """The last of them, as far as was known when they were wanted."""
+
+
+@define(eq=False, repr=False)
+class _Binding:
+    """Records that are to hold as a whole."""
+
+    is_kept: bool
+    records: list[Record] = field(factory=list)
+    done: list[int] = field(factory=list)
+
+    def entry(self) -> Record | None:
+        """All of them as one record, if there are any."""
+        records = [*self.records, Done(self.done)] if self.done else self.records
+        if len(records) > 1:
+            return Atomic(records)  # type: ignore[arg-type]
+        return records[0] if records else None
 
 
 @define(eq=False, repr=False)
@@ -166,9 +185,8 @@ class Log:
     stored: bytes = field(init=False)
     _open: Ledger = field(init=False)
     _sent: deque[Ledger] = field(factory=deque)
-    _bound: list[Record] | None = None
-    """The records of an ``Atomic`` that is being written."""
-    _bound_done: list[int] = field(factory=list)
+    _bound: _Binding | None = None
+    """What is being written as a whole."""
     _unshown: list[Showing] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -182,14 +200,20 @@ class Log:
         return cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
 
     @property
+    def is_binding(self) -> bool:
+        """Whether what is written now holds with other things, or not at all."""
+        return self._bound is not None
+
+    @property
     def is_full(self) -> bool:
         """Whether so much is under way that whoever sends more must wait."""
         return self.pending_bytes > MAX_PENDING_BYTES
 
     @property
     def turn(self) -> int:
-        """The commit number that what is written now will have."""
-        return self._open.number
+        """The commit number that what was written last has, or will have."""
+        ledger = self._open
+        return ledger.number if ledger.entries or ledger.done else ledger.number - 1
 
     # What the core writes.
 
@@ -230,7 +254,7 @@ class Log:
         if is_urgent:
             ledger.patience_s = 0.0
         if self._bound is not None and not isinstance(record, (Append, Begin)):
-            self._bound.append(record)
+            self._bound.records.append(record)
         else:
             ledger.entries.append((record, is_kept))
 
@@ -246,10 +270,8 @@ class Log:
         """A message is done with."""
         if self._open.patience_s > self.done_patience_s:
             self._open.patience_s = self.done_patience_s
-        if self._bound is not None:
-            self._bound_done.append(id)
-        else:
-            self._open.done.append(id)
+        done = self._open.done if self._bound is None else self._bound.done
+        done.append(id)
 
     def hand_out(self, ids: list[int]) -> None:
         """Messages are handed to a consumer: nobody waits for that."""
@@ -257,22 +279,21 @@ class Log:
 
     @contextmanager
     def together(self, *, is_kept: bool = True) -> Iterator[None]:
-        """What is written inside holds as a whole, or not at all."""
-        if self._bound is not None:
+        """What is written inside holds as a whole, or not at all.
+
+        Inside another it is part of that; unless this must come to hold, and that need not.
+        """
+        outer = self._bound
+        if outer is not None and (outer.is_kept or not is_kept):
             yield
             return
-        self._bound = []
+        bound = self._bound = _Binding(is_kept)
         try:
             yield
         finally:
-            bound, self._bound = self._bound, None
-            done, self._bound_done = self._bound_done, []
-            if done and not bound:
-                self._open.entries.append((Done(done), is_kept))
-            elif bound:
-                if done:
-                    bound.append(Done(done))
-                record = bound[0] if len(bound) == 1 else Atomic(bound)  # type: ignore[arg-type]
+            self._bound = outer
+            record = bound.entry()
+            if record is not None:
                 self._open.entries.append((record, is_kept))
 
     def when_safe(self, effect: Effect) -> None:
@@ -288,14 +309,16 @@ class Log:
     def stage_when_safe(
         self, client: "Client", frame: bytes, receipt_id: bytes | None = None
     ) -> None:
-        """Tell a client something, behind all that it must wait for.
-
-        At once, if nothing of it, and nothing of this turn, has still to be made safe.
-        """
-        if self._open.is_empty and client.awaited <= self.committed:
+        """Tell a client something, as soon as all that it has sent and acknowledged is safe."""
+        number = max(client.awaited, client.acked)
+        ahead = number - self.committed - 1
+        if ahead < 0:
             client.outbox.stage_frame(frame)
-        else:
-            self.when_safe(Telling(client, frame, receipt_id))
+            return
+        ledger = self._sent[ahead] if ahead < len(self._sent) else self._open
+        ledger.effects.append(Telling(client, frame, receipt_id))
+        ledger.patience_s = self.patience_s = 0.0
+        client.awaited = number
 
     def is_awaited_by(self, client: "Client") -> bool:
         """Whether something that ``client`` sent is not safe yet."""
@@ -341,6 +364,9 @@ class Log:
         """The store could not: withdraw what can be, try the rest again; what was withdrawn."""
         self.failures += 1
         ledgers = [*self._sent, self._open]
+        effects = [effect for ledger in ledgers for effect in ledger.effects]
+        # Whoever only waits to be told that its ACKs are safe has lost nothing.
+        losers = {effect.client for effect in effects if not isinstance(effect, Telling)}
         self._sent.clear()
         again = self._open = Ledger(self.committed + 1)
         withdrawn: list[Effect] = []
@@ -348,17 +374,19 @@ class Log:
             again.entries += [
                 entry for entry in ledger.entries if entry[1] and not isinstance(entry[0], Append)
             ]
-            self._unshown += [each for each in ledger.effects if isinstance(each, Showing)]
             again.done += ledger.done
             again.delivered += ledger.delivered
-            for effect in ledger.effects:
-                if effect.client is not None:
-                    withdrawn.append(effect)
-                elif not isinstance(effect, Showing):
-                    again.effects.append(effect)
+        for effect in effects:
+            if isinstance(effect, Showing):
+                self._unshown.append(effect)
+            if effect.client is not None and effect.client in losers:
+                withdrawn.append(effect)
+            elif not isinstance(effect, Showing):
+                again.effects.append(effect)
         again.patience_s = 0.0
         again.size = RECORD_BYTES * len(again.entries)
         self.pending_bytes = again.size
-        for effect in withdrawn:
+        # The last first, as one takes steps back.
+        for effect in reversed(withdrawn):
             effect.withdraw(now)
         return withdrawn

@@ -114,10 +114,16 @@ class Publisher:
 
         What is not must wait for what its sender sent before.
         """
-        plan = head.plan
-        if self.log is None or not isinstance(plan, SendPlan) or plan.is_personal:
+        if self.log is None:
             return False
-        return all(self.routes.open(name).stores(plan.options) for name in plan.names)
+        try:
+            plan = head.plan
+            if not isinstance(plan, SendPlan):
+                plan = head.plan = make_plan(head, self.dialect)
+            routes = [] if plan.is_personal else [self.routes.open(name) for name in plan.names]
+        except ProtocolError:
+            return False
+        return bool(routes) and all(route.stores(plan.options) for route in routes)
 
     def stored(self, client: Client, head: Head) -> bytes:
         """What a RECEIPT tells of messages that a queue has taken."""
@@ -158,13 +164,15 @@ class Publisher:
         """Of messages with one id take the first, if none was taken within the policy's window."""
         name = options.dedup_id if options is not None else ""
         repeated, evidence = len(bodies), DUPLICATE
-        if name not in route.seen:
+        if name in route.seen:
+            self._await(client, route.seen[name])
+        else:
             taken, evidence = self._send_to(
                 client, route, head, options, bodies[:1], received_at, now
             )
             if not taken:
                 return 0, evidence
-            self._remember(route, name)
+            self._remember(client, route, name)
             repeated -= 1
         self.duplicates += repeated
         return len(bodies), evidence
@@ -266,6 +274,8 @@ class Publisher:
             return self._distribute(publication, now) + offset
 
         def publish(at: float) -> None:
+            # Its subscribers may have come and gone.
+            publication.route = self.routes.known(publication.route.name) or publication.route
             if asked:
                 self.last_values.keep(publication, asked)
             self._distribute(publication, at)
@@ -348,12 +358,20 @@ class Publisher:
                 expires_at = min(expires_at, options.expires_ms / 1000 - self.wall_offset_s)
         return expires_at
 
-    def _remember(self, route: Route, name: str) -> None:
-        """Know an id again, as long as the policy's window tells."""
+    def _remember(self, client: Client | None, route: Route, name: str) -> None:
+        """Know an id again, as long as the policy's window tells; unless it is withdrawn."""
         seen = route.seen
-        seen[name] = None
+        seen[name] = 0
+        if self.log is not None and client is not None and self.log.is_awaited_by(client):
+            seen[name] = client.awaited
+            self.log.when_safe(_Remembering(client, route, name))
         if len(seen) > self.queues.policies.policy_for(route.name).dedup_window:
             del seen[next(iter(seen))]
+
+    def _await(self, client: Client | None, number: int) -> None:
+        """Have a client wait for a commit: of what another sent, and it has sent again."""
+        if self.log is not None and client is not None and number > self.log.committed:
+            self.log.when_safe(Later(client, _nothing))
 
     def _schedule(
         self,
@@ -370,6 +388,7 @@ class Publisher:
         route = self.routes.open(plan.names[0])
         if name and name in route.seen:
             # Told apart now: its repetitions are no duplicates.
+            self._await(client, route.seen[name])
             self.duplicates += count
             return count, DUPLICATE
         if name:
@@ -378,8 +397,28 @@ class Publisher:
         self.scheduler.keep(client, route, head, schedule, bodies, now, survives=survives)
         if name:
             self.duplicates += count - 1
-            self._remember(route, name)
+            self._remember(client, route, name)
         return count, self.log.stored if self.log is not None and survives else STORED
+
+
+@define(eq=False, repr=False)
+class _Remembering:
+    """An id that is forgotten again if its message is withdrawn."""
+
+    client: Client | None
+    route: Route
+    name: str
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        self.route.seen.pop(self.name, None)
+
+
+def _nothing(now: float) -> None:
+    """Waits, and that is all."""
 
 
 def _together(told: list[bytes]) -> bytes:

@@ -88,6 +88,8 @@ class Queue:
     """Bytes of the bodies of all its messages, in whatever state."""
     arriving: int = 0
     """Messages that nobody sees before the store has them."""
+    spilling: int = 0
+    """Runs of them that go to the store for want of memory alone."""
     delayed: int = 0
     delayed_bytes: int = 0
     unacked: int = 0
@@ -285,12 +287,12 @@ class Queue:
                     self.host.watch_acks(consumer, first, len(messages), now + timeout_s)
             # What these do not want, others of a lower priority may.
             beneath = NEVER if served else level
-        if self.waiting.paged and self.consumers:
+        if self.waiting.paged and (self.consumers or self.policy.drops_old):
             self.look_ahead()
 
     def look_ahead(self) -> None:
         """Have more loaded of what is in the store alone, if that will be needed soon."""
-        wanted = self.waiting.wanted(LOW_COUNT)
+        wanted = self.waiting.wanted(SCAN_LIMIT if self.is_choosy else LOW_COUNT)
         if wanted is not None:
             self.host.page_in(self, *wanted)
 

@@ -162,10 +162,10 @@ class QueueBook:
         """Put messages into a queue that have room there and are charged for.
 
         At once; or when the store has them, if they are to survive, or others before them are in
-        the store alone.
+        the store alone, or on their way there.
         """
         level = queue.level_of(level)
-        is_stored = origin.is_stored or queue.waiting.is_paging(level)
+        is_stored = origin.is_stored or queue.spilling or queue.waiting.is_paging(level)
         if is_stored and queue.place and self.storage is not None:
             self.storage.accept(queue, origin, bodies, level, size)
         else:
@@ -234,14 +234,8 @@ class QueueBook:
         head = _dead_head(message, queue, death, name)
         origin = Publication(grave.route, head, [], now, NEVER)
         grave.route.enqueued += 1
-        level = grave.level_of(message.level)
-        if self.storage is not None and grave.place and self._must_store(message, grave, level):
-            self.storage.put_now(grave, origin, message.body, level)
-        else:
-            grave.put(self.message(origin, message.body, level))
-
-    def _must_store(self, message: Message, grave: Queue, level: int) -> bool:
-        return bool(message.stored) or grave.waiting.is_paging(level)
+        origin.is_stored = bool(message.stored)
+        self.accept(grave, origin, [message.body], message.level, len(message.body))
 
     def finish(self, id: int) -> None:
         """The store may forget a message."""

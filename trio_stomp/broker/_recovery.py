@@ -76,8 +76,7 @@ class Recovery:
             self._restore_last_value(place.removeprefix(RETAINED), place, level)
         elif place == SCHEDULED:
             for run in self._runs(place, level):
-                progress = self.recovered.settings.get(progress_key(run.ids[0]))
-                self.broker.scheduler.restore(run, decode_head(run.head), progress)
+                self._guarded(f"{place}{run.ids[0]}", lambda run=run: self._restore_schedule(run))  # type: ignore[misc]
         else:
             queue = queues.get(place)
             if queue is None:
@@ -86,7 +85,12 @@ class Recovery:
                     raise ValueError("nothing is known of what it belongs to")
                 queue = self.broker.queues.open(name)
             queue.size += state.bytes
-            queue.waiting.restore(level, state.count, state.bytes, self.recovered.next_id)
+            queue.waiting.restore(level, state.count, state.bytes, self.recovered.next_id - 1)
+            queue.host.mark(queue)
+
+    def _restore_schedule(self, run: "Stored") -> None:
+        progress = self.recovered.settings.get(progress_key(run.ids[0]))
+        self.broker.scheduler.restore(run, decode_head(run.head), progress)
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker

@@ -65,8 +65,8 @@ class Route:
     """The last value, for those who come later."""
     retained_id: int = 0
     """Its id in the store; 0 = it is in memory alone."""
-    seen: dict[str, None] = field(factory=dict)
-    """Ids of the last messages that told one, so that none is taken twice."""
+    seen: dict[str, int] = field(factory=dict)
+    """Ids of the last messages that told one, so that none is taken twice; and their commits."""
     rotation: int = 0
     """Work queues: how many messages have been handed out, so whose turn it is."""
     enqueued: int = 0
@@ -81,7 +81,7 @@ class Route:
     @property
     def is_idle(self) -> bool:
         """Whether nothing but counters would be lost if it were forgotten."""
-        if self.exact or self.retained is not None:
+        if self.exact or self.retained is not None or self.retained_id:
             return False
         return self.queue is None or self.queue.is_idle
 

@@ -11,6 +11,7 @@ from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._log import Log, PageWanted
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged
 from trio_stomp.broker._queue import LOW_COUNT, Queue
+from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stored_head import decode_head, encode_head
 
 if TYPE_CHECKING:
@@ -77,16 +78,17 @@ class Storage:
     ) -> None:
         """Keep room for messages, which are charged for, until the store has them."""
         sender = origin.sender if origin.is_stored else None
-        first = self._put(
-            queue, origin, bodies, level, transient=not origin.is_stored, is_kept=sender is None
-        )
+        is_kept, transient = sender is None, not origin.is_stored
+        first = self._put(queue.place, origin, bodies, level, is_kept=is_kept, transient=transient)
         queue.expect(len(bodies), size)
+        queue.spilling += not origin.is_stored
         self.log.when_safe(Arrival(self, queue, origin, bodies, level, first, size, sender))
 
     def arrive(self, arrival: Arrival) -> None:
         """The store has them: everybody may see them, in memory as far as there is plenty."""
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
         queue.unexpect(len(bodies), arrival.size)
+        queue.spilling -= not arrival.origin.is_stored
         if queue.heir is not None:
             self.memory.give_kept(arrival.cost)
         elif queue.waiting.is_paging(level) or self._is_deep(queue):
@@ -96,40 +98,19 @@ class Storage:
             messages = self.make(arrival.origin, bodies, level, arrival.first)
             queue.put_all(level, messages, arrival.size)
 
-    def put_now(self, queue: Queue, origin: Publication, body: bytes, level: int) -> None:
-        """A message, charged for, moves to another queue; the store is told with the rest."""
-        first = self._put(queue, origin, [body], level, is_kept=True)
-        if queue.waiting.is_paging(level):
-            self.memory.give_kept(len(body) + MESSAGE_OVERHEAD_BYTES)
-            queue.put_paged(level, first, 1, len(body))
-        else:
-            queue.put_all(level, self.make(origin, [body], level, first), len(body))
-
     def put_aside(self, place: str, origin: Publication, bodies: list[bytes]) -> int:
         """Messages come to a place that is no queue; the id of the first."""
-        return self._write(place, origin, bodies, 4, is_kept=origin.sender is None)
+        return self._put(place, origin, bodies, PRIORITY_DEFAULT, is_kept=origin.sender is None)
 
     def _put(
-        self,
-        queue: Queue,
-        origin: Publication,
-        bodies: list[bytes],
-        level: int,
-        *,
-        transient: bool = False,
-        is_kept: bool = False,
-    ) -> int:
-        return self._write(queue.place, origin, bodies, level, transient=transient, is_kept=is_kept)
-
-    def _write(
         self,
         place: str,
         origin: Publication,
         bodies: list[bytes],
         level: int,
         *,
+        is_kept: bool,
         transient: bool = False,
-        is_kept: bool = False,
     ) -> int:
         expires_at = origin.expires_at
         return self.log.put(
@@ -156,7 +137,7 @@ class Storage:
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
         """Ask for the next messages of a queue's level."""
         paged.is_loading = True
-        self.log.pages.append(PageWanted(queue, level, paged.after))
+        self.log.pages.append(PageWanted(queue, level, paged.after, paged.last))
 
     def loaded(self, wanted: PageWanted, page: "Page | None") -> None:
         """The store has answered; None = it could not, and will be asked again."""
@@ -166,12 +147,15 @@ class Storage:
             return
         paged.is_loading = False
         if page is None:
+            queue.host.mark(queue)
             return
         messages: list[Message] = []
         for run in page.runs:
             messages += self.messages(queue, run, level, paged.last)
         paged.after = page.next
-        is_last = page.is_last or page.next >= paged.last or len(messages) >= paged.count
+        # More may have come since the page was read.
+        is_last = page.is_last and wanted.last == paged.last
+        is_last |= page.next >= paged.last or len(messages) >= paged.count
         self.lost += page.lost
         self.memory.force_kept(sum(message.cost for message in messages))
         queue.load(level, messages, is_last)
@@ -186,7 +170,7 @@ class Storage:
         expires_at = run.expires_ms / 1000 - self.wall_offset_s if run.expires_ms else NEVER
         received_at = run.received_ms / 1000 - self.wall_offset_s
         origin = Publication(
-            queue.route, head, [], received_at, expires_at, options=self.options_of(head)
+            queue.route, head, [], received_at, expires_at, options=self._options(head)
         )
         found: list[Message] = []
         for id, body in zip(run.ids, run.bodies, strict=True):
@@ -195,6 +179,13 @@ class Storage:
                 message.deliveries = self.log.deliveries.pop(id, run.deliveries)
                 found.append(message)
         return found
+
+    def _options(self, head: "Head") -> "SendOptions | None":
+        try:
+            return self.options_of(head)
+        except RemoteError:
+            # It was sent under another dialect, and is delivered all the same.
+            return None
 
     def _head(self, lines: bytes) -> "Head":
         """The header block; the same object for the same lines, as far as it is remembered."""

@@ -329,7 +329,7 @@ class Subscriber:
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
         if found is None:
-            if name and self.feeds.end_durable(name, now):
+            if name and self._end_durable(client, name, now):
                 self._receipt(client, event)
                 return
             what = f"id:{event.id[:60]}" if event.id is not None else f"{event.destination}"
@@ -339,16 +339,22 @@ class Subscriber:
         durable = found.feed.durable if found.feed is not None else ""
         self._end(found, now)
         if durable and name:
-            self.feeds.end_durable(durable, now)
+            self._end_durable(client, durable, now)
         self._receipt(client, event)
+
+    def _end_durable(self, client: Client, name: str, now: float) -> bool:
+        """End a durable subscription, and have its client wait until that is safe."""
+        is_ended = self.feeds.end_durable(name, now)
+        if is_ended and self.log is not None:
+            client.awaited = self.log.turn
+        return is_ended
 
     def _receipt(self, client: Client, event: Unsubscribed) -> None:
         if event.receipt is None:
             return
         frame = encode_receipt(event.receipt)
         if self.log is not None:
-            # A durable subscription may have ended with it.
-            self.log.stage_when_safe(client, frame)
+            self.log.stage_when_safe(client, frame, event.receipt)
         else:
             client.outbox.stage_frame(frame)
 

@@ -10,7 +10,7 @@ from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import CLIENT
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._log import Later, Log
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._publisher import STORED, Publisher
 from trio_stomp.broker._queues import QueueBook
@@ -59,7 +59,7 @@ class Committer:
                 routes = map(self.publisher.routes.open, plan.names)
                 if any(route.stores(plan.options) for route in routes):
                     return True
-            elif any(self._stored_ids(client, action, name) for name in action.ids):
+            elif any(self._stored(client, action, name) for name in action.ids):
                 return True
         return False
 
@@ -82,17 +82,21 @@ class Committer:
         return told
 
     def _acknowledge(self, log: Log, client: Client, action: Acked) -> None:
+        done: list[Message] = []
         for name in action.ids if not action.negative else ():
-            for id in self._stored_ids(client, action, name):
-                log.finish(id)
+            done += self._stored(client, action, name)
+        for message in done:
+            log.finish(message.stored)
 
         def settle(at: float) -> None:
+            for message in done:
+                message.stored = 0  # the store knows
             self.acknowledger.apply(client, action, at, forgiving=True)
 
         log.when_safe(Later(client, settle))
 
-    def _stored_ids(self, client: Client, action: Acked, name: bytes) -> list[int]:
-        """The ids in the store of what an ACK is about."""
+    def _stored(self, client: Client, action: Acked, name: bytes) -> list[Message]:
+        """What an ACK is about, and the store has."""
         found = self.acknowledger.find(client, action, name, forgiving=True)
         if found is None:
             return []
@@ -100,8 +104,8 @@ class Committer:
         numbers = [number]
         if consumer.ack == CLIENT:
             numbers = [each for each in consumer.unacked if each <= number]
-        ids = (consumer.unacked[each].message.stored for each in numbers)
-        return [id for id in ids if id]
+        messages = (consumer.unacked[each].message for each in numbers)
+        return [message for message in messages if message.stored]
 
     def _check(self, client: Client, actions: Sequence[FrameRun | Acked]) -> None:
         wanted: dict[Queue, tuple[int, int, int]] = {}

@@ -212,7 +212,9 @@ class Connection:
     def on_pause(self, paused: bool) -> None:
         """A queue makes this producer wait; or lets it go on."""
         if paused:
-            self._may_read = trio.Event()
+            # Again, perhaps: a reader that waits already must not be forgotten.
+            if self._may_read is None:
+                self._may_read = trio.Event()
         elif self._may_read is not None:
             self._may_read.set()
             self._may_read = None
@@ -276,7 +278,7 @@ class Connection:
             return b""
         if self.verdict is not None:
             return b""
-        if self._may_read is not None:
+        while self._may_read is not None:
             await self._may_read.wait()
         if not self.is_open:
             return await self.read_opening()

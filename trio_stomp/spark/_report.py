@@ -175,7 +175,7 @@ class Section:
         frame = attrs.evolve(self.frame, width=WIDE, height=240, left=78)
         return _card(
             "How long delivery took",
-            "the stronger, the more of a quarter of an hour's messages; a row is twice the one below",
+            "the stronger, the more of a quarter of an hour's messages; rows double upwards",
             heat(frame, cells, names, self.coarse, "latency over time"),
         )
 

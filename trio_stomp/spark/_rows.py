@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from trio_stomp.diag import SCHEMA_VERSION, TABLES
+from trio_stomp.diag import PREFIX, SCHEMA_VERSION, TABLES
 from trio_stomp.spark._client import Message
 from trio_stomp.spark._frames import header, unescaped
 from trio_stomp.spark._tables import RAW
@@ -108,9 +108,17 @@ class RowBuilder:
         lo = self.expected
         moment = ts.decode() if isinstance(ts, bytes) else ts or self._planned_at
         own = {"lo": lo, "hi": hi, "prev_epoch": self._epoch, "reason": reason}
-        common = (SCHEMA_VERSION, self._broker_id, self._epoch, lo, moment, 0.0)
-        names = ("v", "broker_id", "epoch", "offset", "ts", "interval_s")
-        body = json.dumps(dict(zip(names, common, strict=True)) | own, separators=(",", ":"))
+        common = {
+            "v": SCHEMA_VERSION,
+            "broker_id": self._broker_id,
+            "epoch": self._epoch,
+            "offset": lo,
+            "ts": moment,
+            "interval_s": 0.0,
+        }
+        # What is added to the fields of all records has no meaning for a gap.
+        record = {field.name: "" for field in PREFIX} | common | own
+        body = json.dumps(record, separators=(",", ":"))
         row = (self._broker_id, self._epoch, lo, self._stream, GAP, moment, SCHEMA_VERSION)
         for column, value in zip(self._columns, (*row, body.encode()), strict=True):
             column.append(value)

@@ -66,7 +66,9 @@ class StreamLog:
         """Something was written, or half written, since the mark."""
         self._is_synced = True
         self._in_doubt = False
-        """A sync or a rollback failed: nobody knows what is on the disk."""
+        """A sync failed: nobody knows what is on the disk, until ``rollback`` looks."""
+        self._is_broken = False
+        """Nor will anybody know before the log is opened anew."""
         self._packing = threading.Lock()
 
     @classmethod
@@ -106,12 +108,12 @@ class StreamLog:
         Raises:
           StoreBroken: an earlier ``rollback`` failed.
         """
-        self._insist_it_is_known()
+        self._insist(not self._in_doubt)
         self._index.mark()
         self._is_touched = False
 
-    def _insist_it_is_known(self) -> None:
-        if self._in_doubt:
+    def _insist(self, is_known: bool) -> None:
+        if self._is_broken or not is_known:
             raise StoreBroken(f"{self.directory}: what is on the disk is not known; restart")
 
     def append(self, records: Sequence[Append]) -> None:
@@ -176,7 +178,7 @@ class StreamLog:
           OSError: it is not known what is; to be rolled back.
           StoreBroken: that was not done.
         """
-        self._insist_it_is_known()
+        self._insist(not self._in_doubt)
         handle = self._handle
         if self._is_synced or handle is None:
             return
@@ -192,19 +194,19 @@ class StreamLog:
         Raises:
           StoreBroken: it could not be, or what stood before is not whole any more.
         """
+        self._insist(True)
         if not (self._is_touched or self._in_doubt):
             return
-        newer = self._index.cut()
-        was_in_doubt, self._in_doubt = self._in_doubt, True
+        self._is_broken = True
         try:
-            self._restore(newer, was_in_doubt)
+            self._restore(self._index.cut())
         except OSError as error:
             text = f"{self.directory}: a failed commit cannot be undone: {error}; restart"
             raise StoreBroken(text) from error
-        self._in_doubt = self._is_touched = False
+        self._is_broken = self._in_doubt = self._is_touched = False
         self._is_synced = True
 
-    def _restore(self, newer: Sequence[Segment], is_in_doubt: bool) -> None:
+    def _restore(self, newer: Sequence[Segment]) -> None:
         self._close_tail()
         for segment in newer:
             self._files.remove(segment.path)
@@ -217,7 +219,7 @@ class StreamLog:
         with opened(self._files, self._files.open(tail.path)) as handle:
             self._files.truncate(handle, tail.end)
             self._files.sync(handle)
-            if is_in_doubt:
+            if self._in_doubt:
                 # After a failed sync the system may hold for written what the disk never took.
                 self._files.forget_cached(handle)
                 if not is_whole(tail, self._files.read(handle, 0, tail.end)):

@@ -1,0 +1,82 @@
+"""Messages of DIAG for tests of the tables: short to write, complete as the broker writes them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trio_stomp.diag import PREFIX, Field
+from trio_stomp.spark._tables import KINDS, RAW
+
+START = datetime(2026, 3, 14, 8, 0, tzinfo=UTC)
+EMPTY: dict[str, object] = {
+    "BIGINT": 0,
+    "DOUBLE": 0.0,
+    "STRING": "",
+    "BOOLEAN": False,
+    "TIMESTAMP": "2026-03-14T08:00:00.000000Z",
+    "ARRAY<DOUBLE>": [],
+    "ARRAY<BIGINT>": [],
+}
+ARROW = {"BIGINT": pa.int64(), "STRING": pa.string(), "TIMESTAMP": pa.timestamp("us", "UTC")}
+SCHEMA = pa.schema([(field.name, ARROW[field.type]) for field in RAW])
+
+Row = dict[str, object]
+
+
+def record(fields: Iterable[Field], known: Mapping[str, object]) -> Row:
+    """Return all fields, empty where nothing is known."""
+    return {field.name: EMPTY[field.type] for field in fields} | dict(known)
+
+
+def message(
+    kind: str,
+    offset: int,
+    *items: Mapping[str, object],
+    at_s: float = 0.0,
+    epoch: str = "e1",
+    broker: str = "north",
+    **known: object,
+) -> Row:
+    """Return one message as a row of raw; ``items`` are the records of a list."""
+    table, ts = KINDS[kind], START + timedelta(seconds=at_s)
+    body = record(PREFIX, {"broker_id": broker, "epoch": epoch, "offset": offset, "v": 1})
+    body |= {"ts": ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "interval_s": 10.0}
+    if table.is_list:
+        body |= {"part": 1, "parts": 1} | record(table.beside, known)
+        body["items"] = [record(table.fields, item) for item in items]
+    else:
+        body |= record(table.fields, known)
+    return {
+        "broker_id": broker,
+        "epoch": "log",
+        "offset": offset if epoch == "e1" else offset + 100_000,
+        "topic": table.topic,
+        "kind": kind,
+        "ts": ts,
+        "v": 1,
+        "body": json.dumps(body),
+    }
+
+
+def write_batch(root: Path, number: int, rows: list[Row], query: str = "0a1b2c3d") -> Path:
+    """Write the rows as one batch of the sidecar."""
+    batch = root / "raw" / f"q={query}" / f"batch={number:010d}"
+    batch.mkdir(parents=True, exist_ok=True)
+    path = batch / "part-00000.zstd.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, SCHEMA), path)
+    return path
+
+
+def commit(root: Path, batches: Iterable[int], query: str = "0a1b2c3d") -> Path:
+    """Make a checkpoint in which these batches are committed."""
+    checkpoint = root / "checkpoint"
+    (checkpoint / "commits").mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"id": f"{query}-0000-0000-0000-000000000000"})
+    (checkpoint / "metadata").write_text(text, encoding="utf-8")
+    for batch in batches:
+        (checkpoint / "commits" / str(batch)).write_text("v1\n{}", encoding="utf-8")
+    return checkpoint
