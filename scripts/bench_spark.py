@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -38,17 +38,61 @@ INTERVAL_S = 10
 TICKS_A_BATCH = 6
 BOUNDS = [0.05 * 2**power for power in range(21)]
 PREFIX = '{{"v":1,"broker_id":"bench","epoch":"e1","offset":{offset},"ts":"{ts}","interval_s":10.0'
-PAGE = PREFIX + ',"part":1,"parts":1,"items":[{items}]}}'
+PREFIX += ',"boot":"b1"'
+PAGE = PREFIX + ',"part":1,"parts":1,"full":false,"items":[{items}]}}'
+
+ROWS: dict[str, tuple[int, int, dict[str, str]]] = {
+    "destination": (
+        8,
+        500,
+        {
+            "enqueued_total": "{n} * ({t} + 1)",
+            "delivered_total": "{n} * ({t} + 1) * 2",
+            "acked_total": "0L",
+            "nacked_total": "0L",
+            "dropped_total": "{n} div 100",
+            "bytes_in_total": "{n} * 117",
+            "bytes_out_total": "{n} * 210",
+            "depth": "CAST(rand(1) * 10 AS BIGINT)",
+        },
+    ),
+    "queue": (
+        1,
+        50,
+        {
+            "capacity": "5000L",
+            "prefetch": "1000L",
+            "input_depth": "CAST(2500 + 2500 * sin({n} / 3000 + {t}) AS BIGINT)",
+            "stale_depth": "0L",
+            "ack_depth": "CAST(rand(2) * 100 AS BIGINT)",
+            "oldest_unacked_age_s": "rand(3) * 20",
+        },
+    ),
+    "latency": (
+        1,
+        200,
+        {
+            "stage": "'delivery'",
+            "count_total": "{n} * 40",
+            "sum_ms_total": "CAST({n} AS DOUBLE)",
+            "max_ms": "9.5D",
+            "le_ms": f"array({', '.join(f'{bound}D' for bound in BOUNDS)})",
+            "bucket_counts": "transform(sequence(1, 22), b -> {n} * CASE b WHEN 5 THEN 9"
+            " WHEN 6 THEN 20 WHEN 7 THEN 10 WHEN 8 THEN 1 ELSE 0 END)",
+        },
+    ),
+}
+"""Of ten rows how many, of how many things, and with which columns: {n} ticks, {t} things."""
 
 TRAFFIC_SQL = """
 WITH last AS (
-  SELECT destination, epoch, time_bucket(INTERVAL 1 MINUTE, ts) AS bucket,
+  SELECT destination, boot, time_bucket(INTERVAL 1 MINUTE, ts) AS bucket,
     max(enqueued_total) AS enqueued, max(delivered_total) AS delivered
   FROM {destination} GROUP BY ALL
 ), grown AS (
   SELECT bucket, destination, enqueued - lag(enqueued) OVER w AS enqueued,
     delivered - lag(delivered) OVER w AS delivered
-  FROM last WINDOW w AS (PARTITION BY destination, epoch ORDER BY bucket)
+  FROM last WINDOW w AS (PARTITION BY destination, boot ORDER BY bucket)
 ) SELECT bucket, sum(enqueued) / 60, sum(delivered) / 60 FROM grown GROUP BY bucket"""
 LATENCY_SQL = """
 WITH last AS (
@@ -170,51 +214,41 @@ def make_day(root: Path, latency: str) -> None:
 
 
 def make_rows(spark: "SparkSession", root: Path, rows: int) -> None:
-    """Write tables of ``rows`` rows in all: of ten, eight are of destinations, one of queues."""
+    """Write tables of ``rows`` rows in all: eight of ten are of destinations."""
     start = int(datetime(FIRST.year, FIRST.month, FIRST.day, tzinfo=UTC).timestamp())
-
-    def write(kind: str, number: int, things: int, columns: str) -> None:
-        step = DAYS * 86_400 * things / number
-        frame = spark.range(0, number, 1, DAYS * 2).selectExpr(
-            "'bench' AS broker_id",
-            "'e1' AS epoch",
-            "id AS offset",
-            f"timestamp_micros(CAST(({start} + floor(id / {things}) * {step}) * 1000000 AS BIGINT)) AS ts",
-            f"CAST({max(step, 1)} AS DOUBLE) AS interval_s",
-            f"concat('/queue/n', id % {things}) AS destination",
-            columns.format(n=f"floor(id / {things})", t=f"(id % {things})"),
-        )
-        path = str(root / "stats" / kind)
-        dated = (
-            frame.selectExpr("*", "inline(array(m))")
-            .drop("m")
-            .selectExpr("*", "to_date(ts) AS date")
-        )
-        dated.repartition("date").sortWithinPartitions(
-            "date", "destination", "ts"
-        ).write.partitionBy("date").option("compression", "zstd").parquet(path)
-
     with settings(spark):
-        write("destination", rows * 8 // 10, 500, """named_struct('enqueued_total', {n} * ({t} + 1),
-            'delivered_total', {n} * ({t} + 1) * 2, 'acked_total', 0L, 'nacked_total', 0L,
-            'dropped_total', {n} div 100, 'bytes_in_total', {n} * 117, 'bytes_out_total', {n} * 210,
-            'depth', CAST(rand(1) * 10 AS BIGINT), 'unacked', 0L) AS m""")  # fmt: skip
-        write("queue", rows // 10, 50, """named_struct('capacity', 5000L, 'prefetch', 1000L,
-            'input_depth', CAST(2500 + 2500 * sin({n} / 3000 + {t}) AS BIGINT), 'stale_depth', 0L,
-            'ack_depth', CAST(rand(2) * 100 AS BIGINT), 'oldest_unacked_age_s', rand(3) * 20) AS m""")  # fmt: skip
-        bounds = ", ".join(f"CAST({bound} AS DOUBLE)" for bound in BOUNDS)
-        write("latency", rows // 10, 200, f"""named_struct('stage', 'delivery', 'count_total', {{n}} * 40,
-            'sum_ms_total', CAST({{n}} AS DOUBLE), 'max_ms', 9.5D, 'le_ms', array({bounds}), 'bucket_counts',
-            transform(sequence(1, 22), b -> {{n}} * CASE b WHEN 5 THEN 9 WHEN 6 THEN 20 WHEN 7 THEN 10
-            WHEN 8 THEN 1 ELSE 0 END)) AS m""")  # fmt: skip
+        for kind, (parts, things, own) in ROWS.items():
+            number = rows * parts // 10
+            step = DAYS * 86_400 * things / number
+            moment = f"({start} + floor(id / {things}) * {step}) * 1000000"
+            common = {
+                "broker_id": "'bench'",
+                "epoch": "'e1'",
+                "boot": "'b1'",
+                "offset": "id",
+                "ts": f"timestamp_micros(CAST({moment} AS BIGINT))",
+                "interval_s": f"CAST({max(step, 1)} AS DOUBLE)",
+                "destination": f"concat('/queue/n', id % {things})",
+            }
+            texts = [
+                f"{text.format(n=f'floor(id / {things})', t=f'(id % {things})')} AS {name}"
+                for name, text in (common | own).items()
+            ]
+            frame = spark.range(0, number, 1, DAYS * 2).selectExpr(*texts)
+            dated = frame.selectExpr("*", "to_date(ts) AS date").repartition("date")
+            ordered = dated.sortWithinPartitions("date", "destination", "ts")
+            writer = ordered.write.partitionBy("date").option("compression", "zstd")
+            writer.parquet(str(root / "stats" / kind))
 
 
 def measure_day(spark: "SparkSession", root: Path, latency: str) -> None:
     """Make a day if there is none, and compact it."""
     if not (root / "raw").exists():
         make_day(root, latency)
+    before = cpu_s(spark)
     for made in compact(spark, root, [DAY]):
-        say("compaction", s=made.seconds, files=made.files, messages=made.messages, **made.tables)
+        used = round(cpu_s(spark) - before, 1)
+        say("compaction", s=made.seconds, cpu_s=used, messages=made.messages, **made.tables)
 
 
 def measure_rows(spark: "SparkSession", root: Path, rows: int) -> None:
@@ -224,12 +258,13 @@ def measure_rows(spark: "SparkSession", root: Path, rows: int) -> None:
         make_rows(spark, root, rows)
         say("rows made", rows=rows, s=round(time.monotonic() - clock, 1))
     clock = begin = time.monotonic()
+    used = first_used = cpu_s(spark)
     last = FIRST + timedelta(days=DAYS - 1)
     for name in analyse(spark, root, FIRST, last, thresholds=Thresholds()):
-        now = time.monotonic()
-        say("Spark", result=name, s=round(now - clock, 1))
-        clock = now
-    say("Spark", result="all", s=round(time.monotonic() - begin, 1))
+        now, after = time.monotonic(), cpu_s(spark)
+        say("Spark", result=name, s=round(now - clock, 1), cpu_s=round(after - used, 1))
+        clock, used = now, after
+    say("Spark", result="all", s=round(clock - begin, 1), cpu_s=round(used - first_used, 1))
 
 
 def measure_duckdb(root: Path) -> None:
@@ -250,9 +285,17 @@ def measure_duckdb(root: Path) -> None:
         "episodes": EPISODES_SQL,
     }
     for name, sql in questions.items():
-        clock = time.monotonic()
+        clock, used = time.monotonic(), time.process_time()
         found = len(connection.execute(sql.format(**files)).fetchall())
-        say("DuckDB", result=name, s=round(time.monotonic() - clock, 2), rows=found)
+        took, used = time.monotonic() - clock, time.process_time() - used
+        say("DuckDB", result=name, s=round(took, 2), cpu_s=round(used, 2), rows=found)
+
+
+def cpu_s(spark: "SparkSession") -> float:
+    """Return the processor time of Spark's JVM: unlike seconds, the neighbours hardly change it."""
+    jvm: Any = spark.sparkContext._jvm
+    factory = jvm.java.lang.management.ManagementFactory
+    return float(factory.getOperatingSystemMXBean().getProcessCpuTime()) / 1e9
 
 
 def say(what: str, **figures: object) -> None:

@@ -85,6 +85,7 @@ def write(root: Path, rows: Sequence[dict[str, object]]) -> list[Path]:
             compression_level=19,
             data_page_size=1 << 26,
             use_dictionary=["broker_id", "epoch", "topic", "kind"],
+            column_encoding=dict.fromkeys(("offset", "ts", "v"), "DELTA_BINARY_PACKED"),
         )
         paths.append(path)
     return paths

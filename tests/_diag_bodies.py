@@ -37,23 +37,23 @@ def message(
     offset: int,
     *items: Mapping[str, object],
     at_s: float = 0.0,
-    epoch: str = "e1",
+    boot: str = "b1",
     broker: str = "north",
     **known: object,
 ) -> Row:
     """Return one message as a row of raw; ``items`` are the records of a list."""
     table, ts = KINDS[kind], START + timedelta(seconds=at_s)
-    body = record(PREFIX, {"broker_id": broker, "epoch": epoch, "offset": offset, "v": 1})
-    body |= {"ts": ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "interval_s": 10.0}
+    body = record(PREFIX, {"broker_id": broker, "epoch": "e1", "offset": offset, "v": 1})
+    body |= {"ts": ts.strftime("%Y-%m-%dT%H:%M:%S.%fZ"), "interval_s": 10.0, "boot": boot}
     if table.is_list:
-        body |= {"part": 1, "parts": 1} | record(table.beside, known)
+        body |= {"part": 1, "parts": 1, "full": True} | record(table.beside, known)
         body["items"] = [record(table.fields, item) for item in items]
     else:
         body |= record(table.fields, known)
     return {
         "broker_id": broker,
-        "epoch": "log",
-        "offset": offset if epoch == "e1" else offset + 100_000,
+        "epoch": "e1",
+        "offset": offset,
         "topic": table.topic,
         "kind": kind,
         "ts": ts,

@@ -148,6 +148,8 @@ class Disk:
 
     def remove(self, path: str) -> None:
         self._enter("remove")
+        if path not in self.files:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         del self.files[path]
 
     def rename(self, old: str, new: str) -> None:
@@ -162,10 +164,6 @@ class Disk:
 
     def make_directory(self, path: str) -> None:
         self.directories.add(path)
-
-    def copy(self) -> "Disk":
-        """The same files, as they can be read now."""
-        return Disk({name: filled(bytes(file.data)) for name, file in self.files.items()})
 
     def cut_power(self, chance: random.Random, written: float) -> "Disk":
         """What may be found afterwards.
@@ -185,6 +183,7 @@ class Disk:
                 file = file if is_written() else durable
             if file is not None:
                 after.files[name] = filled(cut_file(file, is_written))
+        after.durable_names = dict(after.files)
         return after
 
 
@@ -334,14 +333,14 @@ def some_turns(chance: random.Random, count: int) -> Iterator[Turn]:
             waiting = model.ids
             done = Done(sorted(chance.sample(waiting, min(len(waiting), 2))))
             kept = Keep(chance.choice("kl"), str(number))
-            choice = chance.choice("ppddakf")
-            record = {
+            kinds: dict[str, Record] = {
                 "p": put,
                 "d": done,
                 "a": Atomic([put, done]),
                 "k": kept,
                 "f": Forget(kept.key),
-            }[choice]
+            }
+            record = kinds[chance.choice("ppddakf")]
             records.append(record)
             model.apply([record])
         yield Turn(records, chance.random() < 0.7)

@@ -387,10 +387,17 @@ class FaultyBroker(Broker):
                 raise ZeroDivisionError("secret detail")
         super().apply(client, events, received_at, now)
 
-    def forget(self, client: BrokerClient, reason: CloseReason, now: float) -> None:
-        super().forget(client, reason, now)
+    def forget(
+        self,
+        client: BrokerClient,
+        reason: CloseReason,
+        now: float,
+        forgotten: Callable[[], None] = lambda: None,
+    ) -> None:
+        super().forget(client, reason, now, lambda: None)
         if client.user == "bug":
             raise ZeroDivisionError("secret detail")
+        forgotten()
 
 
 class FaultyDiagnostics:

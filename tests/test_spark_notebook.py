@@ -1,7 +1,7 @@
 """The notebook runs on the sample from its first cell to its last, and draws what it says."""
 
 import base64
-import os
+import faulthandler
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,8 +48,10 @@ def test_it_runs_on_the_sample(
 ) -> None:
     monkeypatch.setenv("DIAG_ROOT", str(diag_day))
     monkeypatch.setenv("DIAG_DAY", "2026-03-14")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(NOTEBOOK.parents[2])]))
+    monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
     notebook = nbformat.read(NOTEBOOK, 4)
+    # Starting a kernel and a second Spark may take longer than a test that hangs is given.
+    faulthandler.cancel_dump_traceback_later()
     with warnings.catch_warnings():
         # Those of the kernel's client.
         warnings.simplefilter("ignore")

@@ -87,16 +87,15 @@ def test_rows_are_made_of_items(spark: "SparkSession") -> None:
     rows = [
         message("queue", 1, {"destination": "/queue/a", "input_depth": 3, "capacity": 9}, {}),
         message("queue", 2),
-        message("queue", 3, {"subscription_id": None, "oldest_input_age_s": None}, epoch="e2"),
+        message("queue", 3, {"subscription_id": None, "oldest_input_age_s": None}, boot="b2"),
     ]
     raw = spark.createDataFrame([tuple(row.values()) for row in rows], struct(RAW))
     found = {(row["offset"], row["idx"]): row for row in records(raw, KINDS["queue"]).collect()}
     assert set(found) == {(1, 0), (1, 1), (3, 0)}
     first = found[1, 0]
     assert (first["destination"], first["input_depth"], first["capacity"]) == ("/queue/a", 3, 9)
-    assert (first["epoch"], first["part"], first["date"].isoformat()) == ("e1", 1, "2026-03-14")
-    # The counters' epoch is the body's; the stream's own outlives the process.
-    assert found[3, 0]["epoch"] == "e2"
+    assert (first["boot"], first["part"], first["date"].isoformat()) == ("b1", 1, "2026-03-14")
+    assert (found[3, 0]["epoch"], found[3, 0]["boot"]) == ("e1", "b2")
     assert found[3, 0]["oldest_input_age_s"] is None
 
 

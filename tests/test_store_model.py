@@ -281,5 +281,5 @@ def test_a_store_is_what_the_model_is(kind: str) -> None:
     machine = type("Machine", (StoreMachine,), {"kind": kind})
     examples = 60 if kind == "memory" else 25
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=int(__import__("os").environ.get("EX", examples)), derandomize=False, stateful_step_count=40, deadline=None)
+        machine, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None)
     )

@@ -54,3 +54,26 @@ def test_a_call_may_make_another_that_is_due_at_once_or_later():
     timers.run(1.0)
     assert said == ["first", "at once"]
     assert timers.next_due == 2.0
+
+
+def test_a_call_that_was_cancelled_is_not_made():
+    timers = Timers()
+    said: list[int] = []
+
+    def note(number: int, now: float) -> None:
+        said.append(number)
+
+    numbers = [timers.call_at(float(due), partial(note, due)) for due in range(6)]
+    timers.cancel(numbers[0])
+    timers.cancel(numbers[4])
+    timers.run(9.0)
+    assert said == [1, 2, 3, 5]
+    assert len(timers) == 0
+
+
+def test_cancelled_calls_are_not_kept_until_they_would_be_due():
+    timers = Timers()
+    for _ in range(1000):
+        timers.cancel(timers.call_at(1e9, lambda now: None))
+        assert len(timers) <= 2
+    assert timers.next_due == NEVER

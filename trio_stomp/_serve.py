@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import AsyncExitStack
 
 import trio
 
@@ -42,27 +43,34 @@ async def serve(
 
     Raises:
       OSError: the address cannot be listened on.
+      StoreError: the store cannot be had; no port was opened.
 
     Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
     ordered shutdown call ``handle.stop()``.
     """
     settings = settings or Settings()
-    opened = await open_store(settings)
-    store = opened[0] if opened is not None else None
-    try:
+    async with AsyncExitStack() as unused:
+        for listener in listeners or ():
+            unused.push_async_callback(trio.aclose_forcefully, listener)
+        opened = await open_store(settings)
+        if opened is not None:
+            unused.push_async_callback(_close, opened[0])
         if listeners is None:
             listeners = await _listen(settings)
+            for listener in listeners:
+                unused.push_async_callback(trio.aclose_forcefully, listener)
         handle = ServerHandle(tuple(_address(listener) for listener in listeners))
         server = _assemble(settings, handle, opened)
         if opened is not None:
             await _restore(server, *opened)
         server.diagnostics.begin()
-    except BaseException:
-        if store is not None:
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(store.close)
-        raise
+        unused.pop_all()
     await server.run(listeners, handle, lambda: task_status.started(handle))
+
+
+async def _close(store: Store) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(store.close)
 
 
 def _assemble(

@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 
 from _crash.ledger import ABORTED, COMMITTED, COMMITTING, Group, Ledger, Track
@@ -166,7 +165,8 @@ class Consumer(Client):
     def __init__(
         self, *args: object, of: str, prefetch: int = 100, ack: str = "client-individual"
     ) -> None:
-        super().__init__(*args, "" if of.startswith("/queue/") else "crash")  # type: ignore[arg-type]
+        client_id = "" if of.startswith("/queue/") else "crash"
+        super().__init__(*args, client_id=client_id)  # type: ignore[arg-type]
         self.of = of
         self.prefetch = prefetch
         self.ack = ack
@@ -243,6 +243,3 @@ class Mover(Consumer):
         group.state = COMMITTED
         self.track.receipted[group.first] = 1
         self.ledger.tracks["hop"].acked[group.origin] = 1
-
-
-Make = Callable[[int, threading.Event], Client]

@@ -11,6 +11,8 @@ from _sample.flow import Body, Flow, bell, between, queue
 MIDNIGHT = datetime(2026, 3, 14, tzinfo=UTC)
 ISO = "%Y-%m-%dT%H:%M:%S.%fZ"
 INTERVAL_S = 60
+EPOCH = "6c1f0a52d3b94b7e8f2a"
+BOOTS = ("b07e44918c6d4f0da1c3", "2f90c1d7aa5e4c6b93e8")
 MINUTES = 24 * 60
 RESTART = 11 * 60 + 20
 LOST = range(4 * 60, 4 * 60 + 12)
@@ -51,7 +53,7 @@ class Shop:
 
     chance: random.Random = field(factory=lambda: random.Random(14))
     flows: list[Flow] = field(factory=flows)
-    epoch: int = 0
+    boot: int = 0
     offset: int = 0
     minute: int = 0
     burst_drops: int = 0
@@ -67,7 +69,7 @@ class Shop:
     @property
     def since_start(self) -> int:
         """Minutes since the broker's start; the first began two days earlier."""
-        return self.minute - RESTART if self.epoch else self.minute + 2 * MINUTES
+        return self.minute - RESTART if self.boot else self.minute + 2 * MINUTES
 
     def day(self) -> Iterator[Message]:
         """Yield all messages of the day."""
@@ -86,7 +88,7 @@ class Shop:
                 yield self._gap(lost_from, before)
 
     def _restart(self) -> Iterator[Message]:
-        self.epoch, self.offset = 1, 0
+        self.boot = 1
         self.burst_drops = self.stale_drops = self.parked = 0
         self.processor_s = 0.0
         for flow in self.flows:
@@ -101,7 +103,7 @@ class Shop:
         burst = bell(minute, 10 * 60 + 20, 7) if between(minute, BURST) else 0.0
         drops = {}
         for flow in self.flows:
-            factor = share * self.chance.uniform(0.93, 1.07)
+            factor = share * (1 + self.chance.randrange(-6, 7) / 100)
             sent = round(
                 flow.rate
                 * INTERVAL_S
@@ -184,7 +186,7 @@ class Shop:
             yield self._list(
                 "latency", [stage for flow in self.flows for stage in flow.latencies()]
             )
-        if self.minute % 30 == 0:
+        if self.minute % 60 == 0:
             yield self._list("connection", list(self._connections()))
             yield self._list(
                 "ws",
@@ -215,7 +217,7 @@ class Shop:
         old = self.since_start
         rss = (52 << 20) + old * 27_000 + clients * 11_000 + int(burst * (60 << 20))
         return {
-            "pid": 801 + 3000 * self.epoch,
+            "pid": 801 + 3000 * self.boot,
             "rss_bytes": rss,
             "vms_bytes": rss + (9 << 20),
             "cpu_user_s_total": round(self.processor_s * 0.7, 1),
@@ -254,12 +256,12 @@ class Shop:
                 )
 
     def _connections(self) -> Iterator[Body]:
-        opened = (MIDNIGHT + timedelta(minutes=RESTART * self.epoch)).strftime(
+        opened = (MIDNIGHT + timedelta(minutes=RESTART * self.boot)).strftime(
             "%Y-%m-%dT%H:%M:%S.000000Z"
         )
         for number, flow in enumerate(self.flows):
             yield {
-                "session_id": f"17734464{self.epoch}{number:02d}",
+                "session_id": f"17734464{self.boot}{number:02d}",
                 "user": flow.name.rpartition("/")[2],
                 "remote": f"10.0.3.{20 + number}:4{number}110",
                 "transport": "ws" if number % 3 == 0 else "tcp",
@@ -279,33 +281,32 @@ class Shop:
 
     def _list(self, kind: str, items: list[Body], **beside: object) -> Message:
         topic = {"ws": "DIAG/ws_buffer", "latency": "DIAG/latency"}.get(kind, f"DIAG/{kind}s")
-        return self._say(kind, topic, {"part": 1, "parts": 1, **beside, "items": items})
+        return self._say(
+            kind, topic, {"part": 1, "parts": 1, "full": True, **beside, "items": items}
+        )
 
     def _event(self, name: str, **said: str) -> Message:
         body = dict.fromkeys(("name", "session_id", "user", "destination", "reason", "detail"), "")
         return self._say("event", f"DIAG/event/{name}", {**body, "name": name, **said}, 0.0)
 
     def _gap(self, lo: int, hi: int) -> Message:
-        body: Body = {"lo": lo, "hi": hi, "prev_epoch": self._epoch_name, "reason": "retention"}
+        body: Body = {"lo": lo, "hi": hi, "prev_epoch": EPOCH, "reason": "retention"}
         # It takes no offset: it stands in the place of the first message that is gone.
         after, self.offset = self.offset, lo
         gap = self._say("_gap", "", body, 0.0)
         self.offset = after
         return gap
 
-    @property
-    def _epoch_name(self) -> str:
-        return ("6c1f0a52d3b94b7e8f2a", "b07e44918c6d4f0da1c3")[self.epoch]
-
     def _say(self, kind: str, topic: str, said: Body, interval_s: float = INTERVAL_S) -> Message:
         ts = self.ts
         body: Body = {
             "v": 1,
             "broker_id": "north",
-            "epoch": self._epoch_name,
+            "epoch": EPOCH,
             "offset": self.offset,
             "ts": ts.strftime(ISO),
             "interval_s": float(interval_s),
+            "boot": BOOTS[self.boot],
             **said,
         }
         self.offset += 1

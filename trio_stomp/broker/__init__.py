@@ -12,6 +12,7 @@ from trio_stomp.broker._delivery import Publication as Publication
 from trio_stomp.broker._destination import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker._destination_policy import DestinationPolicy as DestinationPolicy
 from trio_stomp.broker._destination_policy import PolicyBook as PolicyBook
+from trio_stomp.broker._destination_policy import read_policy as read_policy
 from trio_stomp.broker._dialect import dialect as dialect
 from trio_stomp.broker._error_frame import error_frame as error_frame
 from trio_stomp.broker._events import BrokerEvent as BrokerEvent

@@ -5,47 +5,23 @@ that clients will see of it. Nothing here waits for anybody.
 """
 
 from collections.abc import Callable, Sequence
-from itertools import count
 from typing import TYPE_CHECKING
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
-from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._blame import asked_receipt, quoted
-from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination import MONITOR
-from trio_stomp.broker._destination_policy import PolicyBook
-from trio_stomp.broker._dialect import Dialect, dialect
 from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
-from trio_stomp.broker._events import BrokerEvents
-from trio_stomp.broker._fanout import FanOut
-from trio_stomp.broker._feeds import Feeds
-from trio_stomp.broker._last_values import LastValues
-from trio_stomp.broker._log import Log, PageWanted, StreamWanted
+from trio_stomp.broker._log import PageWanted, StreamWanted
 from trio_stomp.broker._monitor import monitor_body
-from trio_stomp.broker._overflow import Overflow, QueueFull
-from trio_stomp.broker._plan import make_plan
-from trio_stomp.broker._policies import SEED, BrokerPolicies
-from trio_stomp.broker._ports import TakesCensus
-from trio_stomp.broker._publisher import Publisher
-from trio_stomp.broker._queues import QueueBook
-from trio_stomp.broker._route import RouteTable
-from trio_stomp.broker._scheduler import Scheduler
-from trio_stomp.broker._selector import SelectorCompiler
+from trio_stomp.broker._overflow import QueueFull
+from trio_stomp.broker._parts import Parts
 from trio_stomp.broker._sessions import Sessions
-from trio_stomp.broker._stale import StaleQueue
-from trio_stomp.broker._storage import Storage
 from trio_stomp.broker._stream import Stream
-from trio_stomp.broker._streams import Streams
-from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client
-from trio_stomp.broker._temporary import Temporary
-from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._transaction import Committer
 from trio_stomp.frames import FrameRun, Head, encode_receipt
 from trio_stomp.protocol import (
@@ -70,139 +46,22 @@ def _nothing() -> None:
 
 
 @define(eq=False, repr=False)
-class Broker:
+class Broker(Parts):
     """Destinations, subscriptions, and what passes between them.
 
     Handles: topics, work queues, queues, acknowledgements, transactions, the stale queue, the
     seed's DIAG requests, receipts, errors.
     Does not handle: sockets, time (told as ``now``), authentication.
 
-    Args:
-      policies: Bounds and policies of the whole broker.
-      memory: The budget of the process.
-      server: Tells the figures that only it knows.
-      boot: A short word that no other start of this broker used; part of every message id.
-      server_name: The ``server`` header of CONNECTED, or "" for none.
-      book: Policies by destination.
-      dialect: How the real conflicts between brokers are decided.
-      wall_offset_s: Wall time less the broker's clock, in seconds.
-      log: Of the store, or None if nothing is to survive.
+    Its arguments are those of ``Parts``.
     """
 
-    policies: BrokerPolicies
-    memory: MemoryBudget
-    server: TakesCensus
-    boot: str
-    server_name: str = ""
-    book: PolicyBook = field(factory=PolicyBook)
-    dialect: Dialect = field(factory=lambda: dialect("native"))
-    wall_offset_s: float = 0.0
-    log: Log | None = None
-    timers: Timers = field(factory=Timers)
-    clients: dict[Client, None] = field(factory=dict)
-    acks: AckCounters = field(factory=AckCounters)
-    storage: Storage | None = None
-    last_values: LastValues = field(init=False)
-    streams: Streams = field(init=False)
-    scheduler: Scheduler = field(init=False)
-    routes: RouteTable = field(init=False)
-    stale: StaleQueue = field(init=False)
-    fan_out: FanOut = field(init=False)
-    queues: QueueBook = field(init=False)
-    overflow: Overflow = field(init=False)
-    feeds: Feeds = field(init=False)
-    publisher: Publisher = field(init=False)
-    acknowledger: Acknowledger = field(init=False)
-    subscriber: Subscriber = field(init=False)
-    events: BrokerEvents = field(init=False)
-    answers: Answers = field(init=False)
     durability: Durability = field(init=False)
     sessions: Sessions = field(init=False)
     committer: Committer = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        policies, memory = self.policies, self.memory
-        if policies.wildcards == SEED:
-            self.dialect = evolve(self.dialect, wildcards=SEED)
-        self.routes = RouteTable(policies, lambda route: configure(route, self))
-        self.stale = StaleQueue(policies, memory)
-        self.fan_out = FanOut(policies)
-        self.events = BrokerEvents(self.routes)
-        self.queues = QueueBook(self.routes, self.book, memory, self.timers)
-        self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
-        self.queues.acknowledger = self.acknowledger
-        self.overflow = Overflow(memory, self.queues)
-        if self.log is not None:
-            self.storage = Storage(
-                self.log,
-                memory,
-                lambda head: make_plan(head, self.dialect).options,
-                self.queues.stored_messages,
-                self.wall_offset_s,
-            )
-            self.queues.storage = self.storage
-        self.feeds = Feeds(
-            policies,
-            memory,
-            self.routes,
-            self.queues,
-            self.stale,
-            self.fan_out,
-            self.acknowledger,
-            self.log,
-        )
-        epochs = count(1)
-        self.streams = Streams(
-            memory,
-            self.timers,
-            self.log,
-            self.queues.mark,
-            lambda: f"{self.boot}.{next(epochs)}",
-            self.wall_offset_s,
-        )
-        self.last_values = LastValues(memory, self.routes, self.storage)
-        temporary = Temporary(self._expect_replies)
-        self.subscriber = Subscriber(
-            policies,
-            self.dialect,
-            memory,
-            self.routes,
-            self.queues,
-            self.stale,
-            self.fan_out,
-            self.events,
-            self.acknowledger,
-            temporary,
-            self.feeds,
-            SelectorCompiler(),
-            self.boot,
-            self.streams,
-            self.log,
-        )
-        self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
-        self.publisher = Publisher(
-            self.dialect,
-            memory,
-            self.routes,
-            self.queues,
-            self.stale,
-            self.fan_out,
-            self.overflow,
-            temporary,
-            self.answers.to_topic,
-            self.last_values,
-            self.streams,
-            self.log,
-            self.wall_offset_s,
-        )
-        self.publisher.scheduler = self.scheduler = Scheduler(
-            memory,
-            self.timers,
-            self.overflow,
-            lambda run, now: self.publisher.send(None, run, now, now)[0],
-            self.wall_offset_s,
-            self.storage,
-        )
+        super().__attrs_post_init__()
         self.sessions = Sessions(
             self.server_name,
             self.dialect,
@@ -479,9 +338,6 @@ class Broker:
         client.is_refused = True
         client.outbox.close(error.reason)
         self.subscriber.remove_all(client, now)
-
-    def _expect_replies(self, client: Client, private: str, public: str) -> None:
-        self.subscriber.expect_replies(client, private, public)
 
     def _settle_slow(self, now: float, *, tells: bool) -> None:
         """Tell of subscribers that were too slow, and end those whose connection that ended."""

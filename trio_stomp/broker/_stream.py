@@ -49,7 +49,7 @@ class StreamRun:
         return self.first + len(self.bodies)
 
     def tails(self, wire: int, epoch: bytes) -> list[bytes]:
-        """The back halves of its MESSAGEs, behind an empty one; made once for all readers."""
+        """The back halves of its MESSAGEs; made once for all readers."""
         tails = self._encoded[wire]
         if tails is None:
             tails = self._encoded[wire] = self.encode(0, len(self.bodies), wire, epoch)
@@ -58,7 +58,7 @@ class StreamRun:
     def encode(
         self, start: int, stop: int, wire: int, epoch: bytes, behind: bytes = b""
     ) -> list[bytes]:
-        """The back halves of some of its MESSAGEs, behind an empty one.
+        """The back halves of some of its MESSAGEs.
 
         Args:
           behind: What stands before the message's number in a second header that repeats it.
@@ -71,21 +71,17 @@ class StreamRun:
         lead = b"%d" + told
         bodies = self.bodies[start:stop]
         numbered = enumerate(bodies, self.first + start)
-        tails = [b""]
         if self.head.content_length >= 0:
             whole = lead + b"%b\0"
             if behind:
-                tails += [whole % (n, n, n, body) for n, body in numbered]
-            else:
-                tails += [whole % (n, n, body) for n, body in numbered]
-            return tails
+                return [whole % (n, n, n, body) for n, body in numbered]
+            return [whole % (n, n, body) for n, body in numbered]
         whole, empty = lead + b"content-length:%d\n\n%b\0", lead + b"\n\0"
         repeats = 3 if behind else 2
-        tails += [
+        return [
             whole % (*(n,) * repeats, len(body), body) if body else empty % ((n,) * repeats)
             for n, body in numbered
         ]
-        return tails
 
 
 @define(eq=False, repr=False)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker._consumer import Consumer, Unacked
+from trio_stomp.broker._consumer import AUTO_BATCH_BYTES, Consumer, Unacked
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination_policy import DestinationPolicy
 from trio_stomp.broker._message import Message
@@ -199,6 +199,34 @@ class StreamReader:
         return None
 
     def _give(self, run: StreamRun, now: float) -> None:
+        """Stage a run, and with it what follows at once: as much as is fit for one delivery."""
+        subscription = self.consumer.subscription
+        publication = self._publication(run.head, now)
+        tails = [b""]
+        size = 0
+        following: StreamRun | None = run
+        while following is not None:
+            taken = self._take(following, publication)
+            tails += taken
+            size += sum(map(len, taken))
+            following = self._following() if size < AUTO_BATCH_BYTES else None
+        delivery = Delivery(tails, len(tails) - 1, size, publication, is_paced=True)
+        self.consumer.fan_out.stage(subscription, delivery)
+
+    def _following(self) -> StreamRun | None:
+        """The run that goes on where it stands, if that is at hand and its consumer may have it."""
+        at, consumer = self.at, self.consumer
+        if at >= self.stream.next or at == self.until:
+            return None
+        if consumer.count_left <= 0 or consumer.bytes_left <= 0:
+            return None
+        own = self._own
+        while own and own[0].end <= at:
+            own.popleft()
+        return own[0] if own and own[0].first <= at else self.stream.run_at(at)
+
+    def _take(self, run: StreamRun, publication: Publication) -> list[bytes]:
+        """The back halves of the MESSAGEs of a run that it is given now."""
         consumer = self.consumer
         subscription = consumer.subscription
         start = self.at - run.first
@@ -214,19 +242,17 @@ class StreamReader:
             tails = run.encode(start, stop, subscription.wire, epoch, behind)
             if self.is_trimmed:
                 self.is_trimmed = False
-                front, _, rest = tails[1].partition(b"\n")
-                tails[1] = b"%b\nx-stream-first:%d\n%b" % (front, self.at, rest)
+                front, _, rest = tails[0].partition(b"\n")
+                tails[0] = b"%b\nx-stream-first:%d\n%b" % (front, self.at, rest)
         else:
             tails = run.tails(subscription.wire, epoch)
             if start or stop < len(run.bodies):
-                tails = [b"", *tails[start + 1 : stop + 1]]
-        publication = self._publication(run.head, now)
+                tails = tails[start:stop]
         if consumer.tracks:
             for number, body in enumerate(run.bodies[start:stop], self.at):
                 self._track(number, body, publication)
         self.at = run.first + stop
-        delivery = Delivery(tails, stop - start, sum(map(len, tails)), publication, is_paced=True)
-        consumer.fan_out.stage(subscription, delivery)
+        return tails
 
     def _credited(self, run: StreamRun, start: int, stop: int) -> int:
         """How far its credit goes; at least one message."""

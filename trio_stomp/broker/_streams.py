@@ -88,7 +88,7 @@ class Streams:
         """
         stream = self._streams.get(name)
         if stream is None:
-            window_bytes = window_bytes or (max_bytes if self.log is None else WINDOW_BYTES)
+            window_bytes = window_bytes or self._window_bytes(max_bytes)
             stream = Stream(
                 name,
                 Route(name, Kind.STREAM),
@@ -102,6 +102,10 @@ class Streams:
             self._begin(stream)
             self._streams[name] = stream
         return stream
+
+    def _window_bytes(self, max_bytes: int) -> int:
+        """What is kept in memory: without a store all, as long as there is room."""
+        return WINDOW_BYTES if self.log is not None else max_bytes or self.memory.limit_bytes
 
     def _begin(self, stream: Stream) -> None:
         state = self.known.get(stream.name)
@@ -230,10 +234,8 @@ class Streams:
         """The store has answered; None = it could not, and is asked again."""
         reader = wanted.reader
         if runs is not None:
-            heads = {lines: decode_head(lines) for lines in {run.head for run in runs}}
-            reader.loaded(
-                [StreamRun(run.first, heads[run.head], run.bodies, run.written_ms) for run in runs]
-            )
+            # Whoever begins at a time must be told how old each message is.
+            reader.loaded(_runs_of(runs, joins=not reader.since_ms))
         elif not reader.is_seeking:
             reader.retry()
         elif not reader.is_ended:
@@ -284,6 +286,22 @@ class Streams:
 def stream_name(topic: str) -> str:
     """What the stream of a topic is called."""
     return _ROOT + topic if topic.startswith("/") else STREAM + topic
+
+
+def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
+    """What the store has read; neighbours with one header block are one run if ``joins``."""
+    spans: list[tuple[Streamed, list[bytes]]] = []
+    for each in found:
+        first, bodies = spans[-1] if spans else (each, [])
+        if bodies and joins and first.head == each.head and first.first + len(bodies) == each.first:
+            bodies += each.bodies
+        else:
+            spans.append((each, [*each.bodies]))
+    heads = {lines: decode_head(lines) for lines in {first.head for first, _ in spans}}
+    return [
+        StreamRun(first.first, heads[first.head], bodies, first.written_ms)
+        for first, bodies in spans
+    ]
 
 
 def _topics_of(name: str) -> tuple[str, ...]:

@@ -121,12 +121,16 @@ class Subscriber:
             self._welcome(subscription, kind, options, at)
 
         if options.durable and self.log is not None:
-            self._begin_when_safe(self.log, subscription, begin)
+            self._begin_when_safe(self.log, subscription, begin, event.receipt)
         else:
             begin(now)
 
     def _begin_when_safe(
-        self, log: Log, subscription: Subscription, begin: Callable[[float], None]
+        self,
+        log: Log,
+        subscription: Subscription,
+        begin: Callable[[float], None],
+        receipt_id: bytes | None,
     ) -> None:
         """Let a durable subscription begin once nothing can make it forgotten."""
         consumer = subscription.consumer
@@ -140,7 +144,7 @@ class Subscriber:
                 for queue in consumer.queues:
                     self.queues.mark(queue)
 
-        log.when_safe(Later(subscription.client, safe))
+        log.when_safe(Later(subscription.client, safe, receipt_id))
 
     def next_number(self) -> int:
         """A place among all subscribers, behind those given before."""

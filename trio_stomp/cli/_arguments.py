@@ -5,11 +5,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import NoReturn
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
-from trio_stomp.config import OptionSpec, Settings, build, from_text, hint, options
+from trio_stomp.cli._stompserver import add_flags, read_flags
+from trio_stomp.config import (
+    OptionSpec,
+    Settings,
+    build,
+    from_text,
+    hint,
+    options,
+    read_policy_file,
+)
 
 PROGRAM = "trio_stomp"
 LOG_LEVELS = ("debug", "info", "warning", "error")
@@ -58,6 +67,9 @@ words:
     python -m trio_stomp processors=10 port=3000 max_input_queue_size=1000 \\
         max_stale_queue_size=1000 TTL=5000 ack_timeout=30000
 
+tools:
+  trio_stomp store --help: look at what survives, check, move and compact it.
+
 signals and exit codes:
   SIGINT and SIGTERM stop in order: what was received is processed first. A second one stops
   at once. The exit code is 0 after a stop, 1 if the address cannot be had, 2 for a bad option.
@@ -66,10 +78,15 @@ signals and exit codes:
 
 @frozen
 class Arguments:
-    """What the command line asked for."""
+    """What the command line asked for.
+
+    Args:
+      new_directory: To be made before the start; "" = none.
+    """
 
     settings: Settings
     log_level: str
+    new_directory: str = ""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -88,13 +105,17 @@ def parse(argv: Sequence[str]) -> Arguments:
     """
     parser = make_parser()
     given, rest = parser.parse_known_args(list(argv))
-    values = dict(_words(rest))
+    storage = read_flags(given)
+    values = {**storage.values, **dict(_words(rest))}
     # An option wins over a word, wherever they stand: argparse does not tell their order.
     for spec in options():
         if spec.name in given:
             value = getattr(given, spec.name)
             values[spec.name] = value if spec.type is bool else from_text(spec, value)
-    return Arguments(settings=build(values), log_level=given.log_level)
+    settings = build(values)
+    if given.policies:
+        settings = evolve(settings, destinations=read_policy_file(given.policies))
+    return Arguments(settings=settings, log_level=given.log_level, new_directory=storage.directory)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -123,10 +144,17 @@ def make_parser() -> argparse.ArgumentParser:
         default=argparse.SUPPRESS,
         help="the same as --log-level debug",
     )
+    parser.add_argument(
+        "--policies",
+        metavar="FILE",
+        default="",
+        help="TOML file of policies by destination (docs/queues.md)",
+    )
     for group, members in groupby(options(), key=lambda spec: spec.group):
         section = parser.add_argument_group(TITLES.get(group, group))
         for spec in members:
             _add(section, spec)
+    add_flags(parser)
     return parser
 
 

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import os
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._process import raise_file_limit, set_up_garbage_collection, set_up_log
 from trio_stomp.config import ListenOptions, Settings
+from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
     from trio_stomp.server import ServerHandle
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
 STOPPED = 0
 NO_ADDRESS = 1
 BAD_OPTION = 2
+
+TOOLS = "store"
+"""The first word that makes this another program."""
 
 REMEDIES = {
     errno.EADDRINUSE: "stop the program that listens there, or choose another --port",
@@ -32,34 +37,53 @@ REMEDIES = {
 logger = logging.getLogger(__name__)
 
 
-class CannotListen(Exception):
-    """The address cannot be had: one line for the operator."""
+class CannotStart(Exception):
+    """The address or the store cannot be had: one line for the operator."""
+
+
+class CannotListen(CannotStart):
+    """It is the address."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a broker as the command line says, and return the exit code.
+    """Run a broker as the command line says, or a tool, and return the exit code.
 
     Args:
       argv: The arguments, the program's name left out; None = those of this process.
 
     Returns:
-      0 after an ordered stop or a hard one, 1 if the address cannot be had, 2 for a bad option.
+      0 after an ordered stop or a hard one, 1 if address or store cannot be had, 2 for a bad
+      option; of a tool: 1 if something is damaged or cannot be done.
 
     Limits: this sets up the whole process: logging, file limit, garbage collection, signals.
     A program that embeds a broker calls ``trio_stomp.serve`` instead.
     """
+    argv = sys.argv[1:] if argv is None else argv
     try:
-        arguments = parse(sys.argv[1:] if argv is None else argv)
+        if argv and argv[0] == TOOLS:
+            from trio_stomp.cli import _store
+
+            return _store.main(argv[1:])
+        arguments = parse(argv)
     except OptionError as error:
         return _failed(error, BAD_OPTION)
     set_up_log(arguments.log_level)
     warning = raise_file_limit(arguments.settings.server.max_connections)
     set_up_garbage_collection()
     try:
+        _make_directory(arguments.new_directory)
         trio.run(run, arguments.settings, warning)
-    except CannotListen as error:
+    except CannotStart as error:
         return _failed(error, NO_ADDRESS)
     return STOPPED
+
+
+def _make_directory(path: str) -> None:
+    if path:
+        try:
+            os.makedirs(path, 0o700, exist_ok=True)
+        except OSError as error:
+            raise CannotStart(f"{path} cannot be made: {error.strerror}; name another") from error
 
 
 def _failed(error: Exception, code: int) -> int:
@@ -75,7 +99,7 @@ async def run(settings: Settings, warning: str | None = None) -> None:
       warning: Logged once the broker runs: the first line of the log is the address.
 
     Raises:
-      CannotListen: the operator's fault; nothing was started.
+      CannotStart: the operator's fault; nothing was started.
 
     Checkpoint: always. Cancel: stops hard.
     """
@@ -88,7 +112,7 @@ async def run(settings: Settings, warning: str | None = None) -> None:
             async with trio.open_nursery() as servers:
                 try:
                     handle: ServerHandle = await servers.start(serve, settings)
-                except (OSError, UnicodeError) as error:
+                except (OSError, UnicodeError, StoreError) as error:
                     # Kept, and raised outside: a nursery would wrap it in a group.
                     failure = error
                 else:
@@ -97,6 +121,8 @@ async def run(settings: Settings, warning: str | None = None) -> None:
                         logger.warning("%s", warning)
                     watchers.start_soon(_obey, signals, handle, servers.cancel_scope)
             watchers.cancel_scope.cancel()
+    if isinstance(failure, StoreError):
+        raise CannotStart(str(failure)) from failure
     if failure is not None:
         raise CannotListen(explain(failure, settings.listen)) from failure
 

@@ -11,5 +11,6 @@ from trio_stomp.config._load import build as build
 from trio_stomp.config._load import from_text as from_text
 from trio_stomp.config._load import hint as hint
 from trio_stomp.config._load import options as options
+from trio_stomp.config._policy_file import read_policy_file as read_policy_file
 from trio_stomp.config._settings import ListenOptions as ListenOptions
 from trio_stomp.config._settings import Settings as Settings

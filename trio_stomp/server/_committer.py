@@ -1,4 +1,4 @@
-"""Carries what the core says to the store, in worker threads, and the store's answers back.
+"""Carries what the core says to the store, in other threads, and the store's answers back.
 
 The dispatcher never waits for it: turns are handed over, and what came in during the last wait for
 the disk is the next append (group commit, without a timer). What nobody waits for goes along with
@@ -16,12 +16,13 @@ import trio
 from attrs import define, field
 
 from trio_stomp.broker import PageWanted
-from trio_stomp.store import StoreBroken, StoreError
+from trio_stomp.server._appender import Appender
+from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trio_stomp.broker import Retention, StreamWanted
+    from trio_stomp.broker import Client, Log, Retention, StreamWanted
     from trio_stomp.store import Page, Store, Streamed, StreamState, Turn
 
 logger = logging.getLogger("trio_stomp")
@@ -53,6 +54,10 @@ class CommitterHost(Protocol):
     """What the committer tells, in a turn of the dispatcher."""
 
     @property
+    def log(self) -> "Log | None":
+        """What the core writes to."""
+
+    @property
     def streams(self) -> StreamsHost:
         """The core's streams."""
 
@@ -72,6 +77,19 @@ class CommitterHost(Protocol):
 
 
 @define(eq=False, repr=False)
+class _Probe:
+    """An effect without a record: something to append, so that it is seen when the store works."""
+
+    client: "Client | None" = None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+
+
+@define(eq=False, repr=False)
 class Committer:
     """The store's task.
 
@@ -88,17 +106,19 @@ class Committer:
     call_soon: Callable[[Answer], None]
     error: str = ""
     """Why the store cannot be written to now; "" = it can."""
-    is_broken: bool = False
     _turns: "deque[Turn]" = field(factory=deque)
     _came: trio.Event = field(factory=trio.Event)
     _due: float = math.inf
     """When what waits is to be appended, in company or not."""
     _waiting: trio.CancelScope | None = None
-    _idle: trio.Event = field(factory=trio.Event)
+    _answered: trio.Event = field(factory=trio.Event)
     _busy: bool = False
     _nursery: trio.Nursery | None = None
-    _limiter: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(1))
+    _appender: Appender = field(init=False)
     _readers: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(2))
+
+    def __attrs_post_init__(self) -> None:
+        self._appender = Appender(self.store)
 
     def submit(self, turn: "Turn") -> None:
         """Have a turn appended, behind those before it."""
@@ -120,17 +140,18 @@ class Committer:
 
     async def wait_answer(self) -> None:
         """Wait until something was answered. Checkpoint: always."""
-        self._idle = trio.Event()
-        await self._idle.wait()
+        self._answered = trio.Event()
+        await self._answered.wait()
 
     async def run(self) -> None:
         """Append what is submitted, and read what is asked for, until cancelled.
 
         Checkpoint: always. Cancel: not in the middle of an append.
         """
-        async with trio.open_nursery() as self._nursery:
-            self._nursery.start_soon(self._retain_for_ever)
-            await self._append_for_ever()
+        with self._appender:
+            async with trio.open_nursery() as self._nursery:
+                self._nursery.start_soon(self._retain_for_ever)
+                await self._append_for_ever()
 
     async def _append_for_ever(self) -> None:
         while True:
@@ -148,9 +169,7 @@ class Committer:
     async def _append(self, group: "list[Turn]") -> None:
         self._busy = True
         try:
-            number = await trio.to_thread.run_sync(
-                self.store.append, group, self.commit, limiter=self._limiter
-            )
+            number = await self._appender.append(group, self.commit)
         except Exception as error:
             await self._failed(error)
         else:
@@ -158,31 +177,36 @@ class Committer:
             if self.error:
                 logger.warning("the store works again")
                 self.error = ""
-            self.call_soon(partial(self.host.committed, number))
+            self._answer(partial(self.host.committed, number))
         self._busy = False
-        self._idle.set()
 
     async def _failed(self, error: Exception) -> None:
         """Withdraw everything that was not answered yet; try again after a while what must hold."""
         if not isinstance(error, StoreError):
-            logger.exception("a bug of the store")
-        self.is_broken |= isinstance(error, StoreBroken) or not isinstance(error, StoreError)
+            logger.error("a bug of the store", exc_info=error)
         text = str(error) if isinstance(error, StoreError) else "the store failed; see its log"
         if not self.error:
             logger.error("the store cannot be written to: %s", text)
-        self.error = text
+        was_well, self.error = not self.error, text
         withdrawn = trio.Event()
 
         def withdraw(now: float) -> None:
             # What was submitted since then goes the same way: its numbers will be given anew.
             self._turns.clear()
             self._came, self._due = trio.Event(), math.inf
-            self.host.uncommitted(text, now)
             withdrawn.set()
+            self.host.uncommitted(text, now)
+            if was_well and self.host.log is not None:
+                # Perhaps nothing is to be tried again, and who asks /readyz sends nobody.
+                self.host.log.when_safe(_Probe())
 
-        self.call_soon(withdraw)
+        self._answer(withdraw)
         await withdrawn.wait()
         await trio.sleep(RETRY_S)
+
+    def _answer(self, answer: Answer) -> None:
+        self.call_soon(answer)
+        self._answered.set()
 
     def ask(self, wanted: "PageWanted | StreamWanted") -> None:
         """Have something read, and given to the core."""
@@ -194,10 +218,12 @@ class Committer:
         while True:
             await trio.sleep(RETAIN_S)
             wanted = self.host.streams.retentions(trio.current_time())
+            if not wanted:
+                continue
             try:
                 found = await trio.to_thread.run_sync(self._look_at, wanted, limiter=self._readers)
-            except StoreError as error:
-                logger.error("the store cannot be read: %s", error)
+            except Exception as error:
+                _tell_unreadable(error)
                 continue
             self.call_soon(partial(self._retain, found))
 
@@ -225,12 +251,9 @@ class Committer:
 
     async def _read(self, wanted: "PageWanted | StreamWanted") -> None:
         try:
-            call = await trio.to_thread.run_sync(self._answer, wanted, limiter=self._readers)
+            call = await trio.to_thread.run_sync(self._look_up, wanted, limiter=self._readers)
         except Exception as error:
-            if isinstance(error, StoreError):
-                logger.error("the store cannot be read: %s", error)
-            else:
-                logger.exception("a bug of the store")
+            _tell_unreadable(error)
             await trio.sleep(RETRY_S)
             if isinstance(wanted, PageWanted):
                 call = partial(self.host.loaded, wanted, None)
@@ -238,7 +261,7 @@ class Committer:
                 call = partial(self.host.loaded_stream, wanted, None)
         self.call_soon(call)
 
-    def _answer(self, wanted: "PageWanted | StreamWanted") -> Answer:
+    def _look_up(self, wanted: "PageWanted | StreamWanted") -> Answer:
         """Read: part of a queue, part of a stream, or where a time stands in it."""
         store = self.store
         if isinstance(wanted, PageWanted):
@@ -250,3 +273,10 @@ class Committer:
         else:
             found = store.read_stream(wanted.stream, wanted.first, STRETCH_BYTES)
         return partial(self.host.loaded_stream, wanted, found)
+
+
+def _tell_unreadable(error: Exception) -> None:
+    if isinstance(error, StoreError):
+        logger.error("the store cannot be read: %s", error)
+    else:
+        logger.error("a bug of the store", exc_info=error)

@@ -134,21 +134,22 @@ class Dispatcher:
             return item.frames
         if type(item) is Gone:
             connection = item.connection
-            _guarded(
-                self.broker.forget,
-                connection.client,
-                item.reason,
-                now,
-                connection.forgotten.set,
-            )
+            forgotten = connection.forgotten.set
+            if not _guarded(self.broker.forget, connection.client, item.reason, now, forgotten):
+                forgotten()
         elif type(item) is Control:
             _guarded(item.action, now)
         return 1
 
 
-def _guarded(call: Callable[..., None], *arguments: object) -> None:
-    """Call what must not take the broker with it when it fails; that is a bug, for the log."""
+def _guarded(call: Callable[..., None], *arguments: object) -> bool:
+    """Call what must not take the broker with it; whether it did not fail.
+
+    If it does, that is a bug, for the log.
+    """
     try:
         call(*arguments)
     except Exception:
         logger.exception("a bug of the broker, which goes on")
+        return False
+    return True

@@ -29,6 +29,7 @@ from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
 from trio_stomp.server._watchdog import Watchdog
+from trio_stomp.store import StoreError
 from trio_stomp.transport import HttpRequest, Wire, wire_over
 
 if TYPE_CHECKING:
@@ -230,7 +231,14 @@ class Server:
                 await self.dispatcher.run()
                 nursery.cancel_scope.cancel()
         finally:
-            await trio.to_thread.run_sync(self.committer.store.close)
+            await self._close(self.committer.store)
+
+    async def _close(self, store: "Store") -> None:
+        try:
+            await trio.to_thread.run_sync(store.close)
+        except StoreError as error:
+            # All that was promised holds; it is no reason to end in any other way.
+            logger.error("the store could not be closed: %s", error)
 
     async def _serve_stream(self, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream)

@@ -73,30 +73,30 @@ def increases(
 ) -> DataFrame:
     """Return by how much counters grew in each bucket, for each thing.
 
-    Counters begin at 0 with a new epoch, and when a thing is told of anew with less than before. Of
-    a thing's first row only what came since is known, unless it is new: everything there is, is
-    told of within two buckets. ``span_s`` is the time in which they grew: the bucket, or where
-    statistics are missing, all that time.
+    Counters begin at 0 with a new start of the broker, and when a thing is told of anew with less
+    than before. Of a thing's first row only what came since is known, unless it is new: everything
+    there is, is told of within two buckets. ``span_s`` is the time in which they grew: the bucket,
+    or where statistics are missing, all that time.
 
     Counters only grow, so a bucket's maximum is its last value: thus rows need no sorting.
     """
     things = ["broker_id", *keys]
-    last = frame.groupBy(*things, "epoch", bucket(width_s)).agg(
+    last = frame.groupBy(*things, "boot", bucket(width_s)).agg(
         F.min("ts").alias("at"), *(F.max(name).alias(name) for name in counters)
     )
     begins = last.groupBy("broker_id").agg(F.min("bucket").alias("begin"))
     order = Window.partitionBy(*things).orderBy("at")
     gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
-    same_epoch = F.lag("epoch").over(order) == F.col("epoch")
+    same_boot = F.lag("boot").over(order) == F.col("boot")
     is_new = F.unix_seconds("bucket") - F.unix_seconds("begin") > 2 * width_s
 
     def increase(name: str) -> Column:
         now, before = F.col(name), F.lag(name).over(order)
-        grown = F.when(same_epoch & (now >= before), now - before).otherwise(now)
+        grown = F.when(same_boot & (now >= before), now - before).otherwise(now)
         first = F.when(is_new, now).otherwise(F.lit(0))
         return F.when(before.isNull(), first).otherwise(grown).alias(name.removesuffix("_total"))
 
-    span = F.when(same_epoch & (gone > 3 * width_s), gone).otherwise(F.lit(width_s))
+    span = F.when(same_boot & (gone > 3 * width_s), gone).otherwise(F.lit(width_s))
     return last.join(F.broadcast(begins), "broker_id").select(
         *things, "bucket", span.alias("span_s"), *(increase(name) for name in counters)
     )
@@ -127,8 +127,8 @@ def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
     things = ["broker_id", "destination", "stage"]
     frame = tables["latency"].withColumn("bucket", bucket(limits.coarse_s))
     # The last row of each stretch of time, found without moving the arrays about.
-    ends = frame.groupBy(*things, "epoch", "bucket").agg(F.max("ts").alias("ts"))
-    last = frame.join(ends, [*things, "epoch", "bucket", "ts"], "left_semi")
+    ends = frame.groupBy(*things, "boot", "bucket").agg(F.max("ts").alias("ts"))
+    last = frame.join(ends, [*things, "boot", "bucket", "ts"], "left_semi")
     begins = ends.groupBy("broker_id").agg(F.min("bucket").alias("begin"))
     order = Window.partitionBy(*things).orderBy("ts")
 
@@ -140,7 +140,7 @@ def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
         F.when(before("count_total").isNull() & (since > 0), F.col("bucket_counts"))
         .when(before("count_total").isNull(), F.transform("bucket_counts", lambda _: F.lit(0)))
         .when(
-            (before("epoch") == F.col("epoch"))
+            (before("boot") == F.col("boot"))
             & (before("count_total") <= F.col("count_total"))
             & (before("le_ms") == F.col("le_ms")),
             F.zip_with("bucket_counts", before("bucket_counts"), lambda now, old: now - old),
@@ -208,7 +208,7 @@ def load(tables: Tables, limits: Thresholds) -> DataFrame:
     )
     return (
         tables["process"]
-        .groupBy("broker_id", "epoch", bucket(limits.bucket_s))
+        .groupBy("broker_id", "boot", bucket(limits.bucket_s))
         .agg(*(F.max(name).alias(name) for name in worst))
     )
 
@@ -250,7 +250,7 @@ def starts(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return each start of a broker that was seen: when it was, and when it was last heard."""
     return (
         tables["process"]
-        .groupBy("broker_id", "epoch")
+        .groupBy("broker_id", "boot")
         .agg(
             F.min("ts").alias("first"),
             F.max("ts").alias("last"),

@@ -205,7 +205,7 @@ def _stage(
     total, messages = names.count(), names.distinct().count()
     if total != messages:
         # Rarely needed, and dear: it moves all bodies.
-        raw = raw.dropDuplicates(MESSAGE)
+        raw = raw.dropDuplicates([*MESSAGE])
     # Kinds of a newer broker stay in raw, until somebody knows their columns.
     raw = raw.where(F.col("kind").isin(*KINDS))
     raw.write.partitionBy("kind").mode("overwrite").parquet(str(staging))

@@ -20,8 +20,8 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from pyspark.sql.types import StructType
 
 from trio_stomp.spark._client import Bounds, StreamClient
-from trio_stomp.spark._options import Position, SourceOptions
 from trio_stomp.spark._rows import EPOCH, RAW_DDL, RETENTION, RowBuilder
+from trio_stomp.spark._source_options import Position, SourceOptions
 
 Offset = dict[str, str | int]
 """What Spark keeps of a query. Compared as text: the order of the keys is part of it.

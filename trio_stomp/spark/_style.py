@@ -26,7 +26,8 @@ p{margin:4px 0}.soft,.sub{color:var(--soft)}.sub{font-size:13px;margin:1px 0 8px
 .tiles{display:flex;flex-wrap:wrap;gap:12px;margin:18px 0}
 .card,.tile{background:var(--card);border:1px solid var(--line);border-radius:10px}
 .tile{flex:1 1 130px;padding:12px 14px}
-.tile b{display:block;font-size:25px;line-height:1.25;font-weight:620;letter-spacing:-.01em;font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
+.tile b{display:block;font-size:25px;line-height:1.25;font-weight:620;letter-spacing:-.01em;
+font-variant-numeric:tabular-nums}.tile span{color:var(--soft);font-size:13px}
 .tile.bad b{color:var(--bad)}.tile.warn b{color:var(--warn)}
 .card{padding:14px 16px;margin:12px 0;min-width:0}
 .pair{display:grid;grid-template-columns:1fr 1fr;gap:12px}.pair .card{margin:0}

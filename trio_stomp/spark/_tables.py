@@ -9,7 +9,7 @@ the record's own; files written earlier have null there.
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -125,7 +125,7 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
     own = {field.name for field in table.fields}
     from_raw = {field.name for field in RAW}
 
-    def value(field: Field) -> "F.Column":
+    def value(field: Field) -> Column:
         name = field.name
         if field is DATE:
             return F.to_date("ts")
@@ -136,8 +136,7 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
             return F.col(name)
         if name in own:
             return F.col(f"{item}.{name}")
-        # The body's epoch is the broker's start, to which counters belong; a row that the reader
-        # of the stream made up has no such body.
+        # A message that is no JSON still tells where it stood.
         return (
             F.coalesce(F.col(f"m.{name}"), F.col(name)) if name in from_raw else F.col(f"m.{name}")
         )

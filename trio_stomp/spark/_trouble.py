@@ -123,8 +123,8 @@ def headroom(tables: Tables, limits: Thresholds) -> DataFrame:
     Growth is that of the last start: before it, something may have been repaired.
     """
     process = tables["process"]
-    last = process.groupBy("broker_id").agg(F.max_by("epoch", "ts").alias("last_epoch"))
-    is_last = F.col("epoch") == F.col("last_epoch")
+    last = process.groupBy("broker_id").agg(F.max_by("boot", "ts").alias("last_boot"))
+    is_last = F.col("boot") == F.col("last_boot")
     at = F.unix_micros("ts") / 3_600_000_000
 
     def resource(name: str, column: str, capacity: float) -> DataFrame:

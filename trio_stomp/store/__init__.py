@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from trio_stomp.store._files import Files as Files
 from trio_stomp.store._files import OsFiles as OsFiles
+from trio_stomp.store._inspect import Scanned as Scanned
+from trio_stomp.store._inspect import scan_records as scan_records
 from trio_stomp.store._journal import JournalStore as JournalStore
 from trio_stomp.store._memory import MemoryStore as MemoryStore
 from trio_stomp.store._options import JournalOptions as JournalOptions
@@ -38,6 +40,12 @@ from trio_stomp.store._records import Put as Put
 from trio_stomp.store._records import Record as Record
 from trio_stomp.store._records import Trim as Trim
 from trio_stomp.store._records import Turn as Turn
+from trio_stomp.store._tools import Verdict as Verdict
+from trio_stomp.store._tools import compact as compact
+from trio_stomp.store._tools import export_from as export_from
+from trio_stomp.store._tools import import_to as import_to
+from trio_stomp.store._tools import inspect as inspect
+from trio_stomp.store._tools import verify as verify
 
 if TYPE_CHECKING:
     from trio_stomp.store._sql import SqlStore as SqlStore

@@ -60,29 +60,29 @@ class Cleaner:
     def free(self) -> None:
         """Delete the oldest segments in which nothing lives. All else must be on the disk.
 
-        A failure is not the caller's: what it appended holds. It is tried again the next time.
+        Raises:
+          OSError: the disk failed; the next call goes on.
         """
         shared = self._shared
-        with suppress(OSError):
-            while len(shared.segments) > 1:
-                oldest = next(iter(shared.segments.values()))
-                if self._number != oldest.number:
-                    self._begin(oldest.number)
-                if not self._is_dead():
-                    return
-                if shared.index.settings_in(oldest.number):
-                    self.is_cleaning = True
-                    return
-                self._sweep(oldest.number)
+        while len(shared.segments) > 1:
+            oldest = next(iter(shared.segments.values()))
+            if self._number != oldest.number:
+                self._begin(oldest.number)
+            if not self._is_dead():
+                return
+            if shared.index.settings_in(oldest.number):
+                self.is_cleaning = True
+                return
+            with suppress(FileNotFoundError):
                 shared.files.remove(oldest.path)
-                with shared.lock:
-                    del shared.segments[oldest.number]
-                # It must not come back when those are gone that finished with its messages.
-                shared.files.sync_directory(shared.journal)
+            # It must not come back when those are gone that finished with its messages.
+            shared.files.sync_directory(shared.journal)
+            with shared.lock:
+                del shared.segments[oldest.number]
 
     def _begin(self, number: int) -> None:
         self._number = number
-        self._work = self._shared.index.in_segment(number)
+        self._work = self._shared.index.in_segment(number)[::-1]
         self._witness = None
         self.judge()
 
@@ -99,16 +99,6 @@ class Cleaner:
                 self._work.pop()
                 self._shared.remove(key, first)
         return False
-
-    def _sweep(self, number: int) -> None:
-        """Finish with what a dropped place had in a segment that is to go."""
-        index = self._shared.index
-        for key, extent in [entry for entry in index.dropped if entry[1].segment == number]:
-            content = self._shared.read_extent(key, extent)
-            with self._shared.lock:
-                for chunk in content.chunks:
-                    index.finish(chunk.run.ids)
-                index.dropped.remove((key, extent))
 
     def _find_witness(self, key: Key, extent: Extent) -> int | None:
         """An id that lives in an extent: the last, which as a rule is the last to go."""

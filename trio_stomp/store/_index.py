@@ -27,8 +27,8 @@ class Index:
 
     Args:
       places: Where their messages stand, and also some that are dead.
-      dropped: Extents of dropped places whose messages still count as live: which of the ids in
-        them were the place's can only be read.
+      dropped: Extents of dropped places whose messages still count as live, until it has been read
+        which of the ids in them were the place's.
       lost: Messages that were found damaged but not by a reader, to be told to the next one.
     """
 

@@ -73,16 +73,14 @@ def _scan_segment(files: Files, handle: int, segment: Segment, is_last: bool) ->
     size = files.size(handle)
     if read_header(files, handle, segment) is None and size >= SEGMENT_HEADER_BYTES:
         yield Scanned(segment.path, 0, SEGMENT_HEADER_BYTES, None, "damaged header")
+    batch_end = SEGMENT_HEADER_BYTES
     for found in scan(files, handle, segment.marker, SEGMENT_HEADER_BYTES, size):
-        if is_last and _is_unfinished(found, size):
+        if found.kind == COMMIT:
+            batch_end = found.offset + decode_commit(found.front).length
+        is_torn = found.kind == TORN and found.offset >= batch_end
+        if is_last and (batch_end > size or is_torn):
             return
         yield from _told(segment, found)
-
-
-def _is_unfinished(found: Found, size: int) -> bool:
-    if found.kind == COMMIT:
-        return found.offset + decode_commit(found.front).length > size
-    return found.kind == TORN
 
 
 def _told(segment: Segment, found: Found) -> Iterator[Scanned]:
@@ -104,7 +102,7 @@ def _content(found: Found) -> tuple[Copy | Small, str]:
     if found.kind not in (PUT, COPY):
         return decode_small(found.kind, found.front), ""
     run = decode_run(found)
-    bad = bad_ids(run, found)
+    bad = frozenset() if found.is_whole() else bad_ids(run, found)
     kept = [
         (id, body, deliveries)
         for id, body, deliveries in zip(

@@ -69,6 +69,7 @@ class JournalStore:
             number = cut_torn(self._files, segments)
             shared.index = index = found.index
             shared.segments = {segment.number: segment for segment in segments}
+            shared.sweep()
             places = summarize(index, shared.read_extent)
             self._writer = Writer.begin(shared, self._options, number, found.commit)
         except (OSError, StoreError) as error:

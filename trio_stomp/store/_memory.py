@@ -205,8 +205,8 @@ class MemoryStore:
 
     def _apply_to_stream(self, record: Begin | Append | Trim | DropStream) -> None:
         match record:
-            case Begin(stream, epoch):
-                self._logs[stream] = _Log(epoch)
+            case Begin(stream, epoch, first):
+                self._logs[stream] = _Log(epoch, first, first)
             case Append(stream):
                 self._logs[stream].append(record)
             case Trim(stream, before):

@@ -52,17 +52,18 @@ def cut_torn(files: Files, segments: list[Segment]) -> int:
         files.remove(path)
         files.sync_directory(path.rpartition("/")[0])
     if segments:
+        # Who wrote it may have been killed before it was synced.
         cut(files, segments[-1].path, segments[-1].end)
     return number
 
 
 def cut(files: Files, path: str, end: int) -> None:
-    """Have a file end there, on the disk; what has been read of it is read anew."""
+    """Have a file end there, and what stands before that on the disk."""
     handle = files.open(path)
     try:
         files.forget_cached(handle)
         if files.size(handle) > end:
             files.truncate(handle, end)
-            files.sync(handle)
+        files.sync(handle)
     finally:
         files.close(handle)

@@ -76,10 +76,15 @@ class Forget:
 
 @value
 class Begin:
-    """A stream begins, empty: its epoch is a word that no other beginning has."""
+    """A stream begins, empty: its epoch is a word that no other beginning has.
+
+    Args:
+      first: Offset of the message to come; not 0 where a stream moves to another store.
+    """
 
     stream: str
     epoch: str
+    first: int = 0
 
 
 @value

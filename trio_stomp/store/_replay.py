@@ -67,17 +67,18 @@ class Replay:
             self.index.next_id = max(self.index.next_id, header.next_id)
         elif segment.end > SEGMENT_HEADER_BYTES or not is_last:
             self._report(handle, segment, 0, SEGMENT_HEADER_BYTES, "damaged header")
-        start = SEGMENT_HEADER_BYTES
+        start = batch_end = SEGMENT_HEADER_BYTES
         for found in scan(self._files, handle, segment.marker, start, segment.end):
-            if is_last and self._is_torn(found, segment):
+            if found.kind == COMMIT:
+                batch_end = found.offset + decode_commit(found.front).length
+                is_torn = batch_end > segment.end
+            else:
+                # In a batch that was written completely it is damage, wherever it seems to end.
+                is_torn = found.kind == TORN and found.offset >= batch_end
+            if is_last and is_torn:
                 segment.end = found.offset
                 return
             self._take(handle, segment, found)
-
-    def _is_torn(self, found: Found, segment: Segment) -> bool:
-        if found.kind == COMMIT:
-            return found.offset + decode_commit(found.front).length > segment.end
-        return found.kind == TORN
 
     def _take(self, handle: int, segment: Segment, found: Found) -> None:
         size = found.end - found.offset

@@ -69,11 +69,24 @@ class Shared:
         with self.lock:
             self.index.remove(key, first)
 
+    def sweep(self) -> None:
+        """Finish with what dropped places had among other places' messages.
+
+        Raises:
+          OSError: the disk failed; the rest is left for the next time.
+        """
+        while self.index.dropped:
+            key, extent = self.index.dropped[-1]
+            content = self.read_extent(key, extent)
+            with self.lock:
+                for chunk in content.chunks:
+                    self.index.finish(chunk.run.ids)
+                self.index.dropped.pop()
+
     def read(self, key: Key, after: int, limit_bytes: int) -> Page:
         """As ``Store.read``."""
-        taking = Taking(after, limit_bytes)
         with self.lock:
-            taking.stand(self._stands.pop(key, None))
+            taking = Taking(after, limit_bytes, stand=self._stands.pop(key, None))
         while not taking.is_full:
             with self.lock:
                 extent = self.index.find(key, taking.after)
@@ -93,10 +106,10 @@ class Shared:
         with self.lock:
             is_last = self.index.find(key, taking.after) is None
             lost = self.index.lost.pop(key, 0)
-            if not is_last:
+            if not is_last and taking.stand is not None:
                 if len(self._stands) >= MAX_STANDS:
                     self._stands.clear()
-                self._stands[key] = taking.stand_now
+                self._stands[key] = taking.stand
         return Page(taking.runs, taking.after, is_last, lost)
 
     def _is_still_there(self, key: Key, extent: Extent) -> bool:

@@ -142,9 +142,9 @@ class _StreamWriter:
                 self._append(record)
             case Trim(stream, before):
                 self._trim(stream, before)
-            case Begin(stream, epoch):
+            case Begin(stream, epoch, first):
                 self._drop(stream)
-                state = StreamState(epoch, 0, 0, 0)
+                state = StreamState(epoch, first, first, 0)
                 row = {"name": to_text(stream), "epoch": to_text(epoch), **_columns(state)}
                 made = self._writer.execute(STREAMS.insert().returning(STREAMS.c.id), row)
                 self.streams[stream] = StreamEntry(made.scalar_one(), state)

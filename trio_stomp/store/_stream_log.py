@@ -116,6 +116,12 @@ class StreamLog:
         if self._is_broken or not is_known:
             raise StoreBroken(f"{self.directory}: what is on the disk is not known; restart")
 
+    def start_at(self, offset: int) -> None:
+        """Have the next message of an empty log be that one; it is kept in the name of a file."""
+        self._index.next = offset
+        self._is_touched = True
+        self._writable()
+
     def append(self, records: Sequence[Append]) -> None:
         """Write messages at the end. They can be read at once, but are on the disk after ``sync``.
 

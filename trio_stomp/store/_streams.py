@@ -90,6 +90,8 @@ class Streams:
         self._logs[name] = self._touched[name] = log
         self._begun.append(name)
         log.mark()
+        if record.first:
+            log.start_at(record.first)
 
     def _append(self, record: Append) -> None:
         log = self._logs[record.stream]

@@ -12,10 +12,11 @@ from trio_stomp.store._reader import Chunk, Content
 
 @value
 class Stand:
-    """Where a page ended: what is wanted next stands in this record, or behind it."""
+    """Where a page ended, within an extent: what is wanted next stands there, or behind it."""
 
     after: int
     segment: int
+    start: int
     offset: int
 
 
@@ -32,36 +33,29 @@ class Taking:
     room: int
     runs: list[Stored] = field(factory=list)
     is_full: bool = False
-    _segment: int = 0
-    _offset: int = 0
-
-    @property
-    def stand_now(self) -> Stand:
-        """Where it ends."""
-        return Stand(self.after, self._segment, self._offset)
-
-    def stand(self, stand: Stand | None) -> None:
-        """Begin where an earlier page ended, if this one is to follow it."""
-        if stand is not None and stand.after == self.after:
-            self._segment, self._offset = stand.segment, stand.offset
+    stand: Stand | None = None
 
     def start_in(self, extent: Extent) -> int:
-        """Where to begin to read an extent."""
-        is_here = self._segment == extent.segment and extent.start <= self._offset < extent.end
-        return self._offset if is_here else extent.start
+        """Where to begin to read an extent: at its start, or where reading ended in it."""
+        stand = self.stand
+        if stand is None or stand.after != self.after:
+            return extent.start
+        is_here = (stand.segment, stand.start) == (extent.segment, extent.start)
+        return stand.offset if is_here else extent.start
 
     def take(self, content: Content, extent: Extent, index: Index) -> None:
         """Take what lives of what was read of an extent. To be called under the lock."""
-        self._segment = extent.segment
+        end = content.end
         for chunk in content.chunks:
-            self._offset = chunk.offset
             self._take_chunk(chunk, index)
             if self.is_full:
-                return
+                end = chunk.offset
+                break
             self.after = max(self.after, chunk.run.ids[-1])
-        self._offset = content.end
-        if content.is_all:
-            self.after = max(self.after, extent.last)
+        else:
+            if content.is_all:
+                self.after = max(self.after, extent.last)
+        self.stand = Stand(self.after, extent.segment, extent.start, end)
 
     def _take_chunk(self, chunk: Chunk, index: Index) -> None:
         run, lengths = chunk.run, chunk.run.lengths()

@@ -69,8 +69,14 @@ class Writer:
         self.commits += len(turns)
         self._batch_bytes = batch.size
         self._apply(batch, piece)
-        if tail.is_synced:
-            self._cleaner.free()
+        self._tidy()
+
+    def _tidy(self) -> None:
+        """Give room back. What fails is not the caller's: what it appended holds."""
+        with suppress(OSError):
+            self._shared.sweep()
+            if self._tail.is_synced:
+                self._cleaner.free()
 
     def sync(self) -> None:
         """Have all that was written on the disk.

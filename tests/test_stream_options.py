@@ -1,0 +1,101 @@
+"""What a SUBSCRIBE says of a stream."""
+
+import pytest
+
+from trio_stomp._errors import ProtocolError
+from trio_stomp.broker._stream_options import (
+    MAX_DELAY_MS,
+    MAX_OFFSET,
+    NOTHING_ASKED,
+    Start,
+    StreamOptions,
+    parse_stream_options,
+)
+
+
+def test_a_subscribe_that_says_nothing_of_streams_asks_for_none():
+    assert parse_stream_options((("id", "0"), ("ack", "client"))) is NOTHING_ASKED
+    assert not NOTHING_ASKED.is_asked
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "start", "value"),
+    [
+        ("x-stream-offset", "first", Start.FIRST, 0),
+        ("x-stream-offset", " Last ", Start.LAST, 0),
+        ("x-stream-offset", "next", Start.NEXT, 0),
+        ("x-stream-offset", "17", Start.OFFSET, 17),
+        ("x-stream-offset", "offset=17", Start.OFFSET, 17),
+        ("x-stream-offset", "offset:17", Start.OFFSET, 17),
+        ("x-stream-offset", "9999999999999999999", Start.OFFSET, MAX_OFFSET),
+        ("x-stream-offset", "timestamp=1700000000", Start.TIME, 1_700_000_000_000),
+        ("x-stream-offset", "timestamp: 1700000000.123", Start.TIME, 1_700_000_000_123),
+        ("x-stream-offset", "timestamp=1700000000.1230001", Start.TIME, 1_700_000_000_124),
+        ("from-seq", "0", Start.OFFSET, 0),
+        ("from-seq", "5", Start.OFFSET, 5),
+        ("from-seq", "-1", Start.NEXT, 0),
+        ("last-message-id", "b7.3.S-41", Start.OFFSET, 42),
+        ("last-message-id", "b7.3.S-0", Start.OFFSET, 1),
+    ],
+)
+def test_a_start_is_told_in_many_ways(name, text, start, value):
+    assert parse_stream_options(((name, text),)) == StreamOptions(start, value, is_asked=True)
+
+
+@pytest.mark.parametrize(("text", "offset"), [("b7.3.S-00", 0), ("b7.3.S-041", 41)])
+def test_behind_an_end_marker_is_the_offset_that_it_told(text, offset):
+    assert parse_stream_options((("last-message-id", text),)).value == offset
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("x-stream-offset", ""),
+        ("x-stream-offset", "-1"),
+        ("x-stream-offset", "newest"),
+        ("x-stream-offset", "offset="),
+        ("x-stream-offset", "offset=٣"),
+        ("x-stream-offset", "timestamp=1e9"),
+        ("x-stream-offset", "timestamp=yesterday"),
+        ("x-stream-offset", "12345678901234567890"),
+        ("from-seq", "-2"),
+        ("from-seq", "first"),
+        ("last-message-id", "b7.s-5"),  # of subscription 28, which reads no stream
+        ("last-message-id", "41"),
+        ("last-message-id", ""),
+        ("x-stream-until", "-1"),
+        ("x-stream-until", str(MAX_OFFSET + 1)),
+        ("x-stream-until", "end"),
+        ("replay-delay", "-5"),
+        ("replay-delay", str(MAX_DELAY_MS + 1)),
+    ],
+)
+def test_a_bad_value_is_told_with_its_header(name, text):
+    with pytest.raises(ProtocolError, match=name) as caught:
+        parse_stream_options(((name, text),))
+    assert caught.value.code == "invalid-header-value"
+
+
+def test_of_a_repeated_header_the_first_counts():
+    headers = (
+        ("x-stream-offset", "3"),
+        ("x-stream-offset", "4"),
+        ("from-seq", "5"),
+        ("x-stream-until", "10"),
+        ("x-stream-until", "11"),
+        ("x-stream-epoch", "a"),
+        ("x-stream-epoch", "b"),
+    )
+    assert parse_stream_options(headers) == StreamOptions(Start.OFFSET, 3, 10, "a", is_asked=True)
+
+
+def test_who_says_only_when_the_replay_begins_wants_all_of_it():
+    told = parse_stream_options((("replay-delay", "250"),))
+    assert told == StreamOptions(Start.FIRST, delay_ms=250, is_asked=True)
+    told = parse_stream_options((("replay-delay", "250"), ("from-seq", "-1")))
+    assert told.start is Start.NEXT
+
+
+def test_an_end_alone_leaves_the_start_at_what_comes_next():
+    told = parse_stream_options((("x-stream-until", "9"),))
+    assert told == StreamOptions(Start.NEXT, until=9, is_asked=True)

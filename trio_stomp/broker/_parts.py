@@ -1,0 +1,179 @@
+"""What the core is made of, and how the parts are joined."""
+
+from itertools import count
+
+from attrs import define, evolve, field
+
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
+from trio_stomp.broker._answers import Answers
+from trio_stomp.broker._configuration import configure
+from trio_stomp.broker._destination_policy import PolicyBook
+from trio_stomp.broker._dialect import Dialect, dialect
+from trio_stomp.broker._events import BrokerEvents
+from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._last_values import LastValues
+from trio_stomp.broker._log import Log
+from trio_stomp.broker._overflow import Overflow
+from trio_stomp.broker._plan import make_plan
+from trio_stomp.broker._policies import SEED, BrokerPolicies
+from trio_stomp.broker._ports import TakesCensus
+from trio_stomp.broker._publisher import Publisher
+from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._scheduler import Scheduler
+from trio_stomp.broker._selector import SelectorCompiler
+from trio_stomp.broker._stale import StaleQueue
+from trio_stomp.broker._storage import Storage
+from trio_stomp.broker._streams import Streams
+from trio_stomp.broker._subscriber import Subscriber
+from trio_stomp.broker._subscription import Client
+from trio_stomp.broker._temporary import Temporary
+from trio_stomp.broker._timers import Timers
+
+
+@define(eq=False, repr=False)
+class Parts:
+    """The parts of a core.
+
+    Args:
+      policies: Bounds and policies of the whole broker.
+      memory: The budget of the process.
+      server: Tells the figures that only it knows.
+      boot: A short word that no other start of this broker used; part of every message id.
+      server_name: The ``server`` header of CONNECTED, or "" for none.
+      book: Policies by destination.
+      dialect: How the real conflicts between brokers are decided.
+      wall_offset_s: Wall time less the broker's clock, in seconds.
+      log: Of the store, or None if nothing is to survive.
+    """
+
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    server: TakesCensus
+    boot: str
+    server_name: str = ""
+    book: PolicyBook = field(factory=PolicyBook)
+    dialect: Dialect = field(factory=lambda: dialect("native"))
+    wall_offset_s: float = 0.0
+    log: Log | None = None
+    timers: Timers = field(factory=Timers)
+    clients: dict[Client, None] = field(factory=dict)
+    acks: AckCounters = field(factory=AckCounters)
+    routes: RouteTable = field(init=False)
+    stale: StaleQueue = field(init=False)
+    fan_out: FanOut = field(init=False)
+    events: BrokerEvents = field(init=False)
+    queues: QueueBook = field(init=False)
+    acknowledger: Acknowledger = field(init=False)
+    overflow: Overflow = field(init=False)
+    storage: Storage | None = None
+    streams: Streams = field(init=False)
+    last_values: LastValues = field(init=False)
+    feeds: Feeds = field(init=False)
+    subscriber: Subscriber = field(init=False)
+    answers: Answers = field(init=False)
+    publisher: Publisher = field(init=False)
+    scheduler: Scheduler = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.policies.wildcards == SEED:
+            self.dialect = evolve(self.dialect, wildcards=SEED)
+        self._make_places()
+        if self.log is not None:
+            self._make_storage(self.log)
+        self._make_streams()
+        temporary = Temporary(
+            lambda client, private, public: self.subscriber.expect_replies(client, private, public)
+        )
+        self._make_subscriber(temporary)
+        self._make_publisher(temporary)
+
+    def _make_places(self) -> None:
+        """Where messages are on their way, or wait."""
+        policies, memory = self.policies, self.memory
+        self.routes = RouteTable(policies, lambda route: configure(route, self))
+        self.stale = StaleQueue(policies, memory)
+        self.fan_out = FanOut(policies)
+        self.events = BrokerEvents(self.routes)
+        self.queues = QueueBook(self.routes, self.book, memory, self.timers)
+        self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
+        self.queues.acknowledger = self.acknowledger
+        self.overflow = Overflow(memory, self.queues)
+
+    def _make_storage(self, log: Log) -> None:
+        self.storage = self.queues.storage = Storage(
+            log,
+            self.memory,
+            lambda head: make_plan(head, self.dialect).options,
+            self.queues.stored_messages,
+            self.wall_offset_s,
+        )
+
+    def _make_streams(self) -> None:
+        epochs = count(1)
+        self.streams = Streams(
+            self.memory,
+            self.timers,
+            self.log,
+            self.queues.mark,
+            lambda: f"{self.boot}.{next(epochs)}",
+            self.wall_offset_s,
+        )
+        self.last_values = LastValues(self.memory, self.routes, self.storage)
+
+    def _make_subscriber(self, temporary: Temporary) -> None:
+        self.feeds = Feeds(
+            self.policies,
+            self.memory,
+            self.routes,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.acknowledger,
+            self.log,
+        )
+        self.subscriber = Subscriber(
+            self.policies,
+            self.dialect,
+            self.memory,
+            self.routes,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.events,
+            self.acknowledger,
+            temporary,
+            self.feeds,
+            SelectorCompiler(),
+            self.boot,
+            self.streams,
+            self.log,
+        )
+
+    def _make_publisher(self, temporary: Temporary) -> None:
+        self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
+        self.publisher = Publisher(
+            self.dialect,
+            self.memory,
+            self.routes,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.overflow,
+            temporary,
+            self.answers.to_topic,
+            self.last_values,
+            self.streams,
+            self.log,
+            self.wall_offset_s,
+        )
+        self.publisher.scheduler = self.scheduler = Scheduler(
+            self.memory,
+            self.timers,
+            self.overflow,
+            lambda run, now: self.publisher.send(None, run, now, now)[0],
+            self.wall_offset_s,
+            self.storage,
+        )

@@ -1,0 +1,58 @@
+"""How far something is, on standard error: with bars if ``rich`` is installed, else as a line."""
+
+import importlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TextIO
+
+Tell = Callable[[int, int], None]
+
+STEP_S = 0.2
+
+
+@contextmanager
+def progress(title: str, *, wanted: bool | None = None, to: TextIO | None = None) -> Iterator[Tell]:
+    """Lend what is to be told how much is done, and of how much.
+
+    Args:
+      title: What is being done.
+      wanted: None = if ``to`` is a terminal.
+      to: None = standard error.
+    """
+    to = to or sys.stderr
+    if not (to.isatty() if wanted is None else wanted):
+        yield lambda done, total: None
+        return
+    try:
+        # Optional, and so unknown to the type checker where it is not installed.
+        console = importlib.import_module("rich.console").Console(file=to)
+        progress_of = importlib.import_module("rich.progress").Progress
+    except ModuleNotFoundError:
+        yield from _plain(title, to)
+        return
+    with progress_of(console=console, transient=True) as bars:
+        bar = bars.add_task(title, total=None)
+
+        def tell(done: int, total: int) -> None:
+            bars.update(bar, completed=done, total=total)
+
+        yield tell
+
+
+def _plain(title: str, to: TextIO) -> Iterator[Tell]:
+    """One line, written over and over; on what is no terminal, a line each time it changes."""
+    last, told_at = -1, 0.0
+
+    def tell(done: int, total: int) -> None:
+        nonlocal last, told_at
+        percent, now = 100 * done // total if total else 100, time.monotonic()
+        if percent != last and (now - told_at >= STEP_S or percent == 100):
+            last, told_at = percent, now
+            to.write(f"\r{title}: {percent:3} %" + ("" if to.isatty() else "\n"))
+            to.flush()
+
+    yield tell
+    if to.isatty() and last >= 0:
+        to.write("\n")

@@ -1,0 +1,218 @@
+"""``python -m trio_stomp store …``: look at what survives, check, move and compact it."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
+
+from trio_stomp._errors import OptionError
+from trio_stomp.cli._progress import progress
+from trio_stomp.store import (
+    StoreError,
+    compact,
+    export_from,
+    import_to,
+    inspect,
+    verify,
+)
+
+NAME = "store"
+WELL, DAMAGED, BAD_OPTION = 0, 1, 2
+
+EPILOG = """\
+DIR is the --data-dir of a broker; URL its --store-url. verify, inspect and export change nothing
+and may run beside the broker: they see one moment of it. import needs a new directory or an empty
+database, compact a directory that no broker uses. The exit code is 0 if all is well, 1 if something
+is damaged or cannot be done, 2 for a bad option.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours to print."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``store`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+    """
+    given = make_parser().parse_args(list(argv))
+    try:
+        code: int = COMMANDS[given.command](given)
+    except (StoreError, OSError) as error:
+        sys.stderr.write(f"trio_stomp store {given.command}: error: {error}\n")
+        return DAMAGED
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the words after ``store``."""
+    parser = _Parser(
+        prog="trio_stomp store",
+        description="Tools for what survives a broker: its journal or its database.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    texts = {
+        "verify": "read everything, and report what is damaged: file, offset, size",
+        "inspect": "tell what is in it: places, streams, files",
+        "export": "write it all as JSON lines",
+        "import": "read JSON lines into an empty store",
+        "compact": "copy what lives together, and give the rest of the disk back",
+    }
+    for name, text in texts.items():
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.add_argument("target", metavar="DIR" if name == "compact" else "DIR|URL")
+        command.add_argument(
+            "--progress",
+            action=argparse.BooleanOptionalAction,
+            default=None,
+            help="tell how far it is, on standard error (default: if that is a terminal)",
+        )
+        if name in ("verify", "inspect"):
+            command.add_argument("--json", action="store_true", help="for programs")
+        if name in ("export", "import"):
+            what = "write to" if name == "export" else "read from"
+            command.add_argument(
+                "file", nargs="?", default="-", help=f"{what} this file (default: -, the standard)"
+            )
+    return parser
+
+
+def _verify(given: argparse.Namespace) -> int:
+    with progress("verify", wanted=given.progress) as tell:
+        found = verify(given.target, tell)
+    if given.json:
+        _show_json(
+            {
+                "messages": found.messages,
+                "streamed": found.streamed,
+                "bytes": found.bytes,
+                "records": found.records,
+                "damage": found.damage,
+            }
+        )
+    else:
+        for line in found.damage:
+            print(line)
+        verdict = f"{len(found.damage)} damaged" if found.damage else "nothing damaged"
+        print(
+            f"{given.target}: {found.messages} messages, {found.streamed} in streams, "
+            f"{found.bytes} bytes; {verdict}"
+        )
+    return DAMAGED if found.damage else WELL
+
+
+def _inspect(given: argparse.Namespace) -> int:
+    with progress("inspect", wanted=given.progress) as tell:
+        found = inspect(given.target, tell)
+    if given.json:
+        _show_json(found)
+        return WELL
+    print(f"store {found['store']}, commit {found['commit']}, next id {found['next_id']}")
+    print(f"settings {len(_rows(found['settings']))}, redelivered {found['redelivered']}")
+    _table(_rows(found["places"]), "messages", "bytes", "level", "place")
+    _table(_rows(found["streams"]), "first", "next", "bytes", "name")
+    _table(_rows(found["files"]), "bytes", "file")
+    for line in _rows(found["damage"]):
+        print(f"damaged: {line}")
+    return WELL
+
+
+def _rows(value: object) -> list[Any]:
+    assert isinstance(value, list)
+    return value
+
+
+def _table(rows: Iterable[dict[str, object]], *columns: str) -> None:
+    """Numbers to the right, the name last."""
+    rows = list(rows)
+    if not rows:
+        return
+    *numbers, name = columns
+    print()
+    print("".join(f"{column:>16}" for column in numbers), "", name)
+    for row in rows:
+        print("".join(f"{row[column]:>16}" for column in numbers), "", _printable(str(row[name])))
+
+
+def _printable(text: str) -> str:
+    """A name may be a client's: it must not drive the terminal."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def _show_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def _export(given: argparse.Namespace) -> int:
+    with progress("export", wanted=given.progress) as tell:
+        lines = export_from(given.target, tell)
+        if given.file == "-":
+            _write(lines, sys.stdout)
+        else:
+            # Never half a file under the name that was asked for.
+            part = Path(f"{given.file}.part")
+            with part.open("w", encoding="utf-8", newline="\n") as file:
+                _write(lines, file)
+            part.replace(given.file)
+    return WELL
+
+
+def _write(lines: Iterable[str], file: TextIO) -> None:
+    for line in lines:
+        file.write(line)
+        file.write("\n")
+    file.flush()
+
+
+def _import(given: argparse.Namespace) -> int:
+    if given.file == "-":
+        return _imported(given.target, sys.stdin)
+    with (
+        Path(given.file).open(encoding="utf-8", newline="\n") as file,
+        progress("import", wanted=given.progress) as tell,
+    ):
+        total = Path(given.file).stat().st_size
+        return _imported(given.target, _told(file, total, tell))
+
+
+def _told(file: TextIO, total: int, tell: Callable[[int, int], None]) -> Iterable[str]:
+    done = 0
+    for line in file:
+        done += len(line)
+        tell(min(done, total), total)
+        yield line
+
+
+def _imported(target: str, lines: Iterable[str]) -> int:
+    count = import_to(target, lines)
+    told = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
+    print(f"{target}: {told or 'nothing'}")
+    return WELL
+
+
+def _compact(given: argparse.Namespace) -> int:
+    with progress("compact", wanted=given.progress) as tell:
+        before, after = compact(given.target, tell)
+    print(f"{given.target}: {before} bytes before, {after} bytes now")
+    return WELL
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "verify": _verify,
+    "inspect": _inspect,
+    "export": _export,
+    "import": _import,
+    "compact": _compact,
+}

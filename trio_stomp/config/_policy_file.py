@@ -1,0 +1,54 @@
+"""Policies by destination from a TOML file.
+
+    ["/topic/prices.>"]
+    stream = true
+    stream_max_age_ms = 3600000
+
+    ["/queue/orders"]
+    persistent = "always"
+
+The first pattern that matches counts, in the order of the file.
+"""
+
+import tomllib
+from pathlib import Path
+
+from trio_stomp._errors import OptionError
+from trio_stomp.broker import DestinationPolicy, PolicyBook, read_policy
+
+Policies = tuple[tuple[str, DestinationPolicy], ...]
+
+
+def read_policy_file(path: str) -> Policies:
+    """The policies that a file holds, in its order.
+
+    Raises:
+      OptionError: the operator's fault; it names the file, the pattern, the field and the rule.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except OSError as error:
+        raise OptionError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise OptionError(f"{path}: is no TOML: {error}") from None
+    policies = []
+    for pattern, values in tables.items():
+        if not isinstance(values, dict):
+            raise OptionError(
+                f"{path}: {pattern} stands outside of a table; write it under"
+                ' ["/topic/name"], the pattern of destinations that it is for'
+            )
+        policies.append((pattern, _policy(path, pattern, values)))
+    try:
+        PolicyBook(tuple(policies))
+    except OptionError as error:
+        raise OptionError(f"{path}: {error}") from None
+    return tuple(policies)
+
+
+def _policy(path: str, pattern: str, values: dict[str, object]) -> DestinationPolicy:
+    try:
+        return read_policy(pattern, values)
+    except OptionError as error:
+        raise OptionError(f"{path}: {error}") from None
