@@ -38,7 +38,7 @@ class File:
     """A sync failed: what was to be written never will be, though it can still be read."""
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Disk:
     """Files in memory.
 

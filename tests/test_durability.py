@@ -38,7 +38,7 @@ def ends(core: DurableBench) -> None:
         core.answers()
     core.ends()
     assert core.memory.kept_bytes == core.log.pending_bytes == 0
-    assert not (core.log.waiting or core.log.leaving)
+    assert [*core.log.waiting, *core.log.leaving] == []
 
 
 def test_nothing_is_seen_nor_receipted_before_the_store_has_it() -> None:
@@ -385,13 +385,13 @@ def test_a_scheduled_message_is_told_apart_in_the_same_way() -> None:
     core = slow()
     one, other = core.actor(), core.actor()
     told_apart = {"AMQ_SCHEDULED_DELAY": "1000", "x_dedup_id": "1", "persistent": "true"}
-    one.sends(Q, "a", **told_apart)
+    one.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
     other.sends(Q, "a", **told_apart, receipts=[(1, b"1")])  # type: ignore[arg-type]
     core.turn()
     core.fails()
     assert other.error().get("receipt-id") == "1"
     again = core.actor()
-    again.sends(Q, "a", **told_apart)
+    again.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
     core.turn()
     core.answers()
     core.passes(1)
@@ -490,4 +490,34 @@ def test_memory_is_given_back_for_what_is_withdrawn() -> None:
         assert core.memory.kept_bytes > 0
         core.fails()
         assert core.memory.kept_bytes == core.memory.used_bytes == 0
+    ends(core)
+
+
+def test_who_was_turned_away_meanwhile_is_told_no_second_error() -> None:
+    core = slow()
+    actor, other = core.actor(), core.actor()
+    for each in (actor, other):
+        each.client.client_id = "same"
+    actor.subscribes("/topic/t", ack="client", durable_subscription_name="d")
+    core.turn()
+    core.answers()
+    stores(actor, "a", receipt=b"1")
+    other.subscribes("/topic/t", ack="client", durable_subscription_name="d")
+    core.turn()
+    core.fails()
+    assert actor.error().get("code") == "taken-over"
+    core.turn()
+    ends_with_durables(core)
+
+
+def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts() -> None:
+    core = slow()
+    actor = core.actor()
+    stores(actor, "a", receipt=b"1")
+    actor.acks("nonsense")
+    assert actor.frames() == []
+    core.answers()
+    frames = actor.frames()
+    assert told(frames) == ["RECEIPT 1", "ERROR None"]
+    assert frames[-1].get("code") == "unknown-ack"
     ends(core)

@@ -8,6 +8,7 @@ not; but all of a transaction, or nothing of it.
 import shutil
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from attrs import define, field
@@ -20,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests._core_fakes import Received, run_of
+from tests._core_fakes import Pairs, Received, run_of
 from tests._durable_fakes import PAGE_BYTES, DurableBench
 from tests._queue_fakes import Actor
 from tests._stores import Directory, Memory, Place
@@ -29,7 +30,9 @@ from trio_stomp.broker import DestinationPolicy, MemoryBudget, PageWanted
 from trio_stomp.broker import _queue as queue_module
 from trio_stomp.broker import _storage as storage_module
 from trio_stomp.protocol import Subscribed
-from trio_stomp.store import Page
+
+if TYPE_CHECKING:
+    from trio_stomp.store import Page
 
 DURABLE = "/topic/t"
 PLACES = ("/queue/a", "/queue/b", DURABLE)
@@ -164,7 +167,7 @@ class DurableModel(RuleBasedStateMachine):
         if name in member.ids:
             return
         member.ids.add(name)
-        headers = (("destination", name), ("prefetch-count", f"{prefetch}"))
+        headers: Pairs = (("destination", name), ("prefetch-count", f"{prefetch}"))
         if name == DURABLE:
             headers += (("durable-subscription-name", "d"),)
         receipt = self.ask(member, [], begins=name == DURABLE)
@@ -444,7 +447,7 @@ class DurableModel(RuleBasedStateMachine):
             assert left == (0, 0, 0, 0), queue.name
         log = core.log
         assert core.memory.kept_bytes == core.memory.used_bytes == log.pending_bytes == 0
-        assert not (log.waiting or log.leaving or log.deliveries or log._sent)
+        assert [*log.waiting, *log.leaving, *log.pages, *log.deliveries, *log._sent] == []
         assert core.store.statistics().live_messages == 0
 
 

@@ -175,3 +175,11 @@ def test_without_a_store_it_is_kept_in_memory() -> None:
     reader = core.actor()
     reader.subscribes(T)
     assert reader.bodies() == ["a"]
+
+
+def test_a_transient_one_concerns_no_store() -> None:
+    core = made()
+    retains(core.actor(), "a", persistent="false")
+    core.turn()
+    assert last(core) == ["a"]
+    assert core.commit == 0

@@ -4,7 +4,7 @@ from attrs import define, field
 
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Box
-from trio_stomp.broker import Client, Log
+from trio_stomp.broker import Client, DestinationPolicy, Log
 from trio_stomp.broker._log import MAX_PENDING_BYTES, Effect, Later, Telling
 from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put, Record, Turn
 
@@ -273,7 +273,29 @@ def test_nothing_of_it_grows() -> None:
         reader.acks(got)
     bench.turn()
     log = bench.log
-    assert not (log.waiting or log.leaving or log.pages or log.deliveries or log._sent)
+    assert [*log.waiting, *log.leaving, *log.pages, *log.deliveries, *log._sent] == []
     assert log.pending_bytes == 0
     assert log.take() is None
     bench.ends()
+
+
+def test_what_nobody_waits_for_waits_for_company() -> None:
+    bench = Bench()
+    bench.log.write(Keep("key", "text"), is_urgent=False)
+    bench.takes()
+    assert bench.log.take_patience() > 0
+
+
+def test_after_a_failure_a_stream_goes_on_without_a_gap() -> None:
+    policy = DestinationPolicy(stream=True)
+    core = DurableBench({"/topic/s": policy}, is_prompt=False)
+    sender, other = core.actor(), core.actor()
+    sender.sends("/topic/s", "lost", persistent="true")
+    other.sends("/topic/s", "kept")
+    core.turn()
+    core.fails()
+    assert sender.error().get("code") == "storage"
+    core.turn()
+    core.answers()
+    runs = core.store.read_stream("/stream/topic/s", 0, 1000)
+    assert [(run.first, list(run.bodies)) for run in runs] == [(0, [b"kept"])]

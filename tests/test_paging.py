@@ -26,7 +26,7 @@ def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
 
 def stores(actor: Actor, *bodies: str, **headers: str) -> None:
     for body in bodies:
-        actor.sends(Q, body, persistent="true", **headers)
+        actor.sends(Q, body, persistent="true", **headers)  # type: ignore[arg-type]
         actor.bench.turn()
 
 
@@ -307,13 +307,15 @@ def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
     assert core.store.statistics().live_messages == 0
 
 
-def test_without_a_store_nothing_is_paged_in() -> None:
-    from tests._queue_fakes import bench
-
-    core = bench()
-    core.actor().sends(Q, "a")
-    queue = core.queue(Q)
-    queue.put_paged(4, 1, 1, 1)
-    queue.look_ahead()
+def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
+    core = made(is_prompt=False)
+    sender = deep(core)
+    sender.sends(Q, "urgent", priority="9")
     core.turn()
-    assert queue.waiting.paged == 1
+    reader = core.actor(room=False)
+    reader.subscribes(Q)
+    core.turn()
+    assert core.log.pages == []
+    reader.opens_up()
+    assert all_read(core, reader) == ["urgent", *numbered("", 20)]
+    is_empty(core)

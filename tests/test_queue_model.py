@@ -260,9 +260,9 @@ class QueueModel(RuleBasedStateMachine):
         """Whether a queue is not full with so many more."""
         policy = BOOK[name]
         held = len(self.in_state(name, *HELD)) + count
-        return held <= policy.max_messages and (
-            not policy.max_bytes or held * BODY <= policy.max_bytes
-        )
+        if policy.max_messages and held > policy.max_messages:
+            return False
+        return not policy.max_bytes or held * BODY <= policy.max_bytes
 
     def commits(self, name: str, count: int) -> bool:
         """Whether a transaction may send so many there."""
@@ -270,7 +270,9 @@ class QueueModel(RuleBasedStateMachine):
         if policy.overflow == "drop-newest" or self.fits(name, count):
             return True
         stuck = len(self.in_state(name, DELAYED, UNACKED))
-        return policy.overflow != "reject" and stuck < policy.max_messages
+        return policy.overflow != "reject" and (
+            not policy.max_messages or stuck < policy.max_messages
+        )
 
     def accept(self, copy: Copy) -> None:
         self.accepted += 1

@@ -5,14 +5,14 @@ import pytest
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, numbered, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.store import Keep, MemoryStore, Put, Turn
+from trio_stomp.store import Keep, MemoryStore, Put, Record, Turn
 
 Q = "/queue/q"
 DURABLE = {"durable_subscription_name": "d"}
 
 
 def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
-    actor.sends(to, *bodies, persistent="true", **headers)
+    actor.sends(to, *bodies, persistent="true", **headers)  # type: ignore[arg-type]
     actor.bench.turn()
 
 
@@ -182,7 +182,7 @@ def test_several_copies_of_one_message_are_each_their_own() -> None:
 
 def test_what_cannot_be_taken_over_is_told_and_stays() -> None:
     store = MemoryStore()
-    records = [
+    records: list[Record] = [
         Keep("durable:bad", "{"),
         Keep("durable:odd", '{"name": 1}'),
         Put("durable:nobody", 1, b"destination:/topic/t\n", [b"x"]),

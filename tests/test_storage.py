@@ -17,7 +17,7 @@ def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
 
 
 def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
-    actor.sends(to, *bodies, persistent="true", **headers)
+    actor.sends(to, *bodies, persistent="true", **headers)  # type: ignore[arg-type]
 
 
 def answered(core: DurableBench) -> None:
@@ -395,3 +395,16 @@ def test_header_blocks_are_remembered_within_bounds() -> None:
     assert reader.bodies() == numbered("", 600)
     assert again.broker.storage is not None
     assert 0 < len(again.broker.storage._heads) <= 256
+
+
+def test_an_ack_that_none_waits_for_may_be_in_a_transaction() -> None:
+    core = made()
+    worker = core.actor()
+    worker.subscribes(Q)
+    stores(worker, "a")
+    (got,) = worker.reads()
+    worker.commits(worker.acked(got.get("message-id") or ""), run_of("/queue/b", ["b"]))
+    (receipt,) = worker.frames()
+    assert receipt.get("receipt-id") == "done"
+    assert core.waiting("/queue/b") == ["b"]
+    core.ends()

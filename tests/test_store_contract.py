@@ -228,9 +228,9 @@ def test_unknown_and_repeated_ids_are_harmless(opened: Opened) -> None:
     opened.append(put(1, b"1", b"2"))
     opened.append(Done([1, 1, 77]), Delivered([77, 1]), Done([]), Delivered([]))
     opened.append(Done([1]), Done([1]), Delivered([1]), DropPlace("queue:none"), Forget("none"))
-    opened.append(DropStream("none"))
+    opened.append(DropStream("none"), Delivered([3]), Done([3]), put(3, b"3"))
     recovered = opened.restart()
-    assert recovered.places == {("queue:/queue/a", 4): PlaceState(1, 1, 2)}
+    assert recovered.places == {("queue:/queue/a", 4): PlaceState(2, 2, 2)}
     assert recovered.deliveries == {}
 
 

@@ -209,19 +209,14 @@ def test_close_writes_what_was_not_urgent_and_says_if_it_cannot(tmp_path) -> Non
 def test_a_full_store_refuses_messages_and_takes_what_makes_room(tmp_path) -> None:
     directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk, 1 << 20, max_store_bytes=64 * 1024)
-    commit, id, refused = 0, 0, 0
-    while not refused:
-        id += 1
-        try:
-            commit = store.append([turn(put(id, KIB))], commit)
-        except StoreUnavailable as error:
-            assert "max_store_bytes (65536)" in str(error)
-            refused = id
-    assert 40 < refused < 64
-    with pytest.raises(StoreUnavailable):
-        store.append([turn(Atomic([put(id, KIB), Done([1])]))], commit)
-    with pytest.raises(StoreUnavailable):
-        store.append([turn(Keep("k", "x"))], commit)
+    commit, refused = 0, 1
+    while store.statistics().bytes < 63 * 1024:
+        commit = store.append([turn(put(refused, KIB))], commit)
+        refused += 1
+    large = put(refused, KIB, KIB)
+    for record in (large, Atomic([large, Done([1])]), Keep("k", "x" * 2048)):
+        with pytest.raises(StoreUnavailable, match=r"max_store_bytes \(65536\)"):
+            store.append([turn(record)], commit)
     small = (Delivered([2]), Done([1]), Forget("k"), DropPlace("none"))
     commit = store.append([turn(*small)], commit)
     assert list(read_place(store, "a")) == list(range(2, refused))

@@ -5,6 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,7 @@ from trio_stomp.store import (
     JournalStore,
     Keep,
     Put,
+    Record,
     Store,
     StoreError,
     StoreLocked,
@@ -43,7 +45,7 @@ def ignore(done: int, total: int) -> None:
 def fill(store: Store) -> None:
     """Two places, interleaved; a stream that was begun late; settings; deliveries; what is done."""
     commit = store.recover(ignore).commit
-    records = [
+    records: list[Record] = [
         Put("queue:/queue/a", 1, HEAD, BODIES, received_ms=5, expires_ms=9),
         Put("queue:/queue/b", 4, HEAD, [b"four", b"gone"], level=9),
         Put("queue:/queue/a", 6, b"\xff:x\n", [b"six"], deliveries=2),
@@ -75,7 +77,7 @@ def make_target(kind: str, path: Path) -> str:
     return str(path)
 
 
-def lines_of(target: str) -> list[dict]:
+def lines_of(target: str) -> list[dict[str, Any]]:
     """What an export tells, but for the first line, which tells of the store."""
     first, *lines = map(json.loads, export_from(target, ignore))
     assert (first["type"], first["version"]) == ("trio_stomp", 1)

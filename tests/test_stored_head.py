@@ -12,9 +12,7 @@ TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])
 NAMES = TEXT.filter(lambda name: name not in ("", "content-length", "receipt", "destination"))
 
 
-@given(
-    st.dictionaries(NAMES, TEXT, max_size=6), TEXT, st.sampled_from([UNTIL_NUL, 0, 7, 1 << 40])
-)
+@given(st.dictionaries(NAMES, TEXT, max_size=6), TEXT, st.sampled_from([UNTIL_NUL, 0, 7, 1 << 40]))
 def test_what_is_read_back_is_what_was_written(
     headers: dict[str, str], destination: str, length: int
 ) -> None:

@@ -166,7 +166,7 @@ class Consumer(Client):
         self, *args: object, of: str, prefetch: int = 100, ack: str = "client-individual"
     ) -> None:
         client_id = "" if of.startswith("/queue/") else "crash"
-        super().__init__(*args, client_id=client_id)  # type: ignore[arg-type]
+        super().__init__(*args, client_id)  # type: ignore[arg-type, call-arg]
         self.of = of
         self.prefetch = prefetch
         self.ack = ack

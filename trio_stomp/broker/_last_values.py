@@ -35,8 +35,7 @@ class LastValues:
 
     def store(self, publication: Publication, asked: str) -> bool:
         """Tell the store; whether what was asked is to survive, so that it must wait."""
-        if self.storage is None:
-            return False
+        assert self.storage is not None
         route, log = publication.route, self.storage.log
         keeps = publication.is_stored and asked == RETAIN_SET
         if not keeps and not route.retained_id:

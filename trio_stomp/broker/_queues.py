@@ -239,15 +239,13 @@ class QueueBook:
 
     def finish(self, id: int) -> None:
         """The store may forget a message."""
-        if self.storage is not None:
-            self.storage.log.finish(id)
+        assert self.storage is not None
+        self.storage.log.finish(id)
 
     def hand_out(self, messages: list[Message]) -> None:
         """The store is to remember that messages are with a consumer."""
-        if self.storage is not None:
-            ids = [message.stored for message in messages if message.stored]
-            if ids:
-                self.storage.log.hand_out(ids)
+        assert self.storage is not None
+        self.storage.log.hand_out([message.stored for message in messages if message.stored])
 
     def together(self) -> AbstractContextManager[None]:
         """What the store is told inside holds as a whole, or not at all."""
@@ -255,8 +253,8 @@ class QueueBook:
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
         """Have messages loaded that are in the store alone."""
-        if self.storage is not None:
-            self.storage.page_in(queue, level, paged)
+        assert self.storage is not None
+        self.storage.page_in(queue, level, paged)
 
     def _grave(self, queue: Queue, death: Death) -> str:
         if death is Death.EXPIRED and not queue.policy.dead_letter_expired:

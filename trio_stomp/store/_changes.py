@@ -52,9 +52,8 @@ class Changes:
     def add(self, record: Simple) -> None:
         """Take in what comes after all that was added before."""
         match record:
-            case Put(first=first, bodies=bodies):
-                self.puts.update((id, (record, body)) for id, body in enumerate(bodies, first))
-                self.next_id = max(self.next_id, first + len(bodies))
+            case Put():
+                self._put(record)
             case Done(ids):
                 self._finish(ids)
             case Delivered(ids):
@@ -68,6 +67,13 @@ class Changes:
                 self.settings[key] = None
             case _:
                 self.streams.append(record)
+
+    def _put(self, put: Put) -> None:
+        for id, body in enumerate(put.bodies, put.first):
+            self.puts[id] = put, body
+            # What was said of it before it was there meant nothing.
+            self.delivered.pop(id, None)
+        self.next_id = max(self.next_id, put.first + len(put.bodies))
 
     def _finish(self, ids: Iterable[int]) -> None:
         for id in ids:

@@ -51,11 +51,16 @@ class Cleaner:
     _work: list[tuple[Key, int]] = field(factory=list)
     _witness: int | None = None
 
-    def judge(self) -> None:
-        """Decide whether there are more dead bytes than there may be."""
+    def judge(self, is_crowded: bool = False) -> None:
+        """Decide whether there are more dead bytes than there may be.
+
+        Args:
+          is_crowded: There is no room for more: then a quarter is too much.
+        """
         shared = self._shared
         few = len(shared.segments) <= FEW_SEGMENTS
-        self.is_cleaning = not few and 2 * living_bytes(shared.index) < shared.bytes
+        most = shared.bytes * (0.75 if is_crowded else 0.5)
+        self.is_cleaning = not few and living_bytes(shared.index) < most
 
     def free(self) -> None:
         """Delete the oldest segments in which nothing lives. All else must be on the disk.

@@ -14,8 +14,8 @@ MANY_EXTENTS = 250_000
 SPARSE = 8
 """At least this part of an extent are the place's own messages, while extents are few."""
 
-FIRST, LAST, SEGMENT, START, END, COUNT, OWN, BODIES = range(8)
-WIDTH = 8
+FIRST, LAST, SEGMENT, START, END, COUNT, OWN, BODIES, COPIED = range(9)
+WIDTH = 9
 
 
 @value
@@ -27,6 +27,8 @@ class Extent:
       count: How many came with it.
       own: Bytes of their records; the others are other places'.
       bodies: Bytes of their bodies.
+      copied: 1 if they are copies of older ones: others may come between them and their neighbours
+        later. 0 if they came in this order.
     """
 
     first: int
@@ -37,6 +39,7 @@ class Extent:
     count: int
     own: int
     bodies: int
+    copied: int = 0
 
     @property
     def ids(self) -> range:
@@ -91,6 +94,7 @@ class Extents:
             extent.count,
             extent.own,
             extent.bodies,
+            extent.copied,
         )
         rows[at:at] = array("Q", row)
         return True
@@ -99,8 +103,12 @@ class Extents:
         rows = self._rows
         length = extent.end - rows[at + START]
         own = rows[at + OWN] + extent.own
+        # Between a copy and its neighbours there may be messages of older segments, or there were,
+        # and their copies are still to come: an extent over both would overlap with theirs.
+        may_gap = not (rows[at + COPIED] or extent.copied)
         if (
-            rows[at + SEGMENT] != extent.segment
+            not (may_gap or rows[at + LAST] + 1 == extent.first)
+            or rows[at + SEGMENT] != extent.segment
             or extent.start < rows[at + START]
             or length > MAX_EXTENT_BYTES
             or own * share < length
@@ -111,6 +119,7 @@ class Extents:
         rows[at + COUNT] += extent.count
         rows[at + OWN] = own
         rows[at + BODIES] += extent.bodies
+        rows[at + COPIED] |= extent.copied
         return True
 
     def position_after(self, id: int) -> int:
@@ -157,6 +166,9 @@ def share_for(extents: int) -> int:
     return SPARSE << 3 * (extents // MANY_EXTENTS)
 
 
-def extent_of(ids: Sequence[int], segment: int, start: int, end: int, bodies: int) -> Extent:
+def extent_of(
+    ids: Sequence[int], segment: int, start: int, end: int, bodies: int, *, is_copy: bool = False
+) -> Extent:
     """The extent of a single record; ``bodies`` is the size of the messages' bodies."""
-    return Extent(ids[0], ids[-1], segment, start, end, len(ids), end - start, bodies)
+    own = end - start
+    return Extent(ids[0], ids[-1], segment, start, end, len(ids), own, bodies, int(is_copy))

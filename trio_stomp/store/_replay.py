@@ -121,7 +121,8 @@ class Replay:
             fresh = [pair for pair in pairs if pair[0] not in index.live]
             ids, bodies = [id for id, _ in fresh], sum(length for _, length in fresh)
         if ids:
-            extent = extent_of(ids, segment.number, outer.offset, outer.end, bodies)
+            place = segment.number, outer.offset, outer.end
+            extent = extent_of(ids, *place, bodies, is_copy=found.kind == COPY)
             index.put(run.place, run.level, ids, extent)
         if run.deliveries:
             index.set_deliveries(run.ids, run.deliveries)

@@ -52,7 +52,7 @@ class Shared:
                 self.apply(part, segment, start, end)
         elif isinstance(record, Copy):
             size = sum(map(len, record.bodies))
-            extent = extent_of(record.ids, segment, start, end, size)
+            extent = extent_of(record.ids, segment, start, end, size, is_copy=True)
             index.add(record.place, record.level, extent)
         elif isinstance(record, Put):
             if count := len(record.bodies):

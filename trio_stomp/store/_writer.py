@@ -18,6 +18,8 @@ MAX_UNSYNCED_BYTES = 4 * 1024 * 1024
 """So much of what is not urgent is on its way to the disk; it is also kept in memory."""
 PIECE_BYTES = 256 * 1024
 """So much is copied out of the oldest segment with an append, and four times what is appended."""
+PIECES_AT_ONCE = 16
+"""So many are copied before an append is refused for want of room."""
 SEGMENTS_WITHIN_LIMIT = 8
 """A limited store has at least so many segments, so that room can be made by the segment."""
 
@@ -56,12 +58,23 @@ class Writer:
 
     def append(self, turns: Sequence[Turn]) -> None:
         """As ``Store.append``."""
-        self._roll()
-        tail, piece = self._tail, self._next_piece()
-        batch = self._encode(turns, piece)
+        batch, piece = self._encode(turns)
+        if self._is_too_much(batch):
+            self._make_room(batch)
+            batch, piece = self._encode(turns)
+            if self._is_too_much(batch):
+                raise StoreUnavailable(
+                    f"{self._shared.journal} has reached max_store_bytes "
+                    f"({self._options.max_store_bytes}); nothing of this was stored. "
+                    "Have messages consumed, or allow more"
+                )
+        self._append(batch, piece, turns)
+
+    def _append(self, batch: Batch, piece: Piece, turns: Sequence[Turn]) -> None:
+        tail = self._tail
         self._write(batch, self.commit + len(turns), len(turns))
         is_much = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
-        if is_much or any(turn.is_urgent for turn in turns):
+        if is_much or not turns or any(turn.is_urgent for turn in turns):
             self.sync()
         else:
             self._unsynced += turns
@@ -70,6 +83,18 @@ class Writer:
         self._batch_bytes = batch.size
         self._apply(batch, piece)
         self._tidy()
+
+    def _is_too_much(self, batch: Batch) -> bool:
+        limit = self._options.max_store_bytes
+        return bool(batch.grows and limit and self._shared.bytes + batch.size > limit)
+
+    def _make_room(self, batch: Batch) -> None:
+        """Copy the living out of old segments, as far as one may wait for it."""
+        self._cleaner.judge(is_crowded=True)
+        for _ in range(PIECES_AT_ONCE):
+            if not self._cleaner.is_cleaning or not self._is_too_much(batch):
+                return
+            self._append(*self._encode(()), ())
 
     def _tidy(self) -> None:
         """Give room back. What fails is not the caller's: what it appended holds."""
@@ -110,8 +135,13 @@ class Writer:
         except OSError as error:
             raise self._unavailable(error) from error
 
-    def _encode(self, turns: Sequence[Turn], piece: Piece) -> Batch:
-        """The copies lead: what follows may finish with what they hold."""
+    def _encode(self, turns: Sequence[Turn]) -> tuple[Batch, Piece]:
+        """Turns, and what is to be copied with them.
+
+        The copies lead: what follows may finish with what they hold.
+        """
+        self._roll()
+        piece = self._next_piece()
         batch = Batch(self._tail.segment.marker, self._shared.index.next_id)
         for copy in piece.copies:
             batch.add(copy)
@@ -121,13 +151,7 @@ class Writer:
         for turn in turns:
             for record in turn.records:
                 batch.add(record)
-        limit = self._options.max_store_bytes
-        if batch.grows and limit and self._shared.bytes + batch.size > limit:
-            raise StoreUnavailable(
-                f"{self._shared.journal} has reached max_store_bytes ({limit}); nothing of this "
-                "was stored. Have messages consumed, or allow more"
-            )
-        return batch
+        return batch, piece
 
     def _write(self, batch: Batch, commit: int, turns: int) -> None:
         try:
@@ -195,12 +219,12 @@ class Writer:
             raise StoreError(learned.damage[0])
         self._begin(learned.index)
         self._cleaner = Cleaner(shared)
-        self._cleaner.judge()
         if self._unsynced:
-            batch = self._encode(self._unsynced, Piece())
+            self._cleaner.is_cleaning = False
+            batch, piece = self._encode(self._unsynced)
             self._tail.write(batch.buffers(self.commit, len(self._unsynced)), batch.size)
             self._tail.sync()
-            self._apply(batch, Piece())
+            self._apply(batch, piece)
             self._unsynced.clear()
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:

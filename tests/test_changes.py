@@ -1,0 +1,136 @@
+"""Lists of the diagnostics tell what changed since the last one, and once a minute everything."""
+
+import json
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests._fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial
+from trio_stomp.diag._changes import Changes
+
+INTERVAL_S = 4.0
+
+
+# --- what is selected -----------------------------------------------------------------------------
+
+
+def test_the_first_list_is_everything() -> None:
+    assert Changes(60).select(["a", "b"], lambda thing: (1,), 0.0) == (["a", "b"], True)
+    assert Changes(60).select([], lambda thing: (1,), 0.0) == ([], True)
+
+
+def test_then_comes_what_has_other_figures_and_what_is_new() -> None:
+    changes, figures = Changes(60), {"a": 1, "b": 1}
+    changes.select(list(figures), lambda thing: (figures[thing],), 0.0)
+    assert changes.select(list(figures), lambda thing: (figures[thing],), 5.0) == ([], False)
+    figures |= {"b": 2, "c": 1}
+    assert changes.select(list(figures), lambda thing: (figures[thing],), 10.0) == (
+        ["b", "c"],
+        False,
+    )
+    assert changes.select(list(figures), lambda thing: (figures[thing],), 15.0) == ([], False)
+
+
+def test_a_change_and_back_between_two_lists_is_none() -> None:
+    changes = Changes(60)
+    changes.select(["a"], lambda thing: (1,), 0.0)
+    assert changes.select(["a"], lambda thing: (1,), 5.0) == ([], False)
+
+
+def test_what_has_gone_is_forgotten_and_news_if_it_returns() -> None:
+    changes = Changes(60)
+    changes.select(["a", "b"], lambda thing: (1,), 0.0)
+    assert changes.select(["a"], lambda thing: (1,), 5.0) == ([], False)
+    assert len(changes._marks) == 1
+    assert changes.select(["a", "b"], lambda thing: (1,), 10.0) == (["b"], False)
+
+
+@pytest.mark.parametrize("full_s", [0.0, 5.0, 60.0])
+def test_everything_comes_as_often_as_it_is_asked_for(full_s: float) -> None:
+    changes = Changes(full_s)
+    told = [changes.select(["a"], lambda thing: (1,), now * 5.0) for now in range(25)]
+    full = [place * 5.0 for place, (_, is_full) in enumerate(told) if is_full]
+    assert full == [now * 5.0 for now in range(25) if not full_s or now * 5.0 % full_s == 0]
+    assert all(things == (["a"] if is_full else []) for things, is_full in told)
+
+
+# --- on the wire ----------------------------------------------------------------------------------
+
+
+Listed = list[tuple[list[str], bool]]
+
+
+async def ticks(client: Client, topic: str, key: str, count: int) -> Listed:
+    """The next lists: names of what is in them, and whether they say that they are full."""
+    found = []
+    while len(found) < count:
+        with trio.fail_after(10 * INTERVAL_S):
+            frame = await client.receive()
+        if frame["destination"] == topic:
+            body = json.loads(frame.body)
+            found.append(([item[key] for item in body["items"]], body["full"]))
+    return found
+
+
+async def watching(dial: Dial, topic: str) -> Client:
+    client = await dial.connect()
+    await client.subscribe(topic)
+    return client
+
+
+async def test_destinations_are_told_of_when_something_happened_there(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
+        topic = "DIAG/destinations"
+        watcher, other = await watching(dial, topic), await dial.connect()
+        for name in "ab":
+            await other.subscribe(f"/topic/{name}", id=name)
+        assert await ticks(watcher, topic, "destination", 1) == [(["/topic/a", "/topic/b"], True)]
+        assert await ticks(watcher, topic, "destination", 2) == [([], False)] * 2
+        await other.publish("/topic/b", b"x")
+        assert await ticks(watcher, topic, "destination", 2) == [
+            (["/topic/b"], False),
+            ([], False),
+        ]
+        await other.send("UNSUBSCRIBE", {"id": "a"})
+        assert await ticks(watcher, topic, "destination", 1) == [(["/topic/a"], False)]
+        rest = await ticks(watcher, topic, "destination", 9)
+        assert [full for _, full in rest] == [False] * 8 + [True]  # 15 intervals are a minute
+        assert "/topic/b" in rest[-1][0]
+
+
+@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
+async def test_heart_beats_alone_are_no_news_of_a_connection(
+    autojump_clock: MockClock, transport: str
+) -> None:
+    async with open_dial(
+        transport, diag_interval_s=INTERVAL_S, diag_stream=False, websocket_ping_s=0.0
+    ) as dial:
+        topic = "DIAG/connections"
+        watcher = await watching(dial, topic)
+        quiet = await dial.connect("1.2", {"heart-beat": "1000,1000"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(beat, quiet)
+            (everybody, full), *_ = await ticks(watcher, topic, "session_id", 1)
+            assert full
+            assert len(everybody) == 2
+            (own, full), (again, _) = await ticks(watcher, topic, "session_id", 2)
+            # Whoever watches gets MESSAGEs, which is news each time.
+            assert (own, again, full) == (own, own, False)
+            assert len(own) == 1
+            await quiet.send("SEND", {"destination": "/topic/t"}, b"x")
+            ((both, _),) = await ticks(watcher, topic, "session_id", 1)
+            assert sorted(both) == sorted(everybody)
+            nursery.cancel_scope.cancel()
+        quiet.abort()
+        await wait_all_tasks_blocked()
+        ((left, _),) = await ticks(watcher, topic, "session_id", 1)
+        assert left == own
+
+
+async def beat(client: Client) -> None:
+    while True:
+        await trio.sleep(0.9)
+        await client.send_bytes(b"\n")

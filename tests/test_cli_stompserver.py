@@ -1,0 +1,117 @@
+"""stompserver's flags on our command line: -q -s -w -c."""
+
+from pathlib import Path
+
+import pytest
+
+from trio_stomp._errors import OptionError
+from trio_stomp.cli import main, parse
+from trio_stomp.config import Settings
+
+ALWAYS = {"persistent": "always"}
+
+
+def journal(directory: str) -> dict[str, object]:
+    return {"store": "journal", "data_dir": directory, **ALWAYS}
+
+
+def sqlite(path: str) -> dict[str, object]:
+    return {"store": "sql", "store_url": f"sqlite:///{path}", **ALWAYS}
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("-q memory", {}),
+        ("-q file", journal(".stompserver")),
+        ("-qfile -s .queue", journal(".queue")),
+        ("-q file -w /var/run", journal("/var/run/.stompserver")),
+        ("-q file -w /var/run -s queue", journal("/var/run/queue")),
+        ("-q file -w /var/run -s /queue", journal("/queue")),
+        ("--queuetype=file --storage=x --working_dir=y", journal("y/x")),
+        ("--queuetype file --storage x --working-dir y", journal("y/x")),
+        ("-q dbm", sqlite(".stompserver/queues.db")),
+        ("-q dbm -s /x", sqlite("/x/queues.db")),
+        ("-q activerecord -w /w", sqlite("/w/.stompserver/stompserver_development")),
+        (
+            "-q activerecord --store-url postgresql://x/y",
+            {"store": "sql", "store_url": "postgresql://x/y", **ALWAYS},
+        ),
+        ("-c 3", {"checkpoint_s": 3.0}),
+        ("--checkpoint 3 -q file", {"checkpoint_s": 3.0, **journal(".stompserver")}),
+        ("-s x -w y", {}),
+        ("-q file -d -p 1 port=2", {"port": 1, **journal(".stompserver")}),
+    ],
+)
+def test_what_they_select(line: str, values: dict[str, object]) -> None:
+    assert parse(line.split()).settings == Settings.of(**values)
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("-q file --data-dir d", journal("d")),
+        ("--data-dir d -q dbm", {"data_dir": "d", **ALWAYS}),
+        ("-q file --store-url sqlite:///x", {"store_url": "sqlite:///x", **ALWAYS}),
+        ("-q dbm --store-url sqlite:///x", sqlite("x")),
+        ("-q file --store memory", {"store": "memory", **ALWAYS}),
+        ("-q file --store journal", journal(".stompserver")),
+        ("-q file --persistent header", {**journal(".stompserver"), "persistent": "header"}),
+        ("-c 3 --checkpoint-s 4", {"checkpoint_s": 4.0}),
+    ],
+)
+def test_our_own_flags_win(line: str, values: dict[str, object]) -> None:
+    assert parse(line.split()).settings == Settings.of(**values)
+
+
+@pytest.mark.parametrize(
+    ("line", "directory"),
+    [
+        ("", ""),
+        ("-q memory", ""),
+        ("-q file", ""),
+        ("-q dbm -s x", "x"),
+        ("-q activerecord", ".stompserver"),
+        ("-q activerecord --store-url sqlite:///y", ""),
+    ],
+)
+def test_the_directory_of_a_database_is_made(line: str, directory: str) -> None:
+    assert parse(line.split()).new_directory == directory
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "-q files",
+            "unknown queuetype 'files'; did you mean file? "
+            "(known: memory, file, dbm, activerecord)",
+        ),
+        ("-q x", "unknown queuetype 'x' (known: memory, file, dbm, activerecord)"),
+        ("-q", "argument -q/--queuetype: expected one argument"),
+        ("-c soon", "checkpoint is 'soon', but must be a number"),
+        ("-c -1", "checkpoint_s is -1.0, but must be 0 or more"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(line.split())
+    assert str(caught.value) == message
+
+
+def test_a_directory_that_cannot_be_made_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.cli._serve.set_up_log", lambda level: None)
+    monkeypatch.setattr("trio_stomp.cli._serve.set_up_garbage_collection", lambda: None)
+    (tmp_path / "file").touch()
+    assert main(["-q", "dbm", "-s", str(tmp_path / "file" / "x")]) == 1
+    assert "cannot be made: Not a directory; name another" in capsys.readouterr().err
+
+
+def test_the_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    told = capsys.readouterr().out
+    for word in ("-q ", "--queuetype", "-s DIR", "-w DIR", "-c SECONDS", "store --help"):
+        assert word in told
