@@ -3,10 +3,12 @@
     python scripts/bench.py                          all scenarios, each in a fresh broker
     python scripts/bench.py --scenario headline-ws --json result.json
     python scripts/bench.py --port 61613 --pid 1234  a broker that runs already
+    python scripts/bench.py --beside                 a fan-out alone, and beside a durable load
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
 write, and counts messages in what a read brought without parsing frames. What it receives is
-checked all the same: every message must come once and in order.
+checked all the same: every message must come once and in order. Durable loads have a broker with
+a fresh data directory, below the directory for temporary files (``TMPDIR``: is that a disk?).
 
 What counts is processor time of the broker for a million deliveries: it depends little on what
 else the machine does. Deliveries per second and latency do depend on it. Needs Linux.
@@ -17,15 +19,18 @@ import json
 import platform
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from _bench.beside import Pair, run_pairs
 from _bench.idle import Idle, open_idle
 from _bench.load import Load, Run, Shape
 from _bench.process import BenchError, Broker, running_broker
 from _bench.queues import QueueLoad, QueueShape
+from _bench.replay import ReplayLoad, ReplayShape, write_policy
 
 RUN_LIMIT_S = 120.0
 IDLE_AT_ONCE = 64
@@ -42,15 +47,17 @@ class Scenario(NamedTuple):
     Args:
       what: For the reader of the table.
       shape: The load; None = idle connections, ``idle`` of them.
+      durable: The broker has a data directory.
     """
 
     name: str
     what: str
     websocket: bool
-    shape: Shape | QueueShape | None = None
-    quick: Shape | QueueShape | None = None
+    shape: Shape | QueueShape | ReplayShape | None = None
+    quick: Shape | QueueShape | ReplayShape | None = None
     idle: int = 0
     quick_idle: int = 0
+    durable: bool = False
 
 
 def scenarios() -> Iterator[Scenario]:
@@ -102,6 +109,7 @@ def scenarios() -> Iterator[Scenario]:
             Shape(1, 75, 500, rate=1000),
         )
     yield from queue_scenarios()
+    yield from durable_scenarios()
     for websocket in (False, True):
         end, by = ("ws", "WebSocket") if websocket else ("tcp", "TCP")
         yield Scenario(
@@ -154,6 +162,59 @@ def queue_scenarios() -> Iterator[Scenario]:
         ),
     ):
         yield Scenario(name, what, False, shape, shape._replace(messages=shape.at_once * 40))
+
+
+def durable_scenarios() -> Iterator[Scenario]:
+    """Yield the loads of what survives, all over TCP: a RECEIPT means that it is on the disk."""
+    each = "client-individual"
+    for name, what, shape in (
+        (
+            "durable-step",
+            "queue, persistent, 1 producer in lock step (a receipt each), 1 consumer, auto",
+            QueueShape(1, 1, 5000, 1, window=1, lag=1000),
+        ),
+        (
+            "durable-step-100",
+            "queue, persistent, 100 producers in lock step, 1 consumer, auto",
+            QueueShape(100, 1, 500, 1, window=1, lag=50_000),
+        ),
+        (
+            "durable-queue",
+            "queue, persistent, 1 producer, 1 consumer, auto",
+            QueueShape(1, 1, 320_000, 64, window=1024, lag=8192),
+        ),
+        (
+            "durable-ack",
+            f"queue, persistent, 1 producer, 1 consumer, {each}, prefetch-count 1000",
+            QueueShape(1, 1, 320_000, 64, window=1024, lag=8192, ack=each, prefetch=1000),
+        ),
+        (
+            "durable-4-4",
+            f"queue, persistent, 4 producers, 4 consumers, {each}, prefetch-count 1000",
+            QueueShape(4, 4, 80_000, 64, window=1024, lag=32_768, ack=each, prefetch=1000),
+        ),
+    ):
+        durable = shape._replace(persistent=True)
+        quick = durable._replace(messages=shape.at_once * 40)
+        yield Scenario(name, what, False, durable, quick, durable=True)
+    yield Scenario(
+        "replay-tcp",
+        "a stream's history to 1 subscriber, TCP",
+        False,
+        ReplayShape(2_000_000),
+        ReplayShape(20_000),
+        durable=True,
+    )
+
+
+BESIDE = (
+    Shape(1, 75, 60_000, 16, window=64, lag=256),
+    QueueShape(1, 1, 120_000, 64, window=1024, lag=8192, persistent=True),
+)
+QUICK_BESIDE = (
+    BESIDE[0]._replace(messages=400),
+    BESIDE[1]._replace(messages=6400),
+)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -217,7 +278,7 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
         idle = []
         for _ in range(repeat):
             # Memory that one run left behind would make the next look cheaper.
-            with broker_of(arguments) as broker:
+            with broker_of(arguments, scenario) as broker:
                 run = open_idle(
                     broker, count, IDLE_AT_ONCE, RUN_LIMIT_S, websocket=scenario.websocket
                 )
@@ -227,10 +288,12 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
                 idle.append(run)
         return idle_row(scenario, idle)
     runs = []
-    with broker_of(arguments) as broker:
-        load: Load | QueueLoad
+    with broker_of(arguments, scenario) as broker:
+        load: Load | QueueLoad | ReplayLoad
         if isinstance(shape, QueueShape):
             load = QueueLoad(broker, shape)
+        elif isinstance(shape, ReplayShape):
+            load = ReplayLoad(broker, shape)
         else:
             load = Load(broker, shape, websocket=scenario.websocket)
         try:
@@ -245,13 +308,50 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
 
 
 @contextmanager
-def broker_of(arguments: argparse.Namespace) -> Iterator[Broker]:
-    """Start a broker, or take the one that runs."""
+def broker_of(arguments: argparse.Namespace, scenario: Scenario | None = None) -> Iterator[Broker]:
+    """Start a broker, or take the one that runs.
+
+    Args:
+      scenario: That it is for; None = it has a data directory.
+    """
     if arguments.port is not None:
         yield Broker(arguments.port, arguments.pid)
-    else:
+    elif scenario is not None and not scenario.durable:
         with running_broker((*BROKER_OPTIONS, *arguments.broker)) as broker:
             yield broker
+    else:
+        with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+            durable = ("--data-dir", f"{directory}/data", "--policies", write_policy(directory))
+            options = (*BROKER_OPTIONS, *durable, *arguments.broker)
+            with running_broker(options) as broker:
+                yield broker
+
+
+def measure_beside(arguments: argparse.Namespace) -> list[Pair]:
+    """Run the fan-out alone and beside a durable load, ``--repeat`` times."""
+    fanout, durable = QUICK_BESIDE if arguments.quick else BESIDE
+    say("a fan-out alone, a durable load alone, and both")
+    with broker_of(arguments) as broker:
+        pairs = run_pairs(
+            broker, fanout, durable, 1 if arguments.quick else arguments.repeat, RUN_LIMIT_S
+        )
+    for pair in pairs:
+        say(f"  {pair.fanout:.2f}, {pair.durable:.2f}, {pair.both:.2f} CPU s: {pair.more:+.1%}")
+    return pairs
+
+
+def beside_table(pairs: Sequence[Pair]) -> str:
+    """Return the pairs as a table in Markdown, with the median."""
+    lines = [
+        "| fan-out alone, CPU s | durable alone, CPU s | both, CPU s | more for the fan-out |",
+        "|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {pair.fanout:.2f} | {pair.durable:.2f} | {pair.both:.2f} | {pair.more:+.1%} |"
+        for pair in pairs
+    ]
+    median = statistics.median(pair.more for pair in pairs)
+    return "\n".join([*lines, f"| | | median | {median:+.1%} |"])
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -308,6 +408,11 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
     )
+    parser.add_argument(
+        "--beside",
+        action="store_true",
+        help="instead of all this: what a durable load costs a fan-out beside it",
+    )
     parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
     parser.add_argument(
         "--repeat", type=int, default=5, metavar="N", help="runs of each; the median counts"
@@ -333,6 +438,36 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the scenarios asked for; return 0, or 1 if one of them failed."""
     arguments = parse(argv)
+    rows: list[Row] = []
+    pairs: list[Pair] = []
+    failed = False
+    if arguments.beside:
+        try:
+            pairs = measure_beside(arguments)
+        except (BenchError, OSError) as error:
+            say(f"  FAILED: {error}")
+            return 1
+        print(beside_table(pairs))
+    else:
+        rows, failed = run_scenarios(arguments)
+        print(table(rows))
+    if arguments.json is not None:
+        result = {
+            "python": platform.python_version(),
+            "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+            "quick": arguments.quick,
+            "broker_options": [*BROKER_OPTIONS, *arguments.broker],
+            "scenarios": rows,
+            "beside": [pair._asdict() | {"more": pair.more} for pair in pairs],
+        }
+        with open(arguments.json, "w", encoding="utf-8") as file:
+            json.dump(result, file, indent=2)
+            file.write("\n")
+    return 1 if failed else 0
+
+
+def run_scenarios(arguments: argparse.Namespace) -> tuple[list[Row], bool]:
+    """Run the scenarios asked for; their rows, and whether one of them failed."""
     wanted = arguments.scenario or [scenario.name for scenario in scenarios()]
     rows: list[Row] = []
     failed = False
@@ -345,19 +480,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except (BenchError, OSError) as error:
             say(f"  FAILED: {error}")
             failed = True
-    print(table(rows))
-    if arguments.json is not None:
-        result = {
-            "python": platform.python_version(),
-            "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-            "quick": arguments.quick,
-            "broker_options": [*BROKER_OPTIONS, *arguments.broker],
-            "scenarios": rows,
-        }
-        with open(arguments.json, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=2)
-            file.write("\n")
-    return 1 if failed else 0
+    return rows, failed
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ PATIENCE_S = 30.0
 async def eventually(condition: Callable[[], object]) -> None:
     """Wait for what threads do, whatever the clock of the test says; fails if it never comes."""
     limit = time.monotonic() + PATIENCE_S
-    while not condition():  # noqa: ASYNC110
+    while not condition():
         assert time.monotonic() < limit, "it never came"
-        time.sleep(0)  # noqa: ASYNC251 - let the other threads have the interpreter
+        time.sleep(0)  # let the other threads have the interpreter
         await trio.lowlevel.checkpoint()
 
 

@@ -1,5 +1,6 @@
 """Stores of every kind, over data that outlive them; and what their contract's tests share."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,6 +17,9 @@ from trio_stomp.store import MemoryStore, Record, Recovered, Store, StoreError, 
 
 KINDS = ("memory", "sqlite", "postgresql", "journal")
 EVERYTHING = 1 << 30
+
+DOCUMENT = Path(__file__).parent.parent / "docs" / "sql.md"
+QUERIES = re.findall(r"^```sql\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 
 class Message(NamedTuple):

@@ -21,9 +21,9 @@ from trio_stomp.store import (
     Keep,
     Page,
     StoreBroken,
+    StoreUnavailable,
     Streamed,
     StreamState,
-    StoreUnavailable,
     Turn,
 )
 

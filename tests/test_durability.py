@@ -521,3 +521,24 @@ def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts() -> Non
     assert told(frames) == ["RECEIPT 1", "ERROR None"]
     assert frames[-1].get("code") == "unknown-ack"
     ends(core)
+
+
+def test_disconnect_waits_for_no_number_that_a_failure_has_made_void() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client")
+    stores(sender, "a")
+    core.turn()
+    core.answers()
+    (got,) = reader.reads()
+    core.answers()
+    for _ in range(3):
+        stores(core.actor(), "x")
+        core.turn()
+    reader.acks(got)
+    core.turn()
+    core.fails()
+    core.answers()
+    reader.does(Left(b"1"))
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    ends(core)

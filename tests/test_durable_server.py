@@ -601,9 +601,7 @@ async def served(path: Path, **options: object) -> AsyncIterator[Callable[[], Cl
     listener = MemoryListener()
     settings = Settings.of(data_dir=str(path), websocket_ping_s=0.0, **options)
     async with trio.open_nursery() as nursery:
-        handle = await nursery.start(
-            lambda **kw: serve(settings, listeners=[listener], **kw)
-        )
+        handle = await nursery.start(lambda **kw: serve(settings, listeners=[listener], **kw))
         yield lambda: Client(StreamPipe(listener.connect()))
         handle.stop()
 

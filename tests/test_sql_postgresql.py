@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests._stores import Opened, Schema, cut_connections, execute, make_place
+from tests._stores import QUERIES, Opened, Schema, cut_connections, execute, make_place
 from tests._stores import numbers as numbers
 from tests._stores import postgres as postgres
 from trio_stomp import store as stores
@@ -53,6 +53,13 @@ def test_other_applications_read_the_messages(opened: Opened, place: Schema) -> 
     columns = "id, place, destination, priority, headers, body, deliveries, transient"
     found = execute(place.server, f"SELECT {columns} FROM trio_stomp_messages", place.name)
     assert found == [(1, "queue:/queue/a", "/queue/a", 4, HEAD.decode(), b"one", 1, False)]
+
+
+@pytest.mark.parametrize("query", [query for query in QUERIES if "datetime" not in query])
+def test_the_queries_of_the_documentation_run(opened: Opened, place: Schema, query: str) -> None:
+    opened.append(Put("queue:/queue/orders", 1, HEAD, [b"x"], deliveries=2))
+    opened.append(Begin("/stream/DIAG", "e"), Append("/stream/DIAG", 0, HEAD, [b"x"], 7))
+    assert len(execute(place.server, query, place.name)) == 1
 
 
 def test_its_size_is_known(opened: Opened) -> None:

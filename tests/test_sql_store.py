@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests._stores import Directory, Opened
+from tests._stores import QUERIES, Directory, Opened
 from trio_stomp import store as stores
 from trio_stomp.store import (
     Append,
@@ -184,6 +184,13 @@ def test_a_place_is_read_by_an_index(opened: Opened, file: Path) -> None:
         *("queue:/queue/a", 4, 0),
     )
     assert "COVERING INDEX trio_stomp_messages_order (place=? AND priority=? AND id>?)" in str(plan)
+
+
+@pytest.mark.parametrize("query", [query for query in QUERIES if "to_timestamp" not in query])
+def test_the_queries_of_the_documentation_run(opened: Opened, file: Path, query: str) -> None:
+    opened.append(put(1, b"x", place="queue:/queue/orders", deliveries=2))
+    opened.append(Begin("/stream/DIAG", "e"), Append("/stream/DIAG", 0, HEAD, [b"x"], 7))
+    assert len(ask(file, query)) == 1
 
 
 def test_an_append_is_one_transaction(opened: Opened, statements: list[str]) -> None:

@@ -35,6 +35,7 @@ class QueueShape(NamedTuple):
       lag: Messages of all producers that have not come yet.
       transaction: What is written together is a transaction, each with a name of its own (``own``)
         or all with one (``same``); "" = none.
+      persistent: A RECEIPT says that the message will survive.
     """
 
     producers: int
@@ -46,6 +47,7 @@ class QueueShape(NamedTuple):
     ack: str = "auto"
     prefetch: int = 0
     transaction: str = ""
+    persistent: bool = False
 
     @property
     def deliveries(self) -> int:
@@ -106,8 +108,9 @@ class Producer:
         extra = b""
         if shape.transaction:
             extra = b"transaction:%d\n" % (self.sent if shape.transaction == "own" else 1)
-        start = b"SEND\n%bdestination:%b\ncontent-length:%d\n" % (
+        start = b"SEND\n%b%bdestination:%b\ncontent-length:%d\n" % (
             extra,
+            b"persistent:true\n" if shape.persistent else b"",
             QUEUE.encode(),
             BODY_BYTES,
         )

@@ -146,10 +146,10 @@ def _consumers(results: Results, broker: str) -> Iterator[Finding]:
             "stuck": f"A consumer of {destination} is stuck",
             "slow": f"Consumers of {destination} are slow",
         }[verdict]
+        oldest = f", the oldest for {lasting(row['oldest_s'])}" if row["oldest_s"] else ""
         text = (
             f"{during(row, _several(results))}: up to {count(row['unacked_peak'])} messages"
-            f" without ACK, the oldest for"
-            f" {lasting(row['oldest_s'])}; {said[verdict]}."
+            f" without ACK{oldest}; {said[verdict]}."
         )
         if verdict == "leaking":
             text += f" It grows by {count(row['growth_per_h'])} an hour"

@@ -13,6 +13,8 @@ from trio_stomp.spark._analysis import Tables, Thresholds
 
 LEAK_FIT = 0.7
 """How straight the growth of a leak is at least, as the square of the correlation."""
+LEAK_SHARE = 0.2
+"""The share of the prefetch from which on a growth is looked at, where no ages are told."""
 
 
 def islands(bad: DataFrame, things: Sequence[str], pause_s: float) -> DataFrame:
@@ -71,9 +73,12 @@ def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return when messages stayed without acknowledgement for too long, and of what kind it was.
 
     ``leaking``: ever more are never acknowledged, in a straight line. ``stuck``: the oldest is
-    never acknowledged. ``slow``: they are, but late.
+    never acknowledged. ``slow``: they are, but late. A broker that does not tell the age of the
+    oldest leaves it at 0: then only leaks are found, by their growth.
     """
-    bad = tables["queue"].where(F.col("oldest_unacked_age_s") >= limits.slow_s)
+    age, unacked = F.col("oldest_unacked_age_s"), F.col("ack_depth")
+    many = (age == 0) & (F.col("prefetch") > 0) & (unacked >= LEAK_SHARE * F.col("prefetch"))
+    bad = tables["queue"].where((age >= limits.slow_s) | many)
     things = ["broker_id", "destination"]
     at = F.unix_micros("ts") / 1_000_000
     found = (
@@ -92,11 +97,13 @@ def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
         )
         .withColumn("seconds", seconds("begin", "end"))
     )
-    never = F.col("oldest_s") >= 0.8 * F.col("seconds")
+    untold = F.col("oldest_s") == 0
+    never = untold | (F.col("oldest_s") >= 0.8 * F.col("seconds"))
     grows = (F.col("growth_per_h") > 0) & (F.col("fit") >= LEAK_FIT)
     long = F.col("seconds") >= limits.leak_s
     verdict = F.when(long & never & grows, "leaking").when(long & never, "stuck").otherwise("slow")
-    return found.withColumn("verdict", verdict).drop("island")
+    judged = found.withColumn("verdict", verdict).drop("island")
+    return judged.where(~untold | (F.col("verdict") == "leaking"))
 
 
 def slow_subscribers(tables: Tables, limits: Thresholds) -> DataFrame:

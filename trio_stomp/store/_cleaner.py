@@ -58,9 +58,12 @@ class Cleaner:
           is_crowded: There is no room for more: then a quarter is too much.
         """
         shared = self._shared
-        few = len(shared.segments) <= FEW_SEGMENTS
         most = shared.bytes * (0.75 if is_crowded else 0.5)
-        self.is_cleaning = not few and living_bytes(shared.index) < most
+        if len(shared.segments) <= FEW_SEGMENTS:
+            self.is_cleaning = False
+            return
+        with shared.lock:
+            self.is_cleaning = living_bytes(shared.index) < most
 
     def free(self) -> None:
         """Delete the oldest segments in which nothing lives. All else must be on the disk.
@@ -86,8 +89,11 @@ class Cleaner:
                 del shared.segments[oldest.number]
 
     def _begin(self, number: int) -> None:
+        shared = self._shared
+        with shared.lock:
+            shared.index.coalesce()
+            self._work = shared.index.in_segment(number)[::-1]
         self._number = number
-        self._work = self._shared.index.in_segment(number)[::-1]
         self._witness = None
         self.judge()
 
@@ -98,12 +104,17 @@ class Cleaner:
             if not self._work:
                 return True
             key, first = self._work[-1]
-            extent = index.get(key, first)
+            extent = self._get(key, first)
             self._witness = None if extent is None else self._find_witness(key, extent)
             if self._witness is None:
                 self._work.pop()
                 self._shared.remove(key, first)
         return False
+
+    def _get(self, key: Key, first: int) -> Extent | None:
+        # Readers give up what they find dead.
+        with self._shared.lock:
+            return self._shared.index.get(key, first)
 
     def _find_witness(self, key: Key, extent: Extent) -> int | None:
         """An id that lives in an extent: the last, which as a rule is the last to go."""
@@ -129,7 +140,7 @@ class Cleaner:
         while position and budget > 0:
             position -= 1
             key, first = self._work[position]
-            extent = self._shared.index.get(key, first)
+            extent = self._get(key, first)
             if extent is None:
                 continue
             content = self._shared.read_extent(key, extent)

@@ -99,13 +99,13 @@ class Extents:
         rows[at:at] = array("Q", row)
         return True
 
-    def _merge(self, at: int, extent: Extent, share: int) -> bool:
+    def _merge(self, at: int, extent: Extent, share: int, is_all: bool = False) -> bool:
         rows = self._rows
         length = extent.end - rows[at + START]
         own = rows[at + OWN] + extent.own
         # Between a copy and its neighbours there may be messages of older segments, or there were,
         # and their copies are still to come: an extent over both would overlap with theirs.
-        may_gap = not (rows[at + COPIED] or extent.copied)
+        may_gap = is_all or not (rows[at + COPIED] or extent.copied)
         if (
             not (may_gap or rows[at + LAST] + 1 == extent.first)
             or rows[at + SEGMENT] != extent.segment
@@ -121,6 +121,15 @@ class Extents:
         rows[at + BODIES] += extent.bodies
         rows[at + COPIED] |= extent.copied
         return True
+
+    def coalesce(self, share: int) -> None:
+        """Merge neighbours, copies too: whatever there is, is there."""
+        rows, self._rows, head, self._head = self._rows, array("Q"), self._head, 0
+        for at in range(head, len(rows), WIDTH):
+            extent = Extent(*rows[at : at + WIDTH])
+            last = len(self._rows) - WIDTH
+            if last < 0 or not self._merge(last, extent, share, is_all=True):
+                self._rows.extend(rows[at : at + WIDTH])
 
     def position_after(self, id: int) -> int:
         """The position of the first extent with an id above this one."""

@@ -110,6 +110,21 @@ class Index:
             extents.remove(position)
             self._count_down(key, extents)
 
+    def coalesce(self) -> None:
+        """Merge extents that are neighbours, now that none will come between them."""
+        for extents in self.places.values():
+            before = len(extents)
+            extents.coalesce(share_for(self.extents))
+            self.extents -= before - len(extents)
+
+    def overlaps(self, key: Key, ids: Sequence[int]) -> bool:
+        """Whether ids lie among those of an extent."""
+        extents = self.places.get(key)
+        if extents is None:
+            return False
+        position = extents.position_after(ids[0] - 1)
+        return position < len(extents) and extents[position].first <= ids[-1]
+
     def in_segment(self, segment: int) -> list[tuple[Key, int]]:
         """The extents in a segment, by key and first id."""
         return [

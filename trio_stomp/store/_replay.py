@@ -59,6 +59,7 @@ class Replay:
             finally:
                 self._files.close(handle)
             told(segment.end)
+        self.index.coalesce()
 
     def _segment(self, handle: int, segment: Segment, is_last: bool) -> None:
         header = read_header(self._files, handle, segment)
@@ -120,6 +121,9 @@ class Replay:
             pairs = zip(ids, run.lengths(), strict=True)
             fresh = [pair for pair in pairs if pair[0] not in index.live]
             ids, bodies = [id for id, _ in fresh], sum(length for _, length in fresh)
+            if fresh and index.overlaps((run.place, run.level), ids):
+                # The original is damaged, and its neighbours are not: there is no place for it.
+                return
         if ids:
             place = segment.number, outer.offset, outer.end
             extent = extent_of(ids, *place, bodies, is_copy=found.kind == COPY)

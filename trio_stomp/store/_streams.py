@@ -174,6 +174,7 @@ class Streams:
             self._packer.join()
         for log in self._logs.values():
             log.close()
+        self._logs.clear()
 
 
 def _pack_all(work: Sequence[Callable[[], bool]]) -> None:

@@ -38,7 +38,9 @@ class Batch:
             for part in record.records if isinstance(record, Atomic) else (record,):
                 if isinstance(part, Put):
                     self.next_id = max(self.next_id, part.first + len(part.bodies))
-                self.grows |= isinstance(part, Put | Keep)
+                    self.grows = True
+                elif isinstance(part, Keep):
+                    self.grows = True
 
     def buffers(self, commit: int, turns: int) -> Sequence[bytes]:
         """All of it, led by the record that makes it one."""

@@ -1,0 +1,108 @@
+"""What a durable load costs those who want nothing stored: the same fan-out, alone and beside it."""
+
+import multiprocessing
+import time
+from multiprocessing.connection import Connection as Pipe
+from typing import NamedTuple
+
+from _bench.load import Load, Shape
+from _bench.process import BenchError, Broker, cpu_of
+from _bench.queues import QueueLoad, QueueShape
+
+SETTLE_S = 0.2
+"""What is left to do for the last messages (their end is stored in company) counts too."""
+
+
+class Pair(NamedTuple):
+    """Processor time of the broker, in seconds."""
+
+    fanout: float
+    durable: float
+    both: float
+
+    @property
+    def more(self) -> float:
+        """How much more the fan-out takes beside the durable load, as a share."""
+        return (self.both - self.durable) / self.fanout - 1
+
+
+class DurableLoad:
+    """A load on queues in a process of its own."""
+
+    def __init__(self, broker: Broker, shape: QueueShape, limit_s: float) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._limit_s = limit_s
+        self._process = context.Process(target=_serve, args=(theirs, broker, shape, limit_s))
+        self._process.start()
+        self.wait()
+
+    def begin(self) -> None:
+        """Let one run begin."""
+        self._pipe.send(True)
+
+    def wait(self) -> None:
+        """Wait until it is over.
+
+        Raises:
+          BenchError: as ``QueueLoad.run``.
+        """
+        error = self._pipe.recv() if self._pipe.poll(self._limit_s + 30) else "it says nothing"
+        if error:
+            raise BenchError(f"the durable load: {error}")
+
+    def close(self) -> None:
+        """End the process."""
+        self._pipe.send(False)
+        self._process.join(10)
+        self._process.kill()
+
+
+def _serve(pipe: "Pipe[object, object]", broker: Broker, shape: QueueShape, limit_s: float) -> None:
+    """Be the other process: a run for each word, until there are no more."""
+    load = QueueLoad(broker, shape)
+    pipe.send("")
+    while pipe.recv():
+        try:
+            load.run(limit_s)
+        except (BenchError, OSError) as error:
+            pipe.send(str(error))
+        else:
+            pipe.send("")
+    load.close()
+
+
+def run_pairs(
+    broker: Broker, fanout: Shape, durable: QueueShape, count: int, limit_s: float
+) -> list[Pair]:
+    """Run each alone and both at once, in turn, ``count`` times.
+
+    Raises:
+      BenchError: one of them failed.
+    """
+    one, other = Load(broker, fanout, websocket=False), DurableLoad(broker, durable, limit_s)
+
+    def measure(*, fans_out: bool, stores: bool) -> float:
+        start = cpu_of(broker.pid)
+        if stores:
+            other.begin()
+        if fans_out:
+            one.run(limit_s)
+        if stores:
+            other.wait()
+        time.sleep(SETTLE_S)
+        return cpu_of(broker.pid).since(start).exact
+
+    try:
+        measure(fans_out=True, stores=True)  # what is done once only is done here
+        return [
+            Pair(
+                measure(fans_out=True, stores=False),
+                measure(fans_out=False, stores=True),
+                measure(fans_out=True, stores=True),
+            )
+            for _ in range(count)
+        ]
+    finally:
+        one.close()
+        other.close()
