@@ -4,6 +4,7 @@ The store's threads are real, so a clock that jumps by itself would jump while t
 have a clock that stands still instead (``mock_clock``) and move it themselves.
 """
 
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +23,7 @@ async def eventually(condition: Callable[[], object]) -> None:
     limit = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < limit, "it never came"
-        time.sleep(0)  # let the other threads have the interpreter
+        os.sched_yield()  # let the other threads have the processor
         await trio.lowlevel.checkpoint()
 
 
@@ -39,7 +40,8 @@ class GatedStore(MemoryStore):
     """Turns and expected number of each append, as soon as it begins."""
     reads: int = 0
     closed: int = 0
-    threads: set[str] = field(factory=set)
+    threads: set[threading.Thread] = field(factory=set)
+    """Which ones appended."""
 
     def __attrs_post_init__(self) -> None:
         self.gate.set()
@@ -63,7 +65,7 @@ class GatedStore(MemoryStore):
         return [number for _, number in self.asked]
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
-        self.threads.add(threading.current_thread().name)
+        self.threads.add(threading.current_thread())
         self.asked.append((list(turns), expected))
         assert self.gate.wait(PATIENCE_S), "nobody let the store go on"
         if self.faults:

@@ -1,6 +1,8 @@
 """The house rules that a program can check: floors, imports, state, sizes."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,7 +27,10 @@ FLOORS = {
 }
 SYNCHRONOUS = ("frames", "protocol", "broker")
 
-FOR_ALL = {"_errors", "_value", "_option", "_version"}
+# A client of the broker, for other processes: it imports no floor, and no floor imports it.
+APART = {"spark"}
+
+FOR_ALL = {"_errors", "_value", "_option", "_version", "_schema"}
 FOR_NOBODY = {"__init__", "__main__"}
 
 # What ``config`` composes: the one use of another package's private module.
@@ -124,7 +129,7 @@ def show(violations: list[str]) -> str:
 
 
 def test_every_package_has_a_floor() -> None:
-    assert {module.floor for module in MODULES if module.floor} <= FLOORS.keys()
+    assert {module.floor for module in MODULES if module.floor} <= FLOORS.keys() | APART
 
 
 def test_a_floor_imports_only_lower_floors() -> None:
@@ -132,12 +137,28 @@ def test_a_floor_imports_only_lower_floors() -> None:
         f"{module.path}:{found.line}: {module.floor} ({FLOORS[module.floor]}) imports "
         f"{rest[0]} ({FLOORS[rest[0]]})"
         for module in MODULES
-        if module.floor
+        if module.floor and module.floor not in APART
         for found, rest in own_imports(module)
         if rest and rest[0] in FLOORS and not found.typing_only and rest[0] != module.floor
         if FLOORS[rest[0]] >= FLOORS[module.floor]
     ]
     assert not violations, show(violations)
+
+
+def test_what_stands_apart_imports_no_floor_and_is_imported_by_none() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        for found, rest in own_imports(module)
+        if rest and rest[0] != module.floor
+        if (module.floor in APART and rest[0] not in FOR_ALL) or rest[0] in APART
+    ]
+    assert not violations, show(violations)
+
+
+def test_what_stands_apart_needs_no_trio() -> None:
+    code = "import sys, trio_stomp._schema; sys.exit('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_the_top_of_the_package_is_imported_by_nobody() -> None:

@@ -62,6 +62,27 @@ def test_a_quick_run_delivers_all(tmp_path: Path) -> None:
     assert all(f"| {name} |" in result.stdout for name in rows)
 
 
+def test_a_quick_run_of_what_survives_delivers_all(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    names = ("durable-step", "durable-step-100", "durable-4-4", "replay-tcp")
+    result = run("--quick", "--scenario", *names, "--json", str(file))
+    assert result.returncode == 0, result.stderr
+    rows = {row["scenario"]: row for row in json.loads(file.read_text())["scenarios"]}
+    assert rows["durable-step"]["deliveries"] == 40
+    assert rows["durable-step-100"]["deliveries"] == 100 * 40
+    assert rows["durable-4-4"]["deliveries"] == 4 * 64 * 40
+    assert rows["replay-tcp"]["deliveries"] == 20_000
+
+
+def test_a_quick_run_beside_a_durable_load_is_a_pair(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    result = run("--quick", "--beside", "--json", str(file))
+    assert result.returncode == 0, result.stderr
+    (pair,) = json.loads(file.read_text())["beside"]
+    assert min(pair["fanout"], pair["durable"], pair["both"]) > 0
+    assert "median" in result.stdout
+
+
 def test_an_error_of_the_broker_is_no_result() -> None:
     result = run("--quick", "--scenario", "fanout-tcp", "--broker", "--max-body-bytes", "100")
     assert result.returncode == 1

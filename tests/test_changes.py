@@ -63,7 +63,7 @@ Listed = list[tuple[list[str], bool]]
 
 async def ticks(client: Client, topic: str, key: str, count: int) -> Listed:
     """The next lists: names of what is in them, and whether they say that they are full."""
-    found = []
+    found: Listed = []
     while len(found) < count:
         with trio.fail_after(10 * INTERVAL_S):
             frame = await client.receive()

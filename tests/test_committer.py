@@ -93,6 +93,10 @@ class Host:
             self.committer.submit(turn)
         self.committer.hurry(self.log.take_patience())
 
+    async def has_told(self, count: int) -> None:
+        """Wait until so much has been told."""
+        await eventually(lambda: len(self.told) == count)
+
     def send(self, text: str, *, is_kept: bool = False) -> None:
         """A turn that stores something that somebody waits for."""
         self.log.write(Keep(text, "."), is_kept=is_kept)
@@ -174,9 +178,9 @@ async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: Moc
     async with running(store) as host:
         for count, text in enumerate("abc", 1):
             host.send(text)
-            await eventually(lambda count=count: len(host.told) == count)
+            await host.has_told(count)
         thread = host.committer._appender._thread
-        assert store.threads == {thread.name}
+        assert store.threads == {thread}
         assert thread.is_alive()
     assert not thread.is_alive()
 
@@ -334,7 +338,7 @@ async def test_it_finds_out_that_the_store_works_with_nothing_to_store(
     async with running(store) as host:
         host.send("lost")
         for count in (1, 2, 3):
-            await eventually(lambda count=count: len(host.told) == count)
+            await host.has_told(count)
             assert host.committer.error
             await wait_all_tasks_blocked()
             mock_clock.jump(RETRY_S)
@@ -354,7 +358,7 @@ async def test_a_failure_that_lasts_is_one_line(
     async with running(store) as host:
         host.send("a")
         for count in range(1, 6):
-            await eventually(lambda count=count: len(host.told) == count)
+            await host.has_told(count)
             await wait_all_tasks_blocked()
             mock_clock.jump(RETRY_S)
         await eventually(lambda: not host.committer.error)

@@ -15,12 +15,12 @@ import trio.testing
 from attrs import define, field, frozen
 
 from trio_stomp import CloseReason, ServerHandle, Settings
+from trio_stomp import _schema as schema
 from trio_stomp._serve import _assemble
 from trio_stomp.broker import Client, Delivery, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
-from trio_stomp.diag import _schema as schema
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server import Connection, Server
 

@@ -542,3 +542,22 @@ def test_disconnect_waits_for_no_number_that_a_failure_has_made_void() -> None:
     reader.does(Left(b"1"))
     assert told(reader.frames()) == ["RECEIPT 1"]
     ends(core)
+
+
+def test_an_ack_of_what_is_not_stored_waits_for_nobody() -> None:
+    core = slow()
+    sender, reader, other = core.actor(), core.actor(), core.actor()
+    reader.subscribes(Q, ack="client-individual")
+    sender.sends(Q, "transient")
+    (frame,) = reader.reads()
+    stores(other, "under way")
+    core.turn()
+    reader.does(reader.acked(frame, receipts=[(1, b"1")]))
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    core.answers()
+    (frame,) = reader.reads()
+    reader.does(reader.acked(frame, receipts=[(1, b"2")]))
+    assert reader.frames() == []
+    core.answers()
+    assert told(reader.frames()) == ["RECEIPT 2"]
+    ends(core)

@@ -183,3 +183,43 @@ def test_a_transient_one_concerns_no_store() -> None:
     core.turn()
     assert last(core) == ["a"]
     assert core.commit == 0
+
+
+def test_only_a_new_durable_subscription_is_given_it() -> None:
+    core = made()
+    retains(core.actor(), "a")
+    core.turn()
+
+    def joins() -> list[str]:
+        reader = core.actor()
+        reader.subscribes(T, ack="client-individual", durable_subscription_name="d")
+        frames = reader.reads()
+        reader.acks(*frames)
+        reader.unsubscribes()
+        core.turn()
+        return [frame.text for frame in frames]
+
+    assert joins() == ["a"]
+    assert joins() == []
+    retains(core.actor(), "b")
+    core.turn()
+    assert joins() == ["b"], "as it was sent"
+    core = core.restarts()
+    assert joins() == []
+    plain, tracked = core.actor(), core.actor()
+    plain.subscribes(T)
+    tracked.subscribes(T, ack="client")
+    assert plain.bodies() == tracked.bodies() == ["b"]
+
+
+def test_whoever_left_before_its_subscription_was_safe_is_given_it_later() -> None:
+    core = made(is_prompt=False)
+    retains(core.actor(), "a")
+    answered(core)
+    for expected in ([], ["a"]):
+        reader = core.actor()
+        reader.subscribes(T, ack="client", durable_subscription_name="d")
+        if not expected:
+            reader.is_gone()
+        answered(core)
+        assert reader.bodies() == expected

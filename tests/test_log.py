@@ -1,11 +1,16 @@
 """What the core tells the store: turns, what is bound together, what a failure leaves of it."""
 
+import tracemalloc
+
+import pytest
 from attrs import define, field
 
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Box
 from trio_stomp.broker import Client, DestinationPolicy, Log
-from trio_stomp.broker._log import MAX_PENDING_BYTES, Effect, Later, Telling
+from trio_stomp.broker import _log as log_module
+from trio_stomp.broker._ledger import Effect, Later, Telling
+from trio_stomp.broker._log import MAX_PENDING_BYTES, RECORD_BYTES
 from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put, Record, Turn
 
 
@@ -146,7 +151,7 @@ def test_a_single_record_is_bound_to_nothing() -> None:
         bench.log.finish(3)
     with bench.log.together():
         put(bench.log)
-    assert kinds(bench.takes()) == [Done, Put]
+    assert kinds(bench.takes()) == [Put, Done]
 
 
 def test_streams_are_not_bound() -> None:
@@ -164,7 +169,7 @@ def test_what_must_hold_is_not_bound_to_what_may_be_withdrawn() -> None:
         with bench.log.together():
             bench.log.finish(3)
         bench.log.finish(4)
-    assert kinds(bench.takes()) == [Done, Atomic]
+    assert kinds(bench.takes()) == [Atomic, Done]
     bench.log.fail(0.0)
     (record,) = bench.takes()
     assert isinstance(record, Done)
@@ -299,3 +304,88 @@ def test_after_a_failure_a_stream_goes_on_without_a_gap() -> None:
     core.answers()
     runs = core.store.read_stream("/stream/topic/s", 0, 1000)
     assert [(run.first, list(run.bodies)) for run in runs] == [(0, [b"kept"])]
+
+
+def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() -> None:
+    log = Log("memory")
+    tracemalloc.start()
+    try:
+        for id in range(1, 2_000_001, 2):
+            log.finish(id)
+            if not id % 100_000:
+                log.take()
+        log.take()
+        log.fail(0.0)
+        log.take()
+        used, _ = tracemalloc.get_traced_memory()
+        assert used < 20_000_000
+        for id in range(1, 11):
+            # Each time a little comes in, and nothing of what was there is touched.
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            log.finish(2_000_000 + id)
+            log.fail(0.0)
+            log.take()
+            _, peak = tracemalloc.get_traced_memory()
+            assert peak - before < 10_000
+    finally:
+        tracemalloc.stop()
+    log.finish(5_000_000)
+    log.fail(0.0)
+    turn = log.take()
+    assert turn is not None
+    (done,) = turn.records
+    assert isinstance(done, Done)
+    assert len(done.ids) == 1_000_011
+    assert log.pending_bytes == 8 * 1_000_011
+    log.commit(1, 0.0)
+    assert log.pending_bytes == 0
+
+
+def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
+    log = Log("memory")
+    for _ in range(2):
+        log.put("queue:q", b"", [bytes(1000)], 4, 0, 0, is_kept=True)
+        with log.together():
+            put(log)
+            log.finish(7)
+        put(log)
+        log.fail(0.0)
+        log.hand_out([8])
+        log.fail(0.0)
+    assert log.pending_bytes == 2 * (1000 + 4 + 2 * RECORD_BYTES + 8)
+    log.take()
+    log.commit(1, 0.0)
+    assert log.pending_bytes == 0
+
+
+def test_what_comes_after_a_failure_is_withdrawn_by_the_next_one() -> None:
+    bench = Bench()
+    someone, other = client(), client()
+    put(bench.log, is_kept=True)
+    bench.notes("ours")
+    bench.log.finish(1)
+    for each in (someone, other):
+        each.acked = bench.log.turn
+        bench.log.stage_when_safe(each, b"acknowledged", b"r")
+    bench.log.fail(0.0)
+    put(bench.log)
+    bench.notes("theirs", someone)
+    withdrawn = bench.log.fail(0.0)
+    assert [type(effect) for effect in withdrawn] == [Telling, Noted]
+    assert kinds(bench.takes()) == [Put, Done]
+    bench.log.commit(1, 0.0)
+    assert bench.told == ["theirs is withdrawn", "ours holds"]
+    assert (staged(someone), staged(other)) == ([], [b"acknowledged"])
+
+
+def test_of_deliveries_only_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MAX_DELIVERED", 3)
+    bench = Bench()
+    bench.log.hand_out([1, 2, 3, 4])
+    bench.log.fail(0.0)
+    bench.log.hand_out([5])
+    bench.log.fail(0.0)
+    (record,) = bench.takes()
+    assert isinstance(record, Delivered)
+    assert list(record.ids) == [3, 4, 5]

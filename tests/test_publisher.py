@@ -3,6 +3,7 @@
 import pytest
 
 from tests._core_fakes import Core, Pairs, Peer, run_of, ttl_core
+from tests._durable_fakes import DurableBench
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
@@ -504,3 +505,44 @@ def test_a_transaction_needs_memory_for_what_it_schedules() -> None:
     publisher.does(Committed([run], b"r"))
     assert publisher.error().get("code") == "memory-limit"
     core.ends()
+
+
+# --- composites and the store ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("works", [True, False])
+@pytest.mark.parametrize("other", ["/queue/b", "/topic/b", "/temp-queue/b"])
+def test_nothing_of_a_composite_is_seen_before_all_of_it_is_safe(other: str, works: bool):
+    core = DurableBench({"/queue/a": DestinationPolicy(persistent="always")}, is_prompt=False)
+    sender, reader, another = core.actor(), core.actor(), core.actor()
+    reader.subscribes("/queue/a")
+    another.subscribes(other)
+    said = other.replace("/temp-queue/", "/reply-queue/s3.")
+    sender.sends(f"/queue/a,{said}", "m", receipts=[(1, b"r")])
+    assert sender.frames() == reader.frames() == another.frames() == []
+    if works:
+        core.answers()
+        assert reader.bodies() == another.bodies() == ["m"]
+        assert [frame.command for frame in sender.frames()] == ["RECEIPT"]
+    else:
+        core.fails()
+        assert sender.error().get("code") == "storage"
+        assert reader.bodies() == another.bodies() == []
+    while core.turns:
+        core.answers()
+    core.ends()
+
+
+def test_a_composite_that_is_scheduled_is_sent_as_a_whole():
+    book = {"/queue/a": DestinationPolicy(persistent="always")}
+    core = DurableBench(book, is_prompt=False)
+    reader = core.actor()
+    reader.subscribes("/queue/a,/queue/b")
+    core.actor().sends("/queue/b,/queue/a", "m", AMQ_SCHEDULED_DELAY="1000")
+    core.passes(1)
+    assert reader.bodies() == []
+    core.fails()
+    core.turn()
+    assert reader.bodies() == []
+    core.answers()
+    assert reader.bodies() == ["m", "m"]

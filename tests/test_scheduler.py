@@ -6,7 +6,8 @@ from tests._core_fakes import run_of
 from tests._durable_fakes import WALL_OFFSET_S, DurableBench
 from tests._queue_fakes import Actor, bench
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.store import Atomic, Done, Keep, Put
+from trio_stomp.broker._scheduler import Progress, read_progress
+from trio_stomp.store import Atomic, Done, Keep, Put, Turn
 
 Q = "/queue/q"
 
@@ -234,3 +235,59 @@ def test_without_a_store_it_waits_in_memory() -> None:
     core.passes(1)
     assert core.waiting(Q) == ["a"]
     core.ends()
+
+
+@pytest.mark.parametrize("size", [1, 600])
+def test_a_long_run_goes_on_as_a_whole_after_a_restart(size: int) -> None:
+    core = made()
+    bodies = [f"{number}".rjust(size) for number in range(2500)]
+    schedules(
+        core.actor(), *bodies, AMQ_SCHEDULED_DELAY="1000", AMQ_SCHEDULED_PERIOD="1000",
+        AMQ_SCHEDULED_REPEAT="3",
+    )  # fmt: skip
+    core.turn()
+    for _ in range(4):
+        core.passes(1)
+        assert read(core) == bodies
+        core = core.restarts()
+    core.passes(10)
+    assert read(core) == []
+    is_clean(core)
+    assert core.store.recover(lambda done, total: None).settings == {}
+
+
+def test_what_was_damaged_takes_nothing_of_the_progress_with_it() -> None:
+    core = made()
+    for prefix in "ab":
+        schedules(
+            core.actor(), f"{prefix}1", f"{prefix}2", f"{prefix}3", AMQ_SCHEDULED_DELAY="1000",
+            AMQ_SCHEDULED_PERIOD="1000", AMQ_SCHEDULED_REPEAT="2",
+        )  # fmt: skip
+    core.turn()
+    core.passes(1)
+    assert len(read(core)) == 6
+    core.commit = core.store.append([Turn([Done([1, 5])])], core.commit)
+    core = core.restarts()
+    core.passes(0)
+    assert read(core) == []
+    core.passes(1)
+    assert read(core) == ["a2", "a3", "b1", "b3"]
+
+
+def test_progress_that_cannot_be_read_is_left_out() -> None:
+    settings = {"scheduled:7": '{"due_ms":5,"sent":1,"last":9}', "scheduled:x": "{}", "other": ""}
+    bad = {"scheduled:1": "{}", "scheduled:2": "no", "scheduled:3": "5"}
+    assert read_progress(settings | bad) == [Progress(7, 5, 1, 9)]
+
+
+def test_what_a_transaction_scheduled_survives_when_it_has_been_sent() -> None:
+    core = made()
+    later = (("AMQ_SCHEDULED_DELAY", "1000"),)
+    core.actor().commits(
+        run_of("/queue/other", ["now"], (("persistent", "true"),)), run_of(Q, ["later"], later)
+    )
+    core.turn()
+    core.passes(1)
+    assert core.waiting(Q) == ["later"]
+    core = core.restarts()
+    assert read(core) == ["later"]

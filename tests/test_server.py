@@ -405,6 +405,9 @@ class FaultyDiagnostics:
 
     interval_s = 1.0
 
+    def begin(self) -> None:
+        pass
+
     def tick(self, now: float) -> None:
         raise ZeroDivisionError("secret detail")
 

@@ -4,7 +4,7 @@ import importlib
 import math
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -274,7 +274,12 @@ def test_episodes_are_islands(spark: "SparkSession") -> None:
         (None, lambda n: 40 + 40 * (n % 2), lambda n: 0.0),
     ],
 )
-def test_consumers_are_told_apart(spark: "SparkSession", verdict: str | None, unacked, age) -> None:  # type: ignore[no-untyped-def]
+def test_consumers_are_told_apart(
+    spark: "SparkSession",
+    verdict: str | None,
+    unacked: Callable[[int], int],
+    age: Callable[[int], float],
+) -> None:
     rows = [
         filled(
             n, n, destination="/a", prefetch=100, ack_depth=unacked(n), oldest_unacked_age_s=age(n)

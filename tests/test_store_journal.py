@@ -275,6 +275,45 @@ def test_copies_stay_in_order_and_are_written_piece_by_piece(tmp_path) -> None:
     assert reopen(directory, disk, store) == kept
 
 
+def test_large_segments_are_copied_a_piece_with_each_append(tmp_path) -> None:
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, 1 << 20)
+    large, kept = bytes(30_000), list(range(1, 31))
+    commit = store.append([turn(put(id, large)) for id in kept], 0)
+    pieces = 0
+    for id in range(31, 300):
+        turns = [turn(put(id, large, place="b")), turn(Done([id]))]
+        before = store.statistics().bytes
+        commit = store.append(turns, commit)
+        pieces += store.statistics().bytes - before > 2 * len(large)
+    assert pieces > 1
+    assert store.statistics().bytes < 8 << 20
+    assert reopen(directory, disk, store) == kept
+
+
+def test_room_is_made_only_as_long_as_one_may_wait(tmp_path, monkeypatch) -> None:
+    from trio_stomp.store import _writer
+
+    monkeypatch.setattr(_writer, "PIECES_AT_ONCE", 1)
+    monkeypatch.setattr(_writer, "PIECE_BYTES", 1)
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, 1 << 20, max_store_bytes=64 * 1024)
+    commit = 0
+    for id in range(1, 56):
+        commit = store.append([turn(put(id, KIB))], commit)
+    for id in range(1, 56, 2):
+        commit = store.append([turn(Done([id]))], commit)
+    refused = 0
+    while refused < 100:
+        try:
+            commit = store.append([turn(put(100, *[KIB] * 8))], commit)
+            break
+        except StoreUnavailable:
+            refused += 1
+    assert 0 < refused < 100
+    assert reopen(directory, disk, store) == [*range(2, 56, 2), *range(100, 108)]
+
+
 def test_what_fails_while_room_is_made_harms_nobody(tmp_path) -> None:
     directory, disk = str(tmp_path), Disk()
     store, _ = open_store(directory, disk)
@@ -406,6 +445,9 @@ def test_streams_and_places_fail_together(tmp_path) -> None:
     store, recovered = open_store(directory, disk)
     assert recovered.streams == {}
     store.close()
+    # The same object may be opened again.
+    assert store.recover(lambda done, size: None).streams == {}
+    store.close()
 
 
 def test_a_stream_that_cannot_be_taken_back_breaks_the_store(tmp_path) -> None:
@@ -438,7 +480,8 @@ def test_full_files_of_a_stream_are_compressed(tmp_path) -> None:
 
 def test_a_stream_begins_anew_over_an_older_one(tmp_path) -> None:
     store, _ = open_store(str(tmp_path), Disk())
-    commit = store.append([turn(Begin("s", "e"), Append("s", 0, b"h", [b"old"], 5))], 0)
+    old = Append("s", 0, b"h", [b"old"], 5)
+    commit = store.append([turn(Atomic([Begin("s", "e"), old, put(2)]))], 0)
     commit = store.append([turn(DropStream("s"), Begin("s", "f"), put(1))], commit)
     state = store.stream_state("s")
     assert state is not None

@@ -323,3 +323,45 @@ def test_a_directory_that_cannot_be_read(tmp_path) -> None:
         open_store(str(tmp_path), disk)
     store, _ = open_store(str(tmp_path), disk)
     store.close()
+
+
+def test_no_more_than_so_much_is_told_and_set_aside(tmp_path) -> None:
+    directory = str(tmp_path)
+    disk = write_journal(directory, [Turn([Put("a", 1 + n, b"", [b"body"]) for n in range(1100)])])
+    (path,) = segments(disk)
+    data = disk.files[path].data
+    at = data.find(b"body")
+    while at >= 0:
+        data[at] ^= 1
+        at = data.find(b"body", at)
+    disk.files.update({f"{directory}/damaged/{n}": filled(b"") for n in range(900)})
+    store, recovered = open_store(directory, disk, BIG)
+    assert len(recovered.damage) == 1000
+    assert store.statistics().damaged == 1100
+    assert len([name for name in disk.files if "/damaged/" in name]) == 1000
+    store.close()
+
+
+def test_a_copy_of_what_is_damaged_stays_out_where_its_neighbours_are_whole(tmp_path) -> None:
+    """The copying was cut off by a crash; the original segment is still there, and damaged."""
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk)
+    bodies = [b"%d" % id * 50 for id in range(1, 6)]
+    commit = store.append([Turn([Put("a", 1, b"", bodies)])], 0)
+    (first,) = segments(disk)
+    original = bytes(disk.files[first].data)
+    for id in range(6, 60):
+        turns = [Turn([Put("b", id, b"", [bytes(1000)])]), Turn([Done([id])])]
+        commit = store.append(turns, commit)
+        if first not in disk.files:
+            break
+    store.close()
+    flipped = bytearray(original)
+    flipped[original.find(bodies[2])] ^= 1
+    names = segments(disk)
+    disk.files[first] = filled(bytes(flipped))
+    store, recovered = open_store(directory, disk)
+    assert list(read_place(store, "a")) == [1, 2, 4, 5]
+    assert any("1 damaged messages" in line for line in recovered.damage)
+    assert first not in names
+    store.close()

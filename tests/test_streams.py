@@ -357,3 +357,20 @@ def test_the_28th_subscription_is_no_stream():
             assert texts(fresh.reads()) == ["a"]
             fresh.is_gone()
             bench.actor().sends("/queue/work", "a")
+
+
+def test_of_too_many_streams_the_operator_is_told_once(monkeypatch):
+    monkeypatch.setattr(_streams, "MAX_STREAMS", 1)
+    bench = Bench({"/topic/>": DestinationPolicy(stream=True)})
+    told: list[str] = []
+    bench.broker.streams.warn = told.append
+    actor = bench.actor()
+    for name in "abc":
+        actor.sends(f"/topic/{name}", "x")
+    (line,) = told
+    assert "/topic/b" in line
+    assert "1 of them, which is the limit" in line
+    assert bench.broker.streams.refused == 2
+    assert texts(actor.reads()) == []
+    actor.subscribes("/topic/b", x_stream_offset="first")
+    assert "and there are not 1 others" in (actor.error().get("message") or "")

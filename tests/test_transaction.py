@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests._core_fakes import run_of
-from tests._queue_fakes import OVERHEAD, Bench, bench, numbered
+from tests._durable_fakes import DurableBench
+from tests._queue_fakes import OVERHEAD, Actor, Bench, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 
 if TYPE_CHECKING:
@@ -181,3 +182,113 @@ def test_more_destinations_than_the_broker_can_have_undo_all():
     assert error.get("code") == "too-many-destinations"
     assert desk.memory.used_bytes == 0
     assert all(queue.held == 0 for queue in desk.broker.queues)
+
+
+BRIEF = DestinationPolicy(ack_timeout_ms=1000, backoff_s=(), max_redeliveries=100)
+
+
+def under_way(*, ack: str = "client-individual") -> tuple[DurableBench, Actor]:
+    """A core whose store has not answered yet to a transaction that acknowledges ``a``."""
+    core = DurableBench({"/queue/q": BRIEF})
+    reader = core.actor()
+    reader.subscribes("/queue/q", ack=ack)
+    core.actor().sends("/queue/q", "a", "b", persistent="true")
+    first, _ = reader.reads()
+    core.is_prompt = False
+    reader.commits(reader.acked(first), run_of("/queue/out", ["done"]))
+    core.turn()
+    return core, reader
+
+
+def left(core: DurableBench, name: str = "/queue/q") -> list[str]:
+    core.is_prompt = True
+    for actor in core.actors:
+        actor.is_gone()
+    reader = core.actor()
+    reader.subscribes(name)
+    return reader.bodies()
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_what_is_acknowledged_in_a_transaction_under_way_is_not_delivered_again(ack: str) -> None:
+    core, reader = under_way(ack=ack)
+    core.passes(5)
+    assert [frame.text for frame in reader.reads()] == ["b"]
+    core.answers()
+    assert [frame.command for frame in reader.frames()] == ["RECEIPT"]
+    assert left(core) == ["b"]
+    assert left(core, "/queue/out") == ["done"]
+    assert left(core.restarts()) == []
+
+
+def test_what_is_acknowledged_in_a_transaction_that_fails_comes_again() -> None:
+    core, reader = under_way()
+    core.passes(5)
+    reader.reads()
+    core.fails()
+    assert reader.error().get("code") == "storage"
+    assert left(core) == ["a", "b"]
+    assert left(core, "/queue/out") == []
+    core.ends()
+
+
+@pytest.mark.parametrize("is_negative", [True, False])
+def test_what_a_transaction_under_way_acknowledges_cannot_be_acknowledged_again(
+    is_negative: bool,
+) -> None:
+    core, reader = under_way()
+    reader.does(reader.acked("b.1-1", negative=is_negative))
+    core.turn()
+    core.answers()
+    assert reader.error().get("code") == "unknown-ack"
+    assert left(core) == ["b"]
+
+
+def test_a_nack_in_a_transaction_is_done_with_the_rest() -> None:
+    core = DurableBench({"/queue/q": BRIEF})
+    reader = core.actor()
+    reader.subscribes("/queue/q", ack="client-individual")
+    core.actor().sends("/queue/q", "a", "b", persistent="true")
+    first, second = reader.reads()
+    core.is_prompt = False
+    reader.commits(
+        reader.acked(first, negative=True, requeue=False), reader.acked(second, negative=True)
+    )
+    assert reader.reads() == []
+    core.answers()
+    core.is_prompt = True
+    assert [frame.text or frame.command for frame in reader.frames()] == ["RECEIPT", "b"]
+    assert left(core, "/queue/DLQ.q") == ["a"]
+
+
+def test_a_reply_to_a_temporary_queue_is_seen_with_the_rest_or_not_at_all() -> None:
+    for works in (True, False):
+        core = DurableBench(is_prompt=False)
+        asker, worker = core.actor(), core.actor()
+        asker.subscribes("/temp-queue/r", "/temp-queue/r")
+        asker.sends("/queue/ask", "?", reply_to="/temp-queue/r")
+        worker.subscribes("/queue/ask")
+        (question,) = worker.reads()
+        reply_to = question.get("reply-to") or ""
+        stored = run_of("/queue/done", ["x"], (("persistent", "true"),))
+        worker.commits(run_of(reply_to, ["!"]), stored)
+        assert asker.reads() == []
+        core.answers() if works else core.fails()
+        assert [frame.text for frame in asker.reads()] == (["!"] if works else [])
+
+
+def test_a_reply_for_somebody_who_has_gone_meanwhile_is_dropped() -> None:
+    core = DurableBench(is_prompt=False)
+    asker, worker = core.actor(), core.actor()
+    asker.subscribes("/temp-queue/r", "/temp-queue/r")
+    asker.sends("/queue/ask", "?", reply_to="/temp-queue/r")
+    worker.subscribes("/queue/ask")
+    (question,) = worker.reads()
+    reply_to = question.get("reply-to") or ""
+    worker.commits(run_of(reply_to, ["!"]), run_of("/queue/x", ["x"], (("persistent", "true"),)))
+    core.turn()
+    asker.is_gone()
+    core.answers()
+    route = core.broker.routes.known(reply_to)
+    assert route is not None
+    assert (route.queue, route.dropped) == (None, 1)

@@ -8,10 +8,36 @@ Run it with ``python -m trio_stomp``, or inside a program of yours::
         handle.stop()
 """
 
-from trio_stomp._errors import CloseReason as CloseReason
-from trio_stomp._errors import OptionError as OptionError
-from trio_stomp._errors import StompError as StompError
-from trio_stomp._serve import serve as serve
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from trio_stomp._version import __version__ as __version__
-from trio_stomp.config import Settings as Settings
-from trio_stomp.server import ServerHandle as ServerHandle
+
+if TYPE_CHECKING:
+    from trio_stomp._errors import CloseReason as CloseReason
+    from trio_stomp._errors import OptionError as OptionError
+    from trio_stomp._errors import StompError as StompError
+    from trio_stomp._serve import serve as serve
+    from trio_stomp.config import Settings as Settings
+    from trio_stomp.server import ServerHandle as ServerHandle
+else:
+    # Where each name lives: looked up when it is used, so that ``trio_stomp.spark`` runs in
+    # processes that have Spark and no Trio.
+    _HOMES = {
+        "CloseReason": "_errors",
+        "OptionError": "_errors",
+        "StompError": "_errors",
+        "serve": "_serve",
+        "Settings": "config",
+        "ServerHandle": "server",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        """The public names, imported or not."""
+        return sorted([*globals(), *_HOMES])

@@ -116,7 +116,7 @@ def _assemble(
         started - trio.current_time(),
         _log(settings, opened),
     )
-    broker.publisher.warn = logger.warning
+    broker.publisher.warn = broker.streams.warn = logger.warning
     store = opened[0] if opened is not None else None
     server.assemble(broker, Reporter(settings.diag, server), store)
     return server

@@ -1,13 +1,15 @@
-"""What a durable load costs those who want nothing stored: the same fan-out, alone and beside it."""
+"""What a durable load costs those who want nothing stored: a fan-out alone, and beside it."""
 
 import multiprocessing
 import time
-from multiprocessing.connection import Connection as Pipe
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from _bench.load import Load, Shape
 from _bench.process import BenchError, Broker, cpu_of
 from _bench.queues import QueueLoad, QueueShape
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection as Pipe
 
 SETTLE_S = 0.2
 """What is left to do for the last messages (their end is stored in company) counts too."""
@@ -58,7 +60,7 @@ class DurableLoad:
         self._process.kill()
 
 
-def _serve(pipe: "Pipe[object, object]", broker: Broker, shape: QueueShape, limit_s: float) -> None:
+def _serve(pipe: "Pipe", broker: Broker, shape: QueueShape, limit_s: float) -> None:
     """Be the other process: a run for each word, until there are no more."""
     load = QueueLoad(broker, shape)
     pipe.send("")

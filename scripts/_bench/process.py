@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,7 +35,8 @@ class Cpu(NamedTuple):
 
     Args:
       user, system: From ``/proc/PID/stat``, in ticks of 10 ms.
-      exact: The scheduler's own count in nanoseconds, over all threads; falls back to the ticks.
+      exact: The kernel's own clock of the process in nanoseconds, over all threads, those that
+        have ended included.
     """
 
     user: float
@@ -50,11 +52,8 @@ def cpu_of(pid: int) -> Cpu:
     """Read the processor time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     user, system = int(fields[11]) / TICKS_PER_S, int(fields[12]) / TICKS_PER_S
-    try:
-        threads = Path(f"/proc/{pid}/task").iterdir()
-        exact = sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
-    except OSError:
-        exact = user + system
+    # What clock_getcpuclockid(3) returns, which Python does not have.
+    exact = time.clock_gettime(~pid << 3 | 2)
     return Cpu(user, system, exact)
 
 

@@ -1,4 +1,4 @@
-"""Replay of history: a stream is filled once, and each run reads all of it over a new connection."""
+"""Replay of history: a stream is filled once, and each run reads all of it, newly connected."""
 
 import select
 import time

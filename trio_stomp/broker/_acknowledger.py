@@ -35,30 +35,48 @@ class Acknowledger:
     ignores_unknown: bool
     counters: AckCounters
 
-    def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> None:
-        """Do a run of ACKs or NACKs, in order; ``forgiving`` of ids that are unknown.
+    def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> bool:
+        """Do a run of ACKs or NACKs, in order; whether anything of it concerns the store.
+
+        Args:
+          forgiving: Of ids that are unknown.
 
         Raises:
           ProtocolError: an id that is none of this connection's unacknowledged deliveries (A13).
         """
+        is_stored = False
         for name in event.ids:
-            found = self.find(client, event, name, forgiving=forgiving)
-            if found is None:
-                self.counters.ignored += 1
-                continue
-            consumer, number = found
-            taken = consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
-            if event.negative:
-                self.counters.nacked += len(taken)
-                for unacked in taken:
-                    unacked.queue.nacked += 1
-                    self._reject(unacked, event, now)
-            else:
-                self.counters.acked += len(taken)
-                for unacked in taken:
-                    unacked.queue.settle(unacked.message)
-            for queue in consumer.queues:
-                self.queues.mark(queue)
+            for unacked in self.take(client, event, name, forgiving=forgiving):
+                is_stored |= unacked.message.stored > 0
+                self.settle(unacked, event, now)
+        return is_stored
+
+    def take(
+        self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
+    ) -> list[Unacked]:
+        """The deliveries that an ACK or NACK is about; they are their consumer's no longer.
+
+        Raises:
+          ProtocolError: as ``apply``.
+        """
+        found = self.find(client, event, name, forgiving=forgiving)
+        if found is None:
+            self.counters.ignored += 1
+            return []
+        consumer, number = found
+        for queue in consumer.queues:
+            self.queues.mark(queue)
+        return consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
+
+    def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
+        """Do what an ACK or NACK says to a delivery that was taken."""
+        if event.negative:
+            self.counters.nacked += 1
+            unacked.queue.nacked += 1
+            self._reject(unacked, event, now)
+        else:
+            self.counters.acked += 1
+            unacked.queue.settle(unacked.message)
 
     def find(
         self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
@@ -97,7 +115,11 @@ class Acknowledger:
     def return_all(self, consumer: Consumer, now: float) -> None:
         """A consumer has gone: its unacknowledged messages go back, at once and in order."""
         for unacked in consumer.take_all():
-            self._return(unacked.queue, unacked.message, 0.0, now)
+            self.give_back(unacked, now)
+
+    def give_back(self, unacked: Unacked, now: float) -> None:
+        """A delivery that was taken goes back, at once."""
+        self._return(unacked.queue, unacked.message, 0.0, now)
 
     def time_out(self, consumer: Consumer, number: int, now: float) -> None:
         """A delivery was not acknowledged in time: as if it had been NACKed."""

@@ -101,8 +101,7 @@ class Broker(Parts):
                         self._block(client, rest, [rest, *events[place + 1 :]], received_at)
                         return
                 elif type(event) is Acked:
-                    self.acknowledger.apply(client, event, now)
-                    if self.log is not None:
+                    if self.acknowledger.apply(client, event, now) and self.log is not None:
                         client.acked = self.log.turn
                     for _, name in event.receipts:
                         self.durability.tell(client, encode_receipt(name), name)
@@ -241,7 +240,7 @@ class Broker(Parts):
     def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
         """Messages that were in the store alone have been read; None = they could not be."""
         if self.storage is not None:
-            self.storage.loaded(wanted, page)
+            self.storage.loaded(wanted, page, now)
 
     def loaded_stream(
         self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float

@@ -1,44 +1,112 @@
 """Looking at queues without consuming."""
 
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._message import Message
+from trio_stomp.broker._message import LEVELS, Message
 from trio_stomp.broker._queue import Queue
 from trio_stomp.frames import encode_header
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._storage import Storage
+
+
+@define(eq=False, repr=False)
+class Shelf:
+    """What of a queue's level is in the store alone: ids above ``after``, up to ``last``."""
+
+    queue: Queue
+    level: int
+    after: int
+    last: int
 
 
 @define(eq=False, repr=False)
 class Browse:
     """What one browser still has to be shown: its queues as they were when it came.
 
-    A message that has been consumed meanwhile is shown all the same, as JMS allows.
+    A message that has been consumed meanwhile is shown all the same, as JMS allows; but not if it
+    was in the store alone. That is read a page at a time, for this browser: its queue stays as it
+    is.
+
+    Args:
+      storage: Where queues are that are not in memory.
+      go_on_later: Called with the time when there is something to be shown again.
     """
 
     consumer: Consumer
     queues: list[Queue]
     tells_end: bool
-    _left: deque[tuple[Queue, Message]] = field(init=False)
+    storage: "Storage | None"
+    go_on_later: Callable[[float], None]
+    _left: deque[tuple[Queue, Message] | Shelf] = field(factory=deque)
+    _charged: int = 0
+    """Bytes of memory for the page that it is being shown."""
+    _is_reading: bool = False
+    _is_over: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self._left = deque(
-            (queue, message) for queue in self.queues for message in queue.waiting.in_order()
-        )
+        for queue in self.queues:
+            for level in reversed(range(LEVELS)):
+                self._left.extend((queue, message) for message in queue.waiting.on_level(level))
+                paged = queue.waiting.paging(level)
+                if paged is not None:
+                    self._left.append(Shelf(queue, level, paged.after, paged.last))
 
     def go_on(self, now: float) -> bool:
         """Show more, as far as there is room; whether it has been shown everything."""
         outbox = self.consumer.subscription.outbox
         while self._left:
-            if not outbox.has_room():
+            if self._is_reading or not outbox.has_room():
                 return False
-            queue, message = self._left.popleft()
+            following = self._left.popleft()
+            if isinstance(following, Shelf):
+                self._read(following)
+                continue
+            queue, message = following
             if message.publication.expires_at > now and self.consumer.wants(message):
                 self.consumer.show(queue, message)
+        if self._is_reading:
+            return False
         if self.tells_end:
             outbox.stage_frame(self._end_marker())
+        self.end()
         return True
+
+    def end(self) -> None:
+        """Nobody looks any more."""
+        self._is_over = True
+        self._charge(0)
+
+    def _read(self, shelf: Shelf) -> None:
+        assert self.storage is not None
+        self._charge(0)
+        self._is_reading = True
+        show = partial(self._show, shelf)
+        self.storage.look(shelf.queue, shelf.level, shelf.after, shelf.last, show)
+
+    def _show(self, shelf: Shelf, found: list[Message], after: int, now: float) -> None:
+        """A page has been read, up to the id ``after``."""
+        self._is_reading = False
+        if self._is_over:
+            return
+        if after < shelf.last:
+            self._left.appendleft(Shelf(shelf.queue, shelf.level, after, shelf.last))
+        if found:
+            self._charge(sum(message.cost for message in found))
+            self._left.extendleft((shelf.queue, message) for message in reversed(found))
+        self.go_on_later(now)
+
+    def _charge(self, cost: int) -> None:
+        if self.storage is not None:
+            self.storage.memory.give_kept(self._charged)
+            self.storage.memory.force_kept(cost)
+            self._charged = cost
 
     def _end_marker(self) -> bytes:
         subscription = self.consumer.subscription

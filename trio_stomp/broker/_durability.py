@@ -11,7 +11,8 @@ from typing import Protocol
 from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp.broker._log import Later, Log, Telling
+from trio_stomp.broker._ledger import Later, Telling
+from trio_stomp.broker._log import Log
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client

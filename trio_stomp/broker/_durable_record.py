@@ -70,4 +70,5 @@ def read_back(
     feed = Feed(number, places, queue, host, None, name)
     feed.selector = compile_selector(selector) if selector else None
     feed.selector_text, feed.no_local = selector, told["no_local"]
+    feed.is_welcomed = True
     return feed

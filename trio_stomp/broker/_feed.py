@@ -43,6 +43,8 @@ class Feed:
     no_local: bool = False
     is_direct: bool = False
     wire: int = 2
+    is_welcomed: bool = False
+    """It was given what was there before it; nobody who returns to it is given that again."""
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
         """Queue the messages; how many were taken. ``delivery`` is for those without a queue."""

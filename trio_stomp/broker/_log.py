@@ -6,19 +6,19 @@ one ledger, one append and one commit number. Without a store there is no log, a
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.broker._ledger import LAZY_S, Binding, Effect, Entry, Ledger, Telling
 from trio_stomp.broker._stream import Showing
-from trio_stomp.store import Append, Atomic, Begin, Delivered, Done, Forget, Keep, Put, Record, Turn
+from trio_stomp.store import Append, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from trio_stomp._errors import CloseReason
+    from trio_stomp.broker._message import Message
     from trio_stomp.broker._queue import Queue
     from trio_stomp.broker._stream_reader import StreamReader
     from trio_stomp.broker._subscription import Client
@@ -28,116 +28,30 @@ MAX_PENDING_BYTES = 32 * 1024 * 1024
 """Of records that the store has not answered yet; beyond it, whoever sends more must wait."""
 SOON_S = 0.005
 """How long the end of a message is kept back, in the hope of company: the next message, mostly."""
-LAZY_S = 1.0
-"""The same for what nobody waits for: deliveries, statistics."""
 RECORD_BYTES = 128
 """What a record costs beside its bodies, about."""
+MAX_DELIVERED = 1_000_000
+"""Deliveries that are remembered while the store fails: they are told after a crash, no more."""
 
 
-class Effect(Protocol):
-    """Something that is done as soon as the records before it are safe."""
-
-    @property
-    def client(self) -> "Client | None":
-        """Who is told if they are not; None = nobody: they are tried again, and this waits."""
-
-    def commit(self, now: float) -> None:
-        """The store has it."""
-
-    def withdraw(self, now: float) -> None:
-        """The store could not: nobody is to see it."""
-
-
-@define(eq=False, repr=False)
-class Later:
-    """A call that waits for the store; to be forgotten if that fails."""
-
-    client: "Client | None"
-    call: "Callable[[float], None]"
-    receipt_id: bytes | None = None
-
-    def commit(self, now: float) -> None:
-        """As ``Effect``."""
-        self.call(now)
-
-    def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
-
-
-@define(eq=False, repr=False)
-class Telling:
-    """A frame to a client that waits for the store; a RECEIPT, if there is an id."""
-
-    client: "Client"
-    frame: bytes
-    receipt_id: bytes | None = None
-
-    def commit(self, now: float) -> None:
-        """As ``Effect``."""
-        self.client.outbox.stage_frame(self.frame)
-
-    def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
-
-
-@define(eq=False, repr=False)
-class Ledger:
-    """What one turn came to.
-
-    Args:
-      number: Of its commit.
-    """
-
-    number: int
-    entries: list[tuple[Record, bool]] = field(factory=list)
-    """Records, and whether they must come to hold even after a failure."""
-    effects: list[Effect] = field(factory=list)
-    done: list[int] = field(factory=list)
-    delivered: list[int] = field(factory=list)
-    size: int = 0
-    patience_s: float = LAZY_S
-    """How long it may wait for company."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether the store has nothing to do."""
-        return not (self.entries or self.done or self.delivered)
-
-    def turn(self) -> Turn:
-        """For the store."""
-        records = [record for record, _ in self.entries]
-        if self.delivered:
-            records.append(Delivered(self.delivered))
-        if self.done:
-            records.append(Done(self.done))
-        return Turn(records, self.patience_s < LAZY_S)
+Shown = Callable[[list["Message"], int, float], None]
+"""Told messages that were looked at, the id up to which that is all, and the time."""
 
 
 @define(eq=False, repr=False)
 class PageWanted:
-    """Messages of a queue that are only in the store, and are about to be needed."""
+    """Messages of a queue that are only in the store, and are about to be needed.
+
+    Args:
+      shown: They are only looked at: told of them, and the queue is not.
+    """
 
     queue: "Queue"
     level: int
     after: int
     last: int = 0
     """The last of them, as far as was known when they were wanted."""
-
-
-@define(eq=False, repr=False)
-class _Binding:
-    """Records that are to hold as a whole."""
-
-    is_kept: bool
-    records: list[Record] = field(factory=list)
-    done: list[int] = field(factory=list)
-
-    def entry(self) -> Record | None:
-        """All of them as one record, if there are any."""
-        records = [*self.records, Done(self.done)] if self.done else self.records
-        if len(records) > 1:
-            return Atomic(records)  # type: ignore[arg-type]
-        return records[0] if records else None
+    shown: Shown | None = None
 
 
 @define(eq=False, repr=False)
@@ -153,7 +67,7 @@ class StreamWanted:
     stream: str
     first: int
     written_ms: int = 0
-    found: "Callable[[int], None] | None" = None
+    found: Callable[[int], None] | None = None
 
 
 @define(eq=False, repr=False)
@@ -185,7 +99,7 @@ class Log:
     stored: bytes = field(init=False)
     _open: Ledger = field(init=False)
     _sent: deque[Ledger] = field(factory=deque)
-    _bound: _Binding | None = None
+    _bound: Binding | None = None
     """What is being written as a whole."""
     _unshown: list[Showing] = field(factory=list)
 
@@ -255,8 +169,9 @@ class Log:
             ledger.patience_s = 0.0
         if self._bound is not None and not isinstance(record, (Append, Begin)):
             self._bound.records.append(record)
+            self._bound.size += size
         else:
-            ledger.entries.append((record, is_kept))
+            ledger.entries.append(Entry(record, is_kept, size))
 
     def keep(self, key: str, text: str) -> None:
         """Remember a setting."""
@@ -275,7 +190,7 @@ class Log:
 
     def hand_out(self, ids: list[int]) -> None:
         """Messages are handed to a consumer: nobody waits for that."""
-        self._open.delivered += ids
+        self._open.delivered.extend(ids)
 
     @contextmanager
     def together(self, *, is_kept: bool = True) -> Iterator[None]:
@@ -287,14 +202,15 @@ class Log:
         if outer is not None and (outer.is_kept or not is_kept):
             yield
             return
-        bound = self._bound = _Binding(is_kept)
+        bound = self._bound = Binding(is_kept)
         try:
             yield
         finally:
             self._bound = outer
-            record = bound.entry()
-            if record is not None:
-                self._open.entries.append((record, is_kept))
+            if is_kept and not bound.records:
+                self._open.done.extend(bound.done)  # bound to nothing
+            elif (entry := bound.entry()) is not None:
+                self._open.entries.append(entry)
 
     def when_safe(self, effect: Effect) -> None:
         """Do ``effect`` when all that has been written so far is safe."""
@@ -361,32 +277,45 @@ class Log:
         return unshown
 
     def fail(self, now: float) -> "list[Effect]":
-        """The store could not: withdraw what can be, try the rest again; what was withdrawn."""
+        """The store could not: withdraw what can be, try the rest again; what was withdrawn.
+
+        What is tried again stays where it is, however often that comes to nothing.
+        """
         self.failures += 1
-        ledgers = [*self._sent, self._open]
-        effects = [effect for ledger in ledgers for effect in ledger.effects]
-        # Whoever only waits to be told that its ACKs are safe has lost nothing.
-        losers = {effect.client for effect in effects if not isinstance(effect, Telling)}
+        again, *others = *self._sent, self._open
         self._sent.clear()
-        again = self._open = Ledger(self.committed + 1)
-        withdrawn: list[Effect] = []
-        for ledger in ledgers:
-            again.entries += [
-                entry for entry in ledger.entries if entry[1] and not isinstance(entry[0], Append)
-            ]
+        self._open = again
+        entries, effects = again.take_new()
+        for ledger in others:
+            entries += ledger.entries
+            effects += ledger.effects
             again.done += ledger.done
             again.delivered += ledger.delivered
-        for effect in effects:
-            if isinstance(effect, Showing):
-                self._unshown.append(effect)
-            if effect.client is not None and effect.client in losers:
-                withdrawn.append(effect)
-            elif not isinstance(effect, Showing):
-                again.effects.append(effect)
-        again.patience_s = 0.0
-        again.size = RECORD_BYTES * len(again.entries)
+        for entry in entries:
+            if entry.is_kept and not isinstance(entry.record, Append):
+                again.entries.append(entry)
+                again.old_size += entry.size
+        withdrawn = self._part(again, effects)
+        again.retry(MAX_DELIVERED)
         self.pending_bytes = again.size
         # The last first, as one takes steps back.
         for effect in reversed(withdrawn):
             effect.withdraw(now)
+        return withdrawn
+
+    def _part(self, again: Ledger, effects: list[Effect]) -> list[Effect]:
+        """Part what is withdrawn, in order, from what still waits with ``again``."""
+        # Whoever only waits to be told that its ACKs are safe has lost nothing.
+        losers = {effect.client for effect in effects if not isinstance(effect, Telling)} - {None}
+        withdrawn: list[Effect] = []
+        if losers:
+            withdrawn = [effect for effect in again.effects if effect.client in losers]
+            again.effects = [effect for effect in again.effects if effect.client not in losers]
+        for effect in effects:
+            if isinstance(effect, Showing):
+                self._unshown.append(effect)
+            if effect.client in losers:
+                withdrawn.append(effect)
+            elif not isinstance(effect, Showing):
+                again.effects.append(effect)
         return withdrawn

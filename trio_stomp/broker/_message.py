@@ -145,12 +145,14 @@ class Waiting:
 
     def in_order(self) -> list[Message]:
         """All messages, first the one that is due first; nothing is taken."""
-        found: list[Message] = []
-        for level in reversed(self._levels):
-            if level is not None:
-                found += [message for _, message in sorted(level.returned)]
-                found += level.fresh
-        return found
+        return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
+
+    def on_level(self, place: int) -> list[Message]:
+        """The messages of one level, likewise."""
+        level = self._levels[place]
+        if level is None:
+            return []
+        return [*(message for _, message in sorted(level.returned)), *level.fresh]
 
     # What is in the store alone.
 

@@ -10,6 +10,7 @@ from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._dialect import Dialect, dialect
+from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
@@ -61,6 +62,7 @@ class Parts:
     timers: Timers = field(factory=Timers)
     clients: dict[Client, None] = field(factory=dict)
     acks: AckCounters = field(factory=AckCounters)
+    known: Duplicates = field(init=False)
     routes: RouteTable = field(init=False)
     stale: StaleQueue = field(init=False)
     fan_out: FanOut = field(init=False)
@@ -93,7 +95,8 @@ class Parts:
     def _make_places(self) -> None:
         """Where messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
-        self.routes = RouteTable(policies, lambda route: configure(route, self))
+        self.known = Duplicates(lambda name: self.book.policy_for(name).dedup_window, self.log)
+        self.routes = RouteTable(policies, lambda route: configure(route, self), self.known.forget)
         self.stale = StaleQueue(policies, memory)
         self.fan_out = FanOut(policies)
         self.events = BrokerEvents(self.routes)
@@ -166,6 +169,7 @@ class Parts:
             self.answers.to_topic,
             self.last_values,
             self.streams,
+            self.known,
             self.log,
             self.wall_offset_s,
         )
@@ -173,7 +177,7 @@ class Parts:
             self.memory,
             self.timers,
             self.overflow,
-            lambda run, now: self.publisher.send(None, run, now, now)[0],
+            lambda run, now, survives: self.publisher.send_due(run, now, survives=survives),
             self.wall_offset_s,
             self.storage,
         )

@@ -1,6 +1,7 @@
 """SEND: from a run of frames to topics, work queues, queues, the stale queue or later."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from attrs import define, field
 
@@ -9,13 +10,16 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import PRIVATE_QUEUE, STREAM, Kind, check_sendable
 from trio_stomp.broker._dialect import Dialect
+from trio_stomp.broker._duplicates import DUPLICATE, Duplicates
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._last_values import LastValues
-from trio_stomp.broker._log import Later, Log
+from trio_stomp.broker._ledger import Later
+from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
+from trio_stomp.broker._ports import silently
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._schedule import Schedule
@@ -29,11 +33,6 @@ from trio_stomp.frames import FrameRun, Head
 
 STORED = b"stored:memory\n"
 """What a RECEIPT tells of a message that waits for its consumer."""
-DUPLICATE = b"duplicate:true\n"
-
-
-def _silently(text: str) -> None:
-    """Nobody wants to know."""
 
 
 @define(eq=False, repr=False)
@@ -52,6 +51,7 @@ class Publisher:
     """Answers SENDs to DIAG destinations."""
     last_values: LastValues
     streams: Streams
+    known: Duplicates
     scheduler: Scheduler = field(init=False)
     """Sends later; joined by the broker."""
     log: Log | None = None
@@ -64,7 +64,7 @@ class Publisher:
     duplicates: int = 0
     volatile: int = 0
     """Runs of messages that were sent to survive, and are in memory all the same."""
-    warn: Callable[[str], None] = _silently
+    warn: Callable[[str], None] = silently
     """Tells the operator."""
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
@@ -98,16 +98,48 @@ class Publisher:
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
             return self._schedule(client, head, plan, plan.schedule, run.bodies, now)
-        if len(plan.names) > 1:
-            self._check_room(client, plan, run.bodies)
-        taken = len(run.bodies)
+        options, bodies = plan.options, run.bodies
+        send = self._send_once if options and options.dedup_id else self._send_to
+        if len(plan.names) == 1:
+            route = self.routes.open(plan.names[0])
+            return send(client, route, head, options, bodies, received_at, now)
+        self._check_room(client, plan, bodies)
         told: list[bytes] = []
-        for name in plan.names:
-            route = self.routes.open(name)
-            send = self._send_once if plan.options and plan.options.dedup_id else self._send_to
-            taken, evidence = send(client, route, head, plan.options, run.bodies, received_at, now)
-            told.append(evidence)
-        return taken, told[0] if len(told) == 1 else _together(told)
+        with self._bound_if_any_survives(client, plan):
+            for name in plan.names:
+                route = self.routes.open(name)
+                told.append(send(client, route, head, options, bodies, received_at, now)[1])
+        return len(bodies), _together(told)
+
+    def send_due(self, run: FrameRun, now: float, *, survives: bool) -> int:
+        """Send what was scheduled; how many of its messages were taken.
+
+        Args:
+          survives: The store had it until now, and must have it from now on.
+        """
+        is_bound = survives and self.log is not None
+        with self.bound(is_kept=True) if is_bound else nullcontext():
+            return self.send(None, run, now, now)[0]
+
+    @contextmanager
+    def bound(self, *, is_kept: bool = False) -> Iterator[None]:
+        """What is sent inside survives as a whole or not at all, and is seen when it does."""
+        assert self.log is not None
+        before, self.binds = self.binds, True
+        try:
+            with self.log.together(is_kept=is_kept):
+                yield
+        finally:
+            self.binds = before
+
+    def _bound_if_any_survives(
+        self, client: Client | None, plan: SendPlan
+    ) -> AbstractContextManager[None]:
+        """Nothing of a composite SEND is seen before all of it may be."""
+        routes = [self.routes.open(name) for name in plan.names]
+        if self.log is None or not any(route.stores(plan.options) for route in routes):
+            return nullcontext()
+        return self.bound(is_kept=client is None)
 
     def stores(self, client: Client, head: Head) -> bool:
         """Whether all that is sent with a header block is written to the log first.
@@ -162,19 +194,23 @@ class Publisher:
         now: float,
     ) -> tuple[int, bytes]:
         """Of messages with one id take the first, if none was taken within the policy's window."""
-        name = options.dedup_id if options is not None else ""
-        repeated, evidence = len(bodies), DUPLICATE
-        if name in route.seen:
-            self._await(client, route.seen[name])
-        else:
+        assert options is not None
+        name = options.dedup_id
+        evidence = self.known.find(client, route, name)
+        if evidence is not None:
+            self.duplicates += len(bodies)
+            return len(bodies), evidence
+        log = self.log
+        survives = log is not None and (self.binds or route.stores(options)) and not route.private
+        with nullcontext() if log is None else log.together(is_kept=client is None):
             taken, evidence = self._send_to(
                 client, route, head, options, bodies[:1], received_at, now
             )
             if not taken:
                 return 0, evidence
-            self._remember(client, route, name)
-            repeated -= 1
-        self.duplicates += repeated
+            is_stored = survives and log is not None and log.stored in evidence
+            self.known.remember(client, route, name, is_stored=is_stored)
+        self.duplicates += len(bodies) - 1
         return len(bodies), evidence
 
     def _send_to(
@@ -197,7 +233,10 @@ class Publisher:
             if self.is_orphan(client, route):
                 self._count(route, bodies, received_at, now)
                 return len(bodies), self._drop(publication)
-            publication.is_stored |= self.binds and not route.private
+            if self.binds and route.private and self.log is not None:
+                self._count(route, bodies, received_at, now)
+                return len(bodies), self._enqueue_later(self.log, publication)
+            publication.is_stored |= self.binds
             taken = self._enqueue(publication, now)
             self._count(route, bodies[:taken] if taken < len(bodies) else bodies, received_at, now)
             return taken, self.log.stored if self.log and publication.is_stored else STORED
@@ -349,6 +388,18 @@ class Publisher:
                 return taken
         return len(bodies)
 
+    def _enqueue_later(self, log: Log, publication: Publication) -> bytes:
+        """Put a run into a queue of one connection, when all that is bound to it is safe."""
+
+        def enqueue(at: float) -> None:
+            if self.is_orphan(publication.sender, publication.route):
+                self._drop(publication)
+            else:
+                self.overflow.send_quietly(lambda: self._enqueue(publication, at))
+
+        log.when_safe(Later(publication.sender, enqueue))
+        return STORED
+
     def _expiry(self, route: Route, options: SendOptions | None, received_at: float) -> float:
         expires_at = received_at + route.ttl_s if route.ttl_s else NEVER
         if options is not None:
@@ -357,21 +408,6 @@ class Publisher:
             if options.expires_ms:
                 expires_at = min(expires_at, options.expires_ms / 1000 - self.wall_offset_s)
         return expires_at
-
-    def _remember(self, client: Client | None, route: Route, name: str) -> None:
-        """Know an id again, as long as the policy's window tells; unless it is withdrawn."""
-        seen = route.seen
-        seen[name] = 0
-        if self.log is not None and client is not None and self.log.is_awaited_by(client):
-            seen[name] = client.awaited
-            self.log.when_safe(_Remembering(client, route, name))
-        if len(seen) > self.queues.policies.policy_for(route.name).dedup_window:
-            del seen[next(iter(seen))]
-
-    def _await(self, client: Client | None, number: int) -> None:
-        """Have a client wait for a commit: of what another sent, and it has sent again."""
-        if self.log is not None and client is not None and number > self.log.committed:
-            self.log.when_safe(Later(client, _nothing))
 
     def _schedule(
         self,
@@ -386,39 +422,20 @@ class Publisher:
         count = len(bodies)
         name = plan.options.dedup_id if plan.options is not None else ""
         route = self.routes.open(plan.names[0])
-        if name and name in route.seen:
-            # Told apart now: its repetitions are no duplicates.
-            self._await(client, route.seen[name])
+        # Told apart now: its repetitions are no duplicates.
+        evidence = self.known.find(client, route, name) if name else None
+        if evidence is not None:
             self.duplicates += count
-            return count, DUPLICATE
-        if name:
-            bodies = bodies[:1]
-        survives = self.log is not None and (self.binds or route.stores(plan.options))
-        self.scheduler.keep(client, route, head, schedule, bodies, now, survives=survives)
-        if name:
-            self.duplicates += count - 1
-            self._remember(client, route, name)
-        return count, self.log.stored if self.log is not None and survives else STORED
-
-
-@define(eq=False, repr=False)
-class _Remembering:
-    """An id that is forgotten again if its message is withdrawn."""
-
-    client: Client | None
-    route: Route
-    name: str
-
-    def commit(self, now: float) -> None:
-        """As ``Effect``."""
-
-    def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
-        self.route.seen.pop(self.name, None)
-
-
-def _nothing(now: float) -> None:
-    """Waits, and that is all."""
+            return count, evidence
+        log = self.log
+        survives = log is not None and (self.binds or route.stores(plan.options))
+        with nullcontext() if log is None else log.together(is_kept=client is None):
+            kept = bodies[:1] if name else bodies
+            self.scheduler.keep(client, route, head, schedule, kept, now, survives=survives)
+            if name:
+                self.known.remember(client, route, name, is_stored=survives)
+        self.duplicates += count - len(kept)
+        return count, log.stored if log is not None and survives else STORED
 
 
 def _together(told: list[bytes]) -> bytes:
@@ -426,6 +443,8 @@ def _together(told: list[bytes]) -> bytes:
     lines = b"".join(told).splitlines()
     matched = [int(line[8:]) for line in lines if line.startswith(b"matched:")]
     evidence = b"matched:%d\n" % sum(matched) if matched else b""
+    if all(DUPLICATE in each for each in told):
+        evidence += DUPLICATE
     stored = sorted(line for line in lines if line.startswith(b"stored:"))
     # The weakest promise holds for the whole: "stored:memory", if there is one.
     weakest = STORED.strip() if STORED.strip() in stored else b"".join(stored[:1])

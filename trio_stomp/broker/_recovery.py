@@ -1,5 +1,6 @@
 """From what a store holds to the core's state, before the first client comes."""
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -7,11 +8,12 @@ from attrs import define, field
 
 from trio_stomp._errors import RemoteError
 from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._duplicates import PLACE as SEEN
 from trio_stomp.broker._durable_record import PREFIX as DURABLE
 from trio_stomp.broker._durable_record import read_back
 from trio_stomp.broker._last_values import PLACE as RETAINED
 from trio_stomp.broker._scheduler import PLACE as SCHEDULED
-from trio_stomp.broker._scheduler import progress_key
+from trio_stomp.broker._scheduler import Progress, read_progress
 from trio_stomp.broker._stored_head import decode_head
 
 if TYPE_CHECKING:
@@ -75,8 +77,14 @@ class Recovery:
         if place.startswith(RETAINED):
             self._restore_last_value(place.removeprefix(RETAINED), place, level)
         elif place == SCHEDULED:
+            known = read_progress(self.recovered.settings)
             for run in self._runs(place, level):
-                self._guarded(f"{place}{run.ids[0]}", lambda run=run: self._restore_schedule(run))  # type: ignore[misc]
+                self._guarded(
+                    f"{place}{run.ids[0]}",
+                    lambda run=run: self._restore_schedule(run, known),  # type: ignore[misc]
+                )
+        elif place.startswith(SEEN):
+            self._restore_seen(place, level)
         else:
             queue = queues.get(place)
             if queue is None:
@@ -88,9 +96,19 @@ class Recovery:
             queue.waiting.restore(level, state.count, state.bytes, self.recovered.next_id - 1)
             queue.host.mark(queue)
 
-    def _restore_schedule(self, run: "Stored") -> None:
-        progress = self.recovered.settings.get(progress_key(run.ids[0]))
+    def _restore_schedule(self, run: "Stored", known: list[Progress]) -> None:
+        # It may be a part of what came with one SEND: the last that began at it or before it.
+        first = run.ids[0]
+        place = bisect_right(known, first, key=lambda each: each.first) - 1
+        progress = known[place] if place >= 0 and first <= known[place].last else None
         self.broker.scheduler.restore(run, decode_head(run.head), progress)
+
+    def _restore_seen(self, place: str, level: int) -> None:
+        broker = self.broker
+        route = broker.routes.open(place.removeprefix(SEEN))
+        for run in self._runs(place, level):
+            for id, body in zip(run.ids, run.bodies, strict=True):
+                broker.known.restore(route, body.decode(), id)
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker

@@ -1,5 +1,6 @@
 """Destinations in use: who gets what is sent there, and what has been sent."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from trio_stomp.broker._destination import (
     classify,
     is_reserved,
 )
+from trio_stomp.broker._duplicates import Seen
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._histogram import Histogram
 from trio_stomp.broker._policies import BrokerPolicies
@@ -65,8 +67,8 @@ class Route:
     """The last value, for those who come later."""
     retained_id: int = 0
     """Its id in the store; 0 = it is in memory alone."""
-    seen: dict[str, int] = field(factory=dict)
-    """Ids of the last messages that told one, so that none is taken twice; and their commits."""
+    seen: Seen = field(factory=OrderedDict)
+    """Ids of the last messages that told one, so that none is taken twice."""
     rotation: int = 0
     """Work queues: how many messages have been handed out, so whose turn it is."""
     enqueued: int = 0
@@ -125,6 +127,8 @@ class RouteTable:
     policies: BrokerPolicies
     configure: Callable[[Route], None] = _leave_as_it_is
     """Tells a new route what the policies say of it."""
+    forget: Callable[[Route], None] = _leave_as_it_is
+    """Told of a route that is forgotten."""
     retaining: dict[Route, None] = field(factory=dict)
     """Those that keep a last value."""
     _routes: dict[str, Route] = field(factory=dict)
@@ -248,7 +252,7 @@ class RouteTable:
         wanted = max(1, limit // 10) + len(self._routes) - limit
         idle = [route.name for route in self._routes.values() if route.is_idle][:wanted]
         for name in idle:
-            del self._routes[name]
+            self.forget(self._routes.pop(name))
         # The broker's own topics come on top of the limit, and must not make room for more.
         if len(self._routes) >= limit:
             raise ProtocolError(

@@ -1,12 +1,14 @@
 """Messages that are sent later, once or again and again."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp._memory import MemoryBudget
+from trio_stomp._value import value
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
@@ -35,7 +37,7 @@ class Scheduled:
       head: Of the messages as they are sent.
       cost: Bytes that they are charged for.
       due_ms: When they are sent next, in ms since 1970.
-      id: Of the first in the store; 0 = they are in memory alone.
+      ids: What the store calls them; () = they are in memory alone.
       sent: How often they have been sent.
     """
 
@@ -44,7 +46,7 @@ class Scheduled:
     schedule: Schedule
     cost: int
     due_ms: int
-    id: int = 0
+    ids: Sequence[int] = ()
     sent: int = 0
 
 
@@ -53,14 +55,15 @@ class Scheduler:
     """Keeps messages until their time; each repeats by itself.
 
     Args:
-      send: Sends a run that has no sender; how many of its messages were taken.
+      send: Sends a run that has no sender, and whether it must survive; how many of its messages
+        were taken.
       wall_offset_s: Wall time less the broker's clock, in seconds.
     """
 
     memory: MemoryBudget
     timers: Timers
     overflow: Overflow
-    send: Callable[[FrameRun, float], int]
+    send: Callable[[FrameRun, float, bool], int]
     wall_offset_s: float
     storage: Storage | None = None
     waiting: int = 0
@@ -92,23 +95,23 @@ class Scheduler:
         self.waiting += len(bodies)
         if survives and self.storage is not None:
             origin = Publication(route, head, [], now, NEVER, client)
-            item.id = self.storage.put_aside(PLACE, origin, bodies)
+            first = self.storage.put_aside(PLACE, origin, bodies)
+            item.ids = range(first, first + len(bodies))
             self.storage.log.when_safe(_Arming(self, item, client))
         else:
             self._arm(item)
 
-    def restore(self, run: "Stored", head: Head, progress: str | None) -> None:
+    def restore(self, run: "Stored", head: Head, progress: "Progress | None") -> None:
         """Go on with what the store kept."""
         schedule = parse_schedule(head)
         if schedule is None:
             return
-        told = json.loads(progress) if progress else {}
-        due_ms = told.get("due_ms") or schedule.first_due(run.received_ms)
+        due_ms = progress.due_ms if progress else schedule.first_due(run.received_ms)
         cost = sum(map(len, run.bodies)) + MESSAGE_OVERHEAD_BYTES * len(run.bodies)
         self.memory.force_kept(cost)
         self.waiting += len(run.bodies)
-        item = Scheduled(_unscheduled(head), run.bodies, schedule, cost, due_ms, run.ids[0])
-        item.sent = told.get("sent", 0)
+        item = Scheduled(_unscheduled(head), run.bodies, schedule, cost, due_ms, run.ids)
+        item.sent = progress.sent if progress else 0
         self._arm(item)
 
     def drop(self, item: Scheduled) -> None:
@@ -123,7 +126,7 @@ class Scheduler:
     def _due(self, item: Scheduled, now: float) -> None:
         item.sent += 1
         following = item.schedule.next_due(item.due_ms, item.sent)
-        if self.storage is None or not item.id:
+        if self.storage is None or not item.ids:
             self._send(item, now)
         else:
             # One record: neither is it sent twice, nor forgotten before it is.
@@ -138,15 +141,16 @@ class Scheduler:
 
     def _send(self, item: Scheduled, now: float) -> None:
         run = FrameRun(item.head, list(item.bodies), [])
-        taken = self.overflow.send_quietly(lambda: self.send(run, now))
+        taken = self.overflow.send_quietly(lambda: self.send(run, now, bool(item.ids)))
         self.lost += len(item.bodies) - taken
 
     def _note(self, storage: Storage, item: Scheduled, following: int | None) -> None:
-        key = progress_key(item.id)
+        key = f"{PLACE}{item.ids[0]}"
         if following is not None:
-            storage.log.keep(key, json.dumps({"due_ms": following, "sent": item.sent}))
+            told = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+            storage.log.keep(key, json.dumps(told))
             return
-        for id in range(item.id, item.id + len(item.bodies)):
+        for id in item.ids:
             storage.log.finish(id)
         if item.sent > 1:
             storage.log.forget(key)
@@ -172,9 +176,29 @@ class _Arming:
         self.scheduler.drop(self.item)
 
 
-def progress_key(id: int) -> str:
-    """The setting that tells how far a repeated message has come."""
-    return f"{PLACE}{id}"
+@value
+class Progress:
+    """How far messages of one SEND have come that are sent repeatedly; a setting.
+
+    Args:
+      first: Id of the first of them.
+      last: Of the last one.
+    """
+
+    first: int
+    due_ms: int
+    sent: int
+    last: int
+
+
+def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
+    """What a store's settings tell, in the order of ids; what cannot be read is left out."""
+    found: list[Progress] = []
+    for key, text in settings.items():
+        if key.startswith(PLACE):
+            with suppress(ValueError, TypeError):
+                found.append(Progress(int(key.removeprefix(PLACE)), **json.loads(text)))
+    return sorted(found, key=lambda each: each.first)
 
 
 def _unscheduled(head: Head) -> Head:

@@ -8,7 +8,7 @@ from attrs import define, field
 from trio_stomp._errors import RemoteError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._log import Log, PageWanted
+from trio_stomp.broker._log import Log, PageWanted, Shown
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged
 from trio_stomp.broker._queue import LOW_COUNT, Queue
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
@@ -139,8 +139,19 @@ class Storage:
         paged.is_loading = True
         self.log.pages.append(PageWanted(queue, level, paged.after, paged.last))
 
-    def loaded(self, wanted: PageWanted, page: "Page | None") -> None:
+    def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
+        """Ask for messages of a queue's level that are to stay where they are."""
+        self.log.pages.append(PageWanted(queue, level, after, last, shown))
+
+    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
         """The store has answered; None = it could not, and will be asked again."""
+        if wanted.shown is not None:
+            if page is None:
+                self.log.pages.append(wanted)
+                return
+            after = wanted.last if page.is_last else page.next
+            wanted.shown(self._looked_at(wanted, page), after, now)
+            return
         queue, level = wanted.queue, wanted.level
         paged = queue.waiting.paging(level)
         if paged is None or queue.heir is not None:
@@ -162,16 +173,10 @@ class Storage:
 
     def messages(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
         """The messages of a run that was read back, up to the id ``last``."""
-        try:
-            head = self._head(run.head)
-        except RemoteError:
+        origin = self._origin(queue, run)
+        if origin is None:
             self.lost += len(run.ids)
             return []
-        expires_at = run.expires_ms / 1000 - self.wall_offset_s if run.expires_ms else NEVER
-        received_at = run.received_ms / 1000 - self.wall_offset_s
-        origin = Publication(
-            queue.route, head, [], received_at, expires_at, options=self._options(head)
-        )
         found: list[Message] = []
         for id, body in zip(run.ids, run.bodies, strict=True):
             if id <= last:
@@ -179,6 +184,30 @@ class Storage:
                 message.deliveries = self.log.deliveries.pop(id, run.deliveries)
                 found.append(message)
         return found
+
+    def _looked_at(self, wanted: PageWanted, page: "Page") -> list[Message]:
+        found: list[Message] = []
+        for run in page.runs:
+            origin = self._origin(wanted.queue, run)
+            if origin is None:
+                continue
+            for id, body in zip(run.ids, run.bodies, strict=True):
+                if id <= wanted.last:
+                    deliveries = self.log.deliveries.get(id, run.deliveries)
+                    found.append(Message(id, origin, body, wanted.level, deliveries, id))
+        return found
+
+    def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
+        """Where the messages of a run came from; None if nobody can tell."""
+        try:
+            head = self._head(run.head)
+        except RemoteError:
+            return None
+        expires_at = run.expires_ms / 1000 - self.wall_offset_s if run.expires_ms else NEVER
+        received_at = run.received_ms / 1000 - self.wall_offset_s
+        return Publication(
+            queue.route, head, [], received_at, expires_at, options=self._options(head)
+        )
 
     def _options(self, head: "Head") -> "SendOptions | None":
         try:

@@ -11,6 +11,7 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp._value import value
 from trio_stomp.broker._destination import STREAM, Kind
 from trio_stomp.broker._log import Log, StreamWanted
+from trio_stomp.broker._ports import silently
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._storage import head_lines
 from trio_stomp.broker._stored_head import decode_head
@@ -66,6 +67,10 @@ class Streams:
     wall_offset_s: float
     known: "dict[str, StreamState]" = field(factory=dict)
     """What the store holds of streams that are not in use yet."""
+    warn: Callable[[str], None] = silently
+    """Tells the operator."""
+    refused: int = 0
+    """Times that a topic could not be given the stream that its policy wants."""
     _streams: dict[str, Stream] = field(factory=dict)
 
     def __iter__(self) -> Iterator[Stream]:
@@ -77,6 +82,13 @@ class Streams:
         """The stream of a topic whose policy wants one; None if there are too many."""
         stream = stream_name(name)
         if stream not in self._streams and len(self._streams) >= MAX_STREAMS:
+            if not self.refused:
+                self.warn(
+                    f"{name[:80]} and other topics are not kept as streams: there are"
+                    f" {MAX_STREAMS} of them, which is the limit; let fewer topics have the policy"
+                    " stream = true"
+                )
+            self.refused += 1
             return None
         return self.open(stream, policy.stream_max_bytes, policy.stream_max_age_ms)
 
@@ -201,9 +213,11 @@ class Streams:
         if stream is None and name in self.known:
             stream = self.open(name, 0, 0)
         if stream is None:
+            limit = f", and there are not {MAX_STREAMS} others" if self.refused else ""
             raise ProtocolError(
                 "unknown-stream",
-                f"{name[:80]} is no stream; a topic has one if its policy says stream = true",
+                f"{name[:80]} is no stream; a topic has one if its policy says stream = true"
+                f"{limit}",
                 reason=CloseReason.UNSUPPORTED,
             )
         return stream

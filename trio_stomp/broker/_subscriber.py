@@ -1,6 +1,7 @@
 """SUBSCRIBE and UNSUBSCRIBE: who receives what, and what a newcomer is given first."""
 
 from collections.abc import Callable
+from functools import partial
 
 from attrs import define, field
 
@@ -14,7 +15,8 @@ from trio_stomp.broker._dialect import Dialect, resolve, routing_of
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
-from trio_stomp.broker._log import Later, Log
+from trio_stomp.broker._ledger import Later
+from trio_stomp.broker._log import Log
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._revival import Revival
@@ -272,7 +274,11 @@ class Subscriber:
             if options.browser and subscription.consumer is not None:
                 queues = self.queues.reached(subscription.places)
                 self.browses[subscription] = Browse(
-                    subscription.consumer, queues, options.browser_end
+                    subscription.consumer,
+                    queues,
+                    options.browser_end,
+                    self.queues.storage,
+                    partial(self._go_on, subscription),
                 )
                 self._go_on(subscription, now)
             return
@@ -293,13 +299,18 @@ class Subscriber:
         self._go_on(subscription, now)
 
     def _give_retained(self, subscription: Subscription, now: float) -> None:
+        feed = subscription.feed
+        if feed is not None:
+            if feed.is_welcomed:
+                return
+            feed.is_welcomed = True
         for name, pattern in subscription.places:
             for route in self.routes.matching(name, pattern):
                 kept = route.retained
                 if kept is None or kept.expires_at <= now or not subscription.wants(kept):
                     continue
-                if subscription.feed is not None:
-                    subscription.feed.take(kept, kept.bodies)
+                if feed is not None:
+                    feed.take(kept, kept.bodies)
                 else:
                     delivery = self.fan_out.encode_for(subscription, kept, kept.bodies)
                     self.fan_out.give(subscription, delivery)
@@ -406,7 +417,9 @@ class Subscriber:
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        self.browses.pop(subscription, None)
+        browse = self.browses.pop(subscription, None)
+        if browse is not None:
+            browse.end()
         consumer = subscription.consumer
         if consumer is None:
             for name, pattern in subscription.places:

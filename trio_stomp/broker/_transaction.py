@@ -7,10 +7,10 @@ from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._acknowledger import Acknowledger
-from trio_stomp.broker._consumer import CLIENT
+from trio_stomp.broker._consumer import CLIENT, Unacked
 from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._log import Later, Log
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
+from trio_stomp.broker._log import Log
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._publisher import STORED, Publisher
 from trio_stomp.broker._queues import QueueBook
@@ -59,7 +59,7 @@ class Committer:
                 routes = map(self.publisher.routes.open, plan.names)
                 if any(route.stores(plan.options) for route in routes):
                     return True
-            elif any(self._stored(client, action, name) for name in action.ids):
+            elif any(self._is_stored(client, action, name) for name in action.ids):
                 return True
         return False
 
@@ -68,44 +68,34 @@ class Committer:
     ) -> bytes:
         """Have the store do all of it as one record; the clients see it after that."""
         told = b""
-        self.publisher.binds = True
-        try:
-            with log.together(is_kept=False):
-                for action in actions:
-                    if isinstance(action, FrameRun):
-                        _, evidence = self.publisher.send(client, action, now, now)
-                        told = told or (log.stored if log.stored in evidence else b"")
-                    else:
-                        self._acknowledge(log, client, action)
-        finally:
-            self.publisher.binds = False
+        with self.publisher.bound():
+            for action in actions:
+                if isinstance(action, FrameRun):
+                    _, evidence = self.publisher.send(client, action, now, now)
+                    told = told or (log.stored if log.stored in evidence else b"")
+                else:
+                    self._acknowledge(log, client, action)
         return told
 
     def _acknowledge(self, log: Log, client: Client, action: Acked) -> None:
-        done: list[Message] = []
-        for name in action.ids if not action.negative else ():
-            done += self._stored(client, action, name)
-        for message in done:
-            log.finish(message.stored)
+        taken: list[Unacked] = []
+        for name in action.ids:
+            taken += self.acknowledger.take(client, action, name, forgiving=True)
+        for unacked in taken if not action.negative else ():
+            if unacked.message.stored:
+                log.finish(unacked.message.stored)
+        log.when_safe(_Settling(client, self.acknowledger, action, taken))
 
-        def settle(at: float) -> None:
-            for message in done:
-                message.stored = 0  # the store knows
-            self.acknowledger.apply(client, action, at, forgiving=True)
-
-        log.when_safe(Later(client, settle))
-
-    def _stored(self, client: Client, action: Acked, name: bytes) -> list[Message]:
-        """What an ACK is about, and the store has."""
+    def _is_stored(self, client: Client, action: Acked, name: bytes) -> bool:
+        """Whether the store has any of what an ACK is about."""
         found = self.acknowledger.find(client, action, name, forgiving=True)
         if found is None:
-            return []
+            return False
         consumer, number = found
         numbers = [number]
         if consumer.ack == CLIENT:
             numbers = [each for each in consumer.unacked if each <= number]
-        messages = (consumer.unacked[each].message for each in numbers)
-        return [message for message in messages if message.stored]
+        return any(consumer.unacked[each].message.stored for each in numbers)
 
     def _check(self, client: Client, actions: Sequence[FrameRun | Acked]) -> None:
         wanted: dict[Queue, tuple[int, int, int]] = {}
@@ -141,3 +131,25 @@ class Committer:
                     reason=CloseReason.LIMIT_EXCEEDED,
                 )
         self.overflow.check(wanted, later, scheduled)
+
+
+@define(eq=False, repr=False)
+class _Settling:
+    """Deliveries whose ACK or NACK waits for the store: meanwhile they are nobody's."""
+
+    client: Client
+    acknowledger: Acknowledger
+    action: Acked
+    taken: list[Unacked]
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        for unacked in self.taken:
+            if not self.action.negative:
+                unacked.message.stored = 0  # the store knows
+            self.acknowledger.settle(unacked, self.action, now)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        for unacked in self.taken:
+            self.acknowledger.give_back(unacked, now)

@@ -11,8 +11,9 @@ from typing import TypeVar
 import trio
 from attrs import define, field
 
+from trio_stomp import _schema
+from trio_stomp._schema import Table
 from trio_stomp.broker import DIAG_STREAM, Broker, BrokerEvent, Census, Histogram, Route
-from trio_stomp.diag import _schema
 from trio_stomp.diag._changes import (
     Changes,
     Mark,
@@ -35,7 +36,6 @@ from trio_stomp.diag._records import (
     stale_record,
     websocket_record,
 )
-from trio_stomp.diag._schema import Table
 from trio_stomp.diag._stream import DiagStream, Record, timestamp
 from trio_stomp.server import Server
 

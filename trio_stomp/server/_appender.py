@@ -1,7 +1,7 @@
 """The one thread that appends to the store, for as long as a committer runs.
 
-A thread of its own costs two thirds of what one from the pool costs for each append: nothing is
-fetched, named, limited or given back.
+One from the pool costs half as much again for each append: it is fetched, named, limited and given
+back.
 """
 
 import threading

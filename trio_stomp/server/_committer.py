@@ -107,7 +107,8 @@ class Committer:
     error: str = ""
     """Why the store cannot be written to now; "" = it can."""
     _turns: "deque[Turn]" = field(factory=deque)
-    _came: trio.Event = field(factory=trio.Event)
+    _now: trio.Event = field(factory=trio.Event)
+    """Set as soon as something that waits is to be appended at once."""
     _due: float = math.inf
     """When what waits is to be appended, in company or not."""
     _waiting: trio.CancelScope | None = None
@@ -123,14 +124,19 @@ class Committer:
     def submit(self, turn: "Turn") -> None:
         """Have a turn appended, behind those before it."""
         self._turns.append(turn)
-        self._came.set()
 
     def hurry(self, patience_s: float = 0.0) -> None:
         """Append what waits, however little, at most so much later."""
+        if not self._turns:
+            return
+        if not patience_s:
+            self._now.set()
+            return
         due = trio.current_time() + patience_s
-        if self._turns and due < self._due:
+        if due < self._due:
             self._due = due
             if self._waiting is not None:
+                # So the task need not run for what is only to wait.
                 self._waiting.deadline = due
 
     @property
@@ -155,14 +161,12 @@ class Committer:
 
     async def _append_for_ever(self) -> None:
         while True:
-            await self._came.wait()
-            if self._due > trio.current_time():
-                with trio.CancelScope(deadline=self._due) as self._waiting:
-                    await trio.sleep_forever()
-                self._waiting = None
+            with trio.CancelScope(deadline=self._due) as self._waiting:
+                await self._now.wait()
+            self._waiting = None
             group = [self._turns.popleft() for _ in range(min(len(self._turns), MAX_GROUP_TURNS))]
             if not self._turns:
-                self._came, self._due = trio.Event(), math.inf
+                self._now, self._due = trio.Event(), math.inf
             if group:
                 await self._append(group)
 
@@ -193,7 +197,7 @@ class Committer:
         def withdraw(now: float) -> None:
             # What was submitted since then goes the same way: its numbers will be given anew.
             self._turns.clear()
-            self._came, self._due = trio.Event(), math.inf
+            self._now, self._due = trio.Event(), math.inf
             withdrawn.set()
             self.host.uncommitted(text, now)
             if was_well and self.host.log is not None:

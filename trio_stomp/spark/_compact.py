@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -25,7 +25,7 @@ from attrs import frozen
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from trio_stomp.diag import Table
+from trio_stomp._schema import Table
 from trio_stomp.spark._raw import RawFile, committed, local_root, raw_files, remove_batch
 from trio_stomp.spark._tables import KEYS, KINDS, RAW, read_table, records, struct
 
@@ -40,11 +40,20 @@ SETTINGS = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     # Few large files: these are read far more often than written.
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+}
+"""For all that is written below the root."""
+
+COMPACTING = SETTINGS | {
+    # Rows at once: a list of a thousand things is half a megabyte, and 4,096 of them no heap holds.
+    "spark.sql.parquet.columnarReaderBatchSize": "64",
+    # Each part is sorted in memory; what is small is put together again.
+    "spark.sql.shuffle.partitions": "16",
     # A day of raw is thousands of small files in one directory: to list them is no cluster's job.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
     # Nor is one of them worth a task of its own.
     "spark.sql.files.openCostInBytes": str(256 << 10),
 }
+"""For what reads bodies."""
 
 
 @frozen
@@ -84,7 +93,7 @@ def compact(spark: SparkSession, root: Path | str, days: Iterable[date]) -> list
     root = local_root(root)
     files = raw_files(root)
     done = []
-    with settings(spark):
+    with settings(spark, COMPACTING):
         for day in sorted(set(days)):
             some = [file for file in files if day in file.days]
             known = compacted(root, day)
@@ -153,10 +162,10 @@ def compacted(root: Path, day: date) -> Compacted | None:
 
 
 @contextmanager
-def settings(spark: SparkSession) -> Iterator[None]:
+def settings(spark: SparkSession, wanted: Mapping[str, str] = SETTINGS) -> Iterator[None]:
     """Have a session write what all can read, for as long as this takes."""
-    before = {name: spark.conf.get(name, None) for name in SETTINGS}
-    for name, text in SETTINGS.items():
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, text in wanted.items():
         spark.conf.set(name, text)
     try:
         yield

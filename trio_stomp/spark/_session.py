@@ -80,10 +80,11 @@ def open_session(
 
     builder = SparkSession.builder.appName(name)
     settings = dict(conf or {})
-    if not is_launched():
+    if not is_launched() or os.environ.get("SPARK_REMOTE", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if conf_dir is not None and conf_dir.is_dir():
             os.environ.setdefault("SPARK_CONF_DIR", str(conf_dir))
+    if not is_launched():
         settings = {"spark.master": "local[2]"} | ON_THIS_MACHINE | settings
     for key, value in settings.items():
         builder = builder.config(key, value)

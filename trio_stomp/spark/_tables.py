@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from trio_stomp.diag import PAGE, PREFIX, TABLES, Field, Table
+from trio_stomp._schema import PAGE, PREFIX, TABLES, Field, Table
 
 TYPES: dict[str, DataType] = {
     "BIGINT": LongType(),
@@ -119,8 +119,10 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
     said = raw.select("*", F.from_json("body", body_type(table)).alias("m"))
     item = "m"
     if table.is_list:
-        explode = F.posexplode_outer if table.beside else F.posexplode
-        said = said.select("*", explode("m.items").alias("pos", "item"))
+        # Never the inner one: for that Spark would parse each body three times, to leave out empty
+        # lists before it explodes them.
+        said = said.select("*", F.posexplode_outer("m.items").alias("pos", "item"))
+        said = said if table.beside else said.where("pos IS NOT NULL")
         item = "item"
     own = {field.name for field in table.fields}
     from_raw = {field.name for field in RAW}

@@ -1,7 +1,9 @@
 """Records to bytes, for ``_format``: few calls for a run, however long it is."""
 
+from array import array
 from collections.abc import Callable, Sequence
 from struct import pack
+from sys import byteorder
 from zlib import crc32
 
 from trio_stomp.store._format import (
@@ -115,8 +117,15 @@ def _encode_ids(kind: int, ids: Sequence[int], marker: bytes, out: list[bytes]) 
     if is_contiguous(ids):
         front = pack("<BQQ", RANGE, first, len(ids))
     else:
-        front = pack(f"<B{len(ids)}Q", LIST, *ids)
+        front = pack("<B", LIST) + _packed(ids)
     return _put_out(_frame(kind, front, 0, 0, marker), out)
+
+
+def _packed(ids: Sequence[int]) -> bytes:
+    # After a failure there may be millions, in an array of what is to be written.
+    if isinstance(ids, array) and ids.typecode == "Q" and byteorder == "little":
+        return ids.tobytes()
+    return pack(f"<{len(ids)}Q", *ids)
 
 
 def is_contiguous(ids: Sequence[int]) -> bool:

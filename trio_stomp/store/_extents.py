@@ -9,6 +9,8 @@ from trio_stomp._value import value
 
 MAX_EXTENT_BYTES = 256 * 1024
 """Runs are merged into an extent until it has this length."""
+MAX_EXTENT_IDS = 128 * 1024
+"""Or until its ids are so far apart: who lives in it is sought id by id, 512 at a time."""
 MANY_EXTENTS = 250_000
 """From so many extents on, more of other places' messages is suffered in an extent."""
 SPARSE = 8
@@ -101,7 +103,9 @@ class Extents:
 
     def _merge(self, at: int, extent: Extent, share: int, is_all: bool = False) -> bool:
         rows = self._rows
-        length = extent.end - rows[at + START]
+        # A copy may stand among newer messages: then they begin before it ends.
+        end = max(rows[at + END], extent.end)
+        length = end - rows[at + START]
         own = rows[at + OWN] + extent.own
         # Between a copy and its neighbours there may be messages of older segments, or there were,
         # and their copies are still to come: an extent over both would overlap with theirs.
@@ -111,11 +115,12 @@ class Extents:
             or rows[at + SEGMENT] != extent.segment
             or extent.start < rows[at + START]
             or length > MAX_EXTENT_BYTES
+            or extent.last - rows[at + FIRST] >= MAX_EXTENT_IDS
             or own * share < length
         ):
             return False
         rows[at + LAST] = extent.last
-        rows[at + END] = extent.end
+        rows[at + END] = end
         rows[at + COUNT] += extent.count
         rows[at + OWN] = own
         rows[at + BODIES] += extent.bodies

@@ -8,13 +8,7 @@ from attrs import define, field
 from trio_stomp.store._extents import Extent, Extents, share_for
 from trio_stomp.store._format import Small
 from trio_stomp.store._id_set import IdSet
-from trio_stomp.store._records import (
-    Delivered,
-    Done,
-    DropPlace,
-    Forget,
-    Keep,
-)
+from trio_stomp.store._records import Delivered, Done, DropPlace, Keep
 
 Key = tuple[str, int]
 """A place and its level."""
@@ -74,8 +68,8 @@ class Index:
                 self._drop(place)
             case Keep(key, text):
                 self.settings[key] = text, segment
-            case Forget(key):
-                self.settings.pop(key, None)
+            case _:
+                self.settings.pop(record.key, None)
 
     def finish(self, ids: Iterable[int]) -> None:
         """Messages are finished with."""

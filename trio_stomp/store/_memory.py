@@ -72,13 +72,15 @@ class _Log:
         gone = takewhile(lambda row: row.offset < before, self.read(self.first))
         self.bytes -= sum(len(row.body) for row in gone)
         self.first = max(self.first, before)
-        self.appends = [a for a in self.appends if a.first + len(a.bodies) > self.first]
+        ends = bisect_right(self.appends, self.first, key=lambda a: a.first + len(a.bodies))
+        del self.appends[:ends]
 
     def read(self, first: int) -> Iterator[StreamRow]:
         """Yield what stands from an offset on."""
         first = max(first, self.first)
         start = bisect_right(self.appends, first, key=lambda append: append.first) - 1
-        for append in self.appends[max(start, 0) :]:
+        for place in range(max(start, 0), len(self.appends)):
+            append = self.appends[place]
             for offset in range(max(first, append.first), append.first + len(append.bodies)):
                 body = append.bodies[offset - append.first]
                 yield StreamRow(offset, body, append.head, append.written_ms)

@@ -32,11 +32,6 @@ class Segment:
     path: str
     end: int = 0
 
-    @property
-    def name(self) -> str:
-        """Without the directory."""
-        return self.path.rpartition("/")[2]
-
 
 def name_segment(directory: str, number: int, marker: bytes) -> Segment:
     """A segment that is still to be made."""

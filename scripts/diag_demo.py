@@ -1,0 +1,160 @@
+"""From a running broker to a report on it, in under two minutes.
+
+    python scripts/diag_demo.py --root diag-demo
+
+Starts a broker of its own, has clients use it for a while, reads the stream of its statistics with
+Spark, makes the tables, analyses them, and ends with the path of the report. Needs the extra
+`spark` and Java.
+"""
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+
+from _bench.process import BenchError, running_broker
+from _crash.link import Gone, Link
+
+SCRIPTS = Path(__file__).resolve().parent
+BODY = "x" * 120
+PAUSE_S = 0.01
+
+
+def publish(port: int, stop: threading.Event) -> None:
+    """Prices to ten topics, some of which nobody reads."""
+    link = Link(port)
+    for number in count():
+        if stop.is_set():
+            return
+        link.send(f"SEND\ndestination:/topic/prices.{number % 10}\n\n{BODY}\0" * 20)
+        time.sleep(PAUSE_S)
+
+
+def order(port: int, stop: threading.Event) -> None:
+    """Orders that are to survive, in bursts that the worker cannot follow."""
+    link = Link(port)
+    for second in count():
+        burst = 40 if second % 10 < 5 else 5
+        link.send(f"SEND\ndestination:/queue/orders\npersistent:true\n\n{BODY}\0" * burst)
+        if stop.wait(0.2):
+            return
+
+
+def work(port: int, stop: threading.Event) -> None:
+    """Take orders, refuse some, and be slow."""
+    link = Link(port)
+    link.send("SUBSCRIBE\nid:1\ndestination:/queue/orders\nack:client-individual\n\n\0")
+    for number in count():
+        if stop.is_set():
+            return
+        for reply in link.receive():
+            command = "NACK" if number % 50 == 0 else "ACK"
+            link.send(f"{command}\nid:{reply.headers['ack']}\n\n\0")
+        time.sleep(PAUSE_S)
+
+
+def read(port: int, stop: threading.Event) -> None:
+    """Read half of the prices."""
+    link = Link(port)
+    for number in range(5):
+        link.send(f"SUBSCRIBE\nid:{number}\ndestination:/topic/prices.{number}\n\n\0")
+    while not stop.is_set():
+        link.receive()
+
+
+def come_and_go(port: int, stop: threading.Event) -> None:
+    """Connect, and now and then say something that is no STOMP."""
+    for number in count():
+        link = Link(port)
+        link.send("SEND\n\n\0" if number % 5 == 0 else "DISCONNECT\n\n\0")
+        if stop.wait(0.5):
+            return
+
+
+@contextmanager
+def busy_clients(port: int) -> Iterator[None]:
+    """Clients of all these kinds, while the block runs."""
+    stop = threading.Event()
+
+    def run(role: Callable[[int, threading.Event], None]) -> None:
+        with suppress(Gone):  # the broker may end before its clients
+            role(port, stop)
+
+    roles = (publish, order, work, work, read, read, come_and_go)
+    threads = [threading.Thread(target=run, args=(role,), daemon=True) for role in roles]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(5)
+
+
+def call(name: str, *arguments: str) -> str:
+    """Run another of these scripts; its last line.
+
+    Raises:
+      BenchError: it failed, and has said why.
+    """
+    command = [sys.executable, str(SCRIPTS / name), *arguments]
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise BenchError(f"{name} failed with exit code {done.returncode}")
+    return done.stdout.strip().rpartition("\n")[2]
+
+
+def say(text: str) -> None:
+    """Tell how far it is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(root: Path, seconds: float) -> str:
+    """All of it; the path of the report.
+
+    Raises:
+      BenchError: a step failed.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    options = ("--data-dir", str(root / "broker"), "--diag-interval-s", "1")
+    with running_broker(options) as broker:
+        say(f"a broker on port {broker.port}, and clients for {seconds:g} s")
+        with busy_clients(broker.port):
+            time.sleep(seconds)
+        say("its stream of statistics -> Parquet -> tables")
+        day = datetime.now(UTC).date().isoformat()
+        url = f"stomp://127.0.0.1:{broker.port}"
+        tables = ("--once", "--compact", day, "--root", str(root), "--url", url)
+        say(call("diag_to_parquet.py", *tables))
+    say("tables -> report")
+    return call("diag_analysis.py", "--root", str(root))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says; return the exit code."""
+    first, _, rest = (__doc__ or "").partition("\n")
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
+    parser.add_argument("--root", type=Path, default=Path("diag-demo"), help="of all files")
+    parser.add_argument("--seconds", type=float, default=20.0, help="of load (default: 20)")
+    told = parser.parse_args(argv)
+    began = time.monotonic()
+    try:
+        report = run(told.root, told.seconds)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    say(f"done in {time.monotonic() - began:.0f} s; the report:")
+    print(report)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

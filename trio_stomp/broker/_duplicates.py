@@ -1,0 +1,125 @@
+"""Messages that are sent twice: told apart by an id of their sender's, over restarts too."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.broker._ledger import Later
+from trio_stomp.store import DropPlace
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._log import Log
+    from trio_stomp.broker._route import Route
+    from trio_stomp.broker._subscription import Client
+
+PLACE = "seen:"
+"""How the store's places for ids begin; they stand there as messages do, oldest first."""
+DUPLICATE = b"duplicate:true\n"
+
+
+@define(eq=False, repr=False)
+class Known:
+    """What is known of an id.
+
+    Args:
+      commit: What its message belongs to.
+      stored: What the store calls it; 0 = the store does not know it.
+    """
+
+    commit: int = 0
+    stored: int = 0
+
+
+Seen = OrderedDict[str, Known]
+"""The ids of a destination, oldest first."""
+
+
+@define(eq=False, repr=False)
+class Duplicates:
+    """Knows ids again, as long as the policy's window tells.
+
+    Args:
+      window_of: How many ids of a destination are to be known.
+    """
+
+    window_of: Callable[[str], int]
+    log: "Log | None" = None
+
+    def find(self, client: "Client | None", route: "Route", name: str) -> bytes | None:
+        """What a RECEIPT tells if an id is known; None if it is not."""
+        known = route.seen.get(name)
+        if known is None or self.log is None:
+            return None if known is None else DUPLICATE
+        if client is not None and known.commit > self.log.committed:
+            # Of what another sent, or it did itself: told when that is safe.
+            self.log.when_safe(Later(client, _nothing))
+        return DUPLICATE + self.log.stored if known.stored else DUPLICATE
+
+    def remember(
+        self, client: "Client | None", route: "Route", name: str, *, is_stored: bool
+    ) -> None:
+        """Know an id again, unless its message is withdrawn.
+
+        Args:
+          is_stored: The message survives, and so must the id.
+        """
+        window, log = self.window_of(route.name), self.log
+        if not window:
+            return
+        known = route.seen[name] = Known()
+        if log is not None and is_stored:
+            place, is_kept = PLACE + route.name, client is None
+            known.stored = log.put(place, b"", [name.encode()], 0, 0, 0, is_kept=is_kept)
+        oldest = self._forget_oldest(route) if len(route.seen) > window else None
+        if log is not None and client is not None and log.is_awaited_by(client):
+            known.commit = client.awaited
+            log.when_safe(_Remembering(client, route, name, oldest))
+
+    def restore(self, route: "Route", name: str, id: int) -> None:
+        """An id was found in the store, younger than those before it."""
+        before = route.seen.pop(name, None)
+        if before is not None and self.log is not None:
+            self.log.finish(before.stored)
+        route.seen[name] = Known(0, id)
+        if len(route.seen) > self.window_of(route.name):
+            self._forget_oldest(route)
+
+    def forget(self, route: "Route") -> None:
+        """A destination is forgotten, and so are its ids."""
+        if self.log is not None and any(known.stored for known in route.seen.values()):
+            # Whatever becomes of what is being bound together now.
+            with self.log.together():
+                self.log.write(DropPlace(PLACE + route.name), is_urgent=False)
+
+    def _forget_oldest(self, route: "Route") -> tuple[str, Known]:
+        name, known = route.seen.popitem(last=False)
+        if known.stored and self.log is not None:
+            self.log.finish(known.stored)
+        return name, known
+
+
+@define(eq=False, repr=False)
+class _Remembering:
+    """An id that is forgotten again if its message is withdrawn; then the oldest is known again."""
+
+    client: "Client"
+    route: "Route"
+    name: str
+    oldest: tuple[str, Known] | None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        seen = self.route.seen
+        seen.pop(self.name, None)
+        if self.oldest is not None:
+            name, seen[name] = self.oldest
+            seen.move_to_end(name, last=False)
+
+
+def _nothing(now: float) -> None:
+    """Waits, and that is all."""
