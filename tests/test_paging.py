@@ -319,3 +319,16 @@ def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
     reader.opens_up()
     assert all_read(core, reader) == ["urgent", *numbered("", 20)]
     is_empty(core)
+
+
+def test_what_is_in_the_store_for_want_of_memory_is_tried_again_whatever_its_id() -> None:
+    core = made(is_prompt=False)
+    deep(core)
+    core.actor().sends(Q, "transient", x_dedup_id="1")
+    core.turn()
+    core.fails()
+    answered(core)
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == [*numbered("", 20), "transient"]
+    is_empty(core)

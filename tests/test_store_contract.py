@@ -2,6 +2,7 @@
 
 import threading
 import time
+from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -222,6 +223,18 @@ def test_what_is_done_is_gone(opened: Opened, how: str) -> None:
     assert recovered.places == {}
     assert recovered.next_id > 3
     assert opened.store.statistics().live_messages == 0
+
+
+@pytest.mark.parametrize("ids", [[1], [2, 3, 4], [4, 1, 2, 2]])
+def test_ids_may_come_in_an_array(opened: Opened, ids: list[int]) -> None:
+    opened.append(put(1, b"1", b"2", b"3", b"4", b"5"))
+    opened.append(Delivered(array("Q", [5, 3, 5])))
+    opened.append(Done(array("Q", ids)))
+    for _ in range(2):
+        left = opened.read("queue:/queue/a")
+        assert left.keys() == {1, 2, 3, 4, 5} - {*ids}
+        assert left[5].deliveries == 2
+        opened.restart()
 
 
 def test_unknown_and_repeated_ids_are_harmless(opened: Opened) -> None:

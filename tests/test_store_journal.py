@@ -28,6 +28,7 @@ from trio_stomp.store import (
     Turn,
     scan_records,
 )
+from trio_stomp.store._extents import extent_of
 
 KIB = bytes(1024)
 
@@ -567,3 +568,41 @@ def test_empty_files_of_many_starts_are_not_kept(tmp_path) -> None:
         assert store.statistics().files == 1
         store.close()
     assert [name[-25:-21] for name in disk.files if "/journal/" in name] == ["0003"]
+
+
+def test_an_empty_put_is_nothing(tmp_path) -> None:
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk)
+    empty = Put("a", 1, b"head", [])
+    commit = store.append([turn(empty, Done([]), Atomic([empty]))], 0)
+    store.append([turn(Atomic([empty, put(1)]))], commit)
+    assert reopen(directory, disk, store) == [1]
+
+
+def test_pages_of_very_many_places(tmp_path, monkeypatch) -> None:
+    from trio_stomp.store import _shared
+
+    monkeypatch.setattr(_shared, "MAX_STANDS", 2)
+    store, _ = open_store(str(tmp_path), Disk(), 1 << 20)
+    places = [f"place {n}" for n in range(5)]
+    ids = {place: range(1 + 9 * n, 10 + 9 * n) for n, place in enumerate(places)}
+    commit = 0
+    for place in places:
+        bodies = [b"body"] * 9
+        commit = store.append([turn(put(ids[place][0], *bodies, place=place))], commit)
+    found: dict[str, list[int]] = {place: [] for place in places}
+    after = dict.fromkeys(places, 0)
+    for _ in range(5):
+        for place in places:
+            page = store.read(place, 4, after[place], 8)
+            found[place] += [id for run in page.runs for id in run.ids]
+            after[place] = page.next
+    assert found == {place: list(range_) for place, range_ in ids.items()}
+    store.close()
+
+
+def test_an_extent_whose_segment_has_gone(tmp_path) -> None:
+    store, _ = open_store(str(tmp_path), Disk())
+    with pytest.raises(FileNotFoundError):
+        store._shared.read_extent(("a", 4), extent_of([1], 99, 0, 10, 1))
+    store.close()

@@ -261,6 +261,22 @@ def test_a_nack_in_a_transaction_is_done_with_the_rest() -> None:
     assert left(core, "/queue/DLQ.q") == ["a"]
 
 
+def test_what_is_not_stored_is_acknowledged_with_what_is() -> None:
+    core = DurableBench({"/queue/q": BRIEF})
+    reader, sender = core.actor(), core.actor()
+    reader.subscribes("/queue/q", ack="client")
+    sender.sends("/queue/q", "transient")
+    sender.sends("/queue/q", "stored", persistent="true")
+    frames = reader.reads()
+    core.is_prompt = False
+    reader.commits(reader.acked(frames[-1]))
+    assert reader.frames() == []
+    core.answers()
+    assert [frame.command for frame in reader.frames()] == ["RECEIPT"]
+    core.answers()
+    core.ends()
+
+
 def test_a_reply_to_a_temporary_queue_is_seen_with_the_rest_or_not_at_all() -> None:
     for works in (True, False):
         core = DurableBench(is_prompt=False)

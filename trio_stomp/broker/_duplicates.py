@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from trio_stomp.broker._evidence import DUPLICATE
 from trio_stomp.broker._ledger import Later
 from trio_stomp.store import DropPlace
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 
 PLACE = "seen:"
 """How the store's places for ids begin; they stand there as messages do, oldest first."""
-DUPLICATE = b"duplicate:true\n"
 
 
 @define(eq=False, repr=False)

@@ -8,9 +8,10 @@ from attrs import define, field
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import PRIVATE_QUEUE, STREAM, Kind, check_sendable
+from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind
 from trio_stomp.broker._dialect import Dialect
-from trio_stomp.broker._duplicates import DUPLICATE, Duplicates
+from trio_stomp.broker._duplicates import Duplicates
+from trio_stomp.broker._evidence import STORED, together
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._last_values import LastValues
@@ -20,6 +21,7 @@ from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
 from trio_stomp.broker._ports import silently
+from trio_stomp.broker._questions import Questions
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._schedule import Schedule
@@ -30,9 +32,6 @@ from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.frames import FrameRun, Head
-
-STORED = b"stored:memory\n"
-"""What a RECEIPT tells of a message that waits for its consumer."""
 
 
 @define(eq=False, repr=False)
@@ -54,6 +53,7 @@ class Publisher:
     known: Duplicates
     scheduler: Scheduler = field(init=False)
     """Sends later; joined by the broker."""
+    questions: Questions = field(init=False)
     log: Log | None = None
     """What is to survive is written here first; None = nothing survives."""
     wall_offset_s: float = 0.0
@@ -66,6 +66,15 @@ class Publisher:
     """Runs of messages that were sent to survive, and are in memory all the same."""
     warn: Callable[[str], None] = silently
     """Tells the operator."""
+
+    def __attrs_post_init__(self) -> None:
+        self.questions = Questions(
+            self.dialect,
+            self.routes,
+            self.streams,
+            self.overflow,
+            lambda run, now: self.send(None, run, now, now)[0],
+        )
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
         """The plan of a header block; and the block, rewritten if it names something of a client.
@@ -81,7 +90,7 @@ class Publisher:
             plan = head.plan = make_plan(head, self.dialect)
         for name in plan.names:
             if self.routes.open(name).kind is Kind.STREAM:
-                self._check_question(name, plan.options)
+                self.questions.check(name, plan.options)
         return head, plan
 
     def send(
@@ -109,7 +118,7 @@ class Publisher:
             for name in plan.names:
                 route = self.routes.open(name)
                 told.append(send(client, route, head, options, bodies, received_at, now)[1])
-        return len(bodies), _together(told)
+        return len(bodies), together(told)
 
     def send_due(self, run: FrameRun, now: float, *, survives: bool) -> int:
         """Send what was scheduled; how many of its messages were taken.
@@ -201,14 +210,14 @@ class Publisher:
             self.duplicates += len(bodies)
             return len(bodies), evidence
         log = self.log
-        survives = log is not None and (self.binds or route.stores(options)) and not route.private
-        with nullcontext() if log is None else log.together(is_kept=client is None):
+        survives = (self.binds or route.stores(options)) and not route.private
+        with log.together(is_kept=client is None) if log and survives else nullcontext():
             taken, evidence = self._send_to(
                 client, route, head, options, bodies[:1], received_at, now
             )
             if not taken:
                 return 0, evidence
-            is_stored = survives and log is not None and log.stored in evidence
+            is_stored = log is not None and survives and log.stored in evidence
             self.known.remember(client, route, name, is_stored=is_stored)
         self.duplicates += len(bodies) - 1
         return len(bodies), evidence
@@ -248,7 +257,8 @@ class Publisher:
         if options is not None or route.retain != "header":
             asked = self.last_values.asked(publication)
         if route.kind is Kind.STREAM:
-            return len(bodies), self._ask(publication, now)
+            self.questions.answer(publication, now)
+            return len(bodies), b""
         if self.log is not None and (publication.is_stored or asked or self.binds):
             return len(bodies), self._store(self.log, publication, asked, now)
         if asked:
@@ -267,35 +277,6 @@ class Publisher:
         if self.log is not None and not is_certain:
             return b""  # if the store fails it may come to stand elsewhere
         return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
-
-    def _check_question(self, name: str, options: SendOptions | None) -> None:
-        """Refuse what is sent to a stream and asks nothing.
-
-        Raises:
-          ProtocolError: nobody can be answered, or there is no such stream.
-        """
-        if options is None or not options.reply_to or options.reply_to.startswith(STREAM):
-            raise ProtocolError(
-                "reserved-destination",
-                f"destination:{name[:80]} is a stream, which is sent to by its topic's name; a"
-                " SEND here asks what the stream holds, and needs reply-to",
-            )
-        check_sendable(options.reply_to, self.dialect.wildcards)
-        self.streams.find(name, self.routes.open)
-
-    def _ask(self, publication: Publication, now: float) -> bytes:
-        """Answer a question about a stream, which is what a SEND to its name is."""
-        options, name = publication.options, publication.route.name
-        assert options is not None
-        headers, body = self.streams.answer(self.streams.find(name, self.routes.open))
-        correlation = publication.head.get("correlation-id")
-        if correlation is not None:
-            headers = (*headers, ("correlation-id", correlation))
-        told = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
-        bodies = [body] * len(publication.bodies)
-        answer = FrameRun(Head("SEND", told, len(body), options.reply_to), bodies, [])
-        self.overflow.send_quietly(lambda: self.send(None, answer, now, now)[0])
-        return b""
 
     def _store(self, log: Log, publication: Publication, asked: str, now: float) -> bytes:
         """A topic's message of which something is to survive: nobody sees it before that."""
@@ -436,16 +417,3 @@ class Publisher:
                 self.known.remember(client, route, name, is_stored=survives)
         self.duplicates += count - len(kept)
         return count, log.stored if log is not None and survives else STORED
-
-
-def _together(told: list[bytes]) -> bytes:
-    """What a RECEIPT tells of a composite: how many took it, and whether any keeps it."""
-    lines = b"".join(told).splitlines()
-    matched = [int(line[8:]) for line in lines if line.startswith(b"matched:")]
-    evidence = b"matched:%d\n" % sum(matched) if matched else b""
-    if all(DUPLICATE in each for each in told):
-        evidence += DUPLICATE
-    stored = sorted(line for line in lines if line.startswith(b"stored:"))
-    # The weakest promise holds for the whole: "stored:memory", if there is one.
-    weakest = STORED.strip() if STORED.strip() in stored else b"".join(stored[:1])
-    return evidence + (weakest + b"\n" if weakest else b"")

@@ -9,10 +9,11 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import CLIENT, Unacked
 from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._evidence import STORED
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker._overflow import Overflow
-from trio_stomp.broker._publisher import STORED, Publisher
+from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._subscription import Client
 from trio_stomp.frames import FrameRun

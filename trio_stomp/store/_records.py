@@ -1,8 +1,8 @@
 """What the core tells a store: changes of state, as plain values. A store knows no STOMP.
 
 A *place* is where messages wait: ``queue:/queue/orders``, ``durable:…``, ``retained:…``,
-``scheduled:``. A message has an id that no other message of the store ever had; ids grow in order
-of acceptance. A *stream* is a log of its own: messages with contiguous offsets, which are read by
+``scheduled:``, ``seen:…``. A message has an id that no other message of the store ever had; ids
+grow in order of acceptance. A *stream* is a log of its own: messages with contiguous offsets, which are read by
 offset and dropped from the front.
 """
 
