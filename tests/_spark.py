@@ -26,19 +26,22 @@ SETTINGS = {
 }
 
 
-def missing() -> str:
-    """Return what Spark needs and is not here; "" = nothing."""
-    names = [name for name in ("pyspark", "pyarrow", "pandas") if find_spec(name) is None]
+def is_absent(module: str) -> bool:
+    """Return whether a module is not installed."""
+    return find_spec(module) is None
+
+
+def missing() -> list[str]:
+    """Return what Spark needs and is not here."""
+    names = list(filter(is_absent, ("pyspark", "pyarrow", "pandas")))
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         names.append("Java")
-    return ", ".join(names)
+    return names
 
 
 def require(*modules: str) -> None:
     """Leave a test module out, loudly, where Spark or a module is missing; fail where CI is set."""
-    absent = ", ".join(
-        filter(None, [missing(), *(name for name in modules if find_spec(name) is None)])
-    )
+    absent = ", ".join(dict.fromkeys([*missing(), *filter(is_absent, modules)]))
     if not absent:
         return
     reason = f"SPARK TESTS LEFT OUT: not installed: {absent}; see docs/analysis.md"

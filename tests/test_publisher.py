@@ -546,3 +546,25 @@ def test_a_composite_that_is_scheduled_is_sent_as_a_whole():
     assert reader.bodies() == []
     core.answers()
     assert reader.bodies() == ["m", "m"]
+
+
+def test_that_nothing_survives_is_told_the_operator_once():
+    core = Core()
+    told: list[str] = []
+    core.broker.publisher.warn = told.append
+    peer = core.peer()
+    for _ in range(2):
+        peer.sends("/queue/q", "m", headers=(("persistent", "true"),))
+    (line,) = told
+    assert "start it with --data-dir" in line
+    assert core.broker.publisher.volatile == 2
+
+
+def test_a_send_to_nowhere_waits_for_what_its_sender_sent_before():
+    core = DurableBench(is_prompt=False)
+    sender = core.actor()
+    sender.sends("/queue/q", "m", persistent="true", receipts=[(1, b"r")])
+    sender.sends("/queue/*", "m", persistent="true")
+    assert sender.frames() == []
+    core.answers()
+    assert [frame.command for frame in sender.frames()] == ["RECEIPT", "ERROR"]

@@ -9,7 +9,7 @@ the choice was allowed: first things first, no more than the credit, nobody idle
 from collections import Counter
 
 from attrs import define, field
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -507,5 +507,7 @@ QueueModel.TestCase.settings = settings(
     stateful_step_count=40,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),
+    # How long it takes to make up an example tells of the machine's load, and of nothing else.
+    suppress_health_check=[HealthCheck.too_slow],
 )
 TestQueueModel = QueueModel.TestCase

@@ -364,4 +364,4 @@ def test_the_analysis_finds_what_happened(spark: "SparkSession", diag_day: Path)
     assert holes(results, "north") == [(begin, begin + timedelta(minutes=12))]
     html = report(results, datetime(2026, 3, 15, tzinfo=UTC))
     check_page(html)
-    assert html.count("<svg") == 9
+    assert html.count("<svg") == 10

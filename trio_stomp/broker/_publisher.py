@@ -155,8 +155,6 @@ class Publisher:
 
         What is not must wait for what its sender sent before.
         """
-        if self.log is None:
-            return False
         try:
             plan = head.plan
             if not isinstance(plan, SendPlan):

@@ -2,8 +2,8 @@
 
 A *place* is where messages wait: ``queue:/queue/orders``, ``durable:…``, ``retained:…``,
 ``scheduled:``, ``seen:…``. A message has an id that no other message of the store ever had; ids
-grow in order of acceptance. A *stream* is a log of its own: messages with contiguous offsets, which are read by
-offset and dropped from the front.
+grow in order of acceptance. A *stream* is a log of its own: messages with contiguous offsets, which
+are read by offset and dropped from the front.
 """
 
 from collections.abc import Sequence
