@@ -105,6 +105,8 @@ class Harness:
                 time.sleep(self.random.uniform(0, statistics.median(self.starts or [0.5])))
             else:
                 self.starts.append(broker.wait_ready())
+                if len(self.starts) == 1:
+                    self.cast.prepare()
                 seed = self.random.randrange(1 << 30)
                 clients += self.cast.consumers(seed, stop)
                 clients += self.cast.producers(seed + 100, stop)

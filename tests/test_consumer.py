@@ -248,3 +248,34 @@ def test_wildcard_consumers_share_one_credit_over_all_queues():
     assert texts(frames) == ["a", "b", "c"]
     actor.acks(frames[0])
     assert actor.bodies() == ["d"]
+
+
+def test_the_age_of_what_is_not_acknowledged_is_known_to_a_second():
+    bench = Bench()
+    producer, worker = bench.actor(), bench.actor()
+    worker.subscribes("/queue/q", ack="client-individual")
+    queue = bench.broker.queues.open("/queue/q")
+    assert queue.oldest_unacked_age_s(bench.now) == 0.0
+    for body in ("a", "b", "c"):
+        producer.sends("/queue/q", body)
+        bench.passes(10)
+    first, second, third = worker.reads()
+    assert queue.oldest_unacked_age_s(bench.now) == pytest.approx(20, abs=1)
+    worker.acks(first)
+    bench.turn()
+    assert queue.oldest_unacked_age_s(bench.now) == pytest.approx(10, abs=1)
+    worker.acks(second, third)
+    bench.turn()
+    assert queue.oldest_unacked_age_s(bench.now) == 0.0
+
+
+def test_the_moments_of_delivery_do_not_grow_for_ever():
+    bench = Bench()
+    producer, worker = bench.actor(), bench.actor()
+    worker.subscribes("/queue/q", ack="client-individual", prefetch_count="10000")
+    for _ in range(2500):
+        producer.sends("/queue/q", "x")
+        bench.passes(2)
+    consumer = worker.consumer()
+    assert len(consumer._times) <= 1000
+    assert consumer.oldest_age_s(bench.now) == pytest.approx(5000, abs=2)

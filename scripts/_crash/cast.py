@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from _crash.clients import Client, Consumer, Mover, Producer, Transactions
 from _crash.ledger import Ledger
+from _crash.link import Link
 
 LOCK, WINDOW, TX = "/queue/crash.lock", "/queue/crash.window", "/queue/crash.tx"
 AUTO, DEEP, NEWS = "/queue/crash.auto", "/queue/crash.deep", "/topic/crash.news"
@@ -21,6 +22,17 @@ class Cast:
             name: ledger.track(name, is_sure=name != "auto")
             for name in ("lock", "win1", "win2", "tx", "auto", "deep", "news", "hop", "hop2")
         }
+
+    def prepare(self) -> None:
+        """Make the durable subscription: what is sent before it is there, nobody is promised."""
+        link = Link(self._port, "crash")
+        link.send(
+            f"SUBSCRIBE\nid:0\ndestination:{NEWS}\nack:client-individual\n"
+            "activemq.subscriptionName:news\nreceipt:made\n\n\0"
+        )
+        while not any(reply.command == "RECEIPT" for reply in link.receive()):
+            pass
+        link.close()
 
     def producers(self, seed: int, stop: threading.Event) -> Iterator[Client]:
         """Yield who sends."""

@@ -23,6 +23,9 @@ AUTO = "auto"
 CLIENT = "client"
 INDIVIDUAL = "client-individual"
 
+TIME_STEP_S = 1.0
+MAX_TIMES = 1_000
+"""Moments of delivery that are remembered; of too many every second one is forgotten."""
 AUTO_BATCH_BYTES = 256 * 1024
 """What an auto consumer is given at once, if its outbox has room."""
 
@@ -86,6 +89,8 @@ class Consumer:
     """When they are looked at next."""
     is_early: bool = False
     """It may not be given anything before its SUBSCRIBE is safe."""
+    _times: list[tuple[float, int]] = field(factory=list)
+    """Moments, and the number of the first delivery since."""
     count_left: int = field(init=False)
     bytes_left: int = field(init=False)
     repeats_number: bytes = field(init=False)
@@ -146,6 +151,25 @@ class Consumer:
         if not tracks:
             self.bytes_left = AUTO_BATCH_BYTES
         return first
+
+    def note_time(self, first: int, now: float) -> None:
+        """Remember when deliveries from ``first`` on were made: a moment for each second."""
+        times = self._times
+        if not times or now - times[-1][0] >= TIME_STEP_S:
+            times.append((now, first))
+            if len(times) > MAX_TIMES:
+                del times[1::2]
+
+    def oldest_age_s(self, now: float) -> float:
+        """How long ago the oldest that it has not acknowledged was delivered, to a second or so."""
+        times = self._times
+        if not self.unacked or not times:
+            times.clear()
+            return 0.0
+        oldest = next(iter(self.unacked))
+        passed = sum(1 for _, first in times[1:] if first <= oldest)
+        del times[:passed]
+        return max(0.0, now - times[0][0])
 
     def show(self, queue: "Queue", message: Message) -> None:
         """Stage a message to it for looking at; it stays where it is."""

@@ -262,6 +262,12 @@ class Queue:
     def _note_choosy(self) -> None:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
 
+    def oldest_unacked_age_s(self, now: float) -> float:
+        """How long ago the oldest unacknowledged message was delivered."""
+        if not self.unacked:
+            return 0.0
+        return max((each.oldest_age_s(now) for each in self.consumers), default=0.0)
+
     # Messages out.
 
     def pump(self, now: float) -> None:
@@ -280,8 +286,10 @@ class Queue:
                         self._release(message)
                     self.dequeued += len(messages)
                 first = consumer.deliver(self, messages)
-                if consumer.tracks and self.place:
-                    self.host.hand_out(messages)
+                if consumer.tracks:
+                    consumer.note_time(first, now)
+                    if self.place:
+                        self.host.hand_out(messages)
                 timeout_s = self.policy.ack_timeout_ms / 1000
                 if timeout_s and consumer.tracks:
                     self.host.watch_acks(consumer, first, len(messages), now + timeout_s)

@@ -117,18 +117,19 @@ def queue_records(
     capacity = server.broker.policies.max_stale_queue_size
     return [
         first,
-        *map(_waiting_record, queues),
+        *(_waiting_record(queue, now) for queue in queues),
         *(_parked_record(each, capacity, now) for each in parked),
     ]
 
 
-def _waiting_record(queue: Queue) -> Record:
+def _waiting_record(queue: Queue, now: float) -> Record:
     return _queue_record(
         queue.name,
         input_depth=queue.depth,
         ack_depth=queue.unacked,
         input_bytes=queue.size,
         capacity=queue.policy.max_messages,
+        oldest_unacked_age_s=queue.oldest_unacked_age_s(now),
         prefetch=sum(consumer.options.prefetch_count for consumer in queue.consumers),
         redelivered_total=queue.redelivered,
         expired_total=queue.route.expired,
