@@ -26,7 +26,9 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=first, epilog=rest, formatter_class=form)
     add = parser.add_argument
-    add("--root", type=Path, default=Path("diag"), help="where stats lies (default: diag)")
+    add(
+        "--root", type=Path, default=Path("diag"), help="directory where stats lies (default: diag)"
+    )
     add("--from", dest="first", type=date.fromisoformat, metavar="DATE", help="in UTC")
     add("--to", dest="last", type=date.fromisoformat, metavar="DATE", help="included")
     add("--broker", default="", help="only this one (default: all)")
@@ -41,10 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Do what the command line says; return the exit code."""
     told = parse(argv)
     try:
-        from trio_stomp.spark import SparkMissing, open_session
-        from trio_stomp.spark._analysis import Thresholds
-        from trio_stomp.spark._report import report
-        from trio_stomp.spark._results import analyse, days_with_tables, directory, read_results
+        from trio_stomp.spark import (
+            SparkMissing,
+            Thresholds,
+            analyse,
+            days_with_tables,
+            open_session,
+            read_results,
+            report,
+        )
+        from trio_stomp.spark._results import directory
     except ModuleNotFoundError as error:
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2

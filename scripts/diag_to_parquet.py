@@ -171,11 +171,10 @@ def stream(spark: "SparkSession", told: argparse.Namespace, stop: threading.Even
     """
     from pyspark.errors import StreamingQueryException
 
-    from trio_stomp.spark import RawSink, StompDataSource
+    from trio_stomp.spark import RawSink
 
     checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
-    spark.dataSource.register(StompDataSource)
     rows = spark.readStream.format("stomp").options(**source_options(told)).load()
     every = {"availableNow": True} if told.once else {"processingTime": f"{told.interval} seconds"}
     writer = rows.writeStream.queryName("diag_to_parquet").trigger(**every)
@@ -262,7 +261,7 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--once", action="store_true", help="read what is there now, and end")
     mode.add_argument("--interval", type=float, metavar="S", help="a batch every S seconds")
-    add("--root", default="diag", help="directory or URI of all files (default: diag)")
+    add("--root", default="diag", help="directory of all files; URIs only without tables (default: diag)")
     add("--checkpoint", help="default: ROOT/checkpoint; one for each stream")
     add("--url", help="stomp://host:port, or stomps:// for TLS (default: this machine)")
     add("--stream", default="/stream/DIAG")
@@ -283,6 +282,8 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--interval never ends: give the tables a call of their own")
     if not (told.once or told.interval is not None or told.compact or told.compact_closed):
         parser.error("one of --once, --interval, --compact, --compact-closed is needed")
+    if (told.compact or told.compact_closed) and not is_local(told.root.removeprefix("file://")):
+        parser.error("the tables need a --root that is a directory, if one that machines share")
     return told
 
 
@@ -299,19 +300,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     try:
-        from trio_stomp.spark import open_session
+        from trio_stomp.spark import SparkMissing, StompDataSource, open_session
     except ModuleNotFoundError as error:
         # Which of Spark's packages it is that is not here, this line alone shall tell.
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
         return 2
-    from trio_stomp.spark import SparkMissing
-
     try:
         conf = dict(pair.split("=", 1) for pair in told.conf)
         with alone(told.root):
             spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
             try:
                 if (told.once or told.interval is not None) and not stop.is_set():
+                    spark.dataSource.register(StompDataSource)
                     stream(spark, told, stop)
                 if (told.compact or told.compact_closed) and not stop.is_set():
                     tables(spark, told)

@@ -201,7 +201,7 @@ def test_rates_know_of_restarts_and_of_lists_that_tell_only_of_changes(
         sent(7, 7, 4, boot="b2"),
         sent(8, 6, 12, "/topic/new"),
     ]
-    found = increases(tables(spark, rows)["destination"], ["destination"], ["enqueued_total"], 60)
+    found = increases(tables(spark, rows), "destination", ["destination"], ["enqueued_total"], 60)
     by_minute = {
         (row["destination"], (row["bucket"].minute)): row["enqueued"] for row in found.collect()
     }

@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_stomp")
 
+NOT_STORED = (
+    "the store cannot be written to, so nothing of this was stored; send it again later"
+    " (the broker's log has the cause)"
+)
+"""What clients are told: paths and causes are the operator's."""
 RETRY_S = 1.0
 """How long a store that failed is left alone before what must hold is tried again."""
 RETAIN_S = 10.0
@@ -188,10 +193,9 @@ class Committer:
         """Withdraw everything that was not answered yet; try again after a while what must hold."""
         if not isinstance(error, StoreError):
             logger.error("a bug of the store", exc_info=error)
-        text = str(error) if isinstance(error, StoreError) else "the store failed; see its log"
         if not self.error:
-            logger.error("the store cannot be written to: %s", text)
-        was_well, self.error = not self.error, text
+            logger.error("the store cannot be written to: %s", error)
+        was_well, self.error = not self.error, NOT_STORED
         withdrawn = trio.Event()
 
         def withdraw(now: float) -> None:
@@ -199,7 +203,7 @@ class Committer:
             self._turns.clear()
             self._now, self._due = trio.Event(), math.inf
             withdrawn.set()
-            self.host.uncommitted(text, now)
+            self.host.uncommitted(NOT_STORED, now)
             if was_well and self.host.log is not None:
                 # Perhaps nothing is to be tried again, and who asks /readyz sends nobody.
                 self.host.log.when_safe(_Probe())

@@ -1,21 +1,67 @@
 """Apart from the floors: the broker's streams in Spark.
 
 Handles: the data source ``stomp``, idempotent Parquet of its micro-batches, the typed tables made
-of that, sessions for the scripts.
+of that, their analysis and its report, sessions for the scripts.
 Does not handle: keeping messages (the broker's streams do), or anything in the broker's process.
 Needs the extra ``spark`` and Java 17; nothing of the server imports this, and Trio is not used.
 """
 
-from trio_stomp.spark._client import Bounds as Bounds
-from trio_stomp.spark._client import Place as Place
-from trio_stomp.spark._client import StreamAway as StreamAway
-from trio_stomp.spark._client import StreamClient as StreamClient
-from trio_stomp.spark._client import StreamError as StreamError
-from trio_stomp.spark._compact import compact as compact
-from trio_stomp.spark._compact import compact_closed as compact_closed
-from trio_stomp.spark._compact import expire_raw as expire_raw
-from trio_stomp.spark._session import SparkMissing as SparkMissing
-from trio_stomp.spark._session import check_installed as check_installed
-from trio_stomp.spark._session import open_session as open_session
-from trio_stomp.spark._sink import RawSink as RawSink
-from trio_stomp.spark._source import StompDataSource as StompDataSource
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trio_stomp.spark._analysis import Thresholds as Thresholds
+    from trio_stomp.spark._client import Bounds as Bounds
+    from trio_stomp.spark._client import Place as Place
+    from trio_stomp.spark._client import StreamAway as StreamAway
+    from trio_stomp.spark._client import StreamClient as StreamClient
+    from trio_stomp.spark._client import StreamError as StreamError
+    from trio_stomp.spark._compact import compact as compact
+    from trio_stomp.spark._compact import compact_closed as compact_closed
+    from trio_stomp.spark._compact import expire_raw as expire_raw
+    from trio_stomp.spark._report import report as report
+    from trio_stomp.spark._results import Results as Results
+    from trio_stomp.spark._results import analyse as analyse
+    from trio_stomp.spark._results import days_with_tables as days_with_tables
+    from trio_stomp.spark._results import read_results as read_results
+    from trio_stomp.spark._session import SparkMissing as SparkMissing
+    from trio_stomp.spark._session import check_installed as check_installed
+    from trio_stomp.spark._session import open_session as open_session
+    from trio_stomp.spark._sink import RawSink as RawSink
+    from trio_stomp.spark._source import StompDataSource as StompDataSource
+    from trio_stomp.spark._tables import open_tables as open_tables
+else:
+    # Where each name lives: looked up when it is used, so that who reads a stream without Spark
+    # needs none, and an executor imports no more than its part.
+    _HOMES = {
+        "Thresholds": "_analysis",
+        "Bounds": "_client",
+        "Place": "_client",
+        "StreamAway": "_client",
+        "StreamClient": "_client",
+        "StreamError": "_client",
+        "compact": "_compact",
+        "compact_closed": "_compact",
+        "expire_raw": "_compact",
+        "report": "_report",
+        "Results": "_results",
+        "analyse": "_results",
+        "days_with_tables": "_results",
+        "read_results": "_results",
+        "SparkMissing": "_session",
+        "check_installed": "_session",
+        "open_session": "_session",
+        "RawSink": "_sink",
+        "StompDataSource": "_source",
+        "open_tables": "_tables",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        """The public names, imported or not."""
+        return sorted([*globals(), *_HOMES])

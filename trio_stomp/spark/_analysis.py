@@ -11,6 +11,7 @@ two rows belongs to the end of that time, and nothing has to be filled in.
 """
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 
 import attrs
 from attrs import frozen
@@ -32,14 +33,23 @@ TRAFFIC = (
     "bytes_out_total",
 )
 
+SPAN_S = 6 * 3600
+"""From this on, data are cut as finely as the thresholds say."""
+WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900)
+"""How finely shorter ones are cut."""
+NEW_S = 180
+"""Everything is told of once a minute: what comes later than this is new."""
+WHOLE_TICKS = 3
+"""A broker heard within so many intervals of its start has told of all that it counted."""
+
 
 @frozen
 class Thresholds:
     """What counts as trouble, and how finely time is cut.
 
     Args:
-      bucket_s: Of rates. At least a minute: only so often is everything told of.
-      coarse_s: Of latencies and drops.
+      bucket_s: Of rates, where the data cover six hours or more; else see ``fitted``.
+      coarse_s: Of latencies and drops, likewise.
       saturated: Share of a queue's capacity.
       episode_s: The shortest saturation worth telling of.
       pause_s: How long a queue may be below in between, to count as one episode still.
@@ -61,6 +71,18 @@ class Thresholds:
     memory_bytes: float = 0.0
     fds: int = 0
 
+    def fitted(self, span_s: float, interval_s: float) -> "Thresholds":
+        """Return them with widths for data of that span, so that plots have something to show."""
+        if span_s >= SPAN_S:
+            return self
+        fine = _width(max(min(span_s / 120, self.bucket_s), interval_s))
+        coarse = _width(max(min(span_s / 24, self.coarse_s), fine))
+        return attrs.evolve(self, bucket_s=fine, coarse_s=coarse)
+
+
+def _width(least_s: float) -> int:
+    return next((width for width in WIDTHS_S if width >= least_s), ceil(least_s))
+
 
 def bucket(width_s: int) -> Column:
     """Return the beginning of the time that a row belongs to."""
@@ -68,43 +90,78 @@ def bucket(width_s: int) -> Column:
     return F.timestamp_seconds(seconds).alias("bucket")
 
 
+def is_new(is_first: Column, after_s: int) -> Column:
+    """Return whether a thing's first row tells of all it ever did.
+
+    Either its broker's start is within the data, or it came when the broker had long been heard.
+    """
+    heard_s = F.unix_seconds("bucket") - F.unix_seconds("begin")
+    return is_first & (F.col("is_whole") | (heard_s >= max(after_s, NEW_S)))
+
+
+def whole_boots(process: DataFrame) -> DataFrame:
+    """Return which starts of a broker are within the data: all that they count began at 0."""
+    whole = F.min("uptime_s") <= WHOLE_TICKS * F.max("interval_s")
+    return process.groupBy("broker_id", "boot").agg(whole.alias("is_whole"))
+
+
+def unheard(process: DataFrame, width_s: int) -> DataFrame:
+    """Return for each bucket in which a broker was heard how long it was not, in all before."""
+    order = Window.partitionBy("broker_id").orderBy("bucket")
+    gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
+    hole = F.when(gone > 3 * width_s, gone - width_s).otherwise(0)
+    heard = process.select("broker_id", bucket(width_s)).distinct()
+    return heard.select("broker_id", "bucket", F.sum(hole).over(order).alias("unheard_s"))
+
+
 def increases(
-    frame: DataFrame, keys: Sequence[str], counters: Sequence[str], width_s: int
+    tables: Tables, kind: str, keys: Sequence[str], counters: Sequence[str], width_s: int
 ) -> DataFrame:
     """Return by how much counters grew in each bucket, for each thing.
 
     Counters begin at 0 with a new start of the broker, and when a thing is told of anew with less
-    than before. Of a thing's first row only what came since is known, unless it is new: everything
-    there is, is told of within two buckets. ``span_s`` is the time in which they grew: the bucket,
-    or where statistics are missing, all that time.
+    than before. Of a thing's first row only what came since is known, unless it is new, or the
+    start of its broker is within the data. ``span_s`` is the time in which they grew: the bucket,
+    and where statistics are missing, that time too.
 
     Counters only grow, so a bucket's maximum is its last value: thus rows need no sorting.
     """
     things = ["broker_id", *keys]
-    last = frame.groupBy(*things, "boot", bucket(width_s)).agg(
-        F.min("ts").alias("at"), *(F.max(name).alias(name) for name in counters)
+    last = (
+        tables[kind]
+        .groupBy(*things, "boot", bucket(width_s))
+        .agg(F.min("ts").alias("at"), *(F.max(name).alias(name) for name in counters))
     )
     begins = last.groupBy("broker_id").agg(F.min("bucket").alias("begin"))
     order = Window.partitionBy(*things).orderBy("at")
     gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
+    lost = F.col("unheard_s") - F.lag("unheard_s").over(order)
     same_boot = F.lag("boot").over(order) == F.col("boot")
-    is_new = F.unix_seconds("bucket") - F.unix_seconds("begin") > 2 * width_s
 
     def increase(name: str) -> Column:
         now, before = F.col(name), F.lag(name).over(order)
         grown = F.when(same_boot & (now >= before), now - before).otherwise(now)
-        first = F.when(is_new, now).otherwise(F.lit(0))
+        first = F.when(is_new(before.isNull(), 3 * width_s), now).otherwise(F.lit(0))
         return F.when(before.isNull(), first).otherwise(grown).alias(name.removesuffix("_total"))
 
-    span = F.when(same_boot & (gone > 3 * width_s), gone).otherwise(F.lit(width_s))
-    return last.join(F.broadcast(begins), "broker_id").select(
-        *things, "bucket", span.alias("span_s"), *(increase(name) for name in counters)
+    # Where nothing tells when the broker was heard, a long time without a row is one without news.
+    span = F.when(same_boot & (gone > 3 * width_s), F.coalesce(lost + width_s, gone))
+    return (
+        last.join(F.broadcast(begins), "broker_id")
+        .join(F.broadcast(whole_boots(tables["process"])), ["broker_id", "boot"], "left")
+        .join(F.broadcast(unheard(tables["process"], width_s)), ["broker_id", "bucket"], "left")
+        .select(
+            *things,
+            "bucket",
+            F.coalesce(span, F.lit(width_s)).alias("span_s"),
+            *(increase(name) for name in counters),
+        )
     )
 
 
 def rates(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return what each destination did in each bucket."""
-    return increases(tables["destination"], ["destination"], TRAFFIC, limits.bucket_s)
+    return increases(tables, "destination", ["destination"], TRAFFIC, limits.bucket_s)
 
 
 def traffic(tables: Tables, limits: Thresholds) -> DataFrame:
@@ -135,9 +192,8 @@ def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
     def before(name: str) -> Column:
         return F.lag(name).over(order)
 
-    since = F.unix_seconds("bucket") - F.unix_seconds("begin")
     grown = (
-        F.when(before("count_total").isNull() & (since > 0), F.col("bucket_counts"))
+        F.when(is_new(before("count_total").isNull(), limits.coarse_s), F.col("bucket_counts"))
         .when(before("count_total").isNull(), F.transform("bucket_counts", lambda _: F.lit(0)))
         .when(
             (before("boot") == F.col("boot"))
@@ -147,10 +203,13 @@ def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
         )
         .otherwise(F.col("bucket_counts"))
     )
-    diffs = last.join(F.broadcast(begins), "broker_id").withColumn("grown", grown)
-    return diffs.select(
-        *things, "bucket", "le_ms", F.posexplode("grown").alias("place", "count")
-    ).where("count > 0")
+    return (
+        last.join(F.broadcast(begins), "broker_id")
+        .join(F.broadcast(whole_boots(tables["process"])), ["broker_id", "boot"], "left")
+        .withColumn("grown", grown)
+        .select(*things, "bucket", "le_ms", F.posexplode("grown").alias("place", "count"))
+        .where("count > 0")
+    )
 
 
 def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
@@ -217,7 +276,7 @@ def processor(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return the share of one processor core that the broker used, by bucket."""
     counters = ["cpu_user_s_total", "cpu_sys_s_total", "gc_pause_ms_total"]
     used = (F.col("cpu_user_s") + F.col("cpu_sys_s")) / F.col("span_s")
-    return increases(tables["process"], [], counters, limits.bucket_s).select(
+    return increases(tables, "process", [], counters, limits.bucket_s).select(
         "broker_id", "bucket", used.alias("cores"), "gc_pause_ms"
     )
 

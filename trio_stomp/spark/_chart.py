@@ -47,12 +47,14 @@ class Frame:
     Args:
       starts: When a broker began anew.
       holes: When statistics are missing.
+      longest: The longest time without a value that a line crosses.
     """
 
     begin: datetime
     end: datetime
     starts: Sequence[datetime] = ()
     holes: Sequence[tuple[datetime, datetime]] = ()
+    longest: timedelta = timedelta(minutes=5)
     width: int = HALF
     height: int = 190
     left: int = LEFT
@@ -66,6 +68,11 @@ class Frame:
         """Return where a moment lies."""
         part = (moment - self.begin) / (self.end - self.begin)
         return self.left + (self.width - self.left - RIGHT) * min(1.0, max(0.0, part))
+
+    def clock(self, moment: datetime) -> str:
+        """Return a time as what the pointer rests on tells it."""
+        span = self.end - self.begin
+        return clock(moment, span > timedelta(days=1), span < timedelta(hours=2))
 
     def svg(self, label: str, parts: Iterable[str]) -> str:
         """Return the whole plot."""
@@ -86,7 +93,7 @@ class Frame:
         for start in self.starts:
             yield (
                 f'<path class="start" d="M{self.x(start):.1f} {TOP}V{self.bottom}">'
-                f"<title>started {clock(start)}</title></path>"
+                f"<title>started {self.clock(start)}</title></path>"
             )
 
     def _times(self) -> Iterable[str]:
@@ -95,7 +102,8 @@ class Frame:
         midnight = self.begin.replace(hour=0, minute=0, second=0, microsecond=0)
         moment = midnight + step * -(-(self.begin - midnight) // step)
         while moment <= self.end:
-            text = clock(moment) if span <= timedelta(days=2) else f"{moment:%d %b}"
+            fine = step < timedelta(minutes=1)
+            text = clock(moment, False, fine) if span <= timedelta(days=2) else f"{moment:%d %b}"
             yield (
                 f'<text class="tick" x="{self.x(moment):.1f}" y="{self.height - 7}"'
                 f' text-anchor="middle">{text}</text>'
@@ -181,14 +189,12 @@ def lines(
     show: Callable[[float], str] = short,
     label: str = "",
     powers: bool = False,
-    longest: timedelta = timedelta(minutes=5),
     limit: float | None = None,
 ) -> str:
     """Return a plot of lines.
 
     Args:
       powers: Whether the axis goes by powers of ten.
-      longest: The longest time without a value that a line crosses.
       limit: A value to be marked.
     """
     values = [value for each in series for _, value in each.points]
@@ -202,7 +208,7 @@ def lines(
     for each in series:
         # A logarithm has no place for nothing.
         points = [point for point in each.points if point[1] > 0 or not powers]
-        for piece in pieces(points, longest):
+        for piece in pieces(points, frame.longest):
             path = "L".join(
                 f"{frame.x(at):.1f} {scale.y(value):.1f}" for at, value in thinned(piece)
             )
@@ -225,7 +231,7 @@ def _told(frame: Frame, series: Sequence[Series], show: Callable[[float], str]) 
         if known:
             left = frame.x(frame.begin + step * place)
             width = frame.x(frame.begin + step * (place + 1)) - left
-            when = clock(frame.begin + step * place, frame.end - frame.begin > timedelta(days=1))
+            when = frame.clock(frame.begin + step * place)
             text = "\n".join([when, *(f"{name}: {show(v)}" for name, (_, v) in known.items())])
             yield (
                 f'<rect class="told" x="{left:.1f}" y="{TOP}" width="{width:.1f}"'
@@ -246,7 +252,7 @@ def stack(frame: Frame, series: Sequence[Series], width: timedelta, label: str =
             top, bottom = scale.y(below[at] + value), scale.y(below[at])
             below[at] += value
             left, right = frame.x(at), frame.x(at + width)
-            told = f"{clock(at)} {each.name}: {value:,.0f}"
+            told = f"{frame.clock(at)} {each.name}: {value:,.0f}"
             parts.append(
                 f'<rect class="bar f{each.colour}" x="{left + 0.5:.1f}" y="{top:.1f}"'
                 f' width="{max(2.0, right - left - 1):.1f}" height="{max(1.0, bottom - top):.1f}">'
@@ -273,7 +279,7 @@ def heat(
         step = min(HEAT_STEPS, 1 + int(part * 2 * HEAT_STEPS))
         left, right = frame.x(at), frame.x(at + width)
         top = frame.bottom - high * (place + 1)
-        told = f"{clock(at)}, {names[place]}: {100 * part:.2g} %"
+        told = f"{frame.clock(at)}, {names[place]}: {100 * part:.2g} %"
         parts.append(
             f'<rect class="h{step}" x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.3:.1f}"'
             f' height="{high + 0.3:.1f}"><title>{escape(told)}</title></rect>'

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import clock, count, lasting, ms, share, short, size
+from trio_stomp.spark._units import count, lasting, ms, share, short, size
 
 BAD, WARN, NOTE, GOOD = "bad", "warn", "note", "good"
 ORDER = (BAD, WARN, NOTE, GOOD)
@@ -73,10 +73,9 @@ def holes(results: Results, broker: str) -> list[tuple[datetime, datetime]]:
     """Return when no statistics came, though the broker did not begin anew."""
     rows = sorted(of_broker(results["load"], broker), key=lambda row: row["bucket"])
     width = timedelta(seconds=results.thresholds.bucket_s)
-    longest = max(3 * width, timedelta(minutes=3))
     found = []
     for before, after in pairwise(rows):
-        if after["bucket"] - before["bucket"] > longest:
+        if after["bucket"] - before["bucket"] > 3 * width:
             found.append((before["bucket"] + width, after["bucket"]))
     return found
 
@@ -90,14 +89,10 @@ def starts(results: Results, broker: str) -> list[tuple[datetime, float]]:
     ]
 
 
-def during(row: dict[str, Any], several_days: bool) -> str:
+def during(row: dict[str, Any], results: Results) -> str:
     """Return from when to when something lasted, and how long that is."""
-    begin, end = clock(row["begin"], several_days), clock(row["end"], several_days)
+    begin, end = results.clock(row["begin"]), results.clock(row["end"])
     return f"{begin}-{end} ({lasting(row['seconds'])})"
-
-
-def _several(results: Results) -> bool:
-    return results.first != results.last
 
 
 def _lost(results: Results, broker: str) -> Iterator[Finding]:
@@ -128,7 +123,7 @@ def _episodes(results: Results, broker: str) -> Iterator[Finding]:
         yield Finding(
             grade,
             f"{name} was {state}",
-            f"Above {threshold} during {during(row, _several(results))}; at most"
+            f"Above {threshold} during {during(row, results)}; at most"
             f" {count(row['peak_depth'])} of {count(row['capacity'])}.",
         )
 
@@ -148,7 +143,7 @@ def _consumers(results: Results, broker: str) -> Iterator[Finding]:
         }[verdict]
         oldest = f", the oldest for {lasting(row['oldest_s'])}" if row["oldest_s"] else ""
         text = (
-            f"{during(row, _several(results))}: up to {count(row['unacked_peak'])} messages"
+            f"{during(row, results)}: up to {count(row['unacked_peak'])} messages"
             f" without ACK{oldest}; {said[verdict]}."
         )
         if verdict == "leaking":
@@ -164,7 +159,7 @@ def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
         yield Finding(
             WARN,
             f"{row['user'] or 'A subscriber'} reads {row['destination'] or 'topics'} too slowly",
-            f"{during({**row, 'seconds': seconds}, _several(results))}: its outbox was full"
+            f"{during({**row, 'seconds': seconds}, results)}: its outbox was full"
             f" {count(row['times'])} times, {count(row['dropped'])} messages lost{end}.",
         )
 
@@ -180,7 +175,7 @@ def _loop(results: Results, broker: str) -> Iterator[Finding]:
             WARN,
             f"The event loop was held for more than {ms(limit)}",
             f"By one turn of a hundred, during {took}; the longest took"
-            f" {ms(worst['loop_lag_ms_max'])}, at {clock(worst['bucket'], _several(results))}.",
+            f" {ms(worst['loop_lag_ms_max'])}, at {results.clock(worst['bucket'])}.",
         )
 
 
@@ -208,8 +203,7 @@ def _starts(results: Results, broker: str) -> Iterator[Finding]:
     again = starts(results, broker)
     if again:
         told = [
-            f"{clock(start, _several(results))} (not heard for {lasting(silent)})"
-            for start, silent in again
+            f"{results.clock(start)} (not heard for {lasting(silent)})" for start, silent in again
         ]
         times = "once" if len(again) == 1 else f"{len(again)} times"
         text = f"At {', '.join(told)}. Counters began anew; rates know of it."

@@ -4,7 +4,7 @@ First what somebody must know, in words; then the day in one picture; then the d
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime, timedelta
 from html import escape
 from typing import Any
 
@@ -18,7 +18,7 @@ from trio_stomp.spark._report_tables import detail_tables
 from trio_stomp.spark._results import Results
 from trio_stomp.spark._style import STYLE
 from trio_stomp.spark._troubles import troubles
-from trio_stomp.spark._units import ms, share, short, size
+from trio_stomp.spark._units import each, lasting, ms, share, short, size
 
 SIGNS = {"bad": "!", "warn": "!", "note": "i", "good": "✓"}
 GRADES = {"bad": "serious", "warn": "warning", "note": "to know", "good": "good"}
@@ -34,7 +34,7 @@ def report(results: Results, made_at: datetime) -> str:
     brokers = ", ".join(results.brokers) or "none"
     parts = [
         f"<header><h1>Broker report: {escape(brokers)}</h1>",
-        f'<p class="soft">{days}, times in UTC</p></header>',
+        f'<p class="soft">{days}, {_hours(results)}times in UTC</p></header>',
     ]
     for broker in results.brokers:
         if len(results.brokers) > 1:
@@ -68,11 +68,16 @@ class Section:
         results = self.results
         self.findings = findings(results, self.broker)
         self.frame = Frame(
-            datetime.combine(results.first, time(), UTC),
-            datetime.combine(results.last, time(), UTC) + timedelta(days=1),
+            *results.span,
             [start for start, _ in starts(results, self.broker)],
             holes(results, self.broker),
+            5 * self.fine,
         )
+
+    @property
+    def fine(self) -> timedelta:
+        """The time that one point of a line stands for."""
+        return timedelta(seconds=self.results.thresholds.bucket_s)
 
     @property
     def coarse(self) -> timedelta:
@@ -140,16 +145,24 @@ class Section:
         points = [(row["bucket"], row[column]) for row in rows if row[column] is not None]
         return Series(label, points, colour)
 
+    def _rate(self, column: str, label: str, colour: int) -> Series:
+        """A line that is at 0 where the broker was heard, and had nothing to tell."""
+        heard = {row["bucket"]: 0.0 for row in self.rows("load")}
+        told = {row["bucket"]: row[column] for row in self.rows("traffic")}
+        return Series(label, sorted({**heard, **told}.items()), colour)
+
     def _delivery_rows(self) -> list[Row]:
         rows = (row for row in self.rows("latency_by_time") if row["stage"] == "delivery")
         return sorted((row for row in rows if row["messages"]), key=lambda row: row["bucket"])
 
     def _traffic(self) -> Iterator[str]:
         series = [
-            self._line("traffic", "delivered_per_s", "delivered", 1),
-            self._line("traffic", "enqueued_per_s", "came in", 2),
+            self._rate("delivered_per_s", "delivered", 1),
+            self._rate("enqueued_per_s", "came in", 2),
         ]
-        yield _plot("Messages a second", "means of a minute", self.frame, series)
+        yield _plot(
+            "Messages a second", f"means of {each(self.fine.total_seconds())}", self.frame, series
+        )
         rows = self._delivery_rows()
         series = [
             Series(label, [(row["bucket"], row[name]) for row in rows], colour)
@@ -157,7 +170,8 @@ class Section:
         ]
         sub = "percentiles of all destinations together; by powers of ten"
         title = "Delivery, socket to socket"
-        yield _plot(title, sub, self.frame, series, ms, powers=True, longest=3 * self.coarse)
+        frame = attrs.evolve(self.frame, longest=3 * self.coarse)
+        yield _plot(title, sub, frame, series, ms, powers=True)
 
     def _heat(self) -> str:
         rows = self._delivery_rows()
@@ -175,7 +189,7 @@ class Section:
         frame = attrs.evolve(self.frame, width=WIDE, height=240, left=78)
         return _card(
             "How long delivery took",
-            "the stronger, the more of a quarter of an hour's messages; rows double upwards",
+            f"the stronger, the more of the messages of {each(self.coarse.total_seconds())}; rows double upwards",
             heat(frame, cells, names, self.coarse, "latency over time"),
         )
 
@@ -186,7 +200,7 @@ class Section:
             self._line("depths", "stale", "parked", 5),
             self._line("depths", "unacked", "without ACK", 2),
         ]
-        sub = "most messages of each minute; by powers of ten"
+        sub = f"most messages in {each(self.fine.total_seconds())}; by powers of ten"
         yield _plot("What waits", sub, self.frame, series, powers=True)
         by_reason: dict[str, dict[datetime, float]] = {}
         for row in self.rows("drops"):
@@ -197,17 +211,24 @@ class Section:
             for number, (reason, known) in enumerate(sorted(by_reason.items()))
         ]
         picture = stack(self.frame, series, self.coarse, "messages lost by reason")
-        yield _card("Messages lost", "by reason, in a quarter of an hour", _key(series) + picture)
+        yield _card(
+            "Messages lost",
+            f"by reason, in {each(self.coarse.total_seconds())}",
+            _key(series) + picture,
+        )
 
     def _process(self) -> Iterator[str]:
         lag = [
             self._line("load", f"loop_lag_ms_{name}", name, colour)
             for name, colour in (("p50", 1), ("p99", 2), ("max", 6))
         ]
-        title, sub = "How long turns held the event loop", "worst of each minute; by powers of ten"
+        title = "How long turns held the event loop"
+        sub = f"worst in {each(self.fine.total_seconds())}; by powers of ten"
         yield _plot(title, sub, self.frame, lag, ms, powers=True)
         memory = [self._line("load", "rss_bytes", "resident memory", 1)]
-        yield _plot("Memory", "most of each minute", self.frame, memory, size)
+        yield _plot(
+            "Memory", f"most in {each(self.fine.total_seconds())}", self.frame, memory, size
+        )
         cores = [self._line("processor", "cores", "processor", 1)]
         yield _plot("Processor", "share of one core", self.frame, cores, share)
         clients = [
@@ -215,7 +236,16 @@ class Section:
             self._line("clients", "websockets", "by WebSocket", 2),
             self._line("load", "fds", "file descriptors", 3),
         ]
-        yield _plot("Clients", "most of each minute", self.frame, clients)
+        yield _plot("Clients", f"most in {each(self.fine.total_seconds())}", self.frame, clients)
+
+
+def _hours(results: Results) -> str:
+    """Say what part of the days the plots are of, where it is not the whole."""
+    begin, end = results.span
+    if end - begin == timedelta(days=(results.last - results.first).days + 1):
+        return ""
+    lasts = lasting((end - begin).total_seconds())
+    return f"{results.clock(begin)} to {results.clock(end)} ({lasts}), "
 
 
 def _finding(finding: Finding) -> str:
@@ -249,7 +279,6 @@ def _plot(
     series: Sequence[Series],
     show: Callable[[float], str] = short,
     powers: bool = False,
-    longest: timedelta = timedelta(minutes=5),
 ) -> str:
     key = _key(series) if len(series) > 1 else ""
-    return _card(title, sub, key + lines(frame, series, show, title, powers, longest))
+    return _card(title, sub, key + lines(frame, series, show, title, powers))

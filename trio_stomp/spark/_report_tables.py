@@ -6,7 +6,7 @@ from typing import Any
 
 from trio_stomp.spark._findings import REASONS, during, of_broker
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import clock, count, lasting, ms, share, short, size
+from trio_stomp.spark._units import count, lasting, ms, share, short, size
 
 MOST_ROWS = 15
 
@@ -17,7 +17,6 @@ Column = tuple[str, Callable[[Row], str], bool]
 
 def detail_tables(results: Results, broker: str) -> Iterator[str]:
     """Yield all tables of one broker; none that would be empty."""
-    several = results.first != results.last
     yield _destinations(results, broker)
     yield _table(
         "Saturation",
@@ -26,7 +25,7 @@ def detail_tables(results: Results, broker: str) -> Iterator[str]:
         [
             ("queue", lambda row: escape(row["queue"]), False),
             ("destination", lambda row: escape(row["destination"]), False),
-            ("when", lambda row: during(row, several), False),
+            ("when", lambda row: during(row, results), False),
             ("fullest", lambda row: _meter(row["peak_fill"]), False),
             ("messages", lambda row: count(row["peak_depth"]), True),
             ("room for", lambda row: count(row["capacity"]), True),
@@ -39,14 +38,14 @@ def detail_tables(results: Results, broker: str) -> Iterator[str]:
         [
             ("destination", lambda row: escape(row["destination"]), False),
             ("verdict", lambda row: escape(row["verdict"]), False),
-            ("when", lambda row: during(row, several), False),
+            ("when", lambda row: during(row, results), False),
             ("without ACK", lambda row: count(row["unacked_peak"]), True),
             ("oldest", lambda row: lasting(row["oldest_s"]), True),
             ("growth an hour", lambda row: count(row["growth_per_h"] or 0), True),
         ],
     )
     yield _losses(results, broker)
-    yield _headroom(results, broker, several)
+    yield _headroom(results, broker)
 
 
 def _destinations(results: Results, broker: str) -> str:
@@ -104,7 +103,7 @@ def _losses(results: Results, broker: str) -> str:
     )
 
 
-def _headroom(results: Results, broker: str, several: bool) -> str:
+def _headroom(results: Results, broker: str) -> str:
     shows: dict[str, Callable[[float], str]] = {"memory": size, "loop lag p99": ms}
 
     def show(row: Row, value: float | None) -> str:
@@ -122,7 +121,7 @@ def _headroom(results: Results, broker: str, several: bool) -> str:
             ("used", used, False),
             ("most", lambda row: show(row, row["peak"]), True),
             ("of", lambda row: show(row, row["capacity"]), True),
-            ("at", lambda row: clock(row["at"], several), True),
+            ("at", lambda row: results.clock(row["at"]), True),
             ("growth an hour", lambda row: show(row, row["growth_per_h"]), True),
         ],
     )

@@ -4,10 +4,13 @@ Each result is written before the next is made, and read back where another is b
 none is computed twice, and what a person looks at is what lies on disk.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from pathlib import Path
+from typing import Any
 
+import attrs
 from attrs import field, frozen
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -16,6 +19,7 @@ from trio_stomp.spark import _analysis, _trouble
 from trio_stomp.spark._analysis import Tables, Thresholds
 from trio_stomp.spark._compact import settings
 from trio_stomp.spark._tables import read_table
+from trio_stomp.spark._units import clock
 
 SOURCES = ("destination", "latency", "event", "process", "session", "queue", "_gap")
 """The tables that the analysis reads."""
@@ -44,6 +48,10 @@ RESULTS: Mapping[str, Callable[[Tables, Thresholds], DataFrame]] = {
 LARGE = frozenset({"rates", "bucket_counts"})
 """As large as the tables themselves: for the other results, and for Spark, not for a report."""
 
+WIDTHS_FILE = "widths.json"
+"""Beside the results: how finely they are cut."""
+WIDTHS = ("bucket_s", "coarse_s")
+
 Row = dict[str, object]
 
 
@@ -63,6 +71,25 @@ class Results:
 
     def __getitem__(self, name: str) -> Sequence[Row]:
         return self.tables[name]
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """When the data begin and end, if they cover less than half of the days; else the days."""
+        begin = datetime.combine(self.first, time(), UTC)
+        end = datetime.combine(self.last, time(), UTC) + timedelta(days=1)
+        starts: Sequence[Mapping[str, Any]] = self["starts"]
+        if not starts:
+            return begin, end
+        heard, silent = min(row["first"] for row in starts), max(row["last"] for row in starts)
+        if 2 * (silent - heard) >= end - begin:
+            return begin, end
+        # Whole columns, also of the coarse plots.
+        width = timedelta(seconds=self.thresholds.coarse_s)
+        return begin + (heard - begin) // width * width, begin - (begin - silent) // width * width
+
+    def clock(self, moment: datetime) -> str:
+        """Return a time as precisely as these data need it."""
+        return clock(moment, self.first != self.last, self.thresholds.bucket_s < 60)
 
 
 def analyse(
@@ -86,9 +113,11 @@ def analyse(
         for kind in SOURCES:
             frame = read_table(spark, root, kind).where(F.col("date").between(first, last))
             tables[kind] = frame.where(F.col("broker_id") == broker) if broker else frame
+        limits = _fit(tables["process"], thresholds)
+        _keep_widths(out, limits)
         for name, make in RESULTS.items():
             path = str(out / name)
-            made = make(tables, thresholds)
+            made = make(tables, limits)
             made.write.mode("overwrite").option("compression", "zstd").parquet(path)
             tables[name] = spark.read.schema(made.schema).parquet(path)
             yield name
@@ -115,13 +144,36 @@ def read_results(
         if name not in LARGE
     }
     brokers = sorted({str(row["broker_id"]) for row in tables["starts"]})
-    return Results(first, last, brokers, thresholds or Thresholds(), tables)
+    limits = attrs.evolve(thresholds or Thresholds(), **_kept_widths(out))
+    return Results(first, last, brokers, limits, tables)
 
 
 def days_with_tables(root: Path | str) -> list[date]:
     """Return the days of which there is anything to analyse."""
     found = {path.name for path in (Path(root) / "stats").glob("[a-z_]*/date=*")}
     return sorted(date.fromisoformat(name.removeprefix("date=")) for name in found)
+
+
+def _fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
+    span = (F.unix_micros(F.max("ts")) - F.unix_micros(F.min("ts"))) / 1_000_000
+    (row,) = process.agg(span.alias("span_s"), F.max("interval_s").alias("interval_s")).collect()
+    if row["span_s"] is None:
+        return thresholds
+    return thresholds.fitted(row["span_s"], row["interval_s"] or 0.0)
+
+
+def _keep_widths(out: Path, limits: Thresholds) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    said = {name: getattr(limits, name) for name in WIDTHS}
+    (out / WIDTHS_FILE).write_text(json.dumps(said) + "\n", encoding="utf-8")
+
+
+def _kept_widths(out: Path) -> dict[str, int]:
+    try:
+        said = json.loads((out / WIDTHS_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:  # results of an older version, cut as the thresholds say
+        return {}
+    return {name: int(said[name]) for name in WIDTHS}
 
 
 def _plain(row: Row) -> Row:

@@ -13,6 +13,8 @@ from trio_stomp.spark._analysis import Tables, Thresholds
 
 LEAK_FIT = 0.7
 """How straight the growth of a leak is at least, as the square of the correlation."""
+GROWTH_S = 1800
+"""For how long a start must have been heard until a growth an hour is told of it."""
 LEAK_SHARE = 0.2
 """The share of the prefetch from which on a growth is looked at, where no ages are told."""
 
@@ -134,8 +136,12 @@ def headroom(tables: Tables, limits: Thresholds) -> DataFrame:
     is_last = F.col("boot") == F.col("last_boot")
     at = F.unix_micros("ts") / 3_600_000_000
 
+    last_at = F.when(is_last, at)
+    is_long = F.max(last_at) - F.min(last_at) >= GROWTH_S / 3600
+
     def resource(name: str, column: str, capacity: float) -> DataFrame:
-        growth = F.regr_slope(F.when(is_last, F.col(column)).cast("double"), at)
+        slope = F.regr_slope(F.when(is_last, F.col(column)).cast("double"), at)
+        growth = F.when(is_long, slope)
         return (
             process.join(F.broadcast(last), "broker_id")
             .groupBy("broker_id")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from trio_stomp.spark._chart import Bar
 from trio_stomp.spark._findings import BAD, NOTE, WARN, during, of_broker, starts
 from trio_stomp.spark._results import Results
-from trio_stomp.spark._units import clock, count
+from trio_stomp.spark._units import count
 
 Lane = tuple[str, Sequence[Bar]]
 
@@ -16,7 +16,7 @@ def troubles(
 ) -> list[Lane]:
     """Return the lanes, also those on which nothing happened: that is worth seeing, too."""
     restarts = [
-        Bar(at - timedelta(seconds=silent_s), at, f"started {clock(at)}", NOTE)
+        Bar(at - timedelta(seconds=silent_s), at, f"started {results.clock(at)}", NOTE)
         for at, silent_s in starts(results, broker)
     ]
     silent = [Bar(begin, end, "no statistics", NOTE) for begin, end in holes]
@@ -33,14 +33,14 @@ def _full(results: Results, broker: str) -> Iterator[Bar]:
     for row in of_broker(results["episodes"], broker):
         # A full prefetch loses nothing: messages wait on the queue.
         kind = BAD if row["peak_fill"] >= 1 and row["queue"] != "ack" else WARN
-        text = f"{row['queue']} {row['destination']}: {during(row, results.first != results.last)}"
+        text = f"{row['queue']} {row['destination']}: {during(row, results)}"
         yield Bar(row["begin"], row["end"], text, kind)
 
 
 def _behind(results: Results, broker: str) -> Iterator[Bar]:
     for row in of_broker(results["consumers"], broker):
         text = f"{row['destination']} {row['verdict']}: "
-        text += during(row, results.first != results.last)
+        text += during(row, results)
         yield Bar(row["begin"], row["end"], text, WARN if row["verdict"] == "slow" else BAD)
 
 
@@ -54,5 +54,5 @@ def _lost(results: Results, broker: str) -> Iterator[Bar]:
     width = timedelta(seconds=results.thresholds.coarse_s)
     for row in of_broker(results["drops"], broker):
         if row["reason"] != "no-subscriber":
-            text = f"{clock(row['bucket'])} {row['reason']}: {count(row['dropped'])}"
+            text = f"{results.clock(row['bucket'])} {row['reason']}: {count(row['dropped'])}"
             yield Bar(row["bucket"], row["bucket"] + width, text, BAD)

@@ -51,9 +51,17 @@ def lasting(seconds: float) -> str:
     return f"{days} d {hours} h" if hours else f"{days} d"
 
 
-def clock(moment: datetime, with_day: bool = False) -> str:
+def clock(moment: datetime, with_day: bool = False, with_seconds: bool = False) -> str:
     """Return a time of day, with its day where there are several."""
-    return f"{moment:%d %b %H:%M}" if with_day else f"{moment:%H:%M}"
+    day = "%d %b " if with_day else ""
+    return moment.strftime(day + ("%H:%M:%S" if with_seconds else "%H:%M"))
+
+
+def each(seconds: float) -> str:
+    """Return what a column stands for: a minute, a quarter of an hour, 5 s."""
+    return {1: "a second", 60: "a minute", 900: "a quarter of an hour"}.get(
+        int(seconds), lasting(seconds)
+    )
 
 
 def nice_step(span: float, most: int = 5) -> float:
@@ -68,7 +76,10 @@ def nice_step(span: float, most: int = 5) -> float:
 
 TIME_STEPS = [
     timedelta(seconds=seconds)
-    for seconds in (60, 300, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800)
+    for seconds in (
+        *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800),
+        *(3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800),
+    )
 ]
 
 
