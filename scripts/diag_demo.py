@@ -8,6 +8,7 @@ Spark, makes the tables, analyses them, and ends with the path of the report. Ne
 """
 
 import argparse
+import os
 import subprocess
 import sys
 import threading
@@ -24,6 +25,8 @@ from _crash.link import Gone, Link
 SCRIPTS = Path(__file__).resolve().parent
 BODY = "x" * 120
 PAUSE_S = 0.01
+JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A minute of Spark never earns back what Java's second compiler costs."""
 
 
 def publish(port: int, stop: threading.Event) -> None:
@@ -39,8 +42,8 @@ def publish(port: int, stop: threading.Event) -> None:
 def order(port: int, stop: threading.Event) -> None:
     """Orders that are to survive, in bursts that the worker cannot follow."""
     link = Link(port)
-    for second in count():
-        burst = 40 if second % 10 < 5 else 5
+    for number in count():
+        burst = 40 if number % 50 < 20 else 10
         link.send(f"SEND\ndestination:/queue/orders\npersistent:true\n\n{BODY}\0" * burst)
         if stop.wait(0.2):
             return
@@ -50,13 +53,14 @@ def work(port: int, stop: threading.Event) -> None:
     """Take orders, refuse some, and be slow."""
     link = Link(port)
     link.send("SUBSCRIBE\nid:1\ndestination:/queue/orders\nack:client-individual\n\n\0")
-    for number in count():
-        if stop.is_set():
-            return
+    number = 0
+    while not stop.is_set():
         for reply in link.receive():
+            number += 1
             command = "NACK" if number % 50 == 0 else "ACK"
             link.send(f"{command}\nid:{reply.headers['ack']}\n\n\0")
-        time.sleep(PAUSE_S)
+            if stop.wait(PAUSE_S):
+                return
 
 
 def read(port: int, stop: threading.Event) -> None:
@@ -66,6 +70,17 @@ def read(port: int, stop: threading.Event) -> None:
         link.send(f"SUBSCRIBE\nid:{number}\ndestination:/topic/prices.{number}\n\n\0")
     while not stop.is_set():
         link.receive()
+
+
+def doze(port: int, stop: threading.Event) -> None:
+    """Read the other half too slowly, until the broker has had enough of it; then come back."""
+    while not stop.is_set():
+        link = Link(port)
+        for number in range(5, 10):
+            link.send(f"SUBSCRIBE\nid:{number}\ndestination:/topic/prices.{number}\n\n\0")
+        with suppress(Gone):
+            while not stop.wait(5):
+                link.receive()
 
 
 def come_and_go(port: int, stop: threading.Event) -> None:
@@ -86,7 +101,7 @@ def busy_clients(port: int) -> Iterator[None]:
         with suppress(Gone):  # the broker may end before its clients
             role(port, stop)
 
-    roles = (publish, order, work, work, read, read, come_and_go)
+    roles = (publish, order, work, work, read, read, doze, come_and_go)
     threads = [threading.Thread(target=run, args=(role,), daemon=True) for role in roles]
     for thread in threads:
         thread.start()
@@ -105,7 +120,9 @@ def call(name: str, *arguments: str) -> str:
       BenchError: it failed, and has said why.
     """
     command = [sys.executable, str(SCRIPTS / name), *arguments]
-    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)
+    spark = f"--driver-java-options '{JAVA}' pyspark-shell"
+    known = {"PYSPARK_SUBMIT_ARGS": spark} | os.environ
+    done = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True, env=known)
     if done.returncode:
         raise BenchError(f"{name} failed with exit code {done.returncode}")
     return done.stdout.strip().rpartition("\n")[2]
@@ -128,11 +145,11 @@ def run(root: Path, seconds: float) -> str:
         say(f"a broker on port {broker.port}, and clients for {seconds:g} s")
         with busy_clients(broker.port):
             time.sleep(seconds)
-        say("its stream of statistics -> Parquet -> tables")
-        day = datetime.now(UTC).date().isoformat()
-        url = f"stomp://127.0.0.1:{broker.port}"
-        tables = ("--once", "--compact", day, "--root", str(root), "--url", url)
-        say(call("diag_to_parquet.py", *tables))
+            say("they go on; the stream of its statistics -> Parquet -> tables")
+            day = datetime.now(UTC).date().isoformat()
+            url = f"stomp://127.0.0.1:{broker.port}"
+            tables = ("--once", "--compact", day, "--root", str(root), "--url", url)
+            say(call("diag_to_parquet.py", *tables))
     say("tables -> report")
     return call("diag_analysis.py", "--root", str(root))
 

@@ -261,7 +261,11 @@ def parse(argv: Sequence[str] | None = None) -> argparse.Namespace:
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--once", action="store_true", help="read what is there now, and end")
     mode.add_argument("--interval", type=float, metavar="S", help="a batch every S seconds")
-    add("--root", default="diag", help="directory of all files; URIs only without tables (default: diag)")
+    add(
+        "--root",
+        default="diag",
+        help="directory of all files; raw alone may go to a URI (default: diag)",
+    )
     add("--checkpoint", help="default: ROOT/checkpoint; one for each stream")
     add("--url", help="stomp://host:port, or stomps:// for TLS (default: this machine)")
     add("--stream", default="/stream/DIAG")

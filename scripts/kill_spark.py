@@ -248,7 +248,7 @@ def counted_by_others(root: Path) -> dict[str, int | None]:
     """How many rows Spark and DuckDB find, by the same glob; None = not installed."""
     pattern = f"{root / 'out'}/{GLOB}"
     with contextlib.redirect_stdout(sys.stderr):
-        spark = open_session("kill_spark")
+        spark = open_session("kill_spark", conf_dir=SIDECAR.parent.parent / "conf")
         rows: dict[str, int | None] = {"spark": spark.read.parquet(pattern).count()}
         spark.stop()
     rows["duckdb"] = None

@@ -3,10 +3,8 @@
 import importlib
 import math
 import random
-import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
-from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +18,8 @@ require("pyspark")
 
 from tests._diag_bodies import START, message  # noqa: E402
 from tests._diag_day import diag_day as diag_day  # noqa: E402
+from tests._diag_tables import sent, tables  # noqa: E402
+from tests._page import check_page  # noqa: E402
 from trio_stomp.spark._analysis import (  # noqa: E402
     Thresholds,
     bucket_counts,
@@ -34,36 +34,17 @@ from trio_stomp.spark._findings import findings, holes  # noqa: E402
 from trio_stomp.spark._histogram import percentile, percentiles  # noqa: E402
 from trio_stomp.spark._report import report  # noqa: E402
 from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
-from trio_stomp.spark._tables import KINDS, RAW, records, struct, table_type  # noqa: E402
 from trio_stomp.spark._trouble import consumers, episodes, slow_subscribers  # noqa: E402
-from trio_stomp.spark._units import clock, lasting, nice_step, short, size, time_step  # noqa: E402
+from trio_stomp.spark._units import clock, each, lasting, nice_step, short, size, time_step  # noqa: E402
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(__file__).parent.parent
 LIMITS = Thresholds()
 Row = Mapping[str, object]
-
-
-def tables(spark: "SparkSession", rows: list[dict[str, object]]) -> dict[str, "DataFrame"]:
-    raw = spark.createDataFrame([tuple(row.values()) for row in rows], struct(RAW))
-    found = {}
-    for kind, table in KINDS.items():
-        if any(row["kind"] == kind for row in rows):
-            found[kind] = records(raw.where(f"kind = '{kind}'"), table)
-        else:
-            found[kind] = spark.createDataFrame([], table_type(table))
-    return found
-
-
-def sent(
-    offset: int, minute: float, count: int, name: str = "/topic/a", boot: str = "b1"
-) -> dict[str, object]:
-    item = {"destination": name, "enqueued_total": count}
-    return message("destination", offset, item, at_s=60 * minute, boot=boot)
 
 
 # --- without Spark --------------------------------------------------------------------------------
@@ -111,6 +92,14 @@ def test_figures_are_short() -> None:
     assert time_step(timedelta(days=1)) == timedelta(hours=3)
     assert clock(START) == "08:00"
     assert clock(START, with_day=True) == "14 Mar 08:00"
+    assert clock(START, with_seconds=True) == "08:00:00"
+    assert [each(n) for n in (1, 5, 60, 900)] == [
+        "a second",
+        "5 s",
+        "a minute",
+        "a quarter of an hour",
+    ]
+    assert time_step(timedelta(seconds=52)) == timedelta(seconds=10)
 
 
 def test_peaks_survive_thinning_and_lines_break() -> None:
@@ -129,38 +118,6 @@ def test_axes_are_round() -> None:
     picture = lines(frame, [Series("<a>", [(START, 1.0)])], label="a & b")
     assert "<a>" not in picture.replace("&lt;a&gt;", "")
     assert "a &amp; b" in picture
-
-
-class Page(HTMLParser):
-    """Notices what a page would load, and tags that are not closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.loaded: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.loaded += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href")]
-        if tag in ("script", "link", "iframe"):
-            self.loaded.append(tag)
-        if tag not in ("meta", "br"):
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        pass
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def check_page(html: str) -> None:
-    page = Page()
-    page.feed(html)
-    page.close()
-    assert (page.open, page.loaded) == ([], [])
-    assert "url(" not in html
-    used, known = set(re.findall(r"var\((--\w+)\)", html)), set(re.findall(r"(--\w+):", html))
-    assert used <= known
 
 
 def test_a_report_of_nothing_is_a_page() -> None:

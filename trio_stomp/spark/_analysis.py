@@ -11,7 +11,7 @@ two rows belongs to the end of that time, and nothing has to be filled in.
 """
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from math import ceil, log
 
 import attrs
 from attrs import frozen
@@ -75,13 +75,14 @@ class Thresholds:
         """Return them with widths for data of that span, so that plots have something to show."""
         if span_s >= SPAN_S:
             return self
-        fine = _width(max(min(span_s / 120, self.bucket_s), interval_s))
-        coarse = _width(max(min(span_s / 24, self.coarse_s), fine))
+        fine = _width(min(span_s / 120, self.bucket_s), interval_s)
+        coarse = _width(min(span_s / 24, self.coarse_s), fine)
         return attrs.evolve(self, bucket_s=fine, coarse_s=coarse)
 
 
-def _width(least_s: float) -> int:
-    return next((width for width in WIDTHS_S if width >= least_s), ceil(least_s))
+def _width(about_s: float, least_s: float) -> int:
+    wide = [width for width in WIDTHS_S if width >= least_s] or [ceil(least_s)]
+    return min(wide, key=lambda width: abs(log(width / about_s)) if about_s else width)
 
 
 def bucket(width_s: int) -> Column:
@@ -144,11 +145,14 @@ def increases(
         first = F.when(is_new(before.isNull(), 3 * width_s), now).otherwise(F.lit(0))
         return F.when(before.isNull(), first).otherwise(grown).alias(name.removesuffix("_total"))
 
+    boots = whole_boots(tables["process"])
+    if kind == "process":  # its counters are of the process's life, which is longer
+        boots = boots.withColumn("is_whole", F.lit(False))
     # Where nothing tells when the broker was heard, a long time without a row is one without news.
     span = F.when(same_boot & (gone > 3 * width_s), F.coalesce(lost + width_s, gone))
     return (
         last.join(F.broadcast(begins), "broker_id")
-        .join(F.broadcast(whole_boots(tables["process"])), ["broker_id", "boot"], "left")
+        .join(F.broadcast(boots), ["broker_id", "boot"], "left")
         .join(F.broadcast(unheard(tables["process"], width_s)), ["broker_id", "bucket"], "left")
         .select(
             *things,

@@ -104,8 +104,9 @@ class Frame:
         while moment <= self.end:
             fine = step < timedelta(minutes=1)
             text = clock(moment, False, fine) if span <= timedelta(days=2) else f"{moment:%d %b}"
+            x = min(self.x(moment), self.width - 3.2 * len(text))
             yield (
-                f'<text class="tick" x="{self.x(moment):.1f}" y="{self.height - 7}"'
+                f'<text class="tick" x="{x:.1f}" y="{self.height - 7}"'
                 f' text-anchor="middle">{text}</text>'
             )
             moment += step
@@ -288,7 +289,7 @@ def heat(
         if place % 2 == 1:
             y = frame.bottom - high * (place + 1) + 4
             parts.append(
-                f'<text class="tick" x="{LEFT - 6}" y="{y:.1f}" text-anchor="end">'
+                f'<text class="tick" x="{frame.left - 6}" y="{y:.1f}" text-anchor="end">'
                 f"{escape(name)}</text>"
             )
     return frame.svg(label, parts)

@@ -187,9 +187,10 @@ class Section:
             if number
         ]
         frame = attrs.evolve(self.frame, width=WIDE, height=240, left=78)
+        span = each(self.coarse.total_seconds())
         return _card(
             "How long delivery took",
-            f"the stronger, the more of the messages of {each(self.coarse.total_seconds())}; rows double upwards",
+            f"the stronger, the more of the messages of {span}; rows double upwards",
             heat(frame, cells, names, self.coarse, "latency over time"),
         )
 
