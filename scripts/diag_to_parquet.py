@@ -171,10 +171,11 @@ def stream(spark: "SparkSession", told: argparse.Namespace, stop: threading.Even
     """
     from pyspark.errors import StreamingQueryException
 
-    from trio_stomp.spark import RawSink
+    from trio_stomp.spark import RawSink, StompDataSource
 
     checkpoint = told.checkpoint or told.root.rstrip("/") + "/checkpoint"
     spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", str(KEPT_PROGRESS))
+    spark.dataSource.register(StompDataSource)
     rows = spark.readStream.format("stomp").options(**source_options(told)).load()
     every = {"availableNow": True} if told.once else {"processingTime": f"{told.interval} seconds"}
     writer = rows.writeStream.queryName("diag_to_parquet").trigger(**every)
@@ -304,7 +305,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     try:
-        from trio_stomp.spark import SparkMissing, StompDataSource, open_session
+        # The source is for ``stream``; but it imports all that may be missing.
+        from trio_stomp.spark import SparkMissing, StompDataSource, open_session  # noqa: F401
     except ModuleNotFoundError as error:
         # Which of Spark's packages it is that is not here, this line alone shall tell.
         print(f"{error.name} is not installed: pip install 'trio-stomp[spark]'", file=sys.stderr)
@@ -315,7 +317,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             spark = open_session("diag_to_parquet", conf=conf, conf_dir=CONF)
             try:
                 if (told.once or told.interval is not None) and not stop.is_set():
-                    spark.dataSource.register(StompDataSource)
                     stream(spark, told, stop)
                 if (told.compact or told.compact_closed) and not stop.is_set():
                     tables(spark, told)

@@ -35,7 +35,7 @@ LIMITS = Thresholds()
         (6 * 3600, 300, (60, 900)),
         (6 * 3600 - 1, 10, (60, 900)),
         (3600, 10, (30, 120)),
-        (600, 1, (5, 20)),
+        (600, 1, (5, 30)),
         (52, 1, (1, 2)),
         (60, 10, (10, 10)),
         (0, 0.5, (1, 1)),
@@ -58,13 +58,14 @@ def heard(begin_s: float, end_s: float) -> Results:
 def test_plots_span_the_data_where_they_are_much_shorter_than_the_days() -> None:
     """Whole columns of coarse plots, that is."""
     seconds = heard(3, 52)
-    assert seconds.span == (START + timedelta(seconds=2), START + timedelta(seconds=52))
+    assert seconds.span == (START + timedelta(seconds=2), START + timedelta(seconds=54))
     html = report(seconds, START)
     check_page(html)
-    assert "08:00:02 to 08:00:52 (50 s)" in html
+    assert "08:00:02 to 08:00:54 (52 s)" in html
     assert ">08:00:30</text>" in html
     hours = heard(0, 2 * 3600)
-    assert hours.span == (START, START + timedelta(hours=2))
+    assert hours.span == (START, START + timedelta(hours=2, minutes=5))
+    assert heard(5, 5).span == (START + timedelta(seconds=5), START + timedelta(seconds=6))
     assert ">09:00</text>" in report(hours, START)
     day = START.replace(hour=0), START.replace(hour=0) + timedelta(days=1)
     assert heard(0, 13 * 3600).span == day

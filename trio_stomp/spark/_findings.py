@@ -154,13 +154,14 @@ def _consumers(results: Results, broker: str) -> Iterator[Finding]:
 
 def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
     for row in sorted(of_broker(results["slow_subscribers"], broker), key=lambda row: row["begin"]):
-        end = "; it was disconnected for that" if row["put_out"] else ""
+        end = f", {count(row['dropped'])} messages lost" if row["dropped"] else ""
+        end += "; it was disconnected for that" if row["put_out"] else ""
         seconds = (row["end"] - row["begin"]).total_seconds()
         yield Finding(
             WARN,
             f"{row['user'] or 'A subscriber'} reads {row['destination'] or 'topics'} too slowly",
             f"{during({**row, 'seconds': seconds}, results)}: its outbox was full"
-            f" {count(row['times'])} times, {count(row['dropped'])} messages lost{end}.",
+            f" {count(row['times'])} times{end}.",
         )
 
 

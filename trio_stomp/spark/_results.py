@@ -85,7 +85,8 @@ class Results:
             return begin, end
         # Whole columns, also of the coarse plots.
         width = timedelta(seconds=self.thresholds.coarse_s)
-        return begin + (heard - begin) // width * width, begin - (begin - silent) // width * width
+        after = begin + ((silent - begin) // width + 1) * width
+        return begin + (heard - begin) // width * width, min(after, end)
 
     def clock(self, moment: datetime) -> str:
         """Return a time as precisely as these data need it."""
