@@ -14,7 +14,12 @@ import trio
 import trio.testing
 
 from trio_stomp.cli._banner import banner, size, snippet
-from trio_stomp.cli._process import raise_file_limit, set_up_garbage_collection, set_up_log
+from trio_stomp.cli._process import (
+    raise_file_limit,
+    set_up_garbage_collection,
+    set_up_log,
+    set_up_threads,
+)
 from trio_stomp.cli._serve import CannotListen, explain, run
 from trio_stomp.config import ListenOptions, Settings
 
@@ -258,3 +263,12 @@ async def test_a_bug_of_the_server_is_not_taken_for_an_address(
     install(monkeypatch, FakeServer(LookupError("bug")))
     with pytest.raises(ExceptionGroup):
         await run(Settings())
+
+
+def test_the_stores_thread_has_its_turn_soon() -> None:
+    before = sys.getswitchinterval()
+    try:
+        set_up_threads()
+        assert sys.getswitchinterval() == pytest.approx(0.0005)
+    finally:
+        sys.setswitchinterval(before)

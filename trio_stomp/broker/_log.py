@@ -188,6 +188,12 @@ class Log:
         done = self._open.done if self._bound is None else self._bound.done
         done.append(id)
 
+    def finish_all(self, ids: list[int]) -> None:
+        """Messages are done with; at least one."""
+        self.finish(ids[0])
+        done = self._open.done if self._bound is None else self._bound.done
+        done.extend(ids[1:])
+
     def hand_out(self, ids: list[int]) -> None:
         """Messages are handed to a consumer: nobody waits for that."""
         self._open.delivered.extend(ids)

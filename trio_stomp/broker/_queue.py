@@ -11,7 +11,7 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._consumer import Consumer, Unacked
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
-from trio_stomp.broker._message import Message, Paged, Waiting
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._timers import Timers
 
@@ -55,6 +55,9 @@ class QueueHost(Protocol):
 
     def finish(self, id: int) -> None:
         """The store may forget a message."""
+
+    def finish_all(self, ids: list[int]) -> None:
+        """The store may forget messages."""
 
     def hand_out(self, messages: list[Message]) -> None:
         """The store is to remember that messages are with a consumer."""
@@ -282,8 +285,7 @@ class Queue:
             for consumer, messages in served.items():
                 self.unacked += len(messages) if consumer.tracks else 0
                 if not consumer.tracks:
-                    for message in messages:
-                        self._release(message)
+                    self._release_all(messages)
                     self.dequeued += len(messages)
                 first = consumer.deliver(self, messages)
                 if consumer.tracks:
@@ -355,6 +357,13 @@ class Queue:
         self.host.memory.give_kept(message.cost)
         if message.stored:
             self.host.finish(message.stored)
+
+    def _release_all(self, messages: list[Message]) -> None:
+        size = sum([len(message.body) for message in messages])
+        self.size -= size
+        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * len(messages))
+        if self.place:
+            self.host.finish_all([message.stored for message in messages if message.stored])
 
     def _ready(self, beneath: float) -> list[Consumer]:
         """Consumers that take a message now, of the highest priority that has any, in turn.

@@ -242,6 +242,12 @@ class QueueBook:
         assert self.storage is not None
         self.storage.log.finish(id)
 
+    def finish_all(self, ids: list[int]) -> None:
+        """The store may forget messages."""
+        assert self.storage is not None
+        if ids:
+            self.storage.log.finish_all(ids)
+
     def hand_out(self, messages: list[Message]) -> None:
         """The store is to remember that messages are with a consumer."""
         assert self.storage is not None

@@ -25,6 +25,9 @@ def progress(title: str, *, wanted: bool | None = None, to: TextIO | None = None
     if not (to.isatty() if wanted is None else wanted):
         yield lambda done, total: None
         return
+    if not to.isatty():
+        yield from _plain(title, to)
+        return
     try:
         # Optional, and so unknown to the type checker where it is not installed.
         console = importlib.import_module("rich.console").Console(file=to)

@@ -14,7 +14,12 @@ import trio
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
-from trio_stomp.cli._process import raise_file_limit, set_up_garbage_collection, set_up_log
+from trio_stomp.cli._process import (
+    raise_file_limit,
+    set_up_garbage_collection,
+    set_up_log,
+    set_up_threads,
+)
 from trio_stomp.config import ListenOptions, Settings
 from trio_stomp.store import StoreError
 
@@ -70,6 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     set_up_log(arguments.log_level)
     warning = raise_file_limit(arguments.settings.server.max_connections)
     set_up_garbage_collection()
+    set_up_threads()
     try:
         _make_directory(arguments.new_directory)
         trio.run(run, arguments.settings, warning)
