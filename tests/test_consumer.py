@@ -279,3 +279,15 @@ def test_the_moments_of_delivery_do_not_grow_for_ever():
     consumer = worker.consumer()
     assert len(consumer._times) <= 1000
     assert consumer.oldest_age_s(bench.now) == pytest.approx(5000, abs=2)
+
+
+def test_the_age_of_a_queue_is_that_of_the_consumer_that_holds_most_long():
+    bench = Bench()
+    producer, busy, idle = bench.actor(), bench.actor(), bench.actor()
+    busy.subscribes("/queue/q", ack="client")
+    producer.sends("/queue/q", "x")
+    bench.passes(5)
+    idle.subscribes("/queue/q", ack="client")
+    bench.passes(5)
+    assert bench.queue("/queue/q").oldest_unacked_age_s(bench.now) == pytest.approx(5)
+    assert idle.consumer().oldest_age_s(bench.now) == 0.0

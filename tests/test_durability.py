@@ -5,8 +5,8 @@ import pytest
 from tests._core_fakes import Received
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, bench, texts
-from trio_stomp._errors import CloseReason
-from trio_stomp.broker import DestinationPolicy, MemoryBudget
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker import _log as log_module
 from trio_stomp.protocol import Left, Subscribed, Unsubscribed
 
@@ -561,3 +561,62 @@ def test_an_ack_of_what_is_not_stored_waits_for_nobody() -> None:
     core.answers()
     assert told(reader.frames()) == ["RECEIPT 2"]
     ends(core)
+
+
+def test_who_is_gone_while_it_waited_for_room_is_forgotten_when_the_rest_is_safe() -> None:
+    core = slow(max_messages=1, overflow="block")
+    filler, producer = core.actor(), core.actor()
+    filler.sends(Q, "fills it")
+    stores(producer, "finds no room")
+    stores(producer, "behind it", to="/queue/other")
+    producer.is_gone()
+    core.turn()
+    assert producer.client in core.broker.clients
+    core.answers()
+    assert producer.client not in core.broker.clients
+    assert (core.waiting(Q), core.waiting("/queue/other")) == (["fills it"], ["behind it"])
+
+
+def test_statistics_are_not_kept_while_the_store_is_far_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = slow()
+    stream = core.broker.streams.open("/stream/DIAG", 0, 0)
+    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    assert stream.coming == 1
+    monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 0)
+    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    assert stream.coming == 1
+
+
+def test_who_is_too_slow_for_what_has_become_safe_is_turned_away() -> None:
+    core = DurableBench({}, BrokerPolicies(max_backlog_bytes=1024), is_prompt=False)
+    durable, acking, producer = core.actor(), core.actor(room=False), core.actor()
+    durable.subscribes("/topic/t", durable_subscription_name="d")
+    core.turn()
+    core.answers()
+    acking.subscribes("/topic/t", ack="client")
+    stores(producer, "x" * 2000, to="/topic/t")
+    core.turn()
+    assert acking.box.closed is None
+    core.answers()
+    assert acking.box.closed is CloseReason.SLOW_CONSUMER
+    assert acking.client.subscriptions == {}
+
+
+def test_a_durable_subscription_whose_client_was_turned_away_meanwhile_gives_nothing() -> None:
+    core = slow()
+    reader, producer = core.actor(), core.actor()
+    reader.subscribes("/topic/t", durable_subscription_name="d")
+    core.turn()
+    error = ProtocolError("slow-consumer", "too slow", reason=CloseReason.SLOW_CONSUMER)
+    core.broker.refuse(reader.client, error, core.now)
+    core.answers()
+    stores(producer, "kept for it", to="/topic/t")
+    core.turn()
+    core.answers()
+    assert [frame.command for frame in reader.frames()] == ["ERROR"]
+    core.is_prompt = True
+    again = core.actor()
+    again.subscribes("/topic/t", durable_subscription_name="d")
+    assert again.bodies() == ["kept for it"]

@@ -3,6 +3,7 @@
 import pytest
 
 from tests._core_fakes import AMPLE, Core, Pairs, Peer, numbered, ttl_core
+from tests._queue_fakes import Bench
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker import _durables as durables_module
@@ -518,3 +519,14 @@ def test_what_a_consumer_leaves_that_took_nothing_goes_to_another_in_the_same_tu
     assert deliveries(other) == [("m0", "2"), ("m1", "2")]
     other.drains()
     core.ends()
+
+
+def test_a_feed_takes_no_more_than_memory_allows():
+    core = Bench(memory=MemoryBudget(4096), policies=BrokerPolicies(slow_consumer="drop-newest"))
+    producer, reader = core.actor(), core.actor(room=False)
+    reader.subscribes("/topic/t", ack="client")
+    producer.sends("/topic/t", "x" * 2000, "y" * 2000, "z" * 100)
+    core.turn()
+    reader.box.room = True
+    core.broker.writable(reader.client, core.now)
+    assert [len(body) for body in reader.bodies()] == [2000, 100]

@@ -131,3 +131,13 @@ def test_a_waiting_message_costs_at_most_700_bytes(run):
     assert used / queue.depth <= 700
     # What it is charged for covers what it costs, or the budget would be a lie.
     assert queue.size + queue.depth * OVERHEAD == bench.memory.used_bytes
+
+
+def test_nothing_is_loaded_while_more_urgent_messages_wait_in_memory():
+    waiting = Waiting()
+    waiting.page_out(2, first=1, count=3, size=6)
+    assert waiting.wanted(1000) is not None
+    waiting.append(message(9, level=5))
+    assert waiting.wanted(1000) is None
+    assert waiting.pop() is not None
+    assert waiting.wanted(1000) is not None

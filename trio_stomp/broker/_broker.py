@@ -239,8 +239,8 @@ class Broker(Parts):
 
     def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
         """Messages that were in the store alone have been read; None = they could not be."""
-        if self.storage is not None:
-            self.storage.loaded(wanted, page, now)
+        assert self.storage is not None
+        self.storage.loaded(wanted, page, now)
 
     def loaded_stream(
         self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float

@@ -133,11 +133,6 @@ class QueueBook:
     def _lose(self, message: Message, now: float) -> None:
         message.publication.route.dropped += 1
 
-    def message(self, publication: Publication, body: bytes, level: int) -> Message:
-        """A new message, numbered in order of acceptance."""
-        self.accepted += 1
-        return Message(self.accepted, publication, body, level)
-
     def messages(self, publication: Publication, bodies: list[bytes], level: int) -> list[Message]:
         """New messages, numbered in order of acceptance."""
         first = self.accepted + 1
