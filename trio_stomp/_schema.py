@@ -216,6 +216,21 @@ PROCESS = Table(
         Field("gc_collections_total", BIGINTS, "garbage collections by generation"),
         Field("gc_pause_ms_total", DOUBLE, "time in them while somebody was subscribed here"),
         Field("uptime_s", DOUBLE, "time since the epoch began"),
+        Field("store_bytes", BIGINT, "what the store takes on the disk", nullable=True),
+        Field(
+            "store_live_messages",
+            BIGINT,
+            "messages in it that are not finished with",
+            nullable=True,
+        ),
+        Field(
+            "store_syncs_total",
+            BIGINT,
+            "how often it has waited for the disk",
+            nullable=True,
+        ),
+        Field("store_sync_s_total", DOUBLE, "how long, all told", nullable=True),
+        Field("store_damaged_total", BIGINT, "records that it found damaged", nullable=True),
     ),
 )
 

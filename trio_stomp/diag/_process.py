@@ -14,6 +14,7 @@ from attrs import define
 
 from trio_stomp.broker import BOUNDS_MS, Histogram
 from trio_stomp.diag._stream import Record
+from trio_stomp.store import StoreStatistics
 
 _STAT = Path("/proc/self/stat")
 _FILES = "/proc/self/fd"
@@ -68,12 +69,15 @@ def _watch_collections(meter: PauseMeter) -> "weakref.finalize[[], PauseMeter]":
     return weakref.finalize(meter, forget)
 
 
-def process_record(turns: Histogram, pauses: PauseMeter, uptime_s: float) -> Record:
+def process_record(
+    turns: Histogram, pauses: PauseMeter, uptime_s: float, store: StoreStatistics | None = None
+) -> Record:
     """The fields of the table ``process``.
 
     Args:
       turns: How long the dispatcher's turns of the last interval took.
       uptime_s: Since the epoch began.
+      store: Of what survives, if anything does.
     """
     rss, vms, threads = _memory()
     user_s, system_s = _processor_time()
@@ -92,6 +96,11 @@ def process_record(turns: Histogram, pauses: PauseMeter, uptime_s: float) -> Rec
         "gc_collections_total": [generation["collections"] for generation in gc.get_stats()],
         "gc_pause_ms_total": pauses.total_s * 1000,
         "uptime_s": uptime_s,
+        "store_bytes": store.bytes if store is not None else None,
+        "store_live_messages": store.live_messages if store is not None else None,
+        "store_syncs_total": store.syncs if store is not None else None,
+        "store_sync_s_total": store.sync_s if store is not None else None,
+        "store_damaged_total": store.damaged if store is not None else None,
     }
 
 

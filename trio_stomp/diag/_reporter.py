@@ -142,7 +142,9 @@ class Reporter:
         if _schema.STALE in heard:
             self._publish(_schema.STALE, stale_record(broker, census), ts, now)
         if _schema.PROCESS in heard:
-            record = process_record(turns, self._pauses, now - self._started)
+            committer = server.committer
+            store = None if committer is None else committer.store.statistics()
+            record = process_record(turns, self._pauses, now - self._started, store)
             self._publish(_schema.PROCESS, record, ts, now)
         if not self._parts:
             # Else the last interval's lists are not out yet, and these would only come later still.
