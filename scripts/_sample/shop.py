@@ -231,6 +231,11 @@ class Shop:
             "gc_collections_total": [old * 40, old * 3, old // 9],
             "gc_pause_ms_total": old * 6.0,
             "uptime_s": old * 60.0 + 12.0,
+            "store_bytes": 4 << 20,
+            "store_live_messages": 36,
+            "store_syncs_total": old * 40,
+            "store_sync_s_total": old * 6.0,
+            "store_damaged_total": 0,
         }
 
     def _queues(self, input_depth: int) -> Iterator[Body]:
