@@ -1,5 +1,7 @@
 """A stream, and readers of it: what tests of replay share."""
 
+import pytest
+
 from tests._core_fakes import Received
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
@@ -52,3 +54,8 @@ def trim(bench: Bench, before: int) -> None:
     assert state is not None
     bench.broker.streams.retain(STREAM, state, before)
     bench.turn()
+
+
+@pytest.fixture(params=[False, True], ids=["memory", "store"])
+def stored(request: pytest.FixtureRequest) -> bool:
+    return request.param

@@ -9,9 +9,11 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Sequence
 
+import pytest
 from attrs import define, field
 
 from trio_stomp.store import Append, Files, Streamed
+from trio_stomp.store import _stream_segment as segment_module
 from trio_stomp.store._stream_log import StreamLog
 
 DIRECTORY = "/data/streams/x"
@@ -260,3 +262,20 @@ def read_all(log: StreamLog, first: int = 0, limit_bytes: int = EVERYTHING) -> d
 def expected(*offsets: int) -> dict[int, bytes]:
     """What a log holds from one offset to another: ``range``'s arguments."""
     return {offset: body_at(offset) for offset in range(*offsets)}
+
+
+WHOLE = {"keeps_names": True, "keeps_data": True}
+
+
+@pytest.fixture(autouse=True)
+def _small_extents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "EXTENT_BYTES", 100)
+
+
+@pytest.fixture
+def disk() -> DiskFake:
+    return DiskFake()
+
+
+def copy_of(disk: DiskFake) -> DiskFake:
+    return disk.crashed(keeps_names=True, keeps_data=True)

@@ -17,25 +17,12 @@ from tests._stream_fakes import (
     read_all,
     run,
 )
+from tests._stream_fakes import WHOLE as WHOLE
+from tests._stream_fakes import _small_extents as _small_extents
+from tests._stream_fakes import copy_of as copy_of
+from tests._stream_fakes import disk as disk
 from trio_stomp.store import _stream_damage as damage_module
-from trio_stomp.store import _stream_segment as segment_module
 from trio_stomp.store._stream_format import decode_block, read_block_header, walk
-
-WHOLE = {"keeps_names": True, "keeps_data": True}
-
-
-@pytest.fixture(autouse=True)
-def _small_extents(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment_module, "EXTENT_BYTES", 100)
-
-
-@pytest.fixture
-def disk() -> DiskFake:
-    return DiskFake()
-
-
-def copy_of(disk: DiskFake) -> DiskFake:
-    return disk.crashed(keeps_names=True, keeps_data=True)
 
 
 def marker_of(path: str) -> bytes:

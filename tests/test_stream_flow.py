@@ -16,13 +16,9 @@ from tests._replay_fakes import (
     trim,
     writes,
 )
+from tests._replay_fakes import stored as stored
 from trio_stomp.broker import StreamWanted
 from trio_stomp.broker._stream import StreamRun
-
-
-@pytest.fixture(params=[False, True], ids=["memory", "store"])
-def stored(request: pytest.FixtureRequest) -> bool:
-    return request.param
 
 
 @pytest.mark.parametrize("version", VERSIONS)

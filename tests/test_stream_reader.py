@@ -17,12 +17,8 @@ from tests._replay_fakes import (
     trim,
     writes,
 )
+from tests._replay_fakes import stored as stored
 from trio_stomp.broker import StreamWanted
-
-
-@pytest.fixture(params=[False, True], ids=["memory", "store"])
-def stored(request: pytest.FixtureRequest) -> bool:
-    return request.param
 
 
 @pytest.mark.parametrize("version", VERSIONS)

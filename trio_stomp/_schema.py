@@ -192,7 +192,7 @@ LATENCY = Table(
         Field("stage", STRING, "ingress: socket to dispatcher; delivery: socket to socket"),
         Field("count_total", BIGINT, "messages observed"),
         Field("sum_ms_total", DOUBLE, "their times, added up"),
-        Field("max_ms", DOUBLE, "the longest of the epoch"),
+        Field("max_ms", DOUBLE, "the longest of the boot"),
         Field("le_ms", DOUBLES, "upper bounds of the buckets but the last, which has none"),
         Field("bucket_counts", BIGINTS, "messages in each bucket; not added up over buckets"),
     ),
@@ -215,7 +215,7 @@ PROCESS = Table(
         Field("loop_lag_ms_max", DOUBLE, "the longest turn of the interval"),
         Field("gc_collections_total", BIGINTS, "garbage collections by generation"),
         Field("gc_pause_ms_total", DOUBLE, "time in them while somebody was subscribed here"),
-        Field("uptime_s", DOUBLE, "time since the epoch began"),
+        Field("uptime_s", DOUBLE, "time since the boot began"),
         Field("store_bytes", BIGINT, "what the store takes on the disk", nullable=True),
         Field(
             "store_live_messages",

@@ -261,7 +261,7 @@ class Broker(Parts):
         try:
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
-            self._receipts(client, run, error.taken, self.publisher.stored(client, run.head))
+            self._receipts(client, run, error.taken, self.publisher.stored(run.head))
             following = (name for place, name in run.receipts if place == error.taken + 1)
             error.receipt_id = next(following, None)
             raise

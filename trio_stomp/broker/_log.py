@@ -141,7 +141,6 @@ class Log:
         expires_ms: int,
         *,
         transient: bool = False,
-        deliveries: int = 0,
         is_kept: bool = False,
     ) -> int:
         """Messages come to a place; the id of the first.
@@ -151,9 +150,7 @@ class Log:
         """
         first = self.next_id
         self.next_id += len(bodies)
-        record = Put(
-            place, first, head, bodies, level, received_ms, expires_ms, transient, deliveries
-        )
+        record = Put(place, first, head, bodies, level, received_ms, expires_ms, transient)
         self.write(record, is_kept=is_kept, size=sum(map(len, bodies)))
         return first
 

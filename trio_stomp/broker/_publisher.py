@@ -31,6 +31,7 @@ from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
+from trio_stomp.broker._wall_time import clock_s
 from trio_stomp.frames import FrameRun, Head
 
 
@@ -82,9 +83,7 @@ class Publisher:
         Raises:
           ProtocolError: as ``make_plan``.
         """
-        plan = head.plan
-        if not isinstance(plan, SendPlan):
-            plan = head.plan = make_plan(head, self.dialect)
+        plan = self._plan_of(head)
         if plan.is_personal and client is not None:
             head = self.temporary.localised(client, head)
             plan = head.plan = make_plan(head, self.dialect)
@@ -92,6 +91,13 @@ class Publisher:
             if self.routes.open(name).kind is Kind.STREAM:
                 self.questions.check(name, plan.options)
         return head, plan
+
+    def _plan_of(self, head: Head) -> SendPlan:
+        """The plan of a header block as it stands; made once, and kept on it."""
+        plan = head.plan
+        if not isinstance(plan, SendPlan):
+            plan = head.plan = make_plan(head, self.dialect)
+        return plan
 
     def send(
         self, client: Client | None, run: FrameRun, received_at: float, now: float
@@ -150,23 +156,21 @@ class Publisher:
             return nullcontext()
         return self.bound(is_kept=client is None)
 
-    def stores(self, client: Client, head: Head) -> bool:
+    def stores(self, head: Head) -> bool:
         """Whether all that is sent with a header block is written to the log first.
 
         What is not must wait for what its sender sent before.
         """
         try:
-            plan = head.plan
-            if not isinstance(plan, SendPlan):
-                plan = head.plan = make_plan(head, self.dialect)
+            plan = self._plan_of(head)
             routes = [] if plan.is_personal else [self.routes.open(name) for name in plan.names]
         except ProtocolError:
             return False
         return bool(routes) and all(route.stores(plan.options) for route in routes)
 
-    def stored(self, client: Client, head: Head) -> bytes:
+    def stored(self, head: Head) -> bytes:
         """What a RECEIPT tells of messages that a queue has taken."""
-        return self.log.stored if self.log is not None and self.stores(client, head) else STORED
+        return self.log.stored if self.log is not None and self.stores(head) else STORED
 
     def is_orphan(self, client: Client | None, route: Route) -> bool:
         """Whether a reply comes for a client that has gone: nobody could ever consume it."""
@@ -385,7 +389,7 @@ class Publisher:
             if options.ttl_ms:
                 expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
             if options.expires_ms:
-                expires_at = min(expires_at, options.expires_ms / 1000 - self.wall_offset_s)
+                expires_at = min(expires_at, clock_s(options.expires_ms, self.wall_offset_s))
         return expires_at
 
     def _schedule(

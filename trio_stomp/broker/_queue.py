@@ -18,6 +18,8 @@ from trio_stomp.broker._timers import Timers
 if TYPE_CHECKING:
     from trio_stomp.broker._route import Route
 
+PLACE = "queue:"
+"""How the store's places for queues begin."""
 SCAN_LIMIT = 2_000
 """How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
 SWEEP_S = 1.0

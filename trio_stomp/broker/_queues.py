@@ -14,7 +14,7 @@ from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import PRIVATE_QUEUE
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._message import Message, Paged
-from trio_stomp.broker._queue import Death, Queue
+from trio_stomp.broker._queue import PLACE, Death, Queue
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._subscription import Place
 from trio_stomp.broker._timers import Timers
@@ -75,7 +75,7 @@ class QueueBook:
         """
         route = self.routes.open(name)
         if route.queue is None:
-            place = "" if name.startswith(PRIVATE_QUEUE) else f"queue:{name}"
+            place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
             route.queue = self.private(route, name, place)
             for consumer in self._wildcards.match(name):
                 if any(_reaches(*each, name) for each in self._patterns[consumer]):

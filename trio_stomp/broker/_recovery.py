@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import RemoteError
-from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._duplicates import PLACE as SEEN
 from trio_stomp.broker._durable_record import PREFIX as DURABLE
 from trio_stomp.broker._durable_record import read_back
 from trio_stomp.broker._last_values import PLACE as RETAINED
+from trio_stomp.broker._queue import PLACE as QUEUE
 from trio_stomp.broker._scheduler import PLACE as SCHEDULED
 from trio_stomp.broker._scheduler import Progress, read_progress
+from trio_stomp.broker._storage import times_of
 from trio_stomp.broker._stored_head import decode_head
 
 if TYPE_CHECKING:
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
     from trio_stomp.broker._queue import Queue
     from trio_stomp.store import Page, PlaceState, Recovered, Stored
 
-QUEUE = "queue:"
 PAGE_BYTES = 1024 * 1024
 
 
@@ -113,10 +114,8 @@ class Recovery:
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker
         route = broker.routes.open(name)
-        offset = broker.wall_offset_s
         for run in self._runs(place, level):
-            expires_at = run.expires_ms / 1000 - offset if run.expires_ms else NEVER
-            received_at = run.received_ms / 1000 - offset
+            received_at, expires_at = times_of(run, broker.wall_offset_s)
             head = decode_head(run.head)
             for id, body in zip(run.ids, run.bodies, strict=True):
                 kept = Publication(route, head, [body], received_at, expires_at)

@@ -18,6 +18,7 @@ from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._storage import Storage
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._wall_time import clock_s, wall_ms
 from trio_stomp.frames import FrameRun, Head
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Scheduler:
         Raises:
           ProtocolError: there is no memory for them, or the time is too far away.
         """
-        due_ms = schedule.first_due(self._wall_ms(now))
+        due_ms = schedule.first_due(wall_ms(now, self.wall_offset_s))
         cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
         if not self.memory.take_kept(cost):
             raise self.overflow.no_memory(route.name)
@@ -120,7 +121,7 @@ class Scheduler:
         self.memory.give_kept(item.cost)
 
     def _arm(self, item: Scheduled) -> None:
-        due_s = item.due_ms / 1000 - self.wall_offset_s
+        due_s = clock_s(item.due_ms, self.wall_offset_s)
         self.timers.call_at(due_s, lambda now: self._due(item, now))
 
     def _due(self, item: Scheduled, now: float) -> None:
@@ -154,9 +155,6 @@ class Scheduler:
             storage.log.finish(id)
         if item.sent > 1:
             storage.log.forget(key)
-
-    def _wall_ms(self, now: float) -> int:
-        return round((now + self.wall_offset_s) * 1000)
 
 
 @define(eq=False, repr=False)

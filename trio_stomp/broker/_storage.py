@@ -13,6 +13,7 @@ from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged
 from trio_stomp.broker._queue import LOW_COUNT, Queue
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stored_head import decode_head, encode_head
+from trio_stomp.broker._wall_time import clock_s, wall_ms
 
 if TYPE_CHECKING:
     from trio_stomp.broker._send_options import SendOptions
@@ -118,8 +119,8 @@ class Storage:
             head_lines(origin.head),
             bodies,
             level,
-            self._wall_ms(origin.received_at),
-            0 if expires_at == NEVER else self._wall_ms(expires_at),
+            wall_ms(origin.received_at, self.wall_offset_s),
+            0 if expires_at == NEVER else wall_ms(expires_at, self.wall_offset_s),
             transient=transient,
             is_kept=is_kept,
         )
@@ -128,9 +129,6 @@ class Storage:
         memory = self.memory
         limit = memory.limit_bytes * memory.kept_share * PAGE_SHARE
         return memory.kept_bytes > limit and queue.waiting.count >= LOW_COUNT
-
-    def _wall_ms(self, clock_s: float) -> int:
-        return round((clock_s + self.wall_offset_s) * 1000)
 
     # From the store.
 
@@ -203,8 +201,7 @@ class Storage:
             head = self._head(run.head)
         except RemoteError:
             return None
-        expires_at = run.expires_ms / 1000 - self.wall_offset_s if run.expires_ms else NEVER
-        received_at = run.received_ms / 1000 - self.wall_offset_s
+        received_at, expires_at = times_of(run, self.wall_offset_s)
         return Publication(
             queue.route, head, [], received_at, expires_at, options=self._options(head)
         )
@@ -229,6 +226,12 @@ class Storage:
 
 MAX_HEADS = 256
 """Header blocks that are remembered while messages are read back."""
+
+
+def times_of(run: "Stored", wall_offset_s: float) -> tuple[float, float]:
+    """When messages that were read back were received and expire, by the broker's clock."""
+    expires_at = clock_s(run.expires_ms, wall_offset_s) if run.expires_ms else NEVER
+    return clock_s(run.received_ms, wall_offset_s), expires_at
 
 
 def head_lines(head: "Head") -> bytes:

@@ -18,6 +18,7 @@ from trio_stomp.broker._stored_head import decode_head
 from trio_stomp.broker._stream import Showing, Stream, StreamRun
 from trio_stomp.broker._stream_options import Start, StreamOptions
 from trio_stomp.broker._stream_reader import StreamReader
+from trio_stomp.broker._wall_time import wall_ms
 from trio_stomp.frames import Head
 from trio_stomp.store import Append, Begin, Trim
 
@@ -149,7 +150,7 @@ class Streams:
         """
         if any(name.startswith(OURS) for name, _ in head.headers):
             head = _without_ours(head)
-        run = StreamRun(stream.coming, head, bodies, self._wall_ms(now))
+        run = StreamRun(stream.coming, head, bodies, wall_ms(now, self.wall_offset_s))
         stream.coming = run.end
         if self.log is None:
             stream.show(run)
@@ -260,9 +261,10 @@ class Streams:
     def retentions(self, now: float) -> list[Retention]:
         """How much of each stored stream is to be kept."""
         found = []
+        now_ms = wall_ms(now, self.wall_offset_s)
         for stream in self._streams.values():
             if stream.is_stored and (stream.max_bytes or stream.max_age_ms):
-                oldest_ms = self._wall_ms(now) - stream.max_age_ms if stream.max_age_ms else 0
+                oldest_ms = now_ms - stream.max_age_ms if stream.max_age_ms else 0
                 found.append(Retention(stream.name, stream.max_bytes, oldest_ms))
         return found
 
@@ -277,8 +279,9 @@ class Streams:
 
     def expire(self, now: float) -> None:
         """Let time pass."""
+        now_ms = wall_ms(now, self.wall_offset_s)
         for stream in self._streams.values():
-            stream.expire(self._wall_ms(now))
+            stream.expire(now_ms)
 
     def answer(self, stream: Stream) -> tuple[tuple[tuple[str, str], ...], bytes]:
         """What is told of a stream to whoever asks: headers and a body."""
@@ -292,9 +295,6 @@ class Streams:
         headers = [("x-stream", stream.name)]
         headers += [(f"x-stream-{key}", str(told[key])) for key in list(told)[1:]]
         return tuple(headers), json.dumps(told, separators=(",", ":")).encode()
-
-    def _wall_ms(self, now: float) -> int:
-        return round((now + self.wall_offset_s) * 1000)
 
 
 def stream_name(topic: str) -> str:

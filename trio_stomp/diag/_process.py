@@ -76,7 +76,7 @@ def process_record(
 
     Args:
       turns: How long the dispatcher's turns of the last interval took.
-      uptime_s: Since the epoch began.
+      uptime_s: Since the boot began.
       store: Of what survives, if anything does.
     """
     rss, vms, threads = _memory()

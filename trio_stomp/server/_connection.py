@@ -36,7 +36,8 @@ _TOO_SLOW = frozenset(
 HELD_SHARE = 4
 """Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
 PARTING_S = 10.0
-"""Bound of the wait for the dispatcher, which waits for nobody: only a bug ever comes near it."""
+"""Bound of the wait for the dispatcher, which waits for nobody, and for the store, if something
+that the client sent is not safe yet: a disk that hangs longer costs it its RECEIPTs, no more."""
 
 
 def internal_error() -> ProtocolError:

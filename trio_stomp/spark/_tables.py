@@ -80,11 +80,6 @@ def struct(fields: Sequence[Field]) -> StructType:
     return StructType([StructField(field.name, TYPES[field.type]) for field in fields])
 
 
-def raw_type() -> StructType:
-    """Return the type of ``raw``."""
-    return struct(RAW)
-
-
 def table_type(table: Table) -> StructType:
     """Return the type of ``stats/<kind>``."""
     return struct(columns(table))
