@@ -19,6 +19,7 @@ FLOORS = {
     "store": 1,
     "broker": 2,
     "transport": 3,
+    "security": 3,
     "server": 4,
     "diag": 5,
     "web": 5,
@@ -30,7 +31,7 @@ SYNCHRONOUS = ("frames", "protocol", "broker")
 # A client of the broker, for other processes: it imports no floor, and no floor imports it.
 APART = {"spark"}
 
-FOR_ALL = {"_errors", "_value", "_option", "_version", "_schema"}
+FOR_ALL = {"_errors", "_identity", "_value", "_option", "_version", "_schema"}
 FOR_NOBODY = {"__init__", "__main__"}
 
 # What ``config`` composes: the one use of another package's private module.
