@@ -11,7 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason
+from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker import (
+    AccessRules,
     Broker,
     BrokerPolicies,
     Census,
@@ -269,9 +271,14 @@ class Peer:
         )
         core.broker.end_turn(core.now)
 
-    def opens(self, headers: Pairs = (), heartbeats: HeartbeatPlan = NO_HEARTBEATS) -> None:
+    def opens(
+        self,
+        headers: Pairs = (),
+        heartbeats: HeartbeatPlan = NO_HEARTBEATS,
+        identity: Identity = ANONYMOUS,
+    ) -> None:
         """CONNECT."""
-        self.does(Opened(VERSIONS[self.outbox.version], heartbeats, headers))
+        self.does(Opened(VERSIONS[self.outbox.version], heartbeats, headers, identity))
 
     def sends(
         self,
@@ -389,6 +396,7 @@ class Core:
     by_destination: dict[str, DestinationPolicy] = field(factory=dict)
     dialect: str = "native"
     wall_offset_s: float = 0.0
+    rules: AccessRules | None = None
     broker: Broker = field(init=False)
     peers: list[Peer] = field(factory=list)
 
@@ -402,6 +410,7 @@ class Core:
             PolicyBook(tuple(self.by_destination.items())),
             dialect(self.dialect),
             self.wall_offset_s,
+            rules=self.rules,
         )
 
     def peer(
@@ -412,6 +421,7 @@ class Core:
         room: int = AMPLE,
         opens: bool = True,
         client_id: str = "",
+        identity: Identity = ANONYMOUS,
     ) -> Peer:
         """One more client; its CONNECTED is written already, and not recorded."""
         outbox = OutboxFake(version, capacity, room)
@@ -419,7 +429,7 @@ class Core:
         peer = Peer(self, Client(f"s{number}", outbox, remote=f"10.0.0.{number}"), outbox)
         self.peers.append(peer)
         if opens:
-            peer.opens((("client-id", client_id),) if client_id else ())
+            peer.opens((("client-id", client_id),) if client_id else (), identity=identity)
             outbox.staged.clear()
         return peer
 

@@ -9,7 +9,7 @@ import socket
 import struct
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import pairwise
 from typing import Protocol
 
@@ -31,9 +31,11 @@ from wsproto.events import (
 )
 
 from trio_stomp import CloseReason, ServerHandle, Settings
-from trio_stomp._serve import _address, _assemble
+from trio_stomp._entrances import address_of, open_entrances
+from trio_stomp._security import Security
+from trio_stomp._serve import _assemble
 from trio_stomp.broker import Delivery
-from trio_stomp.server import Server
+from trio_stomp.server import Entrance, Server
 
 PATIENCE_S = 5.0
 """A client that waits longer for the broker has found a bug. Virtual time under a mock clock."""
@@ -546,7 +548,8 @@ class Dial:
     options: dict[str, object] = field(factory=dict)
     server: Server = field(init=False)
     handle: ServerHandle = field(init=False)
-    assemble: Callable[[Settings, ServerHandle], Server] = _assemble
+    assemble: Callable[[Settings, Security, ServerHandle], Server] = _assemble
+    security: Security = field(init=False)
     listener: MemoryListener = field(factory=MemoryListener)
     ended: trio.Event = field(factory=trio.Event)
     _nursery: trio.Nursery | None = None
@@ -579,16 +582,20 @@ class Dial:
         listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] = [self.listener]
         if self.is_tcp:
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        self.handle = ServerHandle(tuple(_address(listener) for listener in listeners))
-        self.server = self.assemble(Settings.of(**self.options), self.handle)
+        settings = Settings.of(**self.options)
+        self.security = Security(settings)
+        self.security._open()  # not in a thread: a mock clock would not wait for that
+        async with AsyncExitStack() as unused:
+            entrances = await open_entrances(settings, self.security, listeners, unused)
+            unused.pop_all()
+        self.handle = ServerHandle(tuple(address_of(listener) for listener in listeners))
+        self.server = self.assemble(settings, self.security, self.handle)
         started = trio.Event()
-        self._nursery.start_soon(self._run, listeners, started.set)
+        self._nursery.start_soon(self._run, entrances, started.set)
         await started.wait()
 
-    async def _run(
-        self, listeners: Sequence[trio.abc.Listener[trio.abc.Stream]], started: Callable[[], None]
-    ) -> None:
-        await self.server.run(listeners, self.handle, started)
+    async def _run(self, entrances: Sequence[Entrance], started: Callable[[], None]) -> None:
+        await self.server.run(entrances, self.handle, started)
         self.ended.set()
 
     async def stream(self) -> trio.abc.Stream:

@@ -13,6 +13,7 @@ import pytest
 import trio
 import trio.testing
 
+from trio_stomp._errors import OptionError
 from trio_stomp.cli._banner import banner, size, snippet
 from trio_stomp.cli._process import (
     raise_file_limit,
@@ -63,7 +64,7 @@ def test_an_ipv6_address_is_told_in_brackets() -> None:
 
 
 def test_the_banner_is_one_line_with_all_that_counts() -> None:
-    line = banner(["127.0.0.1:5000", "[::1]:5000"], Settings.of(max_connections=7, ttl_ms=5000))
+    line = banner(["127.0.0.1:5000", "[::1]:5000"], [], Settings.of(max_connections=7, ttl_ms=5000))
     assert "\n" not in line
     assert "listening on 127.0.0.1:5000, [::1]:5000;" in line
     assert "TCP and WebSocket" in line
@@ -73,7 +74,7 @@ def test_the_banner_is_one_line_with_all_that_counts() -> None:
 
 
 def test_the_banner_without_an_address_or_a_ttl() -> None:
-    line = banner([], Settings())
+    line = banner([], [], Settings())
     assert "listening on no address" in line
     assert line.endswith("ttl off")
 
@@ -192,12 +193,19 @@ class FakeServer:
     """Stands for the server floor: starts, and stops when it is told to."""
 
     addresses = ("127.0.0.1:5000",)
+    tls_addresses: tuple[str, ...] = ()
 
     def __init__(self, error: Exception | None = None, *, obeys: bool = True) -> None:
         self.error = error
         self.obeys = obeys
         self.stops = 0
+        self.reloads = 0
         self.told = trio.Event()
+
+    async def reload(self) -> None:
+        self.reloads += 1
+        if self.reloads > 1:
+            raise OptionError("users:3: no colon")
 
     def stop(self) -> None:
         self.stops += 1
@@ -247,6 +255,31 @@ async def test_the_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch) 
         await trio.testing.wait_all_tasks_blocked()
         signal.raise_signal(signal.SIGTERM)
     assert server.stops == 1
+
+
+async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = FakeServer()
+    install(monkeypatch, server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, Settings())
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+            await trio.testing.wait_all_tasks_blocked()
+            signal.raise_signal(number)
+    assert (server.reloads, server.stops) == (2, 1)
+    _, first, second, _ = (record.getMessage() for record in caplog.records)
+    assert "read users" in first
+    assert second == "got SIGHUP, but everything stays as it was: users:3: no colon"
+
+
+async def test_a_file_that_is_wrong_ends_it_before_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, FakeServer(OptionError("users:3: no colon")))
+    with pytest.raises(OptionError, match="users:3"):
+        await run(Settings())
 
 
 async def test_a_broker_that_cannot_listen_ends_with_one_bare_error(

@@ -16,13 +16,14 @@ from attrs import define, field, frozen
 
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp import _schema as schema
+from trio_stomp._security import Security
 from trio_stomp._serve import _assemble
 from trio_stomp.broker import Client, Delivery, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
 from trio_stomp.protocol import Subscribed
-from trio_stomp.server import Connection, Server
+from trio_stomp.server import Connection, Entrance, Server
 
 WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250000Z
 INTERVAL_S = 5.0
@@ -119,7 +120,7 @@ class Paper:
 def assemble(**options: object) -> tuple[Server, Reporter]:
     """A broker that nobody runs."""
     settings = Settings.of(**({"diag_interval_s": INTERVAL_S} | options))
-    server = _assemble(settings, ServerHandle(()))
+    server = _assemble(settings, Security(settings), ServerHandle(()))
     reporter = Reporter(settings.diag, server, wall=wall)
     server.assemble(server.broker, reporter)
     return server, reporter
@@ -237,7 +238,7 @@ async def running(**options: object) -> AsyncIterator[Running]:
     server, reporter = assemble(**options)
     listener, handle, started = MemoryListener(), ServerHandle(()), trio.Event()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(server.run, [listener], handle, started.set)
+        nursery.start_soon(server.run, [Entrance(listener)], handle, started.set)
         await started.wait()
         yield Running(server, reporter, listener, nursery)
         nursery.cancel_scope.cancel()

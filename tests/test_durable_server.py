@@ -33,6 +33,7 @@ from tests._fakes import (
 from tests._gated_store import GatedStore, eventually
 from tests._store_fakes import Disk
 from trio_stomp import ServerHandle, Settings, serve
+from trio_stomp._security import Security
 from trio_stomp._serve import _assemble
 from trio_stomp.broker import Recovery
 from trio_stomp.cli._arguments import parse
@@ -67,12 +68,12 @@ class DurableDial(Dial):
     def __attrs_post_init__(self) -> None:
         self.assemble = self._with_store
 
-    def _with_store(self, settings: Settings, handle: ServerHandle) -> Server:
+    def _with_store(self, settings: Settings, security: Security, handle: ServerHandle) -> Server:
         clock = trio.lowlevel.current_clock()
         if isinstance(clock, MockClock):
             clock.autojump_threshold = math.inf
         recovered = self.store.recover(lambda done, total: None)
-        server = _assemble(settings, handle, (self.store, recovered))
+        server = _assemble(settings, security, handle, (self.store, recovered))
         Recovery(server.broker, recovered, self.store.read).run()
         server.diagnostics.begin()
         return server
@@ -712,10 +713,10 @@ def in_use(path: Path) -> Iterator[None]:
 async def test_a_directory_that_another_broker_uses_is_the_callers_to_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def listens(settings: Settings) -> None:
+    def listens(*arguments: object) -> None:
         raise AssertionError("the port was opened")
 
-    monkeypatch.setattr("trio_stomp._serve._listen", listens)
+    monkeypatch.setattr("trio_stomp._serve.open_entrances", listens)
     with in_use(tmp_path), pytest.raises(StoreLocked, match=f"used by process {os.getpid()}"):
         await serve(Settings.of(port=0, data_dir=str(tmp_path)))
 

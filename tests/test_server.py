@@ -27,12 +27,14 @@ from tests._fakes import (
     until,
 )
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
+from trio_stomp._security import Security
 from trio_stomp._serve import _assemble
 from trio_stomp.broker import Broker, MemoryBudget
 from trio_stomp.broker import Client as BrokerClient
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Codecs, Event
-from trio_stomp.server import Server
+from trio_stomp.security import Authenticator
+from trio_stomp.server import Entrance, Server
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 
@@ -319,13 +321,14 @@ def run_until(step: int, how: str) -> int:
         listener = MemoryListener()
         handle = ServerHandle(("in-memory",))
         options = {"ttl_ms": 60_000, "max_outbox_bytes": 150_000, "linger_s": 0.2}
-        server: Server = _assemble(Settings.of(**options, diag_interval_s=0.1), handle)
+        settings = Settings.of(**options, diag_interval_s=0.1)
+        server: Server = _assemble(settings, Security(settings), handle)
         base = trio.lowlevel.current_statistics().tasks_living
         ended = False
 
         async def run() -> None:
             nonlocal ended
-            await server.run([listener], handle, lambda: None)
+            await server.run([Entrance(listener)], handle, lambda: None)
             ended = True
 
         scope = trio.CancelScope()
@@ -415,10 +418,11 @@ class FaultyDiagnostics:
         raise ZeroDivisionError("secret detail")
 
 
-def assemble_faulty(settings: Settings, handle: ServerHandle) -> Server:
+def assemble_faulty(settings: Settings, security: Security, handle: ServerHandle) -> Server:
     memory = MemoryBudget(settings.server.max_memory_bytes)
     codecs = Codecs(settings.frames, settings.protocol)
-    server = Server(settings.server, codecs, memory, 1, lambda request: b"")
+    authenticator = Authenticator(settings.security)
+    server = Server(settings.server, codecs, memory, 1, lambda request: b"", authenticator)
     broker = FaultyBroker(settings.broker, memory, server, "b")
     server.assemble(broker, FaultyDiagnostics())
     return server
@@ -454,7 +458,8 @@ async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(
 
     listener = MemoryListener()
     handle = ServerHandle(("in-memory",))
-    server = _assemble(Settings.of(**QUIET, max_input_queue_size=4), handle)
+    settings = Settings.of(**QUIET, max_input_queue_size=4)
+    server = _assemble(settings, Security(settings), handle)
     before = 0.0
 
     async def flood_and_kill(nursery: trio.Nursery) -> None:
@@ -471,7 +476,7 @@ async def test_when_the_dispatcher_dies_everybody_is_let_go_at_once(
 
     async def run() -> None:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(server.run, [listener], handle, lambda: None)
+            nursery.start_soon(server.run, [Entrance(listener)], handle, lambda: None)
             await flood_and_kill(nursery)
 
     with pytest.raises(BaseExceptionGroup) as caught:

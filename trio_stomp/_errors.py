@@ -31,6 +31,12 @@ class CloseReason(Enum):
     WEBSOCKET_ERROR = ("websocket-error", 1002)
     HTTP_ANSWERED = ("http-answered", 1000)
     STORAGE = ("storage", 1013)
+    AUTHENTICATION_FAILED = ("authentication-failed", 1008)
+    CREDENTIALS_EXPIRED = ("credentials-expired", 1008)
+    NOT_AUTHORIZED = ("not-authorized", 1008)
+    TLS_REQUIRED = ("tls-required", 1008)
+    TLS_FAILED = ("tls-failed", 1002)
+    BAD_PROXY_HEADER = ("bad-proxy-header", 1002)
     INTERNAL_ERROR = ("internal-error", 1011)
 
     def __init__(self, text: str, websocket_code: int) -> None:
@@ -51,6 +57,7 @@ class RemoteError(StompError):
       reason: What the connection's end is counted as.
       receipt_id: Wire-ready receipt of the frame at fault, if it asked for one.
       excerpt: The start of the frame at fault, as received; secrets are cut out when quoted.
+      headers: What the ERROR frame tells beside, as ``(("retry-after-ms", "500"),)``.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class RemoteError(StompError):
         reason: CloseReason = CloseReason.PROTOCOL_ERROR,
         receipt_id: bytes | None = None,
         excerpt: bytes = b"",
+        headers: tuple[tuple[str, str], ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
@@ -68,6 +76,7 @@ class RemoteError(StompError):
         self.reason = reason
         self.receipt_id = receipt_id
         self.excerpt = excerpt
+        self.headers = headers
 
     @property
     def is_survivable(self) -> bool:

@@ -7,7 +7,9 @@ from contextlib import AsyncExitStack
 
 import trio
 
+from trio_stomp._entrances import address_of, check_addresses, open_entrances
 from trio_stomp._memory import MemoryBudget
+from trio_stomp._security import Security
 from trio_stomp._storage import open_store
 from trio_stomp._version import __version__
 from trio_stomp.broker import SOON_S, Broker, DestinationPolicy, Log, PolicyBook, Recovery, base36
@@ -15,6 +17,7 @@ from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.config import Settings
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
+from trio_stomp.security import Authenticator
 from trio_stomp.server import Server, ServerHandle
 from trio_stomp.store import Recovered, Store
 from trio_stomp.transport import HttpRequest
@@ -43,6 +46,8 @@ async def serve(
 
     Raises:
       OSError: the address cannot be listened on.
+      OptionError: a file of users, rules, keys or certificates is wrong, or strangers could reach a
+        broker that nobody has to log in to; no port was opened.
       StoreError: the store cannot be had; no port was opened.
 
     Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
@@ -52,20 +57,30 @@ async def serve(
     async with AsyncExitStack() as unused:
         for listener in listeners or ():
             unused.push_async_callback(trio.aclose_forcefully, listener)
+        security = Security(settings)
+        await security.open()
+        if listeners is None:
+            await check_addresses(settings, security)
         opened = await open_store(settings)
         if opened is not None:
             unused.push_async_callback(_close, opened[0])
-        if listeners is None:
-            listeners = await _listen(settings)
-            for listener in listeners:
-                unused.push_async_callback(trio.aclose_forcefully, listener)
-        handle = ServerHandle(tuple(_address(listener) for listener in listeners))
-        server = _assemble(settings, handle, opened)
+        entrances = await open_entrances(settings, security, listeners, unused)
+        handle = ServerHandle(
+            tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
+            tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
+        )
+        server = _assemble(settings, security, handle, opened)
+
+        async def reload() -> None:
+            await security.reload()
+            await server.use(security.accounts, security.rules)
+
+        handle.on_reload = reload
         if opened is not None:
             await _restore(server, *opened)
         server.diagnostics.begin()
         unused.pop_all()
-    await server.run(listeners, handle, lambda: task_status.started(handle))
+    await server.run(entrances, handle, lambda: task_status.started(handle))
 
 
 async def _close(store: Store) -> None:
@@ -74,7 +89,10 @@ async def _close(store: Store) -> None:
 
 
 def _assemble(
-    settings: Settings, handle: ServerHandle, opened: tuple[Store, Recovered] | None = None
+    settings: Settings,
+    security: Security,
+    handle: ServerHandle,
+    opened: tuple[Store, Recovered] | None = None,
 ) -> Server:
     started = time.time()
     # In milliseconds: no two starts of one broker share it, and so no ids.
@@ -95,10 +113,14 @@ def _assemble(
             acks_by_message_id=dialect.ack_by_message_id,
             survives_errors=dialect.keeps_socket_after_error,
             reopens=dialect.keeps_socket_after_disconnect,
+            judges_early=security.rules is not None,
         ),
         memory,
         boot * _SESSIONS_PER_BOOT,
         answer_http,
+        Authenticator(settings.security, security.accounts, started - trio.current_time()),
+        security.tls,
+        security.proxies,
     )
     name = "" if settings.protocol.hide_server else f"trio_stomp/{__version__}"
     default = DestinationPolicy(
@@ -115,6 +137,7 @@ def _assemble(
         dialect,
         started - trio.current_time(),
         _log(settings, opened),
+        security.rules,
     )
     broker.publisher.warn = broker.streams.warn = logger.warning
     store = opened[0] if opened is not None else None
@@ -135,14 +158,3 @@ def _log(settings: Settings, opened: tuple[Store, Recovered] | None) -> Log | No
         return None
     store, recovered = opened
     return Log.of(store.name, recovered, settings.store.checkpoint_s or SOON_S)
-
-
-async def _listen(settings: Settings) -> Sequence[trio.abc.Listener[trio.abc.Stream]]:
-    return await trio.open_tcp_listeners(settings.listen.port, host=settings.listen.host)
-
-
-def _address(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
-    if not isinstance(listener, trio.SocketListener):
-        return "in-memory"
-    host, port = listener.socket.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -28,6 +28,8 @@ from trio_stomp.broker._ports import Outbox as Outbox
 from trio_stomp.broker._queue import Queue as Queue
 from trio_stomp.broker._recovery import Recovery as Recovery
 from trio_stomp.broker._route import Route as Route
+from trio_stomp.broker._rules import AccessRules as AccessRules
+from trio_stomp.broker._rules import built_in_rules as built_in_rules
 from trio_stomp.broker._stale import ParkedDestination as ParkedDestination
 from trio_stomp.broker._stream import Stream as Stream
 from trio_stomp.broker._streams import Retention as Retention

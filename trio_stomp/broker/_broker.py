@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, RemoteError
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._identity import Identity
 from trio_stomp.broker._blame import asked_receipt, quoted
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination import MONITOR
@@ -38,6 +39,7 @@ from trio_stomp.protocol import (
 )
 
 if TYPE_CHECKING:
+    from trio_stomp.broker._rules import AccessRules
     from trio_stomp.store import Page, Streamed
 
 
@@ -51,7 +53,7 @@ class Broker(Parts):
 
     Handles: topics, work queues, queues, acknowledgements, transactions, the stale queue, the
     seed's DIAG requests, receipts, errors.
-    Does not handle: sockets, time (told as ``now``), authentication.
+    Does not handle: sockets, time (told as ``now``), who a client is.
 
     Its arguments are those of ``Parts``.
     """
@@ -69,6 +71,7 @@ class Broker(Parts):
             self.subscriber,
             self.answers,
             self.events,
+            self.guard,
         )
         self.durability = Durability(self.log, self.publisher, self.streams, self)
         self.committer = Committer(self.publisher, self.acknowledger, self.queues, self.overflow)
@@ -119,6 +122,33 @@ class Broker(Parts):
                 self.refuse(client, error, now)
             if self.fan_out.slow:
                 self._settle_slow(now, tells=True)
+
+    def use_rules(
+        self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
+    ) -> None:
+        """Judge by other rules from now on.
+
+        Whoever is nobody any more, or is subscribed to what it may not receive any more, is told
+        so and goes; it may come back and be judged anew.
+
+        Args:
+          rules: None = nothing is denied to anybody.
+          is_known: Whether an identity that was proved before would be today.
+        """
+        self.guard.rules = rules
+        for client in list(self.clients):
+            client.rights = rules.rights(client.identity) if rules is not None else None
+            client.cleared.clear()
+            try:
+                if not is_known(client.identity):
+                    raise ProtocolError(
+                        "authentication-failed",
+                        "the operator has changed who may log in; log in again",
+                        reason=CloseReason.AUTHENTICATION_FAILED,
+                    )
+                self.guard.check_again(client)
+            except RemoteError as error:
+                self.refuse(client, error, now)
 
     def end_turn(self, now: float) -> None:
         """Hand out what came into queues, and let producers go on that waited for room."""
@@ -313,7 +343,9 @@ class Broker(Parts):
                 self.subscriber.add(client, event, now)
             case Unsubscribed():
                 self.subscriber.remove(client, event, now)
-            case Received(receipts):
+            case Received(receipts, head):
+                if head is not None and client.rights is not None:
+                    self.publisher.plan(client, head)  # COMMIT asks again
                 for _, name in receipts:
                     self._receipt(client, name)
             case Committed(actions, receipt):

@@ -221,6 +221,10 @@ class PolicyBook:
             else:
                 self._wild.add(pattern, place)
 
+    def names(self, name: str) -> bool:
+        """Whether a policy is for destination ``name`` alone."""
+        return name in self._exact
+
     def policy_for(self, name: str) -> DestinationPolicy:
         """The policy of destination ``name``; to be asked once, when the destination is made."""
         must = _must_be_spelled_out(name)

@@ -32,6 +32,7 @@ def remember(log: Log, feed: Feed) -> None:
         "destinations": [name for name, _ in feed.places],
         "selector": feed.selector_text,
         "no_local": feed.no_local,
+        "owner": feed.owner,
     }
     log.keep(place_of(feed.durable), json.dumps(told))
 
@@ -70,5 +71,6 @@ def read_back(
     feed = Feed(number, places, queue, host, None, name)
     feed.selector = compile_selector(selector) if selector else None
     feed.selector_text, feed.no_local = selector, told["no_local"]
+    feed.owner = told.get("owner", "")  # absent in what was written before there were users
     feed.is_welcomed = True
     return feed

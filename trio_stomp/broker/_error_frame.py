@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from trio_stomp._errors import RemoteError
-from trio_stomp.frames import HeaderRules, Headers, encode_frame
+from trio_stomp.frames import SECRET_HEADERS, HeaderRules, Headers, encode_frame
 from trio_stomp.protocol import SUPPORTED
 
 if TYPE_CHECKING:
@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 _CONTROL = dict.fromkeys(range(32), " ")
 _QUOTED_BYTES = 512
-_SECRETS = frozenset({"passcode", "authorization"})
 
 
 def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
@@ -24,6 +23,7 @@ def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
     headers = [("message", message), ("code", error.code), ("content-type", "text/plain")]
     if error.code == "unsupported-version":
         headers.append(("version", SUPPORTED))
+    headers += error.headers
     body = f"{error.message}\n".encode()
     if error.excerpt:
         body = b"The frame\n-----\n%b\n-----\n%b" % (error.excerpt, body)
@@ -45,6 +45,6 @@ def quote(command: str, headers: Headers) -> bytes:
     """The start of a frame as an ERROR quotes it, without secrets."""
     lines = [command]
     for name, text in headers:
-        shown = "***" if name.lower() in _SECRETS else text
+        shown = "***" if name.lower().strip() in SECRET_HEADERS else text
         lines.append(f"{name}:{shown}")
     return "\n".join(lines).encode()[:_QUOTED_BYTES]

@@ -41,6 +41,8 @@ class Feed:
     selector: "Selector | None" = None
     selector_text: str = ""
     no_local: bool = False
+    owner: str = ""
+    """The user who made the durable subscription; "" = nobody had to log in."""
     is_direct: bool = False
     wire: int = 2
     is_welcomed: bool = False

@@ -16,6 +16,7 @@ from trio_stomp.broker._durables import Durables, durable_name, is_shared
 from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
@@ -26,7 +27,7 @@ from trio_stomp.broker._route import Member, Route, RouteTable
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._subscribe_options import SubscribeOptions
-from trio_stomp.broker._subscription import Subscription
+from trio_stomp.broker._subscription import Client, Subscription
 from trio_stomp.frames import redelivered_head
 
 
@@ -41,6 +42,7 @@ class Feeds:
     stale: StaleQueue
     fan_out: FanOut
     acknowledger: Acknowledger
+    guard: Guard
     log: Log | None = None
     durables: Durables = field(factory=Durables)
     dropped: int = 0
@@ -51,10 +53,12 @@ class Feeds:
         """A feed for ``subscription``: a new one, or the durable one that it names.
 
         Raises:
-          ProtocolError: there are too many durable subscriptions.
+          ProtocolError: there are too many durable subscriptions, or it is somebody else's.
         """
         name = durable_name(options.durable, subscription.destination)
         feed = self.durables.find(name) if name else None
+        if feed is not None:
+            self._check_stored(subscription.client, feed)
         if subscription.destination.startswith(DSUB):
             feed = self._existing(feed, options.durable)
         elif feed is not None:
@@ -73,6 +77,12 @@ class Feeds:
                 " its topic with durable:true",
             )
         return feed
+
+    def _check_stored(self, client: Client, feed: Feed) -> None:
+        """Whoever comes back must still be let in, wherever the SUBSCRIBE says that it goes."""
+        self.guard.check_durable(client, feed)
+        kind = feed.queue.route.kind
+        self.guard.check_subscribe(client, feed.places, kind, browses=False, lasts=True)
 
     def leave(self, subscription: Subscription, consumer: Consumer, feed: Feed, now: float) -> None:
         """A consumer goes: durable feeds stay, others end, and work goes to the other members."""
@@ -176,6 +186,7 @@ class Feeds:
             subscription.no_local,
         )
         if name:
+            feed.owner = subscription.client.identity.name
             self.durables.add(name, feed)
             if self.log is not None:
                 remember(self.log, feed)

@@ -14,6 +14,7 @@ from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._overflow import Overflow
@@ -23,6 +24,7 @@ from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._rules import AccessRules
 from trio_stomp.broker._scheduler import Scheduler
 from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._stale import StaleQueue
@@ -48,6 +50,7 @@ class Parts:
       dialect: How the real conflicts between brokers are decided.
       wall_offset_s: Wall time less the broker's clock, in seconds.
       log: Of the store, or None if nothing is to survive.
+      rules: What clients may do; None = everything.
     """
 
     policies: BrokerPolicies
@@ -59,6 +62,7 @@ class Parts:
     dialect: Dialect = field(factory=lambda: dialect("native"))
     wall_offset_s: float = 0.0
     log: Log | None = None
+    rules: AccessRules | None = None
     timers: Timers = field(factory=Timers)
     clients: dict[Client, None] = field(factory=dict)
     acks: AckCounters = field(factory=AckCounters)
@@ -67,6 +71,7 @@ class Parts:
     stale: StaleQueue = field(init=False)
     fan_out: FanOut = field(init=False)
     events: BrokerEvents = field(init=False)
+    guard: Guard = field(init=False)
     queues: QueueBook = field(init=False)
     acknowledger: Acknowledger = field(init=False)
     overflow: Overflow = field(init=False)
@@ -87,7 +92,8 @@ class Parts:
             self._make_storage(self.log)
         self._make_streams()
         temporary = Temporary(
-            lambda client, private, public: self.subscriber.expect_replies(client, private, public)
+            lambda client, private, public: self.subscriber.expect_replies(client, private, public),
+            self.guard,
         )
         self._make_subscriber(temporary)
         self._make_publisher(temporary)
@@ -100,10 +106,16 @@ class Parts:
         self.stale = StaleQueue(policies, memory)
         self.fan_out = FanOut(policies)
         self.events = BrokerEvents(self.routes)
+        self.guard = Guard(self.events, self.dialect, self._is_there, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
         self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
         self.queues.acknowledger = self.acknowledger
         self.overflow = Overflow(memory, self.queues)
+
+    def _is_there(self, name: str) -> bool:
+        """Whether a queue need not be created first."""
+        route = self.routes.known(name)
+        return self.book.names(name) or (route is not None and route.queue is not None)
 
     def _make_storage(self, log: Log) -> None:
         self.storage = self.queues.storage = Storage(
@@ -135,6 +147,7 @@ class Parts:
             self.stale,
             self.fan_out,
             self.acknowledger,
+            self.guard,
             self.log,
         )
         self.subscriber = Subscriber(
@@ -148,6 +161,7 @@ class Parts:
             self.events,
             self.acknowledger,
             temporary,
+            self.guard,
             self.feeds,
             SelectorCompiler(),
             self.boot,
@@ -166,6 +180,7 @@ class Parts:
             self.fan_out,
             self.overflow,
             temporary,
+            self.guard,
             self.answers.to_topic,
             self.last_values,
             self.streams,

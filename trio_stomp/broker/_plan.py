@@ -1,6 +1,6 @@
 """What a SEND's header block means for routing: worked out once, kept on the block."""
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from trio_stomp.broker._destination import check_sendable
 from trio_stomp.broker._dialect import Dialect, resolve
@@ -21,12 +21,19 @@ class SendPlan:
       schedule: When it is to be sent, or None for at once.
       is_personal: Whether a name or ``reply-to`` means something of this client's own, so that the
         plan holds for this client alone.
+      user_id: Who sends it, as the sender says; or None.
     """
 
     names: tuple[str, ...]
     options: SendOptions | None = None
     schedule: Schedule | None = None
     is_personal: bool = False
+    user_id: str | None = None
+
+    def without_temporary(self) -> "SendPlan":
+        """The part of it that names nothing of the client's own."""
+        names = tuple(name for name in self.names if not name.startswith(TEMPORARY))
+        return evolve(self, names=names, options=None)
 
 
 def make_plan(head: Head, dialect: Dialect) -> SendPlan:
@@ -39,8 +46,10 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
     names = resolve(head.destination or "", dialect, options.routing)
     for name in names:
         check_sendable(name, dialect.wildcards)
+    user_id = head.get("user-id")
     if options is PLAIN_SEND:
-        return SendPlan(names, is_personal=any(name.startswith(TEMPORARY) for name in names))
+        personal = any(name.startswith(TEMPORARY) for name in names)
+        return SendPlan(names, is_personal=personal, user_id=user_id)
     personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
     schedule = parse_schedule(head) if options.scheduled else None
-    return SendPlan(names, options, schedule, personal)
+    return SendPlan(names, options, schedule, personal, user_id)

@@ -14,6 +14,7 @@ from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._evidence import STORED, together
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._ledger import Later
 from trio_stomp.broker._log import Log
@@ -47,6 +48,7 @@ class Publisher:
     fan_out: FanOut
     overflow: Overflow
     temporary: Temporary
+    guard: Guard
     answer: Callable[[Publication], None]
     """Answers SENDs to DIAG destinations."""
     last_values: LastValues
@@ -81,12 +83,15 @@ class Publisher:
         """The plan of a header block; and the block, rewritten if it names something of a client.
 
         Raises:
-          ProtocolError: as ``make_plan``.
+          ProtocolError: as ``make_plan``, or the client may not send there.
         """
         plan = self._plan_of(head)
         if plan.is_personal and client is not None:
+            self.guard.check_send(client, plan.without_temporary())
             head = self.temporary.localised(client, head)
             plan = head.plan = make_plan(head, self.dialect)
+        if client is not None and client.rights is not None:
+            self.guard.check_send(client, plan)
         for name in plan.names:
             if self.routes.open(name).kind is Kind.STREAM:
                 self.questions.check(name, plan.options)

@@ -6,6 +6,7 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._events import BrokerEvents
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client
 from trio_stomp.frames import OPENING, encode_frame, encode_receipt
@@ -22,12 +23,16 @@ class Sessions:
     subscriber: Subscriber
     answers: Answers
     events: BrokerEvents
+    guard: Guard
 
     def open(self, client: Client, event: Opened) -> None:
         """CONNECT: remember who it is, and answer CONNECTED."""
         headers = dict(event.headers)
         client.version = event.version
-        client.user = headers.get("login", "")
+        client.identity = event.identity
+        client.user = event.identity.name or headers.get("login", "")
+        if self.guard.rules is not None:
+            client.rights = self.guard.rules.rights(event.identity)
         client.client_id = headers.get("client-id", "")
         self.clients[client] = None
         answer = [
@@ -61,8 +66,9 @@ class Sessions:
         """The command DIAG: the figures that it asks for.
 
         Raises:
-          ProtocolError: it asks for something else.
+          ProtocolError: it asks for something else, or may not ask.
         """
+        self.guard.check_question(client)
         answer = self.answers.queries().command(query)
         if answer is None:
             raise ProtocolError(

@@ -208,7 +208,7 @@ class Streams:
           ProtocolError: there is none.
         """
         if name not in self._streams:
-            for topic in _topics_of(name):
+            for topic in topics_of(name):
                 open_topic(topic)
         stream = self._streams.get(name)
         if stream is None and name in self.known:
@@ -318,7 +318,7 @@ def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
     ]
 
 
-def _topics_of(name: str) -> tuple[str, ...]:
+def topics_of(name: str) -> tuple[str, ...]:
     """The topics whose stream may be called so."""
     path = name.removeprefix(_ROOT)
     return (path, path[1:]) if len(path) > 1 else ()

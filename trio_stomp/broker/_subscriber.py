@@ -11,10 +11,11 @@ from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._browse import Browse
 from trio_stomp.broker._consumer import AUTO, Consumer
 from trio_stomp.broker._destination import Kind, classify
-from trio_stomp.broker._dialect import Dialect, resolve, routing_of
+from trio_stomp.broker._dialect import DSUB, Dialect, resolve, routing_of
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._ledger import Later
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._policies import BrokerPolicies
@@ -53,6 +54,7 @@ class Subscriber:
     events: BrokerEvents
     acknowledger: Acknowledger
     temporary: Temporary
+    guard: Guard
     feeds: Feeds
     selectors: SelectorCompiler
     boot: str
@@ -88,6 +90,12 @@ class Subscriber:
         told = parse_stream_options(event.headers)
         if kind is Kind.STREAM or told.is_asked:
             kind = self._as_stream(event, places, options)
+        if not (options.durable and event.destination.startswith(DSUB)):  # that is judged as what it stands for
+            self.guard.check_subscribe(
+                client, places, kind, browses=options.browser, lasts=bool(options.durable)
+            )
+        for name, pattern in places:
+            self.routes.check(name, pattern)
         selector = self.selectors.compile(options.selector) if options.selector else None
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
@@ -182,9 +190,7 @@ class Subscriber:
         places: list[Place] = []
         for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
             pattern = compile_pattern(said, self.dialect.wildcards)
-            name = self.temporary.consumed_name(client, said, pattern)
-            self.routes.check(name, pattern)
-            places.append((name, pattern))
+            places.append((self.temporary.consumed_name(client, said, pattern), pattern))
         return places
 
     def _kind(self, places: list[Place]) -> Kind:
@@ -358,7 +364,14 @@ class Subscriber:
         self._receipt(client, event)
 
     def _end_durable(self, client: Client, name: str, now: float) -> bool:
-        """End a durable subscription, and have its client wait until that is safe."""
+        """End a durable subscription, and have its client wait until that is safe.
+
+        Raises:
+          ProtocolError: it is somebody else's.
+        """
+        feed = self.feeds.durables.find(name)
+        if feed is not None:
+            self.guard.check_durable(client, feed)
         is_ended = self.feeds.end_durable(name, now)
         if is_ended and self.log is not None:
             client.awaited = self.log.turn

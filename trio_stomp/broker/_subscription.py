@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._ports import Outbox
 from trio_stomp.broker._wildcards import Pattern
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker._fanout import FanOut
     from trio_stomp.broker._feed import Feed
     from trio_stomp.broker._revival import Revival
+    from trio_stomp.broker._rights import Rights
     from trio_stomp.broker._selector import Selector
 
 Place = tuple[str, Pattern | None]
@@ -31,7 +33,9 @@ class Client:
       outbox: The way to it.
       remote: Its address, for people.
       transport: ``tcp`` or ``ws``.
-      user: Its ``login``, or "".
+      user: Who it is; where nobody has to log in, what its ``login`` says, or "".
+      identity: Who it has been found to be.
+      rights: What it may do; None = everything.
       client_id: Its ``client-id``, which names durable subscriptions, or "".
       version: What it speaks; 1.0 until CONNECT tells.
     """
@@ -41,11 +45,15 @@ class Client:
     remote: str = ""
     transport: str = "tcp"
     user: str = ""
+    identity: Identity = ANONYMOUS
+    rights: "Rights | None" = None
     client_id: str = ""
     version: Version = STOMP_1_0
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
+    cleared: set[str] = field(factory=set)
+    """Topics that it may send to, by the rules of now: asked once for each."""
     is_refused: bool = False
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
     is_gone: bool = False

@@ -10,6 +10,7 @@ from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._destination import PRIVATE_QUEUE, PRIVATE_TOPIC
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._wildcards import Pattern
 from trio_stomp.frames import Head
@@ -29,6 +30,7 @@ class Temporary:
     """
 
     expect_replies: Callable[[Client, str, str], None]
+    guard: Guard
 
     def public_name(self, client: Client, name: str) -> str:
         """What others call the destination that ``client`` calls ``name``.
@@ -48,6 +50,7 @@ class Temporary:
                         " which is the limit",
                         reason=CloseReason.LIMIT_EXCEEDED,
                     )
+                self.guard.check_temporary(client, name)
                 made = f"{public}{client.session_id}.{name.removeprefix(private)}"
                 client.temporary[name] = made
                 return made

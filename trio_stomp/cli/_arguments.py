@@ -48,6 +48,8 @@ TITLES = {
     "protocol": "sessions",
     "broker": "messages",
     "server": "connections and memory",
+    "security": "who may come in",
+    "transport": "TLS and proxies",
     "diag": "diagnostics",
     "store": "what survives",
     "journal": "the journal",

@@ -19,17 +19,22 @@ SNIPPET = (
 )
 
 
-def banner(addresses: Sequence[str], settings: Settings) -> str:
+def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Settings) -> str:
     """Return one line of addresses, transports, limits in force, and a client to paste.
 
     Args:
+      tls_addresses: Those that speak TLS alone.
       addresses: As the sockets have them, ``("127.0.0.1:61613", "[::1]:61613")``; may be empty
         when nothing but in-memory listeners serve.
       settings: Those that the broker was started with.
     """
+    told = [*addresses, *(f"{each} (TLS)" for each in tls_addresses)]
+    transports = "TCP and WebSocket"
+    if settings.transport.tls_cert:
+        transports = "TCP, TLS and WebSocket"
     parts = [
-        f"trio_stomp {__version__} listening on {', '.join(addresses) or 'no address'}",
-        "STOMP 1.0, 1.1, 1.2 over TCP and WebSocket on the same port",
+        f"trio_stomp {__version__} listening on {', '.join(told) or 'no address'}",
+        f"STOMP 1.0, 1.1, 1.2 over {transports} on the same port",
         f"limits: {_limits(settings)}",
     ]
     if addresses:

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import trio
@@ -30,8 +31,8 @@ STOPPED = 0
 NO_ADDRESS = 1
 BAD_OPTION = 2
 
-TOOLS = "store"
-"""The first word that makes this another program."""
+TOOLS = ("store", "passwd", "acl")
+"""The first words that make this another program: one of the modules beside."""
 
 REMEDIES = {
     errno.EADDRINUSE: "stop the program that listens there, or choose another --port",
@@ -65,10 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv[1:] if argv is None else argv
     try:
-        if argv and argv[0] == TOOLS:
-            from trio_stomp.cli import _store
-
-            return _store.main(argv[1:])
+        if argv and argv[0] in TOOLS:
+            tool = import_module(f"trio_stomp.cli._{argv[0]}")
+            code: int = tool.main(argv[1:])
+            return code
         arguments = parse(argv)
     except OptionError as error:
         return _failed(error, BAD_OPTION)
@@ -81,6 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         trio.run(run, arguments.settings, warning)
     except CannotStart as error:
         return _failed(error, NO_ADDRESS)
+    except OptionError as error:
+        return _failed(error, BAD_OPTION)
     return STOPPED
 
 
@@ -105,7 +108,7 @@ async def run(settings: Settings, warning: str | None = None) -> None:
       warning: Logged once the broker runs: the first line of the log is the address.
 
     Raises:
-      CannotStart: the operator's fault; nothing was started.
+      CannotStart, OptionError: the operator's fault; nothing was started.
 
     Checkpoint: always. Cancel: stops hard.
     """
@@ -118,15 +121,17 @@ async def run(settings: Settings, warning: str | None = None) -> None:
             async with trio.open_nursery() as servers:
                 try:
                     handle: ServerHandle = await servers.start(serve, settings)
-                except (OSError, UnicodeError, StoreError) as error:
+                except (OSError, UnicodeError, StoreError, OptionError) as error:
                     # Kept, and raised outside: a nursery would wrap it in a group.
                     failure = error
                 else:
-                    logger.info("%s", banner(handle.addresses, settings))
+                    logger.info("%s", banner(handle.addresses, handle.tls_addresses, settings))
                     if warning is not None:
                         logger.warning("%s", warning)
                     watchers.start_soon(_obey, signals, handle, servers.cancel_scope)
             watchers.cancel_scope.cancel()
+    if isinstance(failure, OptionError):
+        raise failure
     if isinstance(failure, StoreError):
         raise CannotStart(str(failure)) from failure
     if failure is not None:
@@ -136,9 +141,14 @@ async def run(settings: Settings, warning: str | None = None) -> None:
 async def _obey(
     signals: AsyncIterator[int], handle: "ServerHandle", servers: trio.CancelScope
 ) -> None:
-    """Stop in order at the first signal, at once at the second."""
+    """Read files again at SIGHUP; stop in order at the first other signal, at once at the next."""
     while (number := await anext(signals)) == signal.SIGHUP:
-        logger.info("got SIGHUP: there is nothing to read again; going on")
+        try:
+            await handle.reload()
+        except OptionError as error:
+            logger.error("got SIGHUP, but everything stays as it was: %s", error)
+        else:
+            logger.info("got SIGHUP: read users, rules, keys and certificates again")
     logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)
     handle.stop()
     while (number := await anext(signals)) == signal.SIGHUP:

@@ -12,6 +12,8 @@ STORAGE = ".stompserver"
 DBM_FILE = "queues.db"
 ACTIVERECORD_FILE = "stompserver_development"
 
+PASSWD, ETC = ".passwd", "etc"
+
 MEMORY, FILE, DBM, ACTIVERECORD = "memory", "file", "dbm", "activerecord"
 TYPES = (MEMORY, FILE, DBM, ACTIVERECORD)
 
@@ -57,6 +59,14 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
         ),
         (("-c", "--checkpoint"), "checkpoint", "SECONDS", "the same as --checkpoint-s"),
     )
+    section.add_argument(
+        "-a",
+        "--auth",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help=f"only who is in {PASSWD} of the working directory, or of {ETC} there, may log in: "
+        "the same as --passwd-file with that",
+    )
     for names, dest, metavar, text in flags:
         section.add_argument(
             *names, dest=dest, metavar=metavar, default=argparse.SUPPRESS, help=text
@@ -72,6 +82,8 @@ def read_flags(given: argparse.Namespace) -> Storage:
     values: dict[str, object] = {}
     if "checkpoint" in given:
         values["checkpoint_s"] = _seconds(given.checkpoint)
+    if "auth" in given and "passwd_file" not in given:
+        values["passwd_file"] = _passwd_file(getattr(given, "working_dir", ""))
     kind = getattr(given, "queuetype", MEMORY)
     if kind not in TYPES:
         raise OptionError(
@@ -101,6 +113,12 @@ def _store(kind: str, directory: str) -> Storage:
 def _directory(given: argparse.Namespace) -> str:
     """The storage directory; absolute where the working directory is told."""
     return os.path.join(getattr(given, "working_dir", ""), getattr(given, "storage", STORAGE))
+
+
+def _passwd_file(working_dir: str) -> str:
+    """Where stompserver's code looks for users, then where its manual says that it does."""
+    places = [os.path.join(working_dir, ETC, PASSWD), os.path.join(working_dir, PASSWD)]
+    return next((each for each in places if os.path.exists(each)), places[0])
 
 
 def _seconds(text: str) -> float:

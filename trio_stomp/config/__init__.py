@@ -6,6 +6,7 @@ the command line is made from; checking names, types and values.
 Does not handle: what the options mean (each floor does), or reading the command line (``cli``).
 """
 
+from trio_stomp.config._acl_file import read_acl_file as read_acl_file
 from trio_stomp.config._load import OptionSpec as OptionSpec
 from trio_stomp.config._load import build as build
 from trio_stomp.config._load import from_text as from_text

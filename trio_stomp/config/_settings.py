@@ -7,8 +7,10 @@ from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.protocol._options import ProtocolOptions
+from trio_stomp.security._options import SecurityOptions
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.store._options import JournalOptions, StoreOptions
+from trio_stomp.transport._options import TransportOptions
 
 LAST_PORT = 65_535
 
@@ -40,6 +42,8 @@ class Settings:
     protocol: ProtocolOptions = Factory(ProtocolOptions)
     broker: BrokerPolicies = Factory(BrokerPolicies)
     server: ServerLimits = Factory(ServerLimits)
+    security: SecurityOptions = Factory(SecurityOptions)
+    transport: TransportOptions = Factory(TransportOptions)
     diag: DiagOptions = Factory(DiagOptions)
     store: StoreOptions = Factory(StoreOptions)
     journal: JournalOptions = Factory(JournalOptions)

@@ -31,6 +31,7 @@ from trio_stomp.frames._frame import Frame as Frame
 from trio_stomp.frames._frame import FrameRun as FrameRun
 from trio_stomp.frames._frame import Head as Head
 from trio_stomp.frames._frame import Headers as Headers
+from trio_stomp.frames._headers import SECRET_HEADERS as SECRET_HEADERS
 from trio_stomp.frames._headers import encode_text as encode_text
 from trio_stomp.frames._headers import excerpt as excerpt
 from trio_stomp.frames._headers import parse_head as parse_head

@@ -8,7 +8,9 @@ from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._rules import HeaderRules
 
 _QUOTED = 512
-_SECRET = re.compile(rb"(?mi)^([ \t]*(?:passcode|authorization)\b).*$")
+SECRET_HEADERS = ("passcode", "authorization", "access-token", "token", "password")
+"""Never quoted, logged or shown (R13)."""
+_SECRET = re.compile(rb"(?mi)^([ \t]*(?:%b)\b).*$" % "|".join(SECRET_HEADERS).encode())
 _MAX_DIGITS = 18
 
 

@@ -6,8 +6,9 @@ A ``FrameRun`` of SENDs is an event as it is: the hot path makes no object of it
 from collections.abc import Sequence
 
 from trio_stomp._errors import RemoteError
+from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp._value import value
-from trio_stomp.frames import FrameRun, Headers
+from trio_stomp.frames import FrameRun, Head, Headers
 from trio_stomp.protocol._heartbeat import HeartbeatPlan
 from trio_stomp.protocol._versions import Version
 
@@ -19,6 +20,8 @@ class Opened:
     version: Version
     heartbeats: HeartbeatPlan
     headers: Headers
+    identity: Identity = ANONYMOUS
+    """Who it is, once that has been found out."""
 
 
 @value
@@ -70,9 +73,14 @@ class Acked:
 
 @value
 class Received:
-    """Frames were taken into a transaction: their receipts say no more than that (T08)."""
+    """Frames were taken into a transaction: their receipts say no more than that (T08).
+
+    Args:
+      head: Of SENDs, if the core is to refuse at once what is not allowed, and not only at COMMIT.
+    """
 
     receipts: Sequence[tuple[int, bytes]]
+    head: Head | None = None
 
 
 @value

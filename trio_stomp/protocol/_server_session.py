@@ -51,6 +51,8 @@ class Codecs:
     """A frame that is refused does not end the session (dialect stompica)."""
     reopens: bool = False
     """DISCONNECT ends the session, and CONNECT may open another (dialect stompica)."""
+    judges_early: bool = False
+    """SENDs that a transaction takes are told of at once, so that the core may refuse them."""
     opening: HeadCache = field(factory=lambda: HeadCache(max_entries=64))
     caches: tuple[HeadCache, ...] = field(factory=lambda: tuple(HeadCache() for _ in VERSIONS))
 
@@ -135,7 +137,9 @@ class ServerSession:
             self._transactions().add(transaction, FrameRun(run.head, run.bodies, []))
         except RemoteError:
             return False  # frame by frame, so that the one at fault is named
-        if run.receipts:
+        if self.codecs.judges_early:
+            events.append(Received(run.receipts, run.head))
+        elif run.receipts:
             events.append(Received(run.receipts))
         return True
 
@@ -197,7 +201,8 @@ class ServerSession:
         head = Head(frame.command, frame.headers, UNTIL_NUL, frame.get("destination"))
         run = FrameRun(head, [frame.body], [])
         self._transactions().add(frame.get("transaction") or "", run)
-        return Received(() if frame.receipt is None else ((1, frame.receipt),))
+        judged = head if self.codecs.judges_early else None
+        return Received(() if frame.receipt is None else ((1, frame.receipt),), judged)
 
     def _begin(self, frame: Frame) -> Event:
         self._transactions().begin(needed(frame, "transaction", self.version))

@@ -12,16 +12,19 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event, Refused, State
+from trio_stomp.server._farewell import say_farewell
 from trio_stomp.server._inbox import Batch, Gone, Inbox
 from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._login import log_in
 from trio_stomp.server._opening import open_conversation
 from trio_stomp.server._pulse import look
 from trio_stomp.server._watchdog import Watchdog
-from trio_stomp.transport import HttpRequest, WebSocketCodec, Wire
+from trio_stomp.transport import HttpRequest, TlsBox, TlsWire, WebSocketCodec, Wire
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Client, MemoryBudget
     from trio_stomp.protocol import ServerSession
+    from trio_stomp.security import Authenticator, Credentials
     from trio_stomp.server._outbox import Outbox
 
 logger = logging.getLogger("trio_stomp")
@@ -30,9 +33,6 @@ RECEIVE_BYTES = 64 * 1024
 BRAKE_S = 0.005
 """How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
 and how long a reader waits before it looks again whether memory is free."""
-_TOO_SLOW = frozenset(
-    {CloseReason.SLOW_CONSUMER, CloseReason.WRITE_STALLED, CloseReason.HEARTBEAT_TIMEOUT}
-)
 HELD_SHARE = 4
 """Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
 PARTING_S = 10.0
@@ -70,6 +70,9 @@ class ConnectionShared:
       relieve: Look who holds memory without using it; told the time.
       resume: Have the dispatcher give a connection more of what is parked for it.
       tell_late: Tell the diagnostics of a late heart-beat, and how late in seconds.
+      tell_login: Tell the diagnostics of a login that failed, and the ERROR's code.
+      authenticator: Finds out who clients are.
+      tls: Makes connections secret; None = there is no certificate.
     """
 
     limits: ServerLimits
@@ -80,6 +83,9 @@ class ConnectionShared:
     resume: "Callable[[Connection], None]"
     relieve: Callable[[float], None]
     tell_late: "Callable[[Connection, float], None]"
+    tell_login: "Callable[[Connection, str], None]"
+    authenticator: "Authenticator"
+    tls: "TlsBox | None"
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of frames that are not complete yet, of all connections."""
@@ -94,6 +100,8 @@ class Connection:
       session: What they mean.
       opened_at: When it was accepted, in seconds of the broker's clock.
       refusal: Why it is to be turned away as soon as it is known what it speaks, or None.
+      early: What was read of it before it was known whose connection it is.
+      tls: Whether it may be, or must be, secret: ``off``, ``optional`` or ``required``.
     """
 
     shared: ConnectionShared
@@ -101,9 +109,15 @@ class Connection:
     session: "ServerSession"
     opened_at: float
     refusal: RemoteError | None = None
+    early: bytes = b""
+    tls: str = "off"
     client: "Client" = field(init=False)
     outbox: "Outbox" = field(init=False)
     websocket: WebSocketCodec | None = None
+    offered: "Credentials | None" = None
+    """What it told of itself with the WebSocket's upgrade."""
+    expires_at: float = math.inf
+    """When the proof of who it is ends, in seconds of the broker's clock."""
     reason: CloseReason = CloseReason.CLIENT_CLOSED
     verdict: RemoteError | None = None
     """An error found outside the core, to be told by it once what came before is done."""
@@ -128,7 +142,7 @@ class Connection:
     _has_parted: bool = False
     _held: int = 0
     """What ``_hold`` has accounted for."""
-    _close_reply: bytes = b""
+    close_reply: bytes = b""
     """The answer to the peer's Close, kept back until all data is out: none may follow it."""
 
     async def run(self) -> None:
@@ -146,7 +160,7 @@ class Connection:
                         await self._read()
                     finally:
                         await self._part()
-                    await self._say_farewell()
+                    await say_farewell(self)
                 finally:
                     # The nursery is about to close: nobody may start a writer in it any more.
                     self._nursery = None
@@ -161,6 +175,26 @@ class Connection:
             logger.info(
                 "%s %s closed: %s", self.client.transport, self.wire.remote, self.reason.text
             )
+
+    @property
+    def remote(self) -> str:
+        """Its address, ``host:port``."""
+        return self.wire.remote
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether it comes from this machine."""
+        return self.wire.is_loopback
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """What its certificate says; empty if it showed none."""
+        return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
+
+    def encrypt(self, wire: TlsWire) -> None:
+        """Go on over ``wire``, before anything has been said in the clear."""
+        self.wire = self.outbox.wire = wire
+        self.client.transport = "tls"
 
     def end(self, error: RemoteError) -> None:
         """Stop reading; the peer is told ``error`` once what it sent before has been done."""
@@ -320,10 +354,10 @@ class Connection:
         if held != self._held:
             self._hold(held)
         if not self.is_open and self.session.state is not State.OPENING:
-            self.is_open = True
-            self.shared.watchdog.watch(self, look(self, now))
-            transport, version = self.client.transport, self.session.version.name
-            logger.info("%s %s opened: STOMP %s", transport, self.wire.remote, version)
+            events = await log_in(self, events)
+            self._note_open()
+        elif self.session.codecs.reopens:
+            events = await log_in(self, events)
         if not events:
             await trio.lowlevel.checkpoint()
             return
@@ -331,6 +365,13 @@ class Connection:
         if self.brake:
             self.brake = False
             await trio.sleep(BRAKE_S)
+
+    def _note_open(self) -> None:
+        self.is_open = True
+        if self.verdict is None:
+            self.shared.watchdog.watch(self, look(self, trio.current_time()))
+            transport, version = self.client.transport, self.session.version.name
+            logger.info("%s %s opened: STOMP %s", transport, self.wire.remote, version)
 
     def _hold(self, held: int) -> None:
         """Account for what is kept of a frame that is not complete yet."""
@@ -369,7 +410,7 @@ class Connection:
         replies = websocket.take_replies()
         closed = websocket.closed
         if closed is not None:
-            self._close_reply = replies
+            self.close_reply = replies
         elif replies:
             self.send_now(replies, now, beat=True)
         if closed is not None and not closed.by_peer:
@@ -392,54 +433,3 @@ class Connection:
             self._has_parted = True
             await inbox.put(Gone(self, self.reason))
             await self.forgotten.wait()
-
-    async def _say_farewell(self) -> None:
-        """Let the last frames out, and give the peer time to read them (R09).
-
-        Closing a socket that still has bytes to read makes the kernel send a reset, which eats
-        what the peer had not read yet: hence half-close, read on for a while, then close.
-        """
-        self.outbox.is_closed = True  # no heart-beat comes behind the last word
-        if not await self._flush():
-            return
-        with (
-            trio.move_on_after(self.shared.limits.linger_s),
-            suppress(trio.BrokenResourceError),
-        ):
-            if self.websocket is not None:
-                reason = self.reason
-                close = self.websocket.close(reason.websocket_code, reason.text)
-                self.send_now(self._close_reply or close, trio.current_time())
-                await self.outbox.wait_empty()
-            if self.reason is CloseReason.CONNECTION_LOST:
-                return
-            await self.wire.send_eof()
-            if self.reason is not CloseReason.CLIENT_CLOSED:
-                await self._read_to_end()
-
-    async def _flush(self) -> bool:
-        """Let out what waits, as long as the peer takes some of it; whether all is out.
-
-        A RECEIPT to DISCONNECT may stand behind megabytes on a slow line. Whoever was too slow
-        before is not waited for.
-        """
-        outbox, limits = self.outbox, self.shared.limits
-        with trio.move_on_after(limits.write_stall_s):
-            while True:
-                sent = outbox.bytes_out
-                with trio.move_on_after(limits.linger_s):
-                    await outbox.wait_empty()
-                    return True
-                if outbox.bytes_out == sent or self.reason in _TOO_SLOW:
-                    return False
-        return False
-
-    async def _read_to_end(self) -> None:
-        websocket = self.websocket
-        while websocket is None or websocket.closed is None or not websocket.closed.by_peer:
-            data = await self.wire.receive_some(RECEIVE_BYTES)
-            if not data:
-                return
-            if websocket is not None:
-                websocket.receive_data(data)
-            await trio.lowlevel.checkpoint()

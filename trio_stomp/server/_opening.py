@@ -3,12 +3,15 @@
 import logging
 from typing import TYPE_CHECKING
 
-from trio_stomp._errors import CloseReason
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.security import from_http
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
     RequestReader,
     Speech,
+    TlsError,
+    TlsWire,
     WebSocketCodec,
     accept_websocket,
     check_origin,
@@ -32,7 +35,7 @@ async def open_conversation(connection: "Connection") -> bytes:
 
     Checkpoint: if it has to wait. Limits: the connect timeout and ``max_opening_bytes`` hold.
     """
-    start = b""
+    start = connection.early
     while (speech := sniff(start)) is None:
         data = await connection.read_opening()
         if not data:
@@ -40,17 +43,46 @@ async def open_conversation(connection: "Connection") -> bytes:
         start += data
     match speech:
         case Speech.TLS:
-            logger.warning(
-                "%s spoke TLS to a port without TLS: closed; use stomp:// or ws:// there",
-                connection.wire.remote,
-            )
-            connection.reason = CloseReason.TLS_ON_PLAIN_PORT
-            return b""
+            return await _open_tls(connection, start)
         case Speech.HTTP:
             return await _open_http(connection, start)
         case Speech.STOMP:
-            connection.verdict = connection.refusal
-            return b"" if connection.refusal else start
+            connection.verdict = connection.refusal or _tls_required(connection)
+            return b"" if connection.verdict else start
+
+
+async def _open_tls(connection: "Connection", start: bytes) -> bytes:
+    tls, remote = connection.shared.tls, connection.remote
+    if tls is None or connection.tls == "off" or _is_secret(connection):
+        logger.warning(
+            "%s spoke TLS to a port without TLS: closed; use stomp:// or ws:// there", remote
+        )
+        connection.reason = CloseReason.TLS_ON_PLAIN_PORT
+        return b""
+    wire = TlsWire(connection.wire, tls.context, start)
+    try:
+        await wire.handshake()
+    except TlsError as error:
+        logger.warning("%s: the TLS handshake failed: %s", remote, error)
+        connection.reason = CloseReason.TLS_FAILED
+        return b""
+    connection.early = b""
+    connection.encrypt(wire)
+    return await open_conversation(connection)
+
+
+def _is_secret(connection: "Connection") -> bool:
+    return isinstance(connection.wire, TlsWire)
+
+
+def _tls_required(connection: "Connection") -> ProtocolError | None:
+    if connection.tls != "required" or _is_secret(connection):
+        return None
+    return ProtocolError(
+        "tls-required",
+        "this port speaks TLS only: connect with stomps:// or wss://",
+        reason=CloseReason.TLS_REQUIRED,
+    )
 
 
 async def _open_http(connection: "Connection", start: bytes) -> bytes:
@@ -67,6 +99,9 @@ async def _open_http(connection: "Connection", start: bytes) -> bytes:
             request = reader.receive_data(data)
         if connection.refusal is not None:
             raise HttpError(503, connection.refusal.message)
+        required = _tls_required(connection)
+        if required is not None:
+            raise HttpError(403, required.message)
         if not request.wants_websocket:
             return await _answer(connection, connection.shared.answer_http(request))
         return await _upgrade(connection, request, reader.trailing)
@@ -81,7 +116,16 @@ async def _answer(connection: "Connection", response: bytes) -> bytes:
 
 
 async def _upgrade(connection: "Connection", request: HttpRequest, trailing: bytes) -> bytes:
-    check_origin(request, connection.shared.limits.allowed_origins)
+    shared = connection.shared
+    # What anybody on this machine may do, a page must not do with its visitor's browser.
+    is_open_house = connection.is_loopback and shared.authenticator.lets_anonymous(is_loopback=True)
+    is_ours = check_origin(request, shared.limits.allowed_origins, local_only=is_open_house)
+    connection.offered = from_http(
+        request.headers,
+        request.target,
+        ambient=is_ours,
+        cookie_name=shared.authenticator.options.token_cookie,
+    )
     upgrade = accept_websocket(request)
     await connection.send_opening(upgrade.response)
     # A STOMP frame may be split over many messages (X07), so the bound of a message is the
@@ -91,5 +135,5 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
     connection.speaks_http = False
     connection.websocket = WebSocketCodec(max_message_bytes=largest)
     connection.outbox.is_websocket = True
-    connection.client.transport = "ws"
+    connection.client.transport = "wss" if _is_secret(connection) else "ws"
     return trailing or await connection.read_opening()

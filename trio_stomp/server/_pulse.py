@@ -27,6 +27,7 @@ def look(connection: "Connection", now: float) -> float:
         _look_writing(connection, now),
         _look_silence(connection, now),
         _look_sending(connection, now),
+        _look_expiry(connection, now),
     )
 
 
@@ -39,6 +40,19 @@ def _look_opening(connection: "Connection", now: float) -> float:
         "connect-timeout",
         f"no session was opened within {timeout:g} s (option connect_timeout_s); send CONNECT",
         reason=CloseReason.CONNECT_TIMEOUT,
+    )
+    return _end(connection, error)
+
+
+def _look_expiry(connection: "Connection", now: float) -> float:
+    """A token is good for a while; so is a session that it opened."""
+    due = connection.expires_at
+    if now < due:
+        return due
+    error = ProtocolError(
+        "credentials-expired",
+        "the token that opened this session has expired; connect again with a new one",
+        reason=CloseReason.CREDENTIALS_EXPIRED,
     )
     return _end(connection, error)
 

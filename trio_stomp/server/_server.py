@@ -10,16 +10,18 @@ of the inbox, then the watchdog.
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp.broker import Broker, Census, Client, Delivery, MemoryBudget
+from trio_stomp._identity import Identity
+from trio_stomp.broker import AccessRules, Broker, Census, Client, Delivery, MemoryBudget
 from trio_stomp.protocol import Codecs, ServerSession
+from trio_stomp.security import Accounts, Authenticator
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
@@ -30,7 +32,14 @@ from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.store import StoreError
-from trio_stomp.transport import HttpRequest, Wire, wire_over
+from trio_stomp.transport import (
+    HttpRequest,
+    ProxyNetworks,
+    TlsBox,
+    Wire,
+    read_proxy_header,
+    wire_over,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.store import Store
@@ -60,16 +69,45 @@ class Diagnostics(Protocol):
         """Publish what happened in this turn."""
 
 
+async def _nothing_to_reload() -> None:
+    await trio.lowlevel.checkpoint()
+
+
+@frozen(eq=False, repr=False)
+class Entrance:
+    """Where clients come from, and whether their bytes are secret.
+
+    Args:
+      tls: ``off``, ``optional`` (the first bytes tell) or ``required``.
+    """
+
+    listener: "trio.abc.Listener[trio.abc.Stream]"
+    tls: str = "off"
+
+
 @define(eq=False, repr=False)
 class ServerHandle:
     """A running broker, for the program that runs it."""
 
     addresses: tuple[str, ...]
+    tls_addresses: tuple[str, ...] = ()
+    """Of the port where TLS is required."""
+    on_reload: Callable[[], Awaitable[None]] = _nothing_to_reload
     _stopping: trio.Event = field(factory=trio.Event)
 
     def stop(self) -> None:
         """Begin the ordered shutdown; ``serve`` returns when it is done."""
         self._stopping.set()
+
+    async def reload(self) -> None:
+        """Read the files of users, rules, keys and certificates again; all of them, or none.
+
+        Raises:
+          OptionError: one of them is wrong: the operator's fault. What held before still holds.
+
+        Checkpoint: always. Cancel: nothing has changed, or everything has.
+        """
+        await self.on_reload()
 
     async def wait_stopping(self) -> None:
         """Wait until somebody has called ``stop``. Checkpoint: always."""
@@ -85,6 +123,9 @@ class Server:
       codecs: For the sessions.
       boot_number: The first session id; no earlier start of this broker used one above it.
       answer_http: Answers plain HTTP requests.
+      authenticator: Finds out who clients are.
+      tls: Makes connections secret; None = there is no certificate.
+      proxies: Whose connections begin with a PROXY header.
     """
 
     limits: ServerLimits
@@ -92,6 +133,9 @@ class Server:
     memory: MemoryBudget
     boot_number: int
     answer_http: Callable[[HttpRequest], bytes]
+    authenticator: Authenticator
+    tls: TlsBox | None = None
+    proxies: ProxyNetworks | None = None
     broker: Broker = field(init=False)
     diagnostics: Diagnostics = field(init=False)
     inbox: Inbox = field(init=False)
@@ -148,12 +192,15 @@ class Server:
             self.dispatcher.resume,
             self._relieve,
             self._tell_late,
+            self._tell_login,
+            self.authenticator,
+            self.tls,
             self.websocket_reads,
         )
 
     async def run(
         self,
-        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        entrances: Sequence[Entrance],
         handle: ServerHandle,
         started: Callable[[], None],
     ) -> None:
@@ -163,16 +210,16 @@ class Server:
         still dispatched.
         """
         try:
-            await self._run(listeners, handle, started)
+            await self._run(entrances, handle, started)
         finally:
             # Who accepts closes them; but if we were cancelled before that, nobody did.
             with trio.CancelScope(shield=True):
-                for listener in listeners:
-                    await listener.aclose()
+                for entrance in entrances:
+                    await entrance.listener.aclose()
 
     async def _run(
         self,
-        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        entrances: Sequence[Entrance],
         handle: ServerHandle,
         started: Callable[[], None],
     ) -> None:
@@ -182,7 +229,7 @@ class Server:
             services.start_soon(self.alarm.run)
             try:
                 async with trio.open_nursery() as producers:
-                    await self._accept_until_stopped(producers, listeners, handle, started)
+                    await self._accept_until_stopped(producers, entrances, handle, started)
                     producers.cancel_scope.deadline = (
                         trio.current_time() + self.limits.shutdown_grace_s
                     )
@@ -193,7 +240,7 @@ class Server:
     async def _accept_until_stopped(
         self,
         producers: trio.Nursery,
-        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]],
+        entrances: Sequence[Entrance],
         handle: ServerHandle,
         started: Callable[[], None],
     ) -> None:
@@ -201,14 +248,15 @@ class Server:
             accepting.start_soon(self._tick)
             accepting.start_soon(self._sweep)
             accepting.start_soon(self._monitor)
-            await accepting.start(
-                functools.partial(
-                    trio.serve_listeners,
-                    self._serve_stream,
-                    list(listeners),
-                    handler_nursery=producers,
+            for entrance in entrances:
+                await accepting.start(
+                    functools.partial(
+                        trio.serve_listeners,
+                        functools.partial(self._serve_stream, entrance.tls),
+                        [entrance.listener],
+                        handler_nursery=producers,
+                    )
                 )
-            )
             started()
             await handle.wait_stopping()
             accepting.cancel_scope.cancel()
@@ -240,8 +288,14 @@ class Server:
             # All that was promised holds; it is no reason to end in any other way.
             logger.error("the store could not be closed: %s", error)
 
-    async def _serve_stream(self, stream: trio.abc.Stream) -> None:
+    async def _serve_stream(self, tls: str, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream)
+        early = b""
+        if self.proxies is not None and self.proxies.contains(wire.remote):
+            introduced = await self._introduced(wire)
+            if introduced is None:
+                return
+            wire, early = introduced
         self.accepted += 1
         was_flooded = self.admission.is_flooded
         refusal = self.admission.enter(wire)
@@ -249,15 +303,34 @@ class Server:
             if refusal is not None and was_flooded:
                 await wire.aclose()
             else:
-                await self._serve_wire(wire, refusal)
+                await self._serve_wire(wire, refusal, early, tls)
         except* Exception:
             # A bug, or a stream that breaks its contract: it costs this connection, no other.
             logger.exception("%s: a bug of the broker ended this connection", wire.remote)
         finally:
             self.admission.leave(wire, refusal)
 
-    async def _serve_wire(self, wire: Wire, refusal: RemoteError | None) -> None:
+    async def _introduced(self, wire: Wire) -> tuple[Wire, bytes] | None:
+        """The wire of whom a proxy speaks for, and what came behind its header; None = nobody."""
+        problem = "nothing came in time"
+        try:
+            with trio.move_on_after(self.limits.connect_timeout_s):
+                return await read_proxy_header(wire)
+        except trio.BrokenResourceError:
+            problem = "the connection was lost"
+        except RemoteError as error:
+            problem = error.message
+        logger.warning("%s should begin with a PROXY header: %s", wire.remote, problem)
+        self.ended[CloseReason.BAD_PROXY_HEADER] += 1
+        with trio.CancelScope(shield=True):
+            await wire.aclose()
+        return None
+
+    async def _serve_wire(
+        self, wire: Wire, refusal: RemoteError | None, early: bytes, tls: str
+    ) -> None:
         connection = self._connect(wire, refusal)
+        connection.early, connection.tls = early, tls
         self.connections[connection] = None
         if self._is_stopping:
             connection.on_close(CloseReason.SHUTTING_DOWN)
@@ -268,7 +341,9 @@ class Server:
             self.ended[connection.reason] += 1
 
     def _connect(self, wire: Wire, refusal: RemoteError | None) -> Connection:
-        session = ServerSession(self.codecs, may_ask=wire.is_loopback)
+        # Where there are rules, they say who may use the command DIAG.
+        may_ask = wire.is_loopback or self.broker.guard.rules is not None
+        session = ServerSession(self.codecs, may_ask=may_ask)
         connection = Connection(self._shared, wire, session, trio.current_time(), refusal)
         outbox = connection.outbox = Outbox(
             self.outboxes,
@@ -360,6 +435,26 @@ class Server:
             )
 
         self.dispatcher.call_soon(tell)
+
+    def _tell_login(self, connection: Connection, code: str) -> None:
+        def tell(_: float) -> None:
+            self.broker.events.tell("auth", connection.client, reason=code)
+
+        self.dispatcher.call_soon(tell)
+
+    async def use(self, accounts: Accounts, rules: AccessRules | None) -> None:
+        """Judge everybody anew, by other accounts and rules. Checkpoint: always."""
+        before, self.authenticator.accounts = self.authenticator.accounts, accounts
+        # To prove nothing may have been enough before; then it was so for each of them.
+        lets_anonymous = self.authenticator.lets_anonymous(is_loopback=True)
+
+        def is_known(identity: Identity) -> bool:
+            if not identity.method:
+                return lets_anonymous
+            return accounts.still_know(identity, before)
+
+        self.codecs.judges_early = rules is not None
+        await self.inbox.put(Control(lambda now: self.broker.use_rules(rules, is_known, now)))
 
     def why_unready(self) -> str:
         """Why nobody should be sent here now; "" = there is no reason."""

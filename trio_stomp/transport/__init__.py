@@ -11,8 +11,13 @@ from trio_stomp.transport._http import RequestReader as RequestReader
 from trio_stomp.transport._http import accept_websocket as accept_websocket
 from trio_stomp.transport._http import encode_response as encode_response
 from trio_stomp.transport._origin import check_origin as check_origin
+from trio_stomp.transport._proxy import ProxyNetworks as ProxyNetworks
+from trio_stomp.transport._proxy import read_proxy_header as read_proxy_header
 from trio_stomp.transport._sniff import Speech as Speech
 from trio_stomp.transport._sniff import sniff as sniff
+from trio_stomp.transport._tls_context import TlsBox as TlsBox
+from trio_stomp.transport._tls_wire import TlsError as TlsError
+from trio_stomp.transport._tls_wire import TlsWire as TlsWire
 from trio_stomp.transport._websocket import WebSocketClose as WebSocketClose
 from trio_stomp.transport._websocket import WebSocketCodec as WebSocketCodec
 from trio_stomp.transport._websocket_frames import frame_message as frame_message

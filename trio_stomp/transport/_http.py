@@ -153,6 +153,11 @@ def accept_websocket(request: HttpRequest) -> Upgrade:
         raise HttpError(400, "the WebSocket handshake needs HTTP/1.1")
     if len(request.values(b"host")) != 1:
         raise HttpError(400, "the WebSocket handshake needs one header 'Host'")
+    # RFC 9110 section 7.8: a body would have to be read before the new protocol begins. A proxy
+    # that reads one where we see frames would let a client smuggle.
+    lengths = request.values(b"content-length")
+    if request.values(b"transfer-encoding") or any(int(length) for length in lengths):
+        raise HttpError(400, "the WebSocket handshake has no body; leave it out")
     if not request.wants_websocket:
         raise HttpError(400, "the WebSocket handshake needs the header 'Upgrade: websocket'")
     if b"upgrade" not in request.tokens(b"connection"):

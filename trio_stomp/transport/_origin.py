@@ -11,42 +11,59 @@ from trio_stomp.transport._http import HttpError, HttpRequest
 ANY = "*"
 
 
-def check_origin(request: HttpRequest, allowed: str) -> None:
+def check_origin(request: HttpRequest, allowed: str, *, local_only: bool = False) -> bool:
     """Refuse the upgrade of a page that is not welcome.
 
     Args:
       allowed: Origins separated by commas, as ``https://example.com``; ``*`` = all; empty = pages
         of the host that the request is for, and of this machine if that is loopback.
+      local_only: Of the same host are only pages of this machine or of an address: a name may be
+        anybody's that was made to mean this machine (DNS rebinding).
+
+    Returns: whether what the browser adds by itself, passwords and cookies, may be believed: it
+      is no page's, or one of the same host or of a named origin.
 
     Raises:
       HttpError: 403, naming the origin and the remedy.
     """
     origins = request.values(b"origin")
-    if not origins or allowed.strip() == ANY:
-        return
+    if not origins:
+        return True
     origin = origins[0].decode("latin-1").strip()
-    if not allowed.strip():
-        host = next(iter(request.values(b"host")), b"").decode("latin-1")
-        is_welcome = _is_same_host(origin, host)
+    host = next(iter(request.values(b"host")), b"").decode("latin-1")
+    if allowed.strip() in ("", ANY):
+        is_ours = len(origins) == 1 and _is_same_host(origin, host, local_only=local_only)
+        is_welcome = is_ours or allowed.strip() == ANY
     else:
         welcome = {each.strip().rstrip("/").lower() for each in allowed.split(",")}
-        is_welcome = origin.rstrip("/").lower() in welcome
+        is_ours = is_welcome = len(origins) == 1 and origin.rstrip("/").lower() in welcome
     if not is_welcome:
         raise HttpError(
             403,
             f"pages of the origin {origin[:80]!r} may not connect here;"
             " the operator allows them with --allowed-origins",
         )
+    return is_ours
 
 
-def _is_same_host(origin: str, host: str) -> bool:
+def _is_same_host(origin: str, host: str, *, local_only: bool) -> bool:
     try:
         theirs, ours = urlsplit(origin).hostname, urlsplit(f"//{host}").hostname
     except ValueError:
         return False
     if theirs is None or ours is None:
         return False
-    return theirs == ours or (_is_loopback(theirs) and _is_loopback(ours))
+    if _is_loopback(theirs) and _is_loopback(ours):
+        return True
+    return theirs == ours and not (local_only and _is_name(ours))
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
 
 
 def _is_loopback(host: str) -> bool:

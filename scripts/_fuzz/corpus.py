@@ -1,0 +1,55 @@
+"""The corpora that are kept with the tests: few inputs, which run every line found so far.
+
+One text file for each target, an input a line as Python writes bytes, so that a change can be read.
+Lines that begin with ``#`` say what the input below them once found: those are never left out.
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from _fuzz.lines import Lines
+from _fuzz.target import Target
+
+DIRECTORY = Path(__file__).resolve().parents[2] / "tests" / "data" / "fuzz"
+MOST_BYTES = 2000
+"""Longest input that is kept for the lines it runs."""
+MOST_KEPT_BYTES = 10_000
+"""For all of a target, roughly."""
+
+
+def load(name: str) -> list[bytes]:
+    """The inputs of a target; none if there is no file."""
+    return [data for data, _ in _entries(name)]
+
+
+def save(target: Target, grown: Sequence[bytes], files: Sequence[Path]) -> None:
+    """Keep what is known to have found something, and of the rest what runs a new line."""
+    old = list(_entries(target.name))
+    kept = [entry for entry in old if entry[1]]
+    rest = {data for data, note in old if not note} | set(grown)
+    lines = Lines(files)
+    size = 0
+    for data in (*(data for data, _ in kept), *sorted(rest, key=lambda data: (len(data), data))):
+        before = len(lines.seen)
+        with lines:
+            target.run(data)
+        is_new = len(lines.seen) > before and len(data) <= MOST_BYTES
+        if is_new and size < MOST_KEPT_BYTES and (data, "") not in kept:
+            size += len(data)
+            kept.append((data, ""))
+    DIRECTORY.mkdir(parents=True, exist_ok=True)
+    written = "".join(f"{note}{data!r}\n" for data, note in kept)
+    (DIRECTORY / f"{target.name}.txt").write_text(written, encoding="ascii")
+
+
+def _entries(name: str) -> Iterator[tuple[bytes, str]]:
+    """Inputs, each with the comment lines above it."""
+    path = DIRECTORY / f"{name}.txt"
+    note = ""
+    for line in path.read_text(encoding="ascii").splitlines() if path.exists() else ():
+        if line.startswith("#"):
+            note += line + "\n"
+        elif line:
+            yield ast.literal_eval(line), note
+            note = ""

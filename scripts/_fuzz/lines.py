@@ -1,0 +1,111 @@
+"""Which lines of a target's files have run: what the corpus grows by, and what the report tells."""
+
+import dis
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+Line = tuple[str, int]
+MONITOR_ID = 4
+"""A number of ``sys.monitoring`` that no other tool has by convention."""
+
+
+class Lines:
+    """Lines within functions: what runs at the import is no merit of an input.
+
+    Used as a context manager around what is to be watched.
+
+    Args:
+      files: Python files.
+    """
+
+    def __init__(self, files: Sequence[Path]) -> None:
+        self.all: dict[str, set[int]] = {str(path): set(_lines(path)) for path in files}
+        self.seen: set[Line] = set()
+        self._left: dict[CodeType, set[int]] = {}
+        """What of a function has not run yet; one of which all has is not watched any more."""
+
+    @property
+    def total(self) -> int:
+        """How many lines there are."""
+        return sum(map(len, self.all.values()))
+
+    def missing(self) -> list[str]:
+        """Lines that have not run, as ``file:line``."""
+        return [
+            f"{Path(name).name}:{line}"
+            for name, lines in self.all.items()
+            for line in sorted(lines)
+            if (name, line) not in self.seen
+        ]
+
+    def __enter__(self) -> "Lines":
+        if sys.version_info >= (3, 12):
+            self._monitor()
+        else:
+            sys.settrace(self._call)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if sys.version_info >= (3, 12):
+            sys.monitoring.set_events(MONITOR_ID, 0)
+        else:
+            sys.settrace(None)
+
+    def _note(self, code: CodeType, line: int) -> None:
+        if line in self.all.get(code.co_filename, ()):
+            self.seen.add((code.co_filename, line))
+
+    def _call(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+        code = frame.f_code
+        left = self._left.get(code)
+        if left is None:
+            known = self.all.get(code.co_filename, set())
+            left = self._left[code] = set(_own_lines(code)) & known
+        return self._line if left else None
+
+    def _line(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        if event == "line":
+            self._note(frame.f_code, frame.f_lineno)
+            self._left[frame.f_code].discard(frame.f_lineno)
+        return self._line
+
+    if sys.version_info >= (3, 12):
+
+        def _monitor(self) -> None:
+            monitoring = sys.monitoring
+            if monitoring.get_tool(MONITOR_ID) is None:
+                monitoring.use_tool_id(MONITOR_ID, "fuzz")
+
+            def line(code: CodeType, number: int) -> object:
+                self._note(code, number)
+                return monitoring.DISABLE
+
+            monitoring.register_callback(MONITOR_ID, monitoring.events.LINE, line)
+            monitoring.set_events(MONITOR_ID, monitoring.events.LINE)
+
+
+def _lines(path: Path) -> Iterator[int]:
+    for code in _codes(compile(path.read_text(encoding="utf-8"), str(path), "exec")):
+        yield from _own_lines(code)
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """All functions in ``code``; neither modules nor the bodies of classes."""
+    if code.co_flags & inspect.CO_OPTIMIZED:
+        yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
+
+
+def _own_lines(code: CodeType) -> set[int]:
+    return {line for _, line in dis.findlinestarts(code) if line} - {code.co_firstlineno}

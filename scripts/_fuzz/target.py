@@ -1,0 +1,66 @@
+"""What a fuzz target is, and what its inputs are made with."""
+
+import random
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from attrs import frozen
+
+
+class Finding(AssertionError):
+    """A target saw what must not be. Any exception that it lets pass is one as well."""
+
+
+@frozen
+class Target:
+    """Bytes that come from outside, and the code that takes them.
+
+    Args:
+      name: For the command line.
+      run: Takes an input; raises only for a finding.
+      files: Source files whose lines are to be covered, below ``trio_stomp/``.
+      generate: Makes an input from scratch, well-formed more often than not.
+      dictionary: Pieces that mean something to the code.
+      max_bytes: Longest input.
+    """
+
+    name: str
+    run: Callable[[bytes], None]
+    files: Sequence[str]
+    generate: Callable[[random.Random], bytes]
+    dictionary: Sequence[bytes]
+    max_bytes: int = 4096
+
+
+def check(is_right: bool, what: object) -> None:
+    """Raise a Finding that tells ``what`` unless ``is_right``."""
+    if not is_right:
+        raise Finding(str(what))
+
+
+def check_equal(found: object, expected: object, what: str) -> None:
+    """Raise a Finding that tells both unless they are equal."""
+    if found != expected:
+        raise Finding(f"{what}: {found!r:.600} is not {expected!r:.600}")
+
+
+def cut(data: bytes) -> tuple[bytes, list[list[bytes]]]:
+    """An input's first byte chooses where the rest of it is cut.
+
+    Returns: the rest, and the ways in which it is to be fed.
+    """
+    if not data:
+        return b"", [[b""]]
+    seed, rest = data[0], data[1:]
+    chance = random.Random(seed)
+    places = sorted(chance.randrange(len(rest) + 1) for _ in range(1 + seed % 7))
+    borders = [0, *places, len(rest)]
+    ways = [[rest[a:b] for a, b in pairwise(borders)]]
+    if len(rest) <= 600 or seed % 8 == 0:
+        ways.append([rest[i : i + 1] for i in range(len(rest))])
+    return rest, ways
+
+
+def pick_bytes(chance: random.Random, *, most: int = 12) -> bytes:
+    """Some bytes: short, mostly."""
+    return chance.randbytes(chance.choice((0, 1, 2, chance.randrange(most + 1))))

@@ -1,0 +1,44 @@
+"""The fuzz targets by name. Each is imported in a process of its own, by ``make_target``."""
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from _fuzz.target import Target
+
+MODULES: Mapping[str, str] = MappingProxyType(
+    {
+        "decoder-connect": "decoder",
+        "decoder-1.0": "decoder",
+        "decoder-1.1": "decoder",
+        "decoder-1.2": "decoder",
+        "encoder": "encoder",
+        "session": "session",
+        "websocket": "websocket",
+        "handshake": "handshake",
+        "sniff": "sniff",
+        "proxy": "proxy",
+        "configuration": "configuration",
+        "policy-file": "policy_file",
+        "users-file": "users_file",
+        "acl-file": "acl_file",
+        "rules": "rules",
+        "selector": "selector",
+        "wildcards": "wildcards",
+        "journal": "journal",
+        "stream-log": "stream_log",
+    }
+)
+"""Name of the target → module here that makes it."""
+
+
+def make_target(name: str) -> Target:
+    """Import a target, and with it the code that it tries.
+
+    Raises:
+      ModuleNotFoundError: what it tries, or a library that this needs, is not installed.
+    """
+    module = importlib.import_module(f"_fuzz.targets.{MODULES[name]}")
+    target: Target = module.make(name)
+    return target

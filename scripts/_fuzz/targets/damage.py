@@ -1,0 +1,60 @@
+"""What can happen to files: an input is a list of harms, each of five bytes or a few more."""
+
+import random
+from collections.abc import Mapping
+
+HARM_BYTES = 5
+"""Kind, file, three bytes of a place."""
+MOST_HARMS = 12
+KINDS = 10
+
+
+def harm(files: Mapping[str, bytes], data: bytes) -> dict[str, bytes]:
+    """Copies of ``files``, harmed as ``data`` says."""
+    left = dict(files)
+    for at in range(0, min(len(data), MOST_HARMS * HARM_BYTES), HARM_BYTES):
+        one = data[at : at + HARM_BYTES].ljust(HARM_BYTES, b"\0")
+        if left:
+            _harm_one(left, one, data)
+    return left
+
+
+def _harm_one(files: dict[str, bytes], one: bytes, data: bytes) -> None:
+    kind, where = one[0] % KINDS, sorted(files)[one[1] % len(files)]
+    old = files[where]
+    # From either end: the last bytes are the ones that matter most.
+    number = int.from_bytes(one[2:5], "little")
+    at = number % (len(old) + 1)
+    size = 1 << one[0] // KINDS % 8
+    match kind:
+        case 0:
+            changed = bytes(byte ^ 1 << one[4] % 8 for byte in old[at : at + 1])
+            files[where] = old[:at] + changed + old[at + 1 :]
+        case 1:
+            files[where] = old[:at]
+        case 2:
+            files[where] = old[:at] + bytes(size) + old[at + size :]
+        case 3:
+            files[where] = old[:at] + old[at + size :]
+        case 4:
+            files[where] = old[: at + size] + old[at:]
+        case 5:
+            files[where] = old[:at] + data[-size:] + old[at:]
+        case 6:
+            files[where] = old + data[-size:] * (1 + one[4] % 4)
+        case 7:
+            files[where] = old + bytes(size * 8)
+        case 8:
+            # A piece of another file, or of another place of this one.
+            other = files[sorted(files)[one[4] % len(files)]]
+            files[where] = old[:at] + other[one[3] : one[3] + size * 2] + old[at + size * 2 :]
+        case _:
+            if one[4] % 4 == 0:
+                del files[where]
+            else:
+                files[where] = old[: len(old) - at % 64]
+
+
+def generate(chance: random.Random) -> bytes:
+    """One harm, more often than several."""
+    return chance.randbytes(1 + HARM_BYTES * chance.choice((1, 1, 1, 2, 3, 8)))

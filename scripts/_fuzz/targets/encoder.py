@@ -1,0 +1,53 @@
+"""Frames to clients: whatever a header says, nobody reads more frames than were sent (F24)."""
+
+import random
+
+from _fuzz.target import Target, check, check_equal
+from _fuzz.targets import stomp
+
+from tests._naive_decoder import ESCAPES
+from tests._strategies import read_server_frames
+from trio_stomp.frames import OPENING, V1_0, V1_1, V1_2, encode_frame
+
+RULES = (OPENING, V1_0, V1_1, V1_2)
+
+
+def make(name: str) -> Target:
+    """The target."""
+    files = ("frames/_encoder.py", "frames/_headers.py")
+    words = (*stomp.DICTIONARY, b"\x00", b"\x1f", b"\x1f:\x1f")
+    return Target(name, encode, files, generate, words, 1024)
+
+
+def generate(chance: random.Random) -> bytes:
+    """Version, headers and body, with 0x1f between."""
+    texts = (b"a", b"a:b", b"\\", b"\\n", b"\n", b"\r", b"\r\n\r\n\0", b"\0MESSAGE\n\n", b"", b" x")
+    pieces = [chance.choice(texts) for _ in range(chance.randrange(9))]
+    return chance.randbytes(1) + b"\x1f".join(pieces)
+
+
+def encode(data: bytes) -> None:
+    """Encode one frame, and read what a client would."""
+    rules = RULES[data[0] % 4] if data else V1_2
+    body, *texts = data[1:].decode(errors="surrogateescape").split("\x1f")
+    texts = [text.encode(errors="replace").decode() for text in texts]
+    pairs = [(name, text) for name, text in zip(texts[::2], texts[1::2], strict=False) if name]
+    pairs = [pair for pair in pairs if pair[0] != "content-length"]
+    raw = body.encode(errors="surrogateescape")
+    wire = encode_frame("MESSAGE", pairs, rules, raw)
+    frames = read_server_frames(wire, rules)
+    check_equal(len(frames), 1, "frames")
+    (frame,) = frames
+    check_equal(frame.command, "MESSAGE", "command")
+    check_equal(frame.body, raw, "body")
+    headers = [pair for pair in frame.headers if pair[0] != "content-length"]
+    left = iter(pairs)
+    for name, text in headers:
+        if rules is V1_0:  # leading space is padding there
+            known = any(name == key and text == said.lstrip(" \t") for key, said in left)
+        else:
+            known = (name, text) in left
+        check(known, f"header that nobody sent: {name!r}:{text!r}")
+    if ESCAPES.get(rules.name):
+        lost = [pair for pair in pairs if pair not in headers]
+        check(not any("\0" not in name + text for name, text in lost), f"lost: {lost}")

@@ -1,0 +1,93 @@
+"""A journal whose files were harmed: it opens, nothing altered is served, and it goes on."""
+
+import random
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from _fuzz.target import Target, check, check_equal
+from _fuzz.targets import damage
+
+from tests._store_fakes import Disk, filled, open_store, read_all, some_turns
+from trio_stomp.store import Put, StoreError, Turn
+
+BASES = 4
+SEGMENT_BYTES = (1 << 20, 4096, 4096, 1 << 20)
+Known = dict[tuple[str, int, int], bytes]
+"""Every body that was ever stored, by place, level and id."""
+
+
+def make(name: str) -> Target:
+    """The target; journals in memory, and a directory for their lock."""
+    directory = tempfile.mkdtemp(prefix="fuzz-", dir=memory_directory())
+    bases = [write_base(directory, number) for number in range(BASES)]
+
+    def run(data: bytes) -> None:
+        files, known, settings = bases[(data[0] if data else 0) % BASES]
+        judge(directory, damage.harm(files, data[1:]), known, settings)
+
+    files = (
+        "store/_replay.py",
+        "store/_scan.py",
+        "store/_decode.py",
+        "store/_format.py",
+        "store/_segment.py",
+        "store/_opening.py",
+        "store/_quarantine.py",
+        "store/_view.py",
+        "store/_index.py",
+    )
+    words = [bytes([kind, file, 0, 0, 0]) for kind in range(10) for file in range(3)]
+    return Target(name, run, files, damage.generate, (*words, bytes(5), b"\xff" * 5), 80)
+
+
+def memory_directory() -> str | None:
+    """Where files cost no disk, if the system has such a place."""
+    return "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+def write_base(directory: str, number: int) -> tuple[Mapping[str, bytes], Known, set[str]]:
+    """A journal, all that was ever in it, and every text of a setting."""
+    disk, known, settings = Disk(), Known(), set[str]()
+    store, recovered = open_store(directory, disk, SEGMENT_BYTES[number])
+    turns = list(some_turns(random.Random(number), (0, 25, 120, 6)[number]))
+    for commit, turn in enumerate(turns, recovered.commit):
+        store.append([turn], commit)
+    store.close()
+    for record in (record for turn in turns for record in flat(turn)):
+        if isinstance(record, Put):
+            for id, body in enumerate(record.bodies, record.first):
+                known[record.place, record.level, id] = body
+        settings.add(getattr(record, "text", ""))
+    return {path: bytes(file.data) for path, file in disk.files.items()}, known, settings
+
+
+def flat(turn: Turn) -> list[object]:
+    """Records, those of an Atomic too."""
+    return [part for record in turn.records for part in getattr(record, "records", (record,))]
+
+
+def judge(directory: str, files: Mapping[str, bytes], known: Known, settings: set[str]) -> None:
+    """Open, look, append, and open again."""
+    disk = Disk({path: filled(data) for path, data in files.items()})
+    try:
+        store, recovered = open_store(directory, disk)
+    except StoreError:
+        check(not disk.open_files, f"open files: {disk.open_files}")
+        return
+    found = {(*key, id): body for key, ids in read_all(store, recovered).items() for id, (body, _) in ids.items()}
+    check(found.items() <= known.items(), f"altered: {found.items() - known.items()}")
+    check(set(recovered.settings.values()) <= settings, f"setting: {recovered.settings}")
+    latest = max((id for _, _, id in found), default=0)
+    check(recovered.next_id > latest, f"next id: {recovered.next_id} after {latest}")
+    store.append([Turn([Put("new", recovered.next_id, b"head", [b"new"])])], recovered.commit)
+    store.close()
+    check_equal(disk.open_files, [], "open files")
+    store, again = open_store(directory, disk)
+    check_equal(again.commit, recovered.commit + 1, "commit")
+    messages = read_all(store, again)
+    check_equal(messages.pop(("new", 4)), {recovered.next_id: (b"new", 0)}, "what was appended")
+    kept = {(*key, id): body for key, ids in messages.items() for id, (body, _) in ids.items()}
+    check_equal(kept, found, "opened again")
+    check_equal(again.settings, recovered.settings, "settings again")
+    store.close()

@@ -1,0 +1,160 @@
+"""Bytes → events of a whole session, from CONNECT on, however they are cut."""
+
+import random
+from collections.abc import Iterable
+
+from _fuzz.target import Target, check, check_equal, cut
+from _fuzz.targets import stomp
+
+from tests._naive_decoder import Bounds, NaiveFrame, read
+from tests._strategies import ERROR_CODES, SMALL
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.frames import AckRun, FrameLimits, FrameRun
+from trio_stomp.protocol import (
+    Acked,
+    Asked,
+    Codecs,
+    Committed,
+    Event,
+    Left,
+    Opened,
+    ProtocolOptions,
+    Received,
+    Refused,
+    ServerSession,
+    Subscribed,
+    Unsubscribed,
+)
+
+BUDGET_BYTES = 1 << 20
+SESSION_CODES = ERROR_CODES | {
+    *("already-connected", "duplicate-transaction", "header-missing", "invalid-ack-mode"),
+    *("invalid-heart-beat", "not-allowed", "not-connected", "transaction-too-large"),
+    *("unknown-command", "unknown-transaction", "unsupported-version"),
+}
+GREETINGS = (
+    b"CONNECT\naccept-version:1.2\n\n\0",
+    b"STOMP\r\naccept-version:1.0,1.1\r\nheart-beat:5,6\r\n\r\n\0\n",
+    b"CONNECT\n\n\0",
+    b"\nCONNECT\naccept-version:1.1\nhost:h\nlogin:a:b\\c\n\n\0",
+    b"DIAG\n\nstale\0",
+    b"",
+)
+
+
+def make(name: str) -> Target:
+    """The target."""
+    files = (
+        "protocol/_server_session.py",
+        "protocol/_requests.py",
+        "protocol/_transactions.py",
+        "protocol/_heartbeat.py",
+        "protocol/_versions.py",
+    )
+    return Target(name, run, files, generate, (*stomp.DICTIONARY, *GREETINGS))
+
+
+def generate(chance: random.Random) -> bytes:
+    """A greeting, then frames."""
+    rest = b"".join(stomp.stream(chance) for _ in range(chance.randint(1, 3)))
+    return chance.randbytes(2) + chance.choice(GREETINGS) + rest
+
+
+def run(data: bytes) -> None:
+    """Feed one session; the first byte chooses its options."""
+    choice = data[0] if data else 0
+    stream, ways = cut(data[1:])
+    codecs = Codecs(
+        SMALL if choice & 1 else FrameLimits(),
+        ProtocolOptions(max_transactions=2, max_transaction_actions=3, max_transaction_bytes=2048),
+        MemoryBudget(BUDGET_BYTES),
+        acks_by_message_id=bool(choice & 2),
+        survives_errors=bool(choice & 4),
+        reopens=bool(choice & 8),
+    )
+    may_ask = bool(choice & 16)
+    expected = feed(codecs, may_ask, [stream])
+    for chunks in ways:
+        check_equal(feed(codecs, may_ask, chunks), expected, "cut")
+    if not choice & 13:
+        compare(stream, expected)
+
+
+def feed(codecs: Codecs, may_ask: bool, chunks: Iterable[bytes]) -> list[tuple[object, ...]]:
+    """What comes out, piece by piece: where one run ends and the next begins says nothing."""
+    session = ServerSession(codecs, may_ask)
+    said: list[tuple[object, ...]] = []
+    is_over = False
+    for chunk in chunks:
+        for event in session.receive_data(chunk):
+            check(not is_over, f"after the end: {event!r}")
+            said += flat(event)
+            is_end = isinstance(event, Refused) and not codecs.survives_errors
+            is_over = is_end or (isinstance(event, Left) and not codecs.reopens)
+    session.close()
+    check_equal(codecs.memory.used_bytes, 0, "memory held by a closed session")
+    return said
+
+
+def flat(event: Event | AckRun) -> list[tuple[object, ...]]:
+    """An event as plain values, one for each frame."""
+    match event:
+        case FrameRun():
+            return [
+                ("send", frame.headers, frame.body, frame.receipt, event.head.destination)
+                for frame in event.frames()
+            ]
+        case Acked():
+            asked = dict(event.receipts)
+            kind = (event.header, event.subscription, event.negative, event.requeue)
+            return [("ack", *kind, id, asked.get(n)) for n, id in enumerate(event.ids, 1)]
+        case Committed():
+            parts = [part for action in event.actions for part in flat(action)]
+            return [("commit", tuple(parts), event.receipt)]
+        case Received():
+            return [("received", asked) for _, asked in event.receipts]
+        case Refused():
+            code = event.error.code
+            check(code in SESSION_CODES, f"unknown code: {code}")
+            return [("refused", code, event.error.receipt_id)]
+        case Opened():
+            return [("opened", event.version.name, repr(event.heartbeats), event.headers)]
+        case Subscribed():
+            told = (event.id, event.destination, event.ack, event.headers)
+            return [("subscribed", *told, event.receipt)]
+        case Unsubscribed():
+            return [("unsubscribed", event.id, event.destination, event.receipt)]
+        case Left():
+            return [("left", event.receipt)]
+        case Asked():
+            return [("asked", event.query)]
+    raise AssertionError(f"unknown event: {event!r}")
+
+
+def compare(stream: bytes, said: list[tuple[object, ...]]) -> None:
+    """What is sent outside of transactions is what the naive decoder reads, in order."""
+    greeting = read(stream, "CONNECT", Bounds())
+    if not greeting.frames or greeting.frames[0].command not in ("CONNECT", "STOMP"):
+        return
+    opened = [each for each in said if each[0] == "opened"]
+    if not opened:
+        return
+    offered = greeting.frames[0].headers.get("accept-version", "1.0").split(",")
+    version = max(set(map(str.strip, offered)) & {"1.0", "1.1", "1.2"})
+    check_equal(opened[0][1], version, "version")
+    frames = read(after_first_frame(stream, greeting.frames[0]), version, Bounds()).frames
+    wanted = [
+        (frame.headers.get("destination"), frame.body)
+        for frame in frames
+        if frame.command == "SEND" and "transaction" not in frame.headers
+    ]
+    shown = [(each[4], each[2]) for each in said if each[0] == "send"]
+    check_equal(shown[: len(wanted)], wanted[: len(shown)], "SENDs")
+    if not any(each[0] in ("refused", "left") for each in said):
+        check(len(shown) >= len(wanted), f"SENDs lost: {wanted[len(shown) :]}")
+
+
+def after_first_frame(stream: bytes, first: NaiveFrame) -> bytes:
+    """What follows the frame that ends with the first NUL behind a command."""
+    start = stream.index(first.command.encode())
+    return stream[stream.index(b"\0", start) + 1 :]

@@ -1,0 +1,43 @@
+"""What a connection speaks, by its first bytes: a byte more never changes an answer."""
+
+import random
+
+from _fuzz.target import Target, check, check_equal
+
+from trio_stomp.transport import Speech, sniff
+
+VERBS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")
+MOST_BYTES = 8
+"""The longest verb and its space tell; X12 bounds what is looked at."""
+WORDS = (*VERBS, *(verb + b" " for verb in VERBS), b"\x16\x03\x01", b"CONNECT\n", b"STOMP\r\n")
+WORDS += (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n", b"\n", b"\0", b"SEND\n")
+
+
+def make(name: str) -> Target:
+    """The target."""
+    return Target(name, run, ("transport/_sniff.py",), generate, WORDS, 64)
+
+
+def generate(chance: random.Random) -> bytes:
+    """A word and what follows it."""
+    return chance.choice(WORDS) + chance.choice((b"", b" ", b"/ HTTP/1.1\r\n", b"\n"))
+
+
+def run(data: bytes) -> None:
+    """Ask byte by byte, and compare with the rule in words (X11, X12)."""
+    told: object = None
+    for size in range(len(data) + 1):
+        answer = sniff(data[:size])
+        if told is None:
+            told = answer
+        check(answer is told, f"changed: {told} is now {answer}")
+    verb, space, _ = data.partition(b" ")
+    if len(data) > MOST_BYTES:
+        check(told is not None, "undecided: it has all it needs")
+        if data[0] == 0x16:
+            expected: object = Speech.TLS
+        else:
+            expected = Speech.HTTP if space and verb in VERBS else told
+        check_equal(told, expected, "speech")
+        if told is Speech.HTTP:
+            check(bool(space) and verb in VERBS, "no verb: but HTTP")

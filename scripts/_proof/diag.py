@@ -1,0 +1,122 @@
+"""Listens to a broker's DIAG topics, in a thread, and keeps what the judge asks for."""
+
+import json
+import socket
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from _bench.wire import HOST
+
+TOPICS = (
+    "DIAG/process",
+    "DIAG/session",
+    "DIAG/stale",
+    "DIAG/destinations",
+    "DIAG/queues",
+    "DIAG/connections",
+    "DIAG/event/drop",
+    "DIAG/event/disconnect",
+)
+_LOST = "too-many-events"
+
+
+class Diag:
+    """One listener.
+
+    Args:
+      port: Of the broker, on the loopback interface.
+      topics: What is listened to.
+    """
+
+    def __init__(self, port: int, topics: Sequence[str] = TOPICS) -> None:
+        self.latest: dict[str, dict[str, Any]] = {}
+        """The last message of each topic that tells figures."""
+        self.items: dict[str, dict[str, dict[str, Any]]] = {}
+        """What lists told last, by topic and then by name of the thing; of full lists alone."""
+        self.drops: Counter[tuple[str, str]] = Counter()
+        """Messages told as dropped, by destination and reason."""
+        self.ends: Counter[str] = Counter()
+        """Sessions that ended, by reason."""
+        self.events_lost = 0
+        self.error = ""
+        self._parts: dict[str, list[dict[str, Any]]] = {}
+        self._tick = threading.Condition()
+        self._socket = socket.create_connection((HOST, port))
+        frames = ["CONNECT\naccept-version:1.2\nhost:localhost\nlogin:proof\n\n\0"]
+        frames += [f"SUBSCRIBE\nid:{n}\ndestination:{t}\n\n\0" for n, t in enumerate(topics)]
+        self._socket.sendall("".join(frames).encode())
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait_ticks(self, count: int, limit_s: float) -> None:
+        """Wait until so many intervals have been told of since this call, or ``limit_s``."""
+        with self._tick:
+            for _ in range(count):
+                if not self._tick.wait(limit_s):
+                    return
+
+    def figure(self, topic: str, name: str) -> int:
+        """One number of the last message of a topic; 0 if there was none."""
+        return int(self.latest.get(topic, {}).get(name) or 0)
+
+    def sums(self, topic: str, *names: str) -> int:
+        """The sum of fields over all things of a list."""
+        listed = self.items.get(topic, {}).values()
+        return sum(int(each[name] or 0) for each in listed for name in names)
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket.close()
+
+    def _run(self) -> None:
+        data = b""
+        while True:
+            try:
+                more = self._socket.recv(1 << 20)
+            except OSError:
+                return
+            if not more:
+                self.error = self.error or "the broker closed the DIAG connection"
+                return
+            *frames, data = (data + more).split(b"\0")
+            for frame in frames:
+                head, _, body = frame.partition(b"\n\n")
+                if b"MESSAGE\n" in head:
+                    self.take(head.partition(b"\ndestination:")[2].partition(b"\n")[0], body)
+                elif b"ERROR\n" in head:
+                    self.error = frame.decode(errors="replace")[:300]
+
+    def take(self, topic: bytes, body: bytes) -> None:
+        """Note one message."""
+        name = topic.decode()
+        told = json.loads(body)
+        if name == "DIAG/event/drop":
+            self._take_drop(told)
+        elif name == "DIAG/event/disconnect":
+            self.ends[told["reason"]] += 1
+        elif "items" in told:
+            self._take_items(name, told)
+        else:
+            self.latest[name] = told
+
+    def _take_drop(self, told: dict[str, Any]) -> None:
+        count = int(told["detail"])
+        self.drops[told["destination"], told["reason"]] += count
+        if told["reason"] == _LOST or told["destination"] == "DIAG":
+            self.events_lost += count
+
+    def _take_items(self, name: str, told: dict[str, Any]) -> None:
+        if told["part"] == 1:
+            self._parts[name] = []
+        parts = self._parts.setdefault(name, [])
+        parts.extend(told["items"])
+        if told["part"] < told["parts"]:
+            return
+        key = "session_id" if name == "DIAG/connections" else "destination"
+        whole = {str(each[key]): each for each in parts}
+        self.items[name] = whole if told["full"] else self.items.get(name, {}) | whole
+        if name == "DIAG/destinations":
+            with self._tick:
+                self._tick.notify_all()

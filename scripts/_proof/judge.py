@@ -1,0 +1,173 @@
+"""The pure part of the proofs: times, sums that must come out even, bounds, and verdicts."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+SHORTEST_S = 1e-6
+STEP = 1.05
+"""Buckets of times grow by this: a percentile is at most 5 % too high."""
+MIB = 1024 * 1024
+SLACK = 1.2
+"""Budget + 20 %."""
+MOST_TIMES = 3.0
+"""How many times the p99 of the run without a stuck subscriber the other run's may be."""
+FLOOR_S = 0.005
+"""Below this a p99 is the machine's own noise: a ratio is taken to at least this."""
+RSS_SHARE, RSS_BYTES = 0.10, 8 * MIB
+"""How far RSS may stay above the warm base line. CPython gives memory back in arenas of 1 MiB, and
+the system's allocator in pieces of its own, both only when nothing in them is in use: after a peak
+some is always left. A leak grows with the number of minutes, this does not."""
+
+
+class Verdict(NamedTuple):
+    """Whether one promise holds, and the figures that say so."""
+
+    promise: str
+    holds: bool
+    figures: str
+
+    def line(self) -> str:
+        """For people."""
+        return f"{'ok  ' if self.holds else 'FAIL'} {self.promise}: {self.figures}"
+
+
+class Times:
+    """How long things took, in buckets, so that millions take no room."""
+
+    def __init__(self, buckets: Mapping[int, int] | None = None) -> None:
+        self.buckets: dict[int, int] = dict(buckets or {})
+
+    def add(self, seconds: float, count: int = 1) -> None:
+        """Note ``count`` things that took so long."""
+        bucket = math.ceil(math.log(max(seconds, SHORTEST_S) / SHORTEST_S, STEP))
+        self.buckets[bucket] = self.buckets.get(bucket, 0) + count
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return sum(self.buckets.values())
+
+    def percentile(self, share: float) -> float:
+        """Seconds that ``share`` of them did not exceed; 0 if there are none."""
+        wanted = math.ceil(self.count * share)
+        seen = 0
+        for bucket in sorted(self.buckets):
+            seen += self.buckets[bucket]
+            if seen >= wanted:
+                return SHORTEST_S * float(STEP**bucket)
+        return 0.0
+
+    @classmethod
+    def sum_of(cls, many: Iterable["Times"]) -> "Times":
+        """All of several."""
+        whole = cls()
+        for each in many:
+            for bucket, count in each.buckets.items():
+                whole.buckets[bucket] = whole.buckets.get(bucket, 0) + count
+        return whole
+
+
+def rss_bound(max_memory_bytes: int, idle_bytes: int) -> int:
+    """The most that a broker may take: (its budget + what it takes while idle) + 20 %."""
+    return int((max_memory_bytes + idle_bytes) * SLACK)
+
+
+def judge_rss(peak_bytes: int, max_memory_bytes: int, idle_bytes: int) -> Verdict:
+    """Whether a broker stayed within its budget."""
+    bound = rss_bound(max_memory_bytes, idle_bytes)
+    return Verdict(
+        "RSS within the budget + 20 %",
+        peak_bytes <= bound,
+        f"peak {peak_bytes / MIB:.1f} MiB, bound ({max_memory_bytes / MIB:.0f} +"
+        f" {idle_bytes / MIB:.1f}) x {SLACK} = {bound / MIB:.1f} MiB",
+    )
+
+
+def judge_latency(what: str, alone: Times, beside: Times) -> Verdict:
+    """Whether a stuck subscriber costs the others no more than it may.
+
+    Args:
+      alone: Of the runs without it.
+      beside: Of the runs with it.
+    """
+    p99, base = beside.percentile(0.99), alone.percentile(0.99)
+    ratio = p99 / max(base, FLOOR_S)
+    return Verdict(
+        f"p99 of the others, {what}",
+        bool(alone.count and beside.count) and ratio <= MOST_TIMES,
+        f"{p99 * 1000:.1f} ms with the stuck one, {base * 1000:.1f} ms without: x {ratio:.2f}"
+        f" of at most {MOST_TIMES:g} ({beside.count} and {alone.count} messages)",
+    )
+
+
+class Ledger(NamedTuple):
+    """Copies of one destination's messages, after everything has come to rest.
+
+    Args:
+      owed: Copies that the broker said that it would make, or messages that it took.
+      received: Of them, what came (topics), or was acknowledged (queues).
+      dropped: What DIAG/destinations tells as thrown away.
+      waiting: What DIAG tells as still there.
+      told: What the events DIAG/event/drop tell, by reason.
+      events_lost: DIAG told that not all events were told.
+    """
+
+    destination: str
+    owed: int
+    received: int
+    dropped: int
+    waiting: int
+    told: Mapping[str, int]
+    events_lost: int = 0
+
+    @property
+    def missing(self) -> int:
+        """What nobody tells of; less than 0: what was told twice."""
+        return self.owed - self.received - self.dropped - self.waiting
+
+    def verdicts(self) -> list[Verdict]:
+        """Whether every drop is accounted for: in sum, and by its reason."""
+        told = sum(self.told.values())
+        reasons = ", ".join(f"{name} {count}" for name, count in sorted(self.told.items()))
+        return [
+            Verdict(
+                f"every drop accounted for, {self.destination}",
+                self.missing == 0,
+                f"owed {self.owed} = received {self.received} + dropped {self.dropped}"
+                f" + waiting {self.waiting} + missing {self.missing}",
+            ),
+            Verdict(
+                f"every drop told with its reason, {self.destination}",
+                told == self.dropped and not self.events_lost,
+                f"dropped {self.dropped}, told {told} ({reasons or 'nothing'}),"
+                f" events lost {self.events_lost}",
+            ),
+        ]
+
+
+def judge_exact(base: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
+    """What has not come back to the base line exactly, for people; nothing = all has."""
+    return [
+        f"{name} {now.get(name, 0)}, base line {base.get(name, 0)}"
+        for name in sorted({*base, *now})
+        if now.get(name, 0) != base.get(name, 0)
+    ]
+
+
+def soak_rss_bound(base_bytes: int) -> int:
+    """The most RSS after quiescing: the warm base line + 10 % + 8 MiB."""
+    return int(base_bytes * (1 + RSS_SHARE)) + RSS_BYTES
+
+
+def slope_bytes(points: Sequence[tuple[float, float]]) -> float:
+    """The least-squares slope of (minutes, bytes), in bytes per minute; 0 for less than three."""
+    if len(points) < 3:
+        return 0.0
+    count = len(points)
+    mean_x = sum(x for x, _ in points) / count
+    mean_y = sum(y for _, y in points) / count
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    if not spread:
+        return 0.0
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread

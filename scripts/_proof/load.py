@@ -1,0 +1,194 @@
+"""The load: producers that offer ten times what the consumers read, and some who never read.
+
+It runs in a process of its own; ``Load.run`` returns what it saw as plain figures.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from multiprocessing.connection import Connection as Pipe
+from typing import Any, NamedTuple
+
+from _proof.client import Producer, Reader
+from _proof.judge import Times
+
+PASS_S = 0.002
+TICK_S = 0.05
+"""Each consumer reads so often."""
+AGAIN_S = 1.0
+"""A consumer that was ended connects again after this."""
+STUCK_LIFE_S = 10.0
+"""Who never reads gives up after this, where the broker may have ended it: it looks, and begins
+anew. (It cannot notice: the end of the connection stands behind what it does not read.)"""
+QUIET_S = 2.0
+QUIET_LIMIT_S = 60.0
+WIRE_BYTES = 150
+"""About what a MESSAGE is longer than its body."""
+
+
+class Place(NamedTuple):
+    """One destination of the load.
+
+    Args:
+      readers: Consumers that read ``read_rate`` messages a second each, at most.
+      stuck: Consumers that never read.
+      offered_rate: Messages a second, of all ``producers`` together.
+      acks: It is a queue, whose consumers acknowledge.
+    """
+
+    destination: str
+    readers: int
+    stuck: int
+    read_rate: float
+    offered_rate: float
+    producers: int
+    body_bytes: int
+    acks: bool = False
+
+    @property
+    def read_bytes_per_s(self) -> float:
+        """What a reader reads, at most."""
+        return self.read_rate * (self.body_bytes + WIRE_BYTES)
+
+
+class Crowd:
+    """The clients of one destination."""
+
+    def __init__(self, port: int, place: Place, *, stuck_lives: bool) -> None:
+        self.place = place
+        self.stuck_lives = stuck_lives
+        mode = "ack:client-individual\n" if place.acks else ""
+        frames = f"SUBSCRIBE\nid:0\ndestination:{place.destination}\n{mode}\n\0"
+        self.readers = [Reader(port, frames, acks=place.acks) for _ in range(place.readers)]
+        self.stuck = [Reader(port, frames) for _ in range(place.stuck)]
+        rate = place.offered_rate / place.producers
+        self.producers = [
+            Producer(port, place.destination, n, rate, place.body_bytes)
+            for n in range(place.producers)
+        ]
+        for each in (*self.readers, *self.stuck, *self.producers):
+            each.connect()
+        self._served = 0
+        self._again: list[tuple[float, Reader]] = []
+        self._renew_at = STUCK_LIFE_S
+
+    def work(self, since_s: float) -> None:
+        """Do what is due so many seconds after the start."""
+        for producer in self.producers:
+            producer.work(since_s)
+        count = len(self.readers)
+        due = int(since_s / TICK_S * count)
+        limit = int(self.place.read_bytes_per_s * TICK_S)
+        for number in range(max(self._served, due - 3 * count), due):
+            reader = self.readers[number % count]
+            if reader.is_open:
+                reader.read(limit)
+                if not reader.is_open:
+                    self._again.append((since_s + AGAIN_S, reader))
+        self._served = due
+        while self._again and self._again[0][0] <= since_s:
+            self._again.pop(0)[1].connect()
+        if self.stuck_lives and since_s >= self._renew_at:
+            self._renew_at = since_s + STUCK_LIFE_S
+            self._renew()
+
+    def _renew(self) -> None:
+        for each in self.stuck:
+            while each.is_open and each.read(1 << 20):
+                pass
+            if not each.is_open:
+                each.connect()
+
+    def stop(self, since_s: float) -> None:
+        """Send what was begun, and take the answers."""
+        for producer in self.producers:
+            if producer.is_open:
+                producer.work(since_s, stop=True)
+
+    def drain(self) -> int:
+        """Read as fast as can be, who was stuck too; how many bytes there were.
+
+        A queue's stuck consumer leaves instead: what it holds is for the others.
+        """
+        size = 0
+        for each in self.readers:
+            size += each.read(1 << 20)
+        for each in self.stuck:
+            if self.place.acks:
+                each.close()
+            else:
+                size += each.read(1 << 20)
+        return size
+
+    def figures(self) -> dict[str, Any]:
+        """What its clients saw."""
+        everybody = [*self.readers, *self.stuck]
+        errors = sum((each.errors for each in everybody), Counter[str]())
+        refusals = sum((each.refusals for each in self.producers), Counter[str]())
+        return {
+            "destination": self.place.destination,
+            "offered": sum(each.offered for each in self.producers),
+            "sent": sum(each.sent for each in self.producers),
+            "receipts": sum(each.receipts for each in self.producers),
+            "matched": sum(each.matched for each in self.producers),
+            "refusals": dict(refusals),
+            "received": sum(each.received for each in everybody),
+            "received_by_readers": sum(each.received for each in self.readers),
+            "received_least": min((each.received for each in self.readers), default=0),
+            "acked": sum(each.acked for each in everybody),
+            "disorder": sum(each.disorder for each in everybody),
+            "connects": sum(each.connects for each in everybody),
+            "errors": dict(errors),
+            "times": Times.sum_of(each.times for each in self.readers).buckets,
+        }
+
+    def close(self) -> None:
+        """Leave."""
+        for each in (*self.readers, *self.stuck, *self.producers):
+            each.close()
+
+
+def run_load(
+    port: int, places: Iterable[Place], seconds: float, pipe: Pipe, *, stuck_lives: bool
+) -> None:
+    """Say ``ready``; when told to, load for so long, drain, and send the figures.
+
+    Args:
+      pipe: To the one who started this process.
+      stuck_lives: Who never reads may have been ended by the broker, and comes again.
+    """
+    crowds = [Crowd(port, place, stuck_lives=stuck_lives) for place in places]
+    pipe.send("ready")
+    pipe.recv()
+    start = time.monotonic()
+    spent_s = time.process_time()
+    while (since_s := time.monotonic() - start) < seconds:
+        for crowd in crowds:
+            crowd.work(since_s)
+        time.sleep(max(0.0, PASS_S - (time.monotonic() - start - since_s)))
+    spent_s = time.process_time() - spent_s
+    at_end = [crowd.figures() for crowd in crowds]
+    pipe.send("draining")
+    _drain(crowds, start)
+    # Those whose messages are not through keep their connections until the sums have been told.
+    pipe.send((at_end, [crowd.figures() for crowd in crowds], spent_s))
+    pipe.recv()
+    for crowd in crowds:
+        crowd.close()
+
+
+def _drain(crowds: list[Crowd], start: float) -> None:
+    limit = time.monotonic() + QUIET_LIMIT_S
+    quiet_at = time.monotonic() + QUIET_S
+    before = -1
+    while (now := time.monotonic()) < min(quiet_at, limit):
+        moved = sum(crowd.drain() for crowd in crowds)
+        for crowd in crowds:
+            crowd.stop(now - start)
+        heard = sum(p.receipts for crowd in crowds for p in crowd.producers)
+        unsettled = any(not r.is_settled for crowd in crowds for r in crowd.readers if r.is_open)
+        if moved or heard != before or unsettled:
+            quiet_at = now + QUIET_S
+        before = heard
+        if not moved:
+            time.sleep(PASS_S)

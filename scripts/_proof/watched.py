@@ -1,0 +1,89 @@
+"""A broker in a process of its own, and what the kernel knows about it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from _bench.process import LISTENING, ROOT, STOP_S
+
+START_S = 30.0
+_HIGH_WATER = re.compile(r"VmHWM:\s+(\d+) kB")
+_BAD = ("Traceback", "a bug of the broker", "damaged")
+
+
+class ProofError(Exception):
+    """A run cannot be made: one line that says why."""
+
+
+class Watched(NamedTuple):
+    """A broker that runs."""
+
+    port: int
+    pid: int
+    log: Path
+
+    def high_water_bytes(self) -> int:
+        """The most that was ever resident."""
+        found = _HIGH_WATER.search(Path(f"/proc/{self.pid}/status").read_text())
+        return int(found[1]) * 1024 if found else 0
+
+    def files(self) -> dict[str, int]:
+        """Open descriptors by what they are: ``socket:``, ``anon_inode:``, a path below /."""
+        kinds: dict[str, int] = {}
+        directory = Path(f"/proc/{self.pid}/fd")
+        for name in os.listdir(directory):
+            try:
+                target = os.readlink(directory / name)
+            except OSError:
+                continue  # closed meanwhile
+            kind = target.partition(":")[0] if not target.startswith("/") else "file"
+            kinds[kind] = kinds.get(kind, 0) + 1
+        return kinds
+
+    def bad_lines(self) -> list[str]:
+        """Lines of its log that should not be there, with what follows a traceback."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        found = [n for n, line in enumerate(lines) if any(word in line for word in _BAD)]
+        return ["\n".join(lines[n : n + 25]) for n in found]
+
+
+@contextmanager
+def watched_broker(options: Sequence[str], log: Path) -> Iterator[Watched]:
+    """Run a broker of this checkout on a free port of the loopback interface, then stop it.
+
+    Raises:
+      ProofError: it did not start, or did not stop in order.
+    """
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(
+            command, env=os.environ | {"PYTHONPATH": path}, stdout=out, stderr=out
+        ) as process,
+    ):
+        try:
+            yield Watched(_port_of(process, log), process.pid, log)
+            process.send_signal(signal.SIGTERM)
+            code = process.wait(STOP_S)
+            if code:
+                raise ProofError(f"the broker stopped with exit code {code}")
+        finally:
+            process.kill()
+
+
+def _port_of(process: "subprocess.Popen[bytes]", log: Path) -> int:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline and process.poll() is None:
+        found = LISTENING.search(log.read_text(errors="replace"))
+        if found is not None:
+            return int(found[1])
+        time.sleep(0.05)
+    raise ProofError(f"the broker did not start: {log.read_text(errors='replace')[-500:].strip()}")

@@ -1,0 +1,260 @@
+"""Overload a broker ten times, and see whether it sheds as promised, and nobody else suffers.
+
+    python scripts/overload.py --compare --json result.json
+    python scripts/overload.py --minutes 1 --scenario drop-oldest
+
+Each scenario has 100 subscribers; one of them never reads a byte. The others read so many messages
+a second each, and the producers offer ten times that. Beside it, 99 subscribers of a quiet topic
+measure how late a message comes that anybody could take. What is promised, and judged:
+
+- RSS stays within (``--max-memory-bytes`` + RSS of the idle broker) x 1.2;
+- the p99 of the others is at most 3 times that of the same run without the stuck one
+  (``--compare``: runs without and with it take turns). Below 5 ms a p99 counts as 5 ms;
+- every drop is accounted for, after all has come to rest, to the message: copies that the RECEIPTs
+  promised = received + dropped + waiting, as DIAG tells; and each drop is told with its reason.
+
+    drop-oldest  a topic; slow_consumer = drop-oldest; the stuck one stays for the whole run
+    disconnect   a topic; slow_consumer = disconnect; whoever is ended connects again
+    lone         a topic whose other subscribers all keep up with ten times the rate; outboxes of
+                 the broker's default size (32 MiB), slow_consumer = drop-oldest
+    queues       three queues, overflow reject (memory is its bound), drop-oldest and block (8 MiB
+                 each), with a consumer each that never acknowledges
+
+The exit code is 1 if a promise does not hold. Needs Linux.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from _proof.judge import MIB, Times, Verdict, judge_latency
+from _proof.load import Place
+from _proof.overload_run import Outcome, Scenario, Shape, run_scenario
+from _proof.watched import ProofError
+
+FACTOR = 10.0
+OUTBOX_BYTES = 1 * MIB
+"""100 full outboxes are 100 MiB: less than nine tenths of a budget of 128 MiB, above which the
+broker stops to read from producers, and would not be overloaded any more."""
+BODY_BYTES = 1000
+DIAG_STREAM_BYTES = 1 * MIB
+"""Its default of 32 MiB would, with the outboxes, be more than nine tenths of the budget."""
+NAMES = ("drop-oldest", "disconnect", "lone", "queues")
+TOPIC = "/topic/proof"
+RATE = 50.0
+"""Messages a second that each consumer reads."""
+QUEUE_CONSUMERS = 8
+LONG_S = 86_400
+Result = list[Outcome]
+QUEUES = """
+["/queue/proof.reject"]
+overflow = "reject"
+["/queue/proof.drop"]
+overflow = "drop-oldest"
+max_bytes = 8388608
+["/queue/proof.block"]
+overflow = "block"
+max_bytes = 8388608
+"""
+
+
+def scenarios(args: argparse.Namespace) -> list[Scenario]:
+    """All scenarios, as the command line wants them."""
+    rate, body, stuck = args.rate, args.body_bytes, args.stuck
+    readers = args.subscribers - stuck
+    topic = Place(TOPIC, readers, stuck, rate, FACTOR * rate, 4, body)
+    alone = topic._replace(read_rate=2 * FACTOR * rate)
+    outbox = ("--max-outbox-bytes", str(args.outbox_bytes))
+    stall = ("--write-stall-s", str(LONG_S))
+    offered = FACTOR * rate * QUEUE_CONSUMERS
+    queues = [
+        Place(f"/queue/proof.{name}", QUEUE_CONSUMERS, stuck, rate, offered, 2, body, acks=True)
+        for name in ("reject", "drop", "block")
+    ]
+    return [
+        Scenario("drop-oldest", (*outbox, *stall), _slow("drop-oldest"), (topic,), False),
+        Scenario("disconnect", outbox, _slow("disconnect"), (topic,), True),
+        Scenario("lone", stall, _slow("drop-oldest"), (alone,), False),
+        Scenario("queues", (*outbox, *stall), QUEUES, tuple(queues), False),
+    ]
+
+
+def _slow(policy: str) -> str:
+    return f'["{TOPIC}"]\nslow_consumer = "{policy}"\n'
+
+
+def without_stuck(scenario: Scenario) -> Scenario:
+    """The same, but nobody is stuck."""
+    return scenario._replace(places=tuple(each._replace(stuck=0) for each in scenario.places))
+
+
+def prove(scenario: Scenario, shape: Shape, rounds: int, work: Path, *, compares: bool) -> Result:
+    """Run a scenario, and the same without the stuck ones, in turn."""
+    outcomes = []
+    for _ in range(rounds):
+        for each in (without_stuck(scenario), scenario) if compares else (scenario,):
+            outcome = run_scenario(each, shape, work)
+            say(headline(outcome))
+            for verdict in outcome.verdicts:
+                say(f"    {verdict.line()}")
+            outcomes.append(outcome)
+    return outcomes
+
+
+def compare(outcomes: Sequence[Outcome]) -> list[Verdict]:
+    """What can be said of the runs with and without the stuck ones together."""
+    alone = [each for each in outcomes if not each.stuck]
+    beside = [each for each in outcomes if each.stuck]
+    if not alone or not beside:
+        return []
+    return [
+        judge_latency(
+            "quiet topic",
+            Times.sum_of(each.side for each in alone),
+            Times.sum_of(each.side for each in beside),
+        ),
+        judge_latency(
+            "overloaded destinations",
+            Times.sum_of(each.own for each in alone),
+            Times.sum_of(each.own for each in beside),
+        ),
+    ]
+
+
+def headline(outcome: Outcome) -> str:
+    """One line of figures of a run."""
+    figures = outcome.figures
+    loads = []
+    for each in figures["load"]:
+        taken = each["received_by_readers"]
+        loads.append(
+            f"{each['destination']} offered {each['offered']}, taken {each['receipts']},"
+            f" received {taken} (least {each['received_least']})"
+        )
+    return (
+        f"{outcome.scenario}, {outcome.stuck} stuck: broker CPU {figures['broker_cpu_s']:.1f} s,"
+        f" generator {figures['generator_cpu_s']:.1f} s;"
+        f" quiet p50 {outcome.side.percentile(0.5) * 1000:.1f} ms,"
+        f" p99 {outcome.side.percentile(0.99) * 1000:.1f} ms;"
+        f" loaded p99 {outcome.own.percentile(0.99) * 1000:.0f} ms; {'; '.join(loads)};"
+        f" ended {figures['ends'] or 'nobody'}"
+    )
+
+
+def row(outcome: Outcome, failed: int) -> str:
+    """One line of the table."""
+    figures = outcome.figures
+    owed = sum(each["owed"] for each in figures["ledgers"])
+    received = sum(each["received"] for each in figures["ledgers"])
+    dropped = sum(each["dropped"] for each in figures["ledgers"])
+    missing = owed - received - dropped - sum(each["waiting"] for each in figures["ledgers"])
+    return (
+        f"| {outcome.scenario} | {outcome.stuck} | {figures['peak_rss_bytes'] / MIB:.0f}"
+        f" | {outcome.side.percentile(0.99) * 1000:.1f} | {outcome.own.percentile(0.99) * 1000:.0f}"
+        f" | {owed} | {received} | {dropped} | {missing} | {failed or 'all hold'} |"
+    )
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """All runs, in Markdown."""
+    lines = [
+        "| scenario | stuck | peak RSS MiB | quiet p99 ms | loaded p99 ms | owed | received"
+        " | dropped | missing | promises broken |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for each in outcomes:
+        failed = sum(not verdict.holds for verdict in each.verdicts)
+        lines.append(row(each, failed))
+    return "\n".join(lines)
+
+
+def say(text: str) -> None:
+    """Progress, beside the table."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each run")
+    parser.add_argument("--subscribers", type=int, default=100, help="the stuck ones included")
+    parser.add_argument("--stuck", type=int, default=1, help="subscribers who never read")
+    parser.add_argument("--compare", action="store_true", help="also run without the stuck ones")
+    parser.add_argument("--rounds", type=int, default=1, help="so often, in alternation")
+    parser.add_argument("--scenario", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--max-memory-bytes", type=int, default=128 * MIB)
+    parser.add_argument("--outbox-bytes", type=int, default=OUTBOX_BYTES)
+    parser.add_argument("--rate", type=float, default=RATE, help="messages a second that each reads")
+    parser.add_argument("--body-bytes", type=int, default=BODY_BYTES)
+    parser.add_argument("--side-rate", type=float, default=20.0, help="quiet messages a second")
+    parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")
+    parser.add_argument("--json", type=Path, help="write everything to this file, too")
+    args = parser.parse_args(argv)
+    if not 0 <= args.stuck < args.subscribers:
+        parser.error("--stuck must be less than --subscribers")
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run what was asked for, print the table, and return the exit code."""
+    args = parse(argv)
+    readers = args.subscribers - args.stuck
+    options = ("--diag-stream-memory-bytes", str(DIAG_STREAM_BYTES), *args.broker)
+    shape = Shape(args.minutes * 60, readers, args.side_rate, args.max_memory_bytes, options)
+    outcomes: Result = []
+    verdicts: list[Verdict] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="overload-") as work:
+            for scenario in scenarios(args):
+                if scenario.name in args.scenario:
+                    runs = prove(scenario, shape, args.rounds, Path(work), compares=args.compare)
+                    outcomes += runs
+                    verdicts += [
+                        v._replace(promise=f"{scenario.name}: {v.promise}") for v in compare(runs)
+                    ]
+    except ProofError as error:
+        say(str(error))
+        return 1
+    print(table(outcomes))
+    for verdict in verdicts:
+        print(verdict.line())
+    if args.json:
+        args.json.write_text(json.dumps(report(args, outcomes, verdicts), indent=2) + "\n")
+    every = [*verdicts, *(v for each in outcomes for v in each.verdicts)]
+    return 0 if all(verdict.holds for verdict in every) else 1
+
+
+def report(
+    args: argparse.Namespace, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]
+) -> dict[str, Any]:
+    """Everything, for programs."""
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "minutes": args.minutes,
+        "subscribers": args.subscribers,
+        "max_memory_bytes": args.max_memory_bytes,
+        "outbox_bytes": args.outbox_bytes,
+        "rate": args.rate,
+        "body_bytes": args.body_bytes,
+        "runs": [
+            {
+                "scenario": each.scenario,
+                "stuck": each.stuck,
+                "quiet_p99_ms": each.side.percentile(0.99) * 1000,
+                "loaded_p99_ms": each.own.percentile(0.99) * 1000,
+                "promises": [verdict._asdict() for verdict in each.verdicts],
+                **each.figures,
+            }
+            for each in outcomes
+        ],
+        "promises": [verdict._asdict() for verdict in verdicts],
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,343 @@
+"""Who is it? The order of proofs, anonymous clients, delays, bounded threads, other accounts."""
+
+import math
+import threading
+from pathlib import Path
+from typing import cast
+
+import pytest
+import trio
+from attrs import define
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.security import Accounts, Authenticator, Credentials, SecurityOptions
+from trio_stomp.security._passcodes import PasscodeChecker
+from trio_stomp.security._tokens import TokenRefused, TokenVerifier
+from trio_stomp.security._users import UserBook
+
+ALICE = (("login", "alice"), ("passcode", "wonder"))
+FAR = "10.1.2.3:4567"
+
+
+@define
+class Guest:
+    """A visitor that came from somewhere."""
+
+    remote: str = FAR
+    is_loopback: bool = False
+    certificate_names: tuple[str, ...] = ()
+    offered: Credentials | None = None
+
+
+class FakeTokens:
+    """Stands for a ``TokenVerifier`` that knows one token."""
+
+    def __init__(self) -> None:
+        self.asked_at: list[float] = []
+
+    def verify(self, token: str, wall_s: float) -> Identity:
+        self.asked_at.append(wall_s)
+        if token != "good":
+            raise TokenRefused("its signature is wrong")
+        return Identity("carol", frozenset({"ops"}), wall_s + 60, "token")
+
+
+def as_verifier(tokens: FakeTokens) -> TokenVerifier:
+    return cast(TokenVerifier, tokens)
+
+
+def accounts(**users: str) -> Accounts:
+    book = UserBook(users)
+    return Accounts(book, PasscodeChecker(book))
+
+
+def authenticator(known: Accounts | None = None, **options: object) -> Authenticator:
+    settings = SecurityOptions(**options)  # type: ignore[arg-type]
+    return Authenticator(settings, known if known is not None else accounts(alice="wonder"))
+
+
+async def refusal(
+    subject: Authenticator, headers: tuple[tuple[str, str], ...], visitor: Guest
+) -> ProtocolError:
+    with pytest.raises(ProtocolError) as caught:
+        await subject.identify(headers, visitor)
+    assert caught.value.reason is CloseReason.AUTHENTICATION_FAILED
+    return caught.value
+
+
+# --- passcodes ------------------------------------------------------------------------------------
+
+
+async def test_the_right_passcode() -> None:
+    subject = authenticator()
+    assert await subject.identify(ALICE, Guest()) == Identity("alice", method="passcode")
+    assert subject.attempts.succeeded == 1
+
+
+@pytest.mark.covers("C08")
+async def test_a_wrong_passcode_an_unknown_user_and_no_passcode_are_told_alike() -> None:
+    subject = authenticator()
+    told = []
+    for headers in (
+        (("login", "alice"), ("passcode", "wrong")),
+        (("login", "nobody"), ("passcode", "wonder")),
+        (("login", "alice"),),
+        (("passcode", "wonder"),),
+    ):
+        error = await refusal(subject, headers, Guest())
+        told.append((error.code, error.message, error.headers))
+    assert told == [told[0]] * 4
+    assert told[0][0] == "authentication-failed"
+    assert "alice" not in told[0][1]
+
+
+async def test_an_empty_passcode_must_still_be_sent() -> None:
+    """stompserver allows empty passcodes, but wants the header."""
+    subject = authenticator(accounts(bob=""))
+    assert (await subject.identify((("login", "bob"), ("passcode", "")), Guest())).name == "bob"
+    assert (await refusal(subject, (("login", "bob"),), Guest())).code == "authentication-failed"
+
+
+# --- nobody ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("has_users", [False, True])
+@pytest.mark.parametrize("insecure", [False, True])
+@pytest.mark.parametrize("is_loopback", [False, True])
+@pytest.mark.parametrize("anonymous", ["auto", "never", "loopback", "always"])
+async def test_who_may_come_in_without_a_login(
+    anonymous: str, is_loopback: bool, insecure: bool, has_users: bool
+) -> None:
+    known = accounts(alice="wonder") if has_users else Accounts()
+    subject = authenticator(known, anonymous=anonymous, insecure=insecure)
+    expected = {
+        "auto": not has_users and (is_loopback or insecure),
+        "never": False,
+        "loopback": is_loopback,
+        "always": True,
+    }[anonymous]
+    visitor = Guest(is_loopback=is_loopback)
+    if expected:
+        assert await subject.identify((), visitor) is ANONYMOUS
+        assert subject.attempts.anonymous == 1
+    else:
+        assert (await refusal(subject, (), visitor)).code == "authentication-required"
+        assert subject.attempts.not_anonymous == 1
+
+
+async def test_a_wrong_login_is_not_let_in_as_nobody() -> None:
+    subject = authenticator(anonymous="always")
+    error = await refusal(subject, (("login", "alice"), ("passcode", "x")), Guest())
+    assert error.code == "authentication-failed"
+
+
+async def test_where_nobody_has_to_log_in_credentials_prove_nothing() -> None:
+    subject = authenticator(Accounts())
+    assert await subject.identify(ALICE, Guest(is_loopback=True)) is ANONYMOUS
+
+
+# --- certificates and tokens ----------------------------------------------------------------------
+
+NAMES = ("CN=billing,O=Acme", "DNS:billing.example", "CN=billing")
+
+
+@pytest.mark.parametrize(
+    ("way", "table", "user"),
+    [
+        ("common-name", {}, "billing"),
+        ("mapped", {"CN=billing,O=Acme": "b", "CN=billing": "other"}, "b"),
+        ("mapped", {"DNS:billing.example": "d"}, "d"),
+        ("mapped", {"CN=else": "e"}, None),
+        ("off", {"CN=billing": "b"}, None),
+    ],
+)
+async def test_a_certificate_is_a_login(way: str, table: dict[str, str], user: str | None) -> None:
+    known = Accounts(tls_login=way, certificates=table)
+    subject = authenticator(known, anonymous="never")
+    visitor = Guest(certificate_names=NAMES)
+    if user is None:
+        assert (await refusal(subject, (), visitor)).code == "authentication-required"
+    else:
+        assert await subject.identify((), visitor) == Identity(user, method="certificate")
+    assert (await refusal(subject, (), Guest())).code == "authentication-required"
+
+
+@pytest.mark.parametrize("name", ["", "anonymous", "a\nb", "a\0"])
+async def test_a_common_name_that_can_be_no_user(name: str) -> None:
+    subject = authenticator(Accounts(tls_login="common-name"))
+    error = await refusal(subject, (), Guest(certificate_names=(f"CN={name}",)))
+    assert error.code == "authentication-required"
+
+
+async def test_the_login_of_connect_wins_over_the_upgrades_and_both_over_a_certificate() -> None:
+    book = UserBook({"alice": "wonder", "bob": "b"})
+    known = Accounts(book, PasscodeChecker(book), None, "common-name")
+    subject = authenticator(known)
+    offered = Credentials("bob", "b")
+    visitor = Guest(certificate_names=NAMES, offered=offered)
+    assert (await subject.identify(ALICE, visitor)).name == "alice"
+    assert (await subject.identify((), visitor)).name == "bob"
+    wrong = (("login", "alice"), ("passcode", "x"))
+    assert (await refusal(subject, wrong, visitor)).code == "authentication-failed"
+
+
+async def test_a_token_is_judged_by_wall_time(autojump_clock: MockClock) -> None:
+    tokens = FakeTokens()
+    subject = authenticator(Accounts(tokens=as_verifier(tokens)))
+    subject.wall_offset_s = 1e9
+    await trio.sleep(5)
+    headers = (("Authorization", "Bearer good"),)
+    identity = await subject.identify(headers, Guest())
+    assert tokens.asked_at == [trio.current_time() + 1e9]
+    assert (identity.name, identity.expires_at) == ("carol", tokens.asked_at[0] + 60)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (("Authorization", "Bearer bad"),),
+        (("login", "alice"), ("Authorization", "Bearer good")),
+        ALICE,
+    ],
+)
+async def test_what_a_token_does_not_prove(
+    headers: tuple[tuple[str, str], ...], caplog: pytest.LogCaptureFixture
+) -> None:
+    subject = authenticator(Accounts(tokens=as_verifier(FakeTokens())))
+    assert (await refusal(subject, headers, Guest())).code == "authentication-failed"
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{FAR}: login of ")
+    assert "good" not in record.getMessage()
+    assert "wonder" not in record.getMessage()
+
+
+async def test_a_token_where_there_are_only_passcodes() -> None:
+    error = await refusal(authenticator(), (("Authorization", "Bearer good"),), Guest())
+    assert error.code == "authentication-failed"
+
+
+# --- how often ------------------------------------------------------------------------------------
+
+
+async def test_who_fails_often_must_wait_and_is_told_how_long(autojump_clock: MockClock) -> None:
+    subject = authenticator()
+    wrong = (("login", "alice"), ("passcode", "x"))
+    codes = []
+    for _ in range(6):
+        error = await refusal(subject, wrong, Guest())
+        codes.append(error.code)
+    assert codes[:3] == ["authentication-failed"] * 3
+    assert codes[-1] == "too-many-attempts"
+    # Even the right one, until the time is over; and nothing was tried meanwhile.
+    waiting = await refusal(subject, ALICE, Guest())
+    assert waiting.code == "too-many-attempts"
+    (retry,) = waiting.headers
+    assert retry[0] == "retry-after-ms"
+    assert subject.attempts.throttled >= 2
+    await trio.sleep(int(retry[1]) / 1000)
+    assert (await subject.identify(ALICE, Guest())).name == "alice"
+
+
+async def test_the_owner_is_not_locked_out_by_others(autojump_clock: MockClock) -> None:
+    subject = authenticator()
+    for number in range(200):
+        visitor = Guest(remote=f"10.9.{number % 7}.1:5")
+        await refusal(subject, (("login", "alice"), ("passcode", f"x{number}")), visitor)
+    assert (await subject.identify(ALICE, Guest())).name == "alice"
+
+
+class SlowChecker(PasscodeChecker):
+    """Holds its threads until it is let go."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Semaphore(0)
+        self.running = 0
+        self.most = 0
+        self.lock = threading.Lock()
+
+    def check(self, name: str, passcode: str) -> bool:
+        with self.lock:
+            self.running += 1
+            self.most = max(self.most, self.running)
+        self.gate.acquire()
+        with self.lock:
+            self.running -= 1
+        return True
+
+
+async def test_threads_and_who_waits_for_them_are_bounded() -> None:
+    checker = SlowChecker()
+    known = Accounts(UserBook({"alice": "x"}), checker)
+    subject = authenticator(known, login_threads=2, max_waiting_logins=5)
+    done = []
+
+    async def log_in(number: int) -> None:
+        done.append(await subject.identify(ALICE, Guest(remote=f"10.0.0.{number}:1")))
+
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(log_in, number)
+        await wait_all_tasks_blocked(0.05)
+        assert subject.waiting == 5
+        busy = await refusal(subject, ALICE, Guest(remote="10.0.1.1:1"))
+        assert (busy.code, busy.headers) == ("too-many-attempts", (("retry-after-ms", "1000"),))
+        for _ in range(5):
+            checker.gate.release()
+    assert len(done) == 5
+    assert checker.most <= 2
+    assert subject.waiting == 0
+
+
+async def test_a_client_that_gives_up_does_not_stay_in_the_count() -> None:
+    checker = SlowChecker()
+    subject = authenticator(Accounts(UserBook({"alice": "x"}), checker))
+    with trio.move_on_after(0.05) as scope:
+        await subject.identify(ALICE, Guest())
+    assert scope.cancelled_caught
+    assert subject.waiting == 0
+    checker.gate.release()
+
+
+# --- other accounts -------------------------------------------------------------------------------
+
+
+def test_who_is_still_known_after_the_files_changed() -> None:
+    before = accounts(alice="1", bob="2", carol="3")
+    after = accounts(alice="1", bob="other")
+    known = {
+        name: after.still_know(Identity(name, method="passcode"), before)
+        for name in ("alice", "bob", "carol")
+    }
+    assert known == {"alice": True, "bob": False, "carol": False}
+    token = Identity("t", method="token", expires_at=math.inf)
+    assert not after.still_know(token, before)
+    assert Accounts(tokens=as_verifier(FakeTokens())).still_know(token, before)
+    assert not Accounts().still_know(Identity("alice", method="passcode"), before)
+    certified = Identity("billing", method="certificate")
+    mapped = Accounts(tls_login="mapped", certificates={"CN=x": "billing"})
+    assert mapped.still_know(certified, before)
+    assert not mapped.still_know(Identity("other", method="certificate"), mapped)
+    by_name = Accounts(tls_login="common-name")
+    assert by_name.still_know(certified, by_name)
+    assert not after.still_know(certified, by_name)
+    assert after.still_know(ANONYMOUS, before)
+
+
+def test_accounts_from_files(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("alice:wonder\n")
+    users.chmod(0o600)
+    found = Accounts.read(SecurityOptions(passwd_file=str(users)), "off", {})
+    assert found.exist
+    assert found.checker is not None
+    assert found.checker.check("alice", "wonder")
+    (warning,) = found.warnings(str(users))
+    assert "plain" in warning
+    users.write_text("")
+    empty = Accounts.read(SecurityOptions(passwd_file=str(users)), "off", {})
+    assert empty.exist, "a file without users lets nobody in, rather than everybody"
+    assert "no user" in empty.warnings(str(users))[0]
+    assert not Accounts.read(SecurityOptions(), "off", {}).exist
+    assert Accounts().warnings("") == ()

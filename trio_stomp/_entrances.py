@@ -1,0 +1,65 @@
+"""Where clients come from: the ports of the settings, or the listeners of an embedding program."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from ipaddress import ip_address
+
+import trio
+
+from trio_stomp._security import Security
+from trio_stomp.config import Settings
+from trio_stomp.server import Entrance
+
+Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
+
+
+async def check_addresses(settings: Settings, security: Security) -> None:
+    """Refuse to listen where strangers are, if nobody has to log in.
+
+    Raises:
+      OptionError: naming the address and the remedies.
+      OSError: the host is none.
+    """
+    found = await trio.socket.getaddrinfo(
+        settings.listen.host, settings.listen.port, type=trio.socket.SOCK_STREAM
+    )
+    security.check_addresses(
+        [
+            (str(place[0]), ip_address(str(place[0]).partition("%")[0]).is_loopback)
+            for *_, place in found
+        ]
+    )
+
+
+async def open_entrances(
+    settings: Settings, security: Security, listeners: Listeners | None, unused: AsyncExitStack
+) -> list[Entrance]:
+    """The listeners given, or those of the settings.
+
+    Args:
+      unused: Closes what was opened, unless somebody else will.
+
+    Raises:
+      OSError: an address cannot be listened on.
+    """
+    transport, host = settings.transport, settings.listen.host
+    tls = transport.tls if security.tls is not None else "off"
+    if listeners is not None:
+        return [Entrance(each, tls) for each in listeners]
+    ports = [(settings.listen.port, tls)]
+    if transport.tls_port:
+        ports.append((transport.tls_port, "required"))
+    entrances = []
+    for port, way in ports:
+        for listener in await trio.open_tcp_listeners(port, host=host):
+            unused.push_async_callback(trio.aclose_forcefully, listener)
+            entrances.append(Entrance(listener, way))
+    return entrances
+
+
+def address_of(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
+    """Where a listener is, ``host:port``."""
+    if not isinstance(listener, trio.SocketListener):
+        return "in-memory"
+    host, port = listener.socket.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

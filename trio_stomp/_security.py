@@ -1,0 +1,109 @@
+"""Who may come in, by which rules and over which TLS: read from the operator's files, and again
+when he says so."""
+
+import logging
+import time
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import OptionError
+from trio_stomp.broker import AccessRules, built_in_rules
+from trio_stomp.config import Settings, read_acl_file
+from trio_stomp.security import Accounts
+from trio_stomp.transport import ProxyNetworks, TlsBox
+
+logger = logging.getLogger("trio_stomp")
+
+
+@define(eq=False, repr=False)
+class Security:
+    """What the files say.
+
+    Args:
+      tls: None = there is no certificate.
+      proxies: None = nobody is believed to be a proxy.
+    """
+
+    settings: Settings
+    accounts: Accounts = field(factory=Accounts)
+    rules: AccessRules | None = None
+    tls: TlsBox | None = None
+    proxies: ProxyNetworks | None = None
+
+    async def open(self) -> None:
+        """Read all files for the first time.
+
+        Raises:
+          OptionError: the operator's fault; it names the file.
+
+        Checkpoint: always. Cancel: not until they have been read.
+        """
+        await trio.to_thread.run_sync(self._open)
+
+    def _open(self) -> None:
+        self.accounts, self.rules = self._read()
+        transport = self.settings.transport
+        if transport.tls_cert:
+            self.tls = TlsBox(
+                transport.tls_cert,
+                transport.tls_key,
+                client_ca=transport.tls_client_ca,
+                client_certificates=transport.tls_client_certificates,
+                minimum=transport.tls_min_version,
+            )
+        if transport.proxy_addresses:
+            self.proxies = ProxyNetworks.parse(transport.proxy_addresses)
+        self._warn()
+
+    async def reload(self) -> None:
+        """Read all files again; all of it holds afterwards, or nothing of it.
+
+        Raises:
+          OptionError: as ``open``.
+        """
+        await trio.to_thread.run_sync(self._reload)
+
+    def _reload(self) -> None:
+        accounts, rules = self._read()
+        if self.tls is not None:
+            self.tls.reload()
+        self.accounts, self.rules = accounts, rules
+        self._warn()
+
+    def _read(self) -> tuple[Accounts, AccessRules | None]:
+        options = self.settings.security
+        rules = read_acl_file(options.acl_file) if options.acl_file else None
+        certificates = rules.certificates if rules is not None else {}
+        accounts = Accounts.read(options, self.settings.transport.tls_login, certificates)
+        if rules is None and accounts.exist:
+            rules = built_in_rules()
+        return accounts, rules
+
+    def _warn(self) -> None:
+        told = list(self.accounts.warnings(self.settings.security.passwd_file))
+        if self.tls is not None:
+            told += self.tls.warnings(time.time())
+        for line in told:
+            logger.warning("%s", line)
+
+    def check_addresses(self, addresses: list[tuple[str, bool]]) -> None:
+        """Refuse to listen where strangers are, if nobody has to log in.
+
+        Args:
+          addresses: Where the broker is about to listen; whether it is loopback.
+
+        Raises:
+          OptionError: naming the address and the remedies.
+        """
+        options = self.settings.security
+        if self.accounts.exist or options.insecure:
+            return
+        for address, is_loopback in addresses:
+            if not is_loopback:
+                raise OptionError(
+                    f"{address} can be reached from other machines, but nobody would have to log"
+                    " in: give users with --passwd-file FILE (made by: python -m trio_stomp passwd"
+                    " add FILE USER), or listen on 127.0.0.1, or say --insecure if everybody who"
+                    " reaches it may do everything"
+                )

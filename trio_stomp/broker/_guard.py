@@ -1,0 +1,162 @@
+"""What a client may do, asked where it is known which destination is meant.
+
+A client's own words never decide: composite and foreign names are resolved before, a temporary or
+durable destination is judged as what it is to others, a stream as the topic that it is the log of.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._identity import ANONYMOUS_NAME
+from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind, classify
+from trio_stomp.broker._dialect import Dialect, resolve
+from trio_stomp.broker._events import BrokerEvents
+from trio_stomp.broker._rules import AccessRules, Action, needs
+from trio_stomp.broker._send_options import SendOptions
+from trio_stomp.broker._wildcards import Pattern
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._feed import Feed
+    from trio_stomp.broker._plan import SendPlan
+    from trio_stomp.broker._subscription import Client, Place
+
+QUESTIONS = "DIAG"
+"""What the command DIAG is judged as."""
+MAX_CLEARED = 4_096
+"""Destinations of which a client is known to be allowed to send there; then it begins anew."""
+
+
+@define(eq=False, repr=False)
+class Guard:
+    """Judges what clients ask for; a client without ``rights`` may do everything.
+
+    Each ``check_…`` raises ProtocolError ``not-authorized`` if the client may not; nothing has
+    been changed then.
+
+    Args:
+      rules: What is granted to whom; None = nothing is denied to anybody.
+      is_there: Whether a queue exists, or the operator's policies name it, so that sending to it
+        or consuming from it creates nothing.
+    """
+
+    events: BrokerEvents
+    dialect: Dialect
+    is_there: Callable[[str], bool]
+    rules: AccessRules | None = None
+    denied: int = 0
+
+    def check_send(self, client: "Client", plan: "SendPlan") -> None:
+        """SEND, to all that a header block names."""
+        rights, cleared = client.rights, client.cleared
+        if rights is None:
+            return
+        for name in plan.names:
+            if name not in cleared:
+                self._check_send_to(client, name, plan.options)
+        if plan.user_id is not None and plan.user_id != client.user:
+            raise ProtocolError(
+                "not-authorized",
+                f"user-id:{plan.user_id[:60]} is not who is logged in; leave the header out",
+                reason=CloseReason.NOT_AUTHORIZED,
+            )
+
+    def _check_send_to(self, client: "Client", name: str, options: SendOptions | None) -> None:
+        self._need(client, Action.SEND, name)
+        kind = classify(name)
+        if kind is Kind.QUEUE:
+            self._check_new_queue(client, name)
+        elif kind is Kind.STREAM:
+            # It asks what the stream holds, and has the broker send the answer.
+            for told in resolve(options.reply_to, self.dialect) if options is not None else ():
+                self._need(client, Action.SEND, told)
+        else:
+            if len(client.cleared) >= MAX_CLEARED:
+                client.cleared.clear()
+            client.cleared.add(name)
+
+    def check_subscribe(
+        self, client: "Client", places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool
+    ) -> None:
+        """SUBSCRIBE to all of ``places``.
+
+        Args:
+          browses: It looks at a queue without consuming.
+          lasts: It makes a durable subscription, or comes back to one.
+        """
+        if client.rights is None:
+            return
+        own = client.temporary.values()
+        action = Action.BROWSE if browses else Action.RECEIVE
+        for name, pattern in places:
+            if name in own:
+                continue  # making it was judged
+            self._need(client, action, name, pattern)
+            if lasts:
+                self._need(client, Action.CREATE, name, pattern)
+            elif kind is Kind.QUEUE and pattern is None and not browses:
+                self._check_new_queue(client, name)
+
+    def check_again(self, client: "Client") -> None:
+        """All that a client is subscribed to, by rules that have changed."""
+        for each in client.subscriptions.values():
+            consumer, feed = each.consumer, each.feed
+            places = feed.places if feed is not None else each.places
+            self.check_subscribe(
+                client,
+                places,
+                classify(places[0][0]),
+                browses=consumer is not None and consumer.options.browser,
+                lasts=feed is not None and bool(feed.durable),
+            )
+
+    def check_temporary(self, client: "Client", name: str) -> None:
+        """Make a temporary destination, as its owner calls it."""
+        if client.rights is not None:
+            self._need(client, Action.CREATE, name)
+
+    def check_durable(self, client: "Client", feed: "Feed") -> None:
+        """Consume from a durable subscription that is there, replace it or end it for good."""
+        if client.rights is None or feed.owner == client.identity.name:
+            return
+        for name, pattern in feed.places:
+            self._need(client, Action.ADMIN, name, pattern)
+
+    def check_question(self, client: "Client") -> None:
+        """The command DIAG, which may come before CONNECT."""
+        if self.rules is None:
+            return
+        if client.rights is None:
+            raise ProtocolError("not-connected", "Not connected! Send CONNECT before DIAG")
+        self._need(client, Action.MONITOR, QUESTIONS)
+
+    def _check_new_queue(self, client: "Client", name: str) -> None:
+        if not (name.startswith(PRIVATE_QUEUE) or self.is_there(name)):
+            self._need(client, Action.CREATE, name)
+
+    def _need(
+        self, client: "Client", action: Action, name: str, pattern: Pattern | None = None
+    ) -> None:
+        rights = client.rights
+        assert rights is not None
+        for need, place, reach in needs(action, name, pattern):
+            if reach is None:
+                is_allowed = rights.allows(need, place)
+            else:
+                is_allowed = rights.allows_pattern(need, place, reach)
+            if not is_allowed:
+                raise self._denied(client, need, place)
+
+    def _denied(self, client: "Client", action: Action, name: str) -> ProtocolError:
+        self.denied += 1
+        self.events.tell(
+            "auth", client, destination=name, reason="not-authorized", detail=action.value
+        )
+        who = client.identity.name or ANONYMOUS_NAME
+        return ProtocolError(
+            "not-authorized",
+            f"{who[:60]} may not {action.value} {name[:80]}; the operator can allow it in the rules",
+            reason=CloseReason.NOT_AUTHORIZED,
+        )

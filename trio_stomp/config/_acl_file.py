@@ -1,0 +1,229 @@
+"""Rules of who may do what, from a TOML file.
+
+    [groups]
+    ops = ["alice", "bob"]
+
+    [certificates]
+    "CN=billing,O=Acme" = "billing"
+
+    [[rule]]
+    allow = ["send", "receive"]
+    to = "/topic/{user}/**"
+    user = "app-*"
+
+The first rule that matches counts, in the order of the file; what none matches is denied.
+"""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from attrs import frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp._identity import ANONYMOUS_NAME
+from trio_stomp.broker._rules import AccessRules, Action, Rule
+from trio_stomp.config._load import hint
+
+MAX_FILE_BYTES = 1024 * 1024
+MAX_RULES = 10_000
+MAX_PERSONAL_RULES = 256
+"""Rules with ``{user}``, of which each client has patterns of its own."""
+
+ALL = "all"
+_SECTIONS = ("groups", "certificates", "rule")
+_KEYS = ("allow", "deny", "to", "user", "group")
+_HEADER = re.compile(r"""^[ \t]*\[\[[ \t]*(?:rule|"rule"|'rule')[ \t]*\]\]""", re.MULTILINE)
+
+
+def read_acl_file(path: str) -> AccessRules:
+    """The rules that a file holds, in its order.
+
+    Raises:
+      OptionError: the operator's fault; it names the file, the line and number of the rule, the
+        key and the remedy.
+
+    Limits: MAX_FILE_BYTES, MAX_RULES, MAX_PERSONAL_RULES.
+    """
+    text, tables = _load(path)
+    for section in tables:
+        if section not in _SECTIONS:
+            raise OptionError(
+                f"{path}: unknown key {section!r}{hint(section, _SECTIONS)};"
+                " there are [groups], [certificates] and [[rule]]"
+            )
+    groups = {
+        name: _members(path, name, users) for name, users in _table(path, tables, "groups").items()
+    }
+    certificates = {
+        subject: _certificate_user(path, subject, user)
+        for subject, user in _table(path, tables, "certificates").items()
+    }
+    rules = _rules(path, text, tables.get("rule", []), groups)
+    return AccessRules(rules, groups, certificates)
+
+
+def _load(path: str) -> tuple[str, dict[str, object]]:
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OptionError(f"{path}: {reason.lower()}") from None
+    if len(data) > MAX_FILE_BYTES:
+        raise OptionError(
+            f"{path}: has more than {MAX_FILE_BYTES} bytes; put users into [groups] and name these"
+        )
+    try:
+        text = data.decode()
+        return text, tomllib.loads(text)
+    except ValueError as error:  # of TOML, of UTF-8, of a number of thousands of digits
+        raise OptionError(f"{path}: is no TOML: {error}") from None
+    except RecursionError:
+        raise OptionError(f"{path}: is nested too deep for rules") from None
+
+
+def _table(path: str, tables: Mapping[str, object], section: str) -> dict[str, object]:
+    found = tables.get(section, {})
+    if not isinstance(found, dict):
+        raise OptionError(f"{path}: {section} must be a table, which begins with [{section}]")
+    return found
+
+
+def _members(path: str, group: str, users: object) -> frozenset[str]:
+    where = f"{path}: group {group!r}"
+    if not isinstance(users, list) or not all(isinstance(each, str) for each in users):
+        raise OptionError(f'{where} is {_shown(users)}, but must be a list, as in ["ann", "bob"]')
+    for user in users:
+        _check_user(where, user)
+        if "*" in user or "?" in user:
+            raise OptionError(
+                f"{where} holds {user!r}, but groups hold names, not globs; write user = {user!r}"
+                " in the rule"
+            )
+    return frozenset(users)
+
+
+def _certificate_user(path: str, subject: str, user: object) -> str:
+    where = f"{path}: certificate {subject!r}"
+    if not isinstance(user, str):
+        raise OptionError(f'{where} is {_shown(user)}, but must be a user, as in "billing"')
+    _check_user(where, user)
+    return user
+
+
+def _check_user(where: str, user: str) -> None:
+    if user in ("", ANONYMOUS_NAME):
+        raise OptionError(
+            f"{where} holds {user!r}, as which nobody can log in; a rule can say"
+            f' user = "{ANONYMOUS_NAME}" for those who do not'
+        )
+
+
+def _rules(
+    path: str, text: str, tables: object, groups: Mapping[str, frozenset[str]]
+) -> tuple[Rule, ...]:
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise OptionError(f"{path}: rules begin with [[rule]], in double brackets")
+    if len(tables) > MAX_RULES:
+        raise OptionError(
+            f"{path}: has {len(tables)} rules, the limit is {MAX_RULES}; a rule can name many"
+            " destinations, users and groups"
+        )
+    rules = []
+    personal = 0
+    for place, table in zip(_places(path, text, len(tables)), tables, strict=True):
+        rule = _Table(place, table).rule(groups)
+        personal += rule.is_personal
+        if personal > MAX_PERSONAL_RULES:
+            raise OptionError(
+                f"{place}: is one rule with {{user}} too many, the limit is {MAX_PERSONAL_RULES};"
+                " one such rule is enough for all users"
+            )
+        rules.append(rule)
+    return tuple(rules)
+
+
+def _places(path: str, text: str, count: int) -> Iterator[str]:
+    """Where the rules are. ``tomllib`` tells no lines, so their headers are looked for."""
+    text = text.replace("\r\n", "\n")
+    starts = [found.start() for found in _HEADER.finditer(text)]
+    line, seen = 1, 0
+    for number in range(1, count + 1):
+        if len(starts) != count:  # a header within a text, or rules without: better no line
+            yield f"{path} (rule {number})"
+            continue
+        line += text.count("\n", seen, starts[number - 1])
+        seen = starts[number - 1]
+        yield f"{path}:{line} (rule {number})"
+
+
+@frozen
+class _Table:
+    """One rule as it stands in the file."""
+
+    place: str
+    values: Mapping[str, object]
+
+    def rule(self, groups: Mapping[str, frozenset[str]]) -> Rule:
+        for key in self.values:
+            if key not in _KEYS:
+                raise OptionError(
+                    f"{self.place}: unknown key {key!r}{hint(key, _KEYS)};"
+                    f" there are {', '.join(_KEYS)}"
+                )
+        if ("allow" in self.values) == ("deny" in self.values):
+            has = "both allow and deny" if "allow" in self.values else "neither allow nor deny"
+            raise OptionError(f"{self.place}: has {has}; a rule has one of them")
+        if "to" not in self.values:
+            raise OptionError(f'{self.place}: to is missing; write to = "**" for everywhere')
+        named = self._texts("group")
+        for group in named:
+            if group not in groups:
+                raise OptionError(
+                    f"{self.place}: unknown group {group!r}{hint(group, groups)}; declare it in"
+                    f" [groups], with an empty list if it is a role that tokens bring"
+                )
+        allow = "allow" in self.values
+        return Rule(
+            allow,
+            self._actions("allow" if allow else "deny"),
+            self._texts("to"),
+            self._texts("user"),
+            frozenset(named),
+            self.place,
+        )
+
+    def _actions(self, key: str) -> frozenset[Action]:
+        known = [action.value for action in Action]
+        words = self._texts(key)
+        for word in words:
+            if word != ALL and word not in known:
+                raise OptionError(
+                    f"{self.place}: unknown action {word!r} in {key}{hint(word, [*known, ALL])};"
+                    f" there are {', '.join(known)}, and {ALL}"
+                )
+        return frozenset(Action) if ALL in words else frozenset(map(Action, words))
+
+    def _texts(self, key: str) -> tuple[str, ...]:
+        """What a key holds, be it one text or a list; () only if it is not there."""
+        if key not in self.values:
+            return ()
+        value = self.values[key]
+        texts = value if isinstance(value, list) else [value]
+        if not texts or not all(isinstance(each, str) and each for each in texts):
+            raise OptionError(
+                f"{self.place}: {key} is {_shown(value)}, but must be a text or a list of texts,"
+                f" none of them empty{self._remedy(key)}"
+            )
+        return tuple(texts)
+
+    def _remedy(self, key: str) -> str:
+        # An emptied list must not turn a rule for few into one for everybody.
+        return "; leave the key out for everybody" if key in ("user", "group") else ""
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

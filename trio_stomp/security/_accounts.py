@@ -1,0 +1,108 @@
+"""All who may log in, as the files had it when they were last read."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from attrs import frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp._identity import ANONYMOUS_NAME, Identity
+from trio_stomp.security._options import SecurityOptions
+from trio_stomp.security._passcodes import PasscodeChecker
+from trio_stomp.security._tokens import TokenVerifier
+from trio_stomp.security._users import UserBook, read_user_file, warnings
+
+NO_CERTIFICATES: Mapping[str, str] = MappingProxyType({})
+COMMON_NAME, MAPPED = "common-name", "mapped"
+PASSCODE, TOKEN, CERTIFICATE = "passcode", "token", "certificate"
+
+
+@frozen(repr=False)
+class Accounts:
+    """Users, the keys of tokens, and what certificates are called.
+
+    Args:
+      tls_login: Who a client with a certificate is: ``off``, ``common-name`` or ``mapped``.
+      certificates: Names in certificates → users, for ``mapped``.
+    """
+
+    users: UserBook | None = None
+    checker: PasscodeChecker | None = None
+    tokens: TokenVerifier | None = None
+    tls_login: str = "off"
+    certificates: Mapping[str, str] = NO_CERTIFICATES
+
+    @classmethod
+    def read(
+        cls, options: SecurityOptions, tls_login: str, certificates: Mapping[str, str]
+    ) -> "Accounts":
+        """Read all files. It may take as long as a hash; call it in a thread.
+
+        Raises:
+          OptionError: the operator's fault; it names the file and the line.
+        """
+        users = read_user_file(options.passwd_file) if options.passwd_file else None
+        tokens = None
+        if options.token_key_file or options.token_jwks_file:
+            tokens = TokenVerifier.load(
+                key_file=options.token_key_file,
+                jwks_file=options.token_jwks_file,
+                issuer=options.token_issuer,
+                audience=options.token_audience,
+                user_claim=options.token_user_claim,
+                roles_claim=options.token_roles_claim,
+            )
+        if tls_login == MAPPED and not certificates:
+            raise OptionError(
+                "tls_login is 'mapped', but no certificate is mapped: write a table [certificates]"
+                " into the file of --acl-file"
+            )
+        checker = PasscodeChecker(users) if users is not None else None
+        return cls(users, checker, tokens, tls_login, certificates)
+
+    @property
+    def exist(self) -> bool:
+        """Whether there is any way to log in."""
+        return self.users is not None or self.tokens is not None or self.tls_login != "off"
+
+    def warnings(self, passwd_file: str) -> tuple[str, ...]:
+        """What an operator should know of the files."""
+        if self.users is None:
+            return ()
+        told = warnings(passwd_file, self.users)
+        if not self.users.users:
+            told += (f"{passwd_file}: there is no user in it, so nobody can log in by a passcode",)
+        return told
+
+    def certified(self, names: tuple[str, ...]) -> Identity | None:
+        """Who a client with a certificate is, or None if that makes it nobody.
+
+        Args:
+          names: What the certificate says, most exact first.
+        """
+        user = None
+        if self.tls_login == MAPPED:
+            user = next(
+                (self.certificates[each] for each in names if each in self.certificates), None
+            )
+        elif self.tls_login == COMMON_NAME:
+            # The last: the first is the whole subject, which may begin alike.
+            user = next((each[3:] for each in reversed(names) if each.startswith("CN=")), None)
+        if not user or user == ANONYMOUS_NAME or not user.isprintable():
+            return None
+        return Identity(user, method=CERTIFICATE)
+
+    def still_know(self, identity: Identity, before: "Accounts") -> bool:
+        """Whether what proved an identity ``before`` would prove it now."""
+        match identity.method:
+            case "passcode":
+                then = before.users.users.get(identity.name) if before.users else None
+                now = self.users.users.get(identity.name) if self.users else None
+                return now is not None and now == then
+            case "token":
+                return self.tokens is not None
+            case "certificate":
+                if self.tls_login == MAPPED:
+                    return identity.name in self.certificates.values()
+                return self.tls_login == before.tls_login
+        return True

@@ -1,0 +1,193 @@
+"""Who is it? Asked once a session, by the task that reads the connection, before the core hears
+of it."""
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.frames import Headers
+from trio_stomp.security._accounts import PASSCODE, Accounts
+from trio_stomp.security._credentials import Credentials, chosen, from_stomp
+from trio_stomp.security._options import SecurityOptions
+from trio_stomp.security._throttle import Throttle
+from trio_stomp.security._tokens import TokenRefused
+
+logger = logging.getLogger("trio_stomp")
+
+RETRY_S = 1.0
+"""When to come back if too many others log in."""
+
+
+class Visitor(Protocol):
+    """A connection whose session is about to open.
+
+    Args:
+      remote: Its address, ``host:port``.
+      is_loopback: Whether it comes from this machine.
+      certificate_names: What its certificate says; empty = it showed none.
+      offered: What it told with the WebSocket's upgrade, if anything.
+    """
+
+    @property
+    def remote(self) -> str: ...
+    @property
+    def is_loopback(self) -> bool: ...
+    @property
+    def certificate_names(self) -> tuple[str, ...]: ...
+    @property
+    def offered(self) -> Credentials | None: ...
+
+
+@define(eq=False, repr=False)
+class Attempts:
+    """Logins so far, by what came of them."""
+
+    succeeded: int = 0
+    failed: int = 0
+    throttled: int = 0
+    anonymous: int = 0
+    not_anonymous: int = 0
+    """Told nothing of themselves, and may not come in so."""
+
+
+@define(eq=False, repr=False)
+class Authenticator:
+    """Finds out who visitors are.
+
+    Args:
+      options: How many at once, and who may be anonymous.
+      accounts: Who may log in; replaced as a whole when the files are read anew.
+      wall_offset_s: Wall time less the broker's clock, in seconds.
+    """
+
+    options: SecurityOptions
+    accounts: Accounts = field(factory=Accounts)
+    wall_offset_s: float = 0.0
+    throttle: Throttle = field(factory=Throttle)
+    attempts: Attempts = field(factory=Attempts)
+    waiting: int = 0
+    """Logins whose passcode is being checked, or waits for that."""
+    _limiter: trio.CapacityLimiter = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._limiter = trio.CapacityLimiter(self.options.login_threads)
+
+    def lets_anonymous(self, *, is_loopback: bool) -> bool:
+        """Whether a client may come in without a login."""
+        match self.options.anonymous:
+            case "always":
+                return True
+            case "loopback":
+                return is_loopback
+            case "auto":
+                return not self.accounts.exist and (is_loopback or self.options.insecure)
+        return False
+
+    async def identify(self, headers: Headers, visitor: Visitor) -> Identity:
+        """Who a visitor is that sent CONNECT.
+
+        Args:
+          headers: Of CONNECT; its credentials win over those of the upgrade, and both over a
+            certificate.
+
+        Raises:
+          ProtocolError: nobody that may come in, or it must wait (``retry-after-ms``).
+
+        Checkpoint: only if a passcode must be hashed. Cancel: a hash that has begun is finished in
+        its thread, and counts as a thread until then.
+        """
+        credentials = chosen(
+            from_stomp(headers, tokens=self.accounts.tokens is not None), visitor.offered
+        )
+        if credentials is not None and self.accounts.exist:
+            return await self._log_in(credentials, visitor)
+        certified = self.accounts.certified(visitor.certificate_names)
+        if certified is not None:
+            self.attempts.succeeded += 1
+            return certified
+        if self.lets_anonymous(is_loopback=visitor.is_loopback):
+            self.attempts.anonymous += 1
+            return ANONYMOUS
+        self.attempts.not_anonymous += 1
+        raise ProtocolError(
+            "authentication-required",
+            "nobody may come in here without a login; send the headers login and passcode,"
+            " or a token, in CONNECT",
+            reason=CloseReason.AUTHENTICATION_FAILED,
+        )
+
+    async def _log_in(self, credentials: Credentials, visitor: Visitor) -> Identity:
+        now = trio.current_time()
+        remote, login = visitor.remote, credentials.login
+        wait_s = self.throttle.wait_s(remote, login, now)
+        if wait_s:
+            self.attempts.throttled += 1
+            raise self._too_many(wait_s)
+        identity, why = await self._check(credentials, now)
+        if identity is None:
+            self.attempts.failed += 1
+            self.throttle.failed(remote, login, trio.current_time())
+            logger.warning("%s: login of %r failed: %s", remote, login[:60], why)
+            raise _failed()
+        self.attempts.succeeded += 1
+        self.throttle.succeeded(remote, login)
+        return identity
+
+    async def _check(self, credentials: Credentials, now: float) -> tuple[Identity | None, str]:
+        """The identity, or None and why not, for the operator alone."""
+        if credentials.token:
+            return self._check_token(credentials, now)
+        login, passcode, checker = credentials.login, credentials.passcode, self.accounts.checker
+        if checker is None:
+            return None, "there are no users with passcodes (option passwd_file)"
+        if not await self._is_right(checker.check, login, passcode or ""):
+            return None, "no such user, or the wrong passcode"
+        if passcode is None:
+            return None, "it sent no passcode"
+        return Identity(login, method=PASSCODE), ""
+
+    async def _is_right(self, check: Callable[[str, str], bool], login: str, passcode: str) -> bool:
+        if self.waiting >= self.options.max_waiting_logins:
+            raise self._too_many(RETRY_S)
+        self.waiting += 1
+        try:
+            return await trio.to_thread.run_sync(
+                check, login, passcode, limiter=self._limiter, abandon_on_cancel=True
+            )
+        finally:
+            self.waiting -= 1
+
+    def _check_token(self, credentials: Credentials, now: float) -> tuple[Identity | None, str]:
+        tokens = self.accounts.tokens
+        if tokens is None:
+            return None, "it sent a token, but there is no key for tokens (option token_key_file)"
+        try:
+            identity = tokens.verify(credentials.token, now + self.wall_offset_s)
+        except TokenRefused as refused:
+            return None, str(refused)
+        if credentials.login and credentials.login != identity.name:
+            return None, f"the token is of {identity.name[:60]!r}"
+        return identity, ""
+
+    def _too_many(self, wait_s: float) -> ProtocolError:
+        wait_ms = max(1, round(wait_s * 1000))
+        return ProtocolError(
+            "too-many-attempts",
+            f"too many logins at a time, or too many that failed; try again in {wait_ms} ms",
+            reason=CloseReason.AUTHENTICATION_FAILED,
+            headers=(("retry-after-ms", str(wait_ms)),),
+        )
+
+
+def _failed() -> ProtocolError:
+    # One text for whatever is wrong: it must not tell which users there are (C08).
+    return ProtocolError(
+        "authentication-failed",
+        "Invalid Login! The login or what should prove it is wrong",
+        reason=CloseReason.AUTHENTICATION_FAILED,
+    )

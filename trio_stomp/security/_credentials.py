@@ -1,0 +1,231 @@
+"""What clients tell of who they are: in CONNECT, or in the HTTP request that opens a WebSocket.
+
+What cannot be read, or is told twice, is refused and never ignored: whoever tells who it is must
+not come in as nobody, nor as somebody else than a proxy in between took it for.
+
+Spec: RFC 7617 (Basic), RFC 6750 (Bearer), RFC 6265 (cookies); X15.
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from urllib.parse import unquote_plus
+
+from attrs import evolve, frozen
+
+from trio_stomp._errors import CloseReason, ProtocolError
+
+AUTHORIZATION = "authorization"
+ACCESS_TOKEN = "access_token"
+HIDDEN = "***"
+
+_MOST_LOGGED = 256
+
+_JWT = re.compile(r"eyJ[A-Za-z0-9_-]*\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750 section 2.1, b64token
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_USERINFO = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*:)?(//)[^/?#]*@")
+_BETWEEN = re.compile(r"([?&;#])")
+
+_Header = tuple[bytes, bytes]
+
+
+@frozen(repr=False)
+class Credentials:
+    """What a client tells of itself; nothing of it is proved.
+
+    Args:
+      login: The user's name; "" = not told. With a token, the token's own name counts.
+      passcode: None = not told.
+      token: A bearer token; "" = none. With one, there is no passcode.
+    """
+
+    login: str = ""
+    passcode: str | None = None
+    token: str = ""
+
+    def __repr__(self) -> str:
+        told = [f"login={self.login[:60]!r}"]
+        told += [f"passcode={HIDDEN}"] if self.passcode is not None else []
+        told += [f"token={HIDDEN}"] if self.token else []
+        return f"Credentials({', '.join(told)})"
+
+
+def from_stomp(headers: Sequence[tuple[str, str]], *, tokens: bool = False) -> Credentials | None:
+    """What the headers of CONNECT tell, or None if they tell nothing.
+
+    ``login`` and ``passcode`` together win; else ``Authorization``, in any case of letters; else
+    what there is of the two. Both empty is how some clients tell nothing.
+
+    Args:
+      tokens: The broker takes tokens: then a passcode that looks like one is one, as clients of
+        RabbitMQ's OAuth send it.
+
+    Raises:
+      ProtocolError: ``Authorization`` is there twice, or cannot be read; the client's fault.
+    """
+    told = dict(reversed(headers))  # the first of a name counts, as everywhere in STOMP
+    login, passcode = told.get("login", ""), told.get("passcode")
+    given = [text for name, text in headers if name.lower() == AUTHORIZATION]
+    _refuse_repeated(given)
+    if given and not (login and passcode):
+        written = _read_authorization(given[0], tokens=tokens)
+        return evolve(written, login=login) if written.token and not written.login else written
+    return _of_passcode(login, passcode, tokens=tokens) if login or passcode else None
+
+
+def from_http(
+    headers: Sequence[_Header],
+    target: str,
+    *,
+    ambient: bool,
+    cookie_name: str = "",
+    tokens: bool = False,
+) -> Credentials | None:
+    """What the request for a WebSocket tells, or None if it tells nothing.
+
+    What the client itself put there wins over what a browser adds: a Bearer token in
+    ``Authorization`` or ``access_token`` in the query, then another ``Authorization``, then the
+    cookie.
+
+    Args:
+      headers: Names in any case of letters.
+      target: The request's target, with its query.
+      ambient: Whether to heed what browsers add by themselves: cookies, and any ``Authorization``
+        but Bearer. It must be False for a request that may come from a foreign page (one with
+        ``Origin`` of another host): that page would act with its visitor's rights.
+      cookie_name: The cookie that holds a token; "" = none.
+      tokens: As ``from_stomp``.
+
+    Raises:
+      ProtocolError: something is told twice, or cannot be read; the client's fault.
+    """
+    given = [content.decode("latin-1") for content in _values(headers, AUTHORIZATION)]
+    _refuse_repeated(given)
+    written = given[0] if given else ""
+    is_bearer = _scheme(written)[0] == "bearer"
+    told = None
+    if given and (ambient or is_bearer):
+        told = _read_authorization(written, tokens=tokens)
+    in_query = _query_token(target)
+    if in_query:
+        if is_bearer:
+            raise _bad("the token is told twice, in Authorization and in access_token")
+        return Credentials(token=in_query)
+    if told is None and ambient and cookie_name:
+        told = _cookie(headers, cookie_name)
+    return told
+
+
+def chosen(stomp: Credentials | None, http: Credentials | None) -> Credentials | None:
+    """Which credentials count: CONNECT's, wholly, if it tells anything (X15)."""
+    return stomp if stomp is not None else http
+
+
+def without_secrets(target: str) -> str:
+    """A request's target or a URL, fit for a log: no token, no user's passcode, not too long.
+
+    Whatever ``from_http`` takes for a token is hidden, and whatever else looks like one.
+    """
+    pieces = _BETWEEN.split(_USERINFO.sub(rf"\1\2{HIDDEN}@", target))
+    shown = "".join(_without_secret(piece) for piece in pieces)
+    return shown if len(shown) <= _MOST_LOGGED else shown[:_MOST_LOGGED] + "…"
+
+
+def _without_secret(piece: str) -> str:
+    name, equals, _ = piece.partition("=")
+    if equals and unquote_plus(name).strip().lower() == ACCESS_TOKEN:
+        return f"{name}={HIDDEN}"
+    # Not by _JWT, which takes time by the square of the length to find nothing.
+    plain = unquote_plus(piece)
+    start = plain.find("eyJ")
+    return HIDDEN if start >= 0 and plain.count(".", start) >= 2 else piece
+
+
+def looks_like_token(passcode: str) -> bool:
+    """Whether it is three parts in base64url, of which the first begins as a JSON object does."""
+    return _JWT.fullmatch(passcode) is not None
+
+
+def _of_passcode(login: str, passcode: str | None, *, tokens: bool) -> Credentials:
+    if tokens and passcode is not None and looks_like_token(passcode):
+        return Credentials(login, token=passcode)
+    return Credentials(login, passcode)
+
+
+def _read_authorization(written: str, *, tokens: bool) -> Credentials:
+    """The credentials of one header ``Authorization``."""
+    scheme, content = _scheme(written)
+    if scheme == "bearer":
+        return Credentials(token=_checked_token(content, "Authorization: Bearer"))
+    if scheme != "basic":
+        raise _bad("Authorization is of a kind that is not known here; it must be Basic or Bearer")
+    try:
+        text = base64.b64decode(content, validate=True).decode()
+    except ValueError:
+        raise _bad("Authorization: Basic must be login:passcode in UTF-8, in base64") from None
+    login, colon, passcode = text.partition(":")
+    if not colon or _CONTROL.search(text):
+        raise _bad(
+            "Authorization: Basic must be login:passcode, with a colon and without control"
+            " characters"
+        )
+    return _of_passcode(login, passcode, tokens=tokens)
+
+
+def _scheme(written: str) -> tuple[str, str]:
+    """The scheme in lower case, and what stands behind it (RFC 9110 section 11.4)."""
+    scheme, _, content = written.strip(" \t").partition(" ")
+    return scheme.lower(), content.strip(" ")
+
+
+def _checked_token(token: str, where: str) -> str:
+    if _TOKEN.fullmatch(token) is None:
+        raise _bad(f"{where} must hold one token, of letters, digits and -._~+/")
+    return token
+
+
+def _query_token(target: str) -> str:
+    """The token of the query, or "" if there is none."""
+    query = target.partition("#")[0].partition("?")[2]
+    pairs = (pair.partition("=") for pair in query.split("&"))
+    found = [
+        unquote_plus(content) for name, _, content in pairs if unquote_plus(name) == ACCESS_TOKEN
+    ]
+    if len(found) > 1:
+        raise _bad("access_token is told more than once")
+    return _checked_token(found[0], "access_token") if found else ""
+
+
+def _cookie(headers: Sequence[_Header], name: str) -> Credentials | None:
+    """The token of a cookie. Two that differ are refused: a neighbour may have put one there."""
+    found = set(_cookies(headers, name)) - {""}
+    if len(found) > 1:
+        raise _bad("the cookie of the token is there more than once, and not the same")
+    return Credentials(token=_checked_token(found.pop(), "the cookie")) if found else None
+
+
+def _cookies(headers: Sequence[_Header], name: str) -> Iterator[str]:
+    for line in _values(headers, "cookie"):
+        for pair in line.decode("latin-1").split(";"):
+            key, _, content = pair.partition("=")
+            if key.strip(" \t") == name:
+                content = content.strip(" \t")
+                is_quoted = len(content) > 1 and content[0] == content[-1] == '"'
+                yield content[1:-1] if is_quoted else content
+
+
+def _values(headers: Sequence[_Header], name: str) -> list[bytes]:
+    return [content for other, content in headers if other.lower() == name.encode()]
+
+
+def _refuse_repeated(given: Sequence[str]) -> None:
+    if len(given) > 1:
+        raise _bad("Authorization is there more than once")
+
+
+def _bad(what: str) -> ProtocolError:
+    # What was told is a secret, even where it is wrong: it may be so by one letter.
+    return ProtocolError(
+        "bad-credentials", f"bad credentials: {what}", reason=CloseReason.AUTHENTICATION_FAILED
+    )

@@ -1,0 +1,34 @@
+"""What the security floor lets an operator choose."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+
+@frozen
+class SecurityOptions:
+    """Who may come in, and how they prove it."""
+
+    passwd_file: str = option("", "file of users, a line `user:hash` each; empty = none")
+    acl_file: str = option("", "TOML file of rules: who may do what; empty = the built-in ones")
+    anonymous: str = option(
+        "auto",
+        "who may come in without a login; auto = loopback while there are no users, then nobody",
+        choices=("auto", "never", "loopback", "always"),
+    )
+    insecure: bool = option(
+        False, "listen beyond loopback though anybody may come in and do everything"
+    )
+    token_key_file: str = option(
+        "", "PEM public key, or secret of 32 bytes at least, that bearer tokens (JWT) are signed by"
+    )
+    token_jwks_file: str = option("", "JSON Web Key Set that bearer tokens are signed with")
+    token_issuer: str = option("", "issuer that tokens must name; empty = any")
+    token_audience: str = option("", "audience that tokens must name; empty = any")
+    token_user_claim: str = option("sub", "claim of a token that is the user's name")
+    token_roles_claim: str = option("roles", "claim of a token that lists groups of the rules")
+    token_cookie: str = option(
+        "", "cookie of the WebSocket upgrade that may hold the token; empty = none"
+    )
+    login_threads: int = option(2, "logins that are checked at once", minimum=1)
+    max_waiting_logins: int = option(256, "logins that may wait for that", minimum=1)

@@ -1,0 +1,358 @@
+"""Passcodes: hashed once by the operator's tool, checked at every login.
+
+A check takes some 60 ms of a processor and 64 MiB, on purpose (argon2id, RFC 9106): it belongs
+into worker threads, of which there is a limit. What was right once is known again for free.
+"""
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import threading
+from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field, frozen
+
+from trio_stomp._errors import OptionError
+
+if TYPE_CHECKING:
+    from trio_stomp.security._users import UserBook
+
+MAX_PASSCODE_BYTES = 1024
+MAX_REMEMBERED = 10_000
+KEY_BYTES = 32
+
+# What one verification may cost: 1 GiB is the most that RFC 9106 section 4 makes sensible on a
+# machine that also does something else, and the product keeps it near a second.
+MAX_MEMORY_KIB = 1024 * 1024
+MAX_PASSES = 64
+MAX_LANES = 16
+MAX_WORK_KIB = 4 * MAX_MEMORY_KIB
+
+# Below 16 bytes a hash can be guessed instead of the passcode; above 64 is no gain.
+SALT_BYTES = range(8, 65)
+HASH_BYTES = range(16, 65)
+
+ARGON2ID = "$argon2id$"
+NUMBER = r"([1-9][0-9]{0,9})"
+TEXT = r"([A-Za-z0-9+/]{1,100})"
+PHC = re.compile(rf"\$argon2id\$v=19\$m={NUMBER},t={NUMBER},p={NUMBER}\${TEXT}\${TEXT}")
+
+# Control characters, line separators, marks that turn the text around (a name is logged), and
+# the halves of characters, which no UTF-8 can hold.
+CONTROL = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
+
+TOOL = "python -m trio_stomp passwd"
+ANEW = f"remove it, and set the passcode anew: {TOOL} add FILE USER"
+
+
+@frozen
+class Cost:
+    """What a hash costs to verify, and how long its parts are.
+
+    Args:
+      memory_kib: Memory of one verification, in KiB.
+      passes: How often that memory is gone over.
+      lanes: How many threads may do so.
+      salt_bytes: The salt's length.
+      hash_bytes: The hash's length.
+    """
+
+    memory_kib: int
+    passes: int
+    lanes: int
+    salt_bytes: int
+    hash_bytes: int
+
+    @property
+    def work_kib(self) -> int:
+        """How much memory is written in all, in KiB: what a verification's time goes with."""
+        return self.memory_kib * self.passes
+
+    def phc(self, salt: bytes, hash: bytes) -> str:
+        """Return the PHC string of a hash of this cost."""
+        parts = f"m={self.memory_kib},t={self.passes},p={self.lanes}"
+        return f"{ARGON2ID}v=19${parts}${_base64(salt)}${_base64(hash)}"
+
+
+def is_hashed(stored: str) -> bool:
+    """Whether what a users file holds is a hash, and not the passcode itself."""
+    return stored.startswith(ARGON2ID)
+
+
+def read_hash(text: str) -> Cost:
+    """Return what a PHC string costs to verify.
+
+    Raises:
+      OptionError: It is no argon2id of version 19, is damaged, or costs more than the limits
+        allow; the hash is not quoted.
+
+    Source: RFC 9106; the PHC string format (unpadded base64, parameters in the order m, t, p).
+    """
+    found = PHC.fullmatch(text)
+    if found is None:
+        if text.startswith(ARGON2ID):
+            raise OptionError(f"the argon2id hash is damaged, or not of version 19; {ANEW}")
+        raise OptionError(f"the hash is of another kind than argon2id; {ANEW}")
+    memory_kib, passes, lanes = (int(number) for number in found.groups()[:3])
+    salt, hash = (_length(part) for part in found.groups()[3:])
+    if salt not in SALT_BYTES or hash not in HASH_BYTES or memory_kib < 8 * lanes:
+        raise OptionError(f"the argon2id hash is damaged, or too short to be safe; {ANEW}")
+    cost = Cost(memory_kib, passes, lanes, salt, hash)
+    if (
+        memory_kib > MAX_MEMORY_KIB
+        or passes > MAX_PASSES
+        or lanes > MAX_LANES
+        or cost.work_kib > MAX_WORK_KIB
+    ):
+        raise OptionError(
+            f"the hash costs too much to verify (m={memory_kib},t={passes},p={lanes}; at most "
+            f"m={MAX_MEMORY_KIB}, t={MAX_PASSES}, p={MAX_LANES}, m*t={MAX_WORK_KIB}); {ANEW}"
+        )
+    return cost
+
+
+def _length(text: str) -> int:
+    """Return how many bytes unpadded base64 stands for; 0 = it is none."""
+    try:
+        value = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
+    except ValueError:
+        return 0
+    # argon2 refuses left-over bits that are not 0, and so would every login.
+    return len(value) if _base64(value) == text else 0
+
+
+def _base64(value: bytes) -> str:
+    return base64.b64encode(value).decode().rstrip("=")
+
+
+def check_passcode(passcode: str) -> None:
+    """Refuse what cannot be a passcode, hashed or not.
+
+    Raises:
+      OptionError: which rule is broken; the passcode is not quoted.
+    """
+    if CONTROL.search(passcode):
+        raise OptionError("the passcode holds a control character; choose another passcode")
+    if (length := len(passcode.encode())) > MAX_PASSCODE_BYTES:
+        raise OptionError(
+            f"the passcode has {length} bytes, but at most {MAX_PASSCODE_BYTES} are allowed; "
+            "choose a shorter one"
+        )
+
+
+class Hasher(Protocol):
+    """What of argon2-cffi's ``PasswordHasher`` is needed here; many threads call it at once."""
+
+    def hash(self, password: str) -> str:
+        """Return the PHC string of a passcode, with a new salt."""
+        ...
+
+    def verify(self, hash: str, password: bytes) -> bool:
+        """Return True, or raise ``argon2.exceptions.VerifyMismatchError``."""
+        ...
+
+    def check_needs_rehash(self, hash: str) -> bool:
+        """Whether a new hash would be made with other parameters."""
+        ...
+
+
+def default_hasher() -> Hasher:
+    """Return argon2-cffi's hasher, of its default profile.
+
+    Raises:
+      OptionError: argon2-cffi is not installed.
+    """
+    try:
+        from argon2 import PasswordHasher
+    except ImportError:
+        raise OptionError(
+            "hashed passcodes need argon2-cffi: pip install 'trio-stomp[security]'"
+        ) from None
+    return PasswordHasher()
+
+
+def hash_passcode(text: str, hasher: Hasher | None = None) -> str:
+    """Return the PHC string to be put into a users file.
+
+    Args:
+      text: The passcode, of at most 1024 bytes of UTF-8, without control characters.
+      hasher: None = argon2-cffi's default profile.
+
+    Raises:
+      OptionError: the passcode breaks a rule, or argon2-cffi is not installed.
+
+    Blocks: for about 60 ms.
+    """
+    check_passcode(text)
+    return (hasher or default_hasher()).hash(text)
+
+
+def needs_rehash(stored: str, hasher: Hasher | None = None) -> bool:
+    """Whether what a users file holds is plain text, or was hashed with other parameters.
+
+    Args:
+      stored: A value of ``UserBook.users``.
+      hasher: None = argon2-cffi's default profile is what a hash should have.
+
+    Raises:
+      OptionError: argon2-cffi is not installed.
+    """
+    return not is_hashed(stored) or (hasher or default_hasher()).check_needs_rehash(stored)
+
+
+@frozen
+class PasscodeStatistics:
+    """What a ``PasscodeChecker`` has done since it was made.
+
+    Args:
+      checked: How many passcodes were looked at.
+      accepted: How many of them were right.
+      recalled: How many of them were known to be right, and so cost no hash.
+      hashed: How many hashes were computed.
+      remembered: How many right ones are known now; at most 10,000.
+    """
+
+    checked: int
+    accepted: int
+    recalled: int
+    hashed: int
+    remembered: int
+
+
+@define(eq=False, repr=False)
+class PasscodeChecker:
+    """Tells who knows the passcode of a user; for several threads at once.
+
+    Names cannot be guessed from the time that an answer takes: an unknown user, a wrong passcode
+    and a user whose passcode is plain text each cost one hash, if the book has any. The hash that
+    stands in for a missing one has the parameters that most of the book has; users with others
+    can be told apart by time until they are hashed again.
+
+    Right passcodes are remembered, by a keyed hash, until the checker is dropped: clients that
+    come back all the time cost nothing. Of 10,000 the one that was not used for longest goes.
+    A book that was read again needs a new checker.
+
+    Args:
+      book: Who may log in.
+      hasher: None = argon2-cffi's, which is needed only if the book holds a hash.
+
+    Raises:
+      OptionError: a hash in the book breaks a rule, or argon2-cffi is not installed.
+    """
+
+    _book: "UserBook"
+    _hasher: Hasher | None = None
+    _stand_in: str = field(init=False)
+    _key: bytes = field(init=False, factory=lambda: os.urandom(KEY_BYTES))
+    _lock: threading.Lock = field(init=False, factory=threading.Lock)
+    _right: OrderedDict[bytes, None] = field(init=False, factory=OrderedDict)
+    _counts: Counter[str] = field(init=False, factory=Counter)
+
+    def __attrs_post_init__(self) -> None:
+        costs = Counter(read_hash(text) for text in self._book.users.values() if is_hashed(text))
+        self._stand_in = _stand_in(costs)
+        if not costs:
+            self._hasher = None
+        elif self._hasher is None:
+            self._hasher = default_hasher()
+
+    def check(self, name: str, passcode: str) -> bool:
+        """Whether this is the passcode of this user.
+
+        Args:
+          name: As the client gave it; any text.
+          passcode: As the client gave it; over 1024 bytes it is wrong, and nothing is computed.
+
+        Raises:
+          argon2.exceptions.VerificationError: the machine cannot compute the hash (no memory
+            left); never raised for a wrong passcode.
+
+        Blocks: for as long as the book's hashes cost; for nothing if this was right before.
+        """
+        user, given = (text.encode("utf-8", "surrogatepass") for text in (name, passcode))
+        is_right = False
+        # Too long is too long for every user alike: the haste tells nothing of the book.
+        if len(given) <= MAX_PASSCODE_BYTES:
+            is_right = self._check(user, self._book.users.get(name), given)
+        with self._lock:
+            self._counts["checked"] += 1
+            self._counts["accepted"] += is_right
+        return is_right
+
+    def statistics(self) -> PasscodeStatistics:
+        """Return what was done so far."""
+        with self._lock:
+            counts = self._counts
+            return PasscodeStatistics(
+                checked=counts["checked"],
+                accepted=counts["accepted"],
+                recalled=counts["recalled"],
+                hashed=counts["hashed"],
+                remembered=len(self._right),
+            )
+
+    def _check(self, user: bytes, stored: str | None, given: bytes) -> bool:
+        """One way for all: what differs is only what is compared."""
+        expected = self._stand_in if stored is None else stored
+        if self._hasher is None:
+            return self._is_same(expected, given) and stored is not None
+        mark = self._mark(user, expected.encode(), given)
+        if self._recall(mark):
+            return True
+        if is_hashed(expected):
+            is_right = self._verify(self._hasher, expected, given) and stored is not None
+        else:
+            self._verify(self._hasher, self._stand_in, given)
+            is_right = self._is_same(expected, given)
+        if is_right:
+            self._remember(mark)
+        return is_right
+
+    def _verify(self, hasher: Hasher, expected: str, given: bytes) -> bool:
+        from argon2.exceptions import VerifyMismatchError
+
+        with self._lock:
+            self._counts["hashed"] += 1
+        try:
+            return hasher.verify(expected, given)
+        except VerifyMismatchError:
+            return False
+
+    def _is_same(self, expected: str, given: bytes) -> bool:
+        # Digests, because compare_digest itself tells the length of what it compares.
+        return hmac.compare_digest(self._mark(expected.encode()), self._mark(given))
+
+    def _mark(self, *parts: bytes) -> bytes:
+        """Return a keyed hash; each part's length is in it, so that none can run into the next."""
+        text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        return hmac.digest(self._key, text, hashlib.sha256)
+
+    def _recall(self, mark: bytes) -> bool:
+        with self._lock:
+            if mark not in self._right:
+                return False
+            self._right.move_to_end(mark)
+            self._counts["recalled"] += 1
+            return True
+
+    def _remember(self, mark: bytes) -> None:
+        with self._lock:
+            self._right[mark] = None
+            # Two threads may have found the same out: then it is there, and has to be the newest.
+            self._right.move_to_end(mark)
+            if len(self._right) > MAX_REMEMBERED:
+                self._right.popitem(last=False)
+
+
+def _stand_in(costs: Counter[Cost]) -> str:
+    """Return what a user who is not there has: nothing that any passcode fits."""
+    if not costs:
+        return os.urandom(KEY_BYTES).hex()
+    cost = max(costs, key=lambda cost: (costs[cost], cost.work_kib))
+    # Never computed from a passcode, so none is known, not even to us; it costs the same.
+    return cost.phc(os.urandom(cost.salt_bytes), os.urandom(cost.hash_bytes))

@@ -1,0 +1,215 @@
+"""How often one may fail to log in: a delay that grows, by address and login.
+
+Policy:
+
+- The pair of address and login: three failures are free, then 0.5 s, doubled each time up to 60 s.
+  A login is never a key of its own: anybody could lock its owner out.
+- The address alone: 20 failures are free, then 1 s, doubled up to 60 s. IPv6 counts by /64, which
+  is what one customer gets. Clients of this machine are exempt: behind a local proxy everybody is
+  one of them.
+- A success forgets the pair and not the address: who has one account could else go on guessing
+  at others.
+- A try that is refused for waiting costs nothing. One that was under way as the wait began counts,
+  but does not lengthen it.
+- All is forgotten after 15 minutes without a failure.
+
+Each table has 10,000 entries in two halves. What failed only as often as is free stands in the
+first half; what has earned a delay stands in the second, where fresh entries never come. A half
+that is full gives its oldest entry away: the second to the young end of the first, whole, and the
+first to nobody. So to make the broker forget a pair under delay, one must bring 5,000 other pairs
+under delay, at four failures each, and 5,000 fresh ones behind them, all within its 15 minutes;
+for an address it is 5,000 other addresses with 21 failures each. Clients of this machine have a
+table of pairs of their own, which only they can fill.
+"""
+
+from collections import OrderedDict
+from collections.abc import Hashable
+from hashlib import blake2b
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+
+from attrs import define, field
+
+FORGET_S = 900.0
+MOST_ENTRIES = 10_000
+LONGEST_WAIT_S = 60.0
+GRAIN_S = 0.001
+"""A wait that is shorter is over: who was told milliseconds and kept to them is not sent back."""
+
+PAIR_FREE, PAIR_FIRST_S = 3, 0.5
+ADDRESS_FREE, ADDRESS_FIRST_S = 20, 1.0
+
+_LOOPBACK = "loopback"
+_UNKNOWN = "unknown"
+_NOT_OF_A_NETWORK = ("unix", "in-memory")
+
+_MOST_DOUBLINGS = 30
+_FORGOTTEN_AT_ONCE = 2
+_LOGIN_BYTES = 16
+
+# RFC 6052: behind a NAT64 the whole of IPv4 is within one /64.
+_NAT64 = IPv6Network("64:ff9b::/96")
+
+
+@define(eq=False, repr=False)
+class _Record:
+    """How often a key failed, when it last did, and when it may try again."""
+
+    last: float
+    until: float
+    failures: int = 0
+
+    def is_over(self, now: float) -> bool:
+        return now - self.last >= FORGET_S
+
+
+Records = OrderedDict[Hashable, _Record]
+
+
+@define(eq=False, repr=False)
+class Delays:
+    """Failures by key, bounded; every operation takes the same time however many there are.
+
+    Args:
+      free: So many failures cost nothing.
+      first_s: What the next one costs, in seconds; doubled by each that follows.
+      most: Entries at most.
+    """
+
+    free: int
+    first_s: float
+    most: int = MOST_ENTRIES
+    _fresh: Records = field(factory=OrderedDict, init=False)
+    _delayed: Records = field(factory=OrderedDict, init=False)
+
+    def __len__(self) -> int:
+        return len(self._fresh) + len(self._delayed)
+
+    def wait_s(self, key: Hashable, now: float) -> float:
+        """Seconds until ``key`` may try; 0.0 = now."""
+        record = self._fresh.get(key) or self._delayed.get(key)
+        wait_s = record.until - now if record is not None else 0.0
+        return wait_s if wait_s >= GRAIN_S else 0.0
+
+    def failed(self, key: Hashable, now: float) -> None:
+        """Count a failure."""
+        self._forget_old(now)
+        record = self._fresh.pop(key, None) or self._delayed.pop(key, None)
+        if record is None or record.is_over(now):
+            record = _Record(now, now)
+        record.failures += 1
+        record.last = now
+        if record.until - now < GRAIN_S:
+            record.until = now + self._delay_s(record.failures)
+        records = self._fresh if record.failures <= self.free else self._delayed
+        records[key] = record
+        self._make_room()
+
+    def forget(self, key: Hashable) -> None:
+        """``key`` never failed."""
+        self._fresh.pop(key, None)
+        self._delayed.pop(key, None)
+
+    def _delay_s(self, failures: int) -> float:
+        paid = failures - self.free
+        if paid <= 0:
+            return 0.0
+        return min(LONGEST_WAIT_S, self.first_s * 2.0 ** min(paid - 1, _MOST_DOUBLINGS))
+
+    def _forget_old(self, now: float) -> None:
+        # A failure adds one entry at most: by two at a time the old ones go faster than they come.
+        for records in (self._fresh, self._delayed):
+            for _ in range(_FORGOTTEN_AT_ONCE):
+                oldest = next(iter(records.items()), None)
+                if oldest is None or not oldest[1].is_over(now):
+                    break
+                del records[oldest[0]]
+
+    def _make_room(self) -> None:
+        half = self.most // 2
+        if len(self._delayed) > half:
+            key, record = self._delayed.popitem(last=False)
+            self._fresh[key] = record
+        if len(self._fresh) > half:
+            self._fresh.popitem(last=False)
+
+
+@define(eq=False, repr=False)
+class Throttle:
+    """Who must wait before the next try to log in. Pure: time is told, on the broker's clock.
+
+    Addresses are told as a wire's ``remote``: ``1.2.3.4:567``, ``[::1]:567``, ``unix``,
+    ``in-memory``.
+
+    Args:
+      failures: Logins that failed, in all.
+      refused: Logins that were turned away because they had to wait, in all.
+    """
+
+    failures: int = 0
+    refused: int = 0
+    _pairs: Delays = field(factory=lambda: Delays(PAIR_FREE, PAIR_FIRST_S))
+    _local_pairs: Delays = field(factory=lambda: Delays(PAIR_FREE, PAIR_FIRST_S))
+    _addresses: Delays = field(factory=lambda: Delays(ADDRESS_FREE, ADDRESS_FIRST_S))
+
+    @property
+    def entries(self) -> int:
+        """Pairs and addresses that are remembered."""
+        return len(self._pairs) + len(self._local_pairs) + len(self._addresses)
+
+    def wait_s(self, address: str, login: str, now: float) -> float:
+        """How long a login must wait, in seconds; 0.0 = it may be tried now.
+
+        Where logins wait for one another, as those whose passcode is hashed in a thread, this is
+        to be asked when a login's turn comes: else all that came before the first of them failed
+        are tried. A login that must wait is counted as refused.
+        """
+        place, is_local = place_of(address)
+        wait_s = self._pairs_of(is_local).wait_s((place, _short(login)), now)
+        if not is_local:
+            wait_s = max(wait_s, self._addresses.wait_s(place, now))
+        self.refused += wait_s > 0
+        return wait_s
+
+    def failed(self, address: str, login: str, now: float) -> None:
+        """Count a login that was tried and failed; not one that was refused for waiting."""
+        place, is_local = place_of(address)
+        self._pairs_of(is_local).failed((place, _short(login)), now)
+        if not is_local:
+            self._addresses.failed(place, now)
+        self.failures += 1
+
+    def succeeded(self, address: str, login: str) -> None:
+        """Forget the failures of address and login together; those of the address stay."""
+        place, is_local = place_of(address)
+        self._pairs_of(is_local).forget((place, _short(login)))
+
+    def _pairs_of(self, is_local: bool) -> Delays:
+        return self._local_pairs if is_local else self._pairs
+
+
+def place_of(remote: str) -> tuple[str, bool]:
+    """What an address counts as, and whether it is on this machine.
+
+    An IPv4 address counts as itself, however IPv6 writes it; an IPv6 address as its /64. All of
+    loopback is one place: its 16 million addresses are one machine's.
+    """
+    if remote in _NOT_OF_A_NETWORK:
+        return remote, True
+    try:
+        address = ip_address(remote.rpartition(":")[0].removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return _UNKNOWN, False
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        address = address.ipv4_mapped
+    if address.is_loopback:
+        return _LOOPBACK, True
+    if isinstance(address, IPv4Address):
+        return str(address), False
+    if address in _NAT64:
+        return str(IPv4Address(int(address) & 0xFFFFFFFF)), False
+    return f"{int(address) >> 64:x}/64", False
+
+
+def _short(login: str) -> bytes:
+    # A login may be as long as a header line, and may be a passcode in the wrong field.
+    return blake2b(login.encode("utf-8", "surrogatepass"), digest_size=_LOGIN_BYTES).digest()

@@ -1,0 +1,352 @@
+"""The users file: who may log in, and the hash of each one's passcode.
+
+    # people
+    alice:$argon2id$v=19$m=65536,t=3,p=4$Qmh4KS7bHM5pdiGuWdT2AA$4OOKu8a7Fzx+Eumz9FYzTQLYSOUTj...
+    bob:plain text, as in the .passwd of stompserver
+
+A line is split at its first colon (stompserver split at the last one), whitespace around both
+parts does not count, and a line that begins with ``#`` is a comment. A passcode may be empty.
+Hashes are PHC strings of argon2id, version 19 (RFC 9106).
+"""
+
+import fcntl
+import os
+import re
+import shlex
+import stat
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import MappingProxyType
+
+from attrs import field, frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp._identity import ANONYMOUS_NAME
+from trio_stomp.security._passcodes import (
+    CONTROL,
+    TOOL,
+    check_passcode,
+    is_hashed,
+    read_hash,
+)
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+MAX_FILE_LINES = 1_000_000
+MAX_NAME_BYTES = 255
+
+FILE_MODE = 0o600
+GROUP_READS = 0o040
+
+SPACE = " \t\r"
+
+# What crypt(3), LDAP and their like begin with. Taken for plain text, the hash itself would log in.
+FOREIGN = re.compile(r"\$argon2|\$[0-9A-Za-z_-]{1,32}\$|\{[0-9A-Z-]{2,32}\}")
+
+Changes = Mapping[str, str | None]
+
+
+def _frozen_copy(users: Mapping[str, str]) -> Mapping[str, str]:
+    return MappingProxyType(dict(users))
+
+
+@frozen(eq=False, repr=False)
+class UserBook:
+    """Who may log in. Secret: it is not to be logged.
+
+    Args:
+      users: Of each name the PHC string of its passcode, or the passcode itself.
+      plain: How many are plain text; counted, not given.
+    """
+
+    users: Mapping[str, str] = field(converter=_frozen_copy)
+    plain: int = field(init=False)
+
+    @plain.default
+    def _count_plain(self) -> int:
+        return sum(not is_hashed(stored) for stored in self.users.values())
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be a user's name in a users file.
+
+    Raises:
+      OptionError: which rule is broken; the name is not quoted, for it may hold a passcode.
+    """
+    if ":" in name:
+        raise OptionError("the user name holds a colon, which ends the name; leave it out")
+    if not name:
+        raise OptionError("the user name is empty; a line is user:passcode")
+    if CONTROL.search(name):
+        raise OptionError("the user name holds a control character; leave it out")
+    if name != name.strip(SPACE) or name.startswith("#"):
+        raise OptionError("the user name begins with # or space, or ends with space; name another")
+    if (length := len(name.encode())) > MAX_NAME_BYTES:
+        raise OptionError(
+            f"the user name has {length} bytes, but at most {MAX_NAME_BYTES} are allowed"
+        )
+    if name == ANONYMOUS_NAME:
+        raise OptionError(
+            f"no user may be called {ANONYMOUS_NAME}: rules call so who did not log in; "
+            "name another"
+        )
+
+
+def read_user_file(path: str) -> UserBook:
+    """Read who may log in.
+
+    Args:
+      path: A regular file or a link to one, of UTF-8; at most 16 MiB and 1,000,000 lines.
+
+    Raises:
+      OptionError: the operator's fault: it names the file, the line, the rule and the remedy,
+        and never a passcode.
+
+    Blocks for as long as the disk does: called before the broker runs, or in a worker thread.
+    """
+    try:
+        handle = _open(path)
+        try:
+            data = _read(handle)
+        finally:
+            os.close(handle)
+    except (OSError, ValueError) as error:
+        raise _cannot(path, error) from None
+    return _parse(path, _decoded(path, data))[0]
+
+
+def warnings(path: str, book: UserBook) -> tuple[str, ...]:
+    """Return what the operator should mend, one line each; () = all is well.
+
+    Args:
+      path: Where the book was read from; a link counts as what it points at.
+      book: What was read from there.
+    """
+    found = []
+    quoted = shlex.quote(path)
+    if book.plain:
+        found.append(
+            f"{path}: {book.plain} of {len(book.users)} passcodes are plain text; hash them: "
+            f"{TOOL} import {quoted} {quoted}"
+        )
+    with suppress(OSError, ValueError):
+        mode = stat.S_IMODE(os.stat(path).st_mode)
+        if mode & ~FILE_MODE:
+            found.append(
+                f"{path} has mode {mode:04o}, wider than {FILE_MODE:04o}: others may get at the "
+                f"passcodes; chmod 600 {quoted}"
+            )
+    return tuple(found)
+
+
+def change_user_file(
+    path: str, change: Callable[[UserBook], Changes], *, create: bool = False
+) -> UserBook:
+    """Change users, and leave every other line, comment and the order as they are.
+
+    The file is replaced at once: whoever reads sees the old or the new one, after a crash too.
+    Programs that change it in this way at the same time do so one after the other. The owner
+    and group stay. The mode becomes 0600; 0640 stays, for there a group reads on purpose.
+
+    Args:
+      path: The users file; of a link, what it points at is replaced.
+      change: Told what the file holds; returns the PHC string of each user to be set, and None
+        of each to be removed. New users come last. What it raises leaves the file as it was.
+      create: Make the file if there is none.
+
+    Returns:
+      What the file holds now.
+
+    Raises:
+      OptionError: the file cannot be read or written, or breaks a rule, before or after.
+
+    Blocks for as long as the disk does, or another's change.
+    """
+    try:
+        target = os.path.realpath(path)
+    except ValueError as error:
+        raise _cannot(path, error) from None
+    try:
+        with _held(target, create=create) as handle:
+            text = _decoded(path, _read(handle))
+            book, places = _parse(path, text)
+            changes = change(book)
+            for name, stored in changes.items():
+                check_name(name)
+                if stored is not None:
+                    read_hash(stored)
+            if not changes:
+                return book
+            text = _edited(text, places, changes)
+            # Nothing is written that could not be read again.
+            data = text.encode()
+            _check_size(path, data)
+            book, _ = _parse(path, text)
+            _replace(target, data, os.fstat(handle))
+            return book
+    except OSError as error:
+        raise _cannot(path, error) from None
+
+
+def _open(path: str, flags: int = 0) -> int:
+    """Open what is to be read: not a pipe, a device or a directory, and never wait for it."""
+    flags |= os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    handle = os.open(path, flags, FILE_MODE)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OptionError(f"{path} is no regular file; name one, or a link to one")
+    return handle
+
+
+def _read(handle: int) -> bytes:
+    with open(handle, "rb", closefd=False) as file:
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+def _cannot(path: str, error: OSError | ValueError) -> OptionError:
+    cause = str(getattr(error, "strerror", None) or error).lower()
+    remedy = "check its path and the rights to it"
+    if isinstance(error, FileNotFoundError) and os.path.isdir(os.path.dirname(path) or "."):
+        remedy = f"make it: {TOOL} add {shlex.quote(path)} USER"
+    return OptionError(f"{path}: {cause}; {remedy}")
+
+
+def _check_size(path: str, data: bytes) -> None:
+    if len(data) > MAX_FILE_BYTES:
+        raise OptionError(f"{path} has over {MAX_FILE_BYTES} bytes; split or shorten it")
+    if data.count(b"\n", 0, -1) >= MAX_FILE_LINES:
+        raise OptionError(f"{path} has over {MAX_FILE_LINES} lines; split or shorten it")
+
+
+def _decoded(path: str, data: bytes) -> str:
+    _check_size(path, data)
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise OptionError(f"{path}, line {line}: is no UTF-8; convert the file to it") from None
+
+
+def _parse(path: str, text: str) -> tuple[UserBook, dict[str, int]]:
+    """Return the users, and the index of each one's line."""
+    users: dict[str, str] = {}
+    places: dict[str, int] = {}
+    for index, line in enumerate(text.split("\n")):
+        line = line.strip(SPACE)
+        if not line or line.startswith("#"):
+            continue
+        try:
+            name, stored = _entry(line)
+        except OptionError as error:
+            raise OptionError(f"{path}, line {index + 1}: {error}") from None
+        if name in users:
+            raise OptionError(
+                f"{path}, line {index + 1}: user {name!r} is in line {places[name] + 1} already; "
+                "remove one of the two"
+            )
+        users[name], places[name] = stored, index
+    return UserBook(users), places
+
+
+def _entry(line: str) -> tuple[str, str]:
+    name, colon, stored = line.partition(":")
+    if not colon:
+        raise OptionError("has no colon; a line is user:passcode, a comment begins with #")
+    name, stored = name.rstrip(SPACE), stored.lstrip(SPACE)
+    check_name(name)
+    if FOREIGN.match(stored):
+        read_hash(stored)
+    else:
+        check_passcode(stored)
+    return name, stored
+
+
+def _edited(text: str, places: Mapping[str, int], changes: Changes) -> str:
+    lines: list[str | None] = [*text.split("\n")]
+    if not lines[-1]:
+        lines.pop()
+    for name, stored in changes.items():
+        line = None if stored is None else f"{name}:{stored}"
+        if name in places:
+            lines[places[name]] = line
+        else:
+            lines.append(line)
+    return "".join(f"{line}\n" for line in lines if line is not None)
+
+
+@contextmanager
+def _held(target: str, *, create: bool) -> Iterator[int]:
+    """Lend the users file, open, while nobody else changes it; one that was made stays on success.
+
+    The lock is on the file itself, not on its directory, which anybody who may read it could lock.
+    """
+    while True:
+        handle, is_new = _open_or_make(target, create=create)
+        try:
+            # A file system without locks: then two changes at once are the operator's to avoid.
+            with suppress(OSError):
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if not _is_at(handle, target):
+                # Somebody replaced it while we waited; what we hold is the past.
+                continue
+            try:
+                yield handle
+            except BaseException:
+                if is_new:
+                    os.unlink(target)
+                raise
+            return
+        finally:
+            os.close(handle)
+
+
+def _open_or_make(target: str, *, create: bool) -> tuple[int, bool]:
+    while True:
+        try:
+            return _open(target), False
+        except FileNotFoundError:
+            if not create:
+                raise
+        with suppress(FileExistsError):
+            return _open(target, os.O_CREAT | os.O_EXCL), True
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _replace(target: str, data: bytes, before: os.stat_result) -> None:
+    directory = os.open(os.path.dirname(target), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        handle, part = tempfile.mkstemp(prefix=".passwd-", dir=os.path.dirname(target))
+        try:
+            with open(handle, "wb") as file:
+                file.write(data)
+                _take_over(handle, before)
+                file.flush()
+                os.fsync(handle)
+            os.replace(part, target)
+        except BaseException:
+            os.unlink(part)
+            raise
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _take_over(handle: int, before: os.stat_result) -> None:
+    """Give the new file the owner and group of the old: else the broker could not read it."""
+    made = os.fstat(handle)
+    if (made.st_uid, made.st_gid) != (before.st_uid, before.st_gid):
+        try:
+            os.fchown(handle, before.st_uid, before.st_gid)
+        except PermissionError:
+            raise OptionError(
+                f"the users file belongs to user {before.st_uid}, group {before.st_gid}, which "
+                "could not stay so; run this as root or as that user"
+            ) from None
+    is_read_by_all = before.st_mode & 0o007
+    os.fchmod(handle, FILE_MODE | (0 if is_read_by_all else before.st_mode & GROUP_READS))

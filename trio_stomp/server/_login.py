@@ -1,0 +1,39 @@
+"""Between CONNECT and CONNECTED: who is it?"""
+
+from typing import TYPE_CHECKING
+
+from attrs import evolve
+
+from trio_stomp._errors import RemoteError
+from trio_stomp.frames import excerpt
+from trio_stomp.protocol import Event, Opened
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
+
+
+async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
+    """Find out who opened a session; nothing that follows is done before that.
+
+    Returns: the events, CONNECT's with the identity; without it and all that follows if the client
+    may not come in, and then the connection's verdict says why.
+
+    Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
+    """
+    told: list[Event] = []
+    for event in events:
+        if isinstance(event, Opened):
+            try:
+                authenticator = connection.shared.authenticator
+                identity = await authenticator.identify(event.headers, connection)
+            except RemoteError as error:
+                lines = "".join(f"\n{name}:{text}" for name, text in event.headers)
+                error.excerpt = excerpt(f"CONNECT{lines}".encode())
+                connection.verdict = error
+                connection.session.close()
+                connection.shared.tell_login(connection, error.code)
+                return told
+            event = evolve(event, identity=identity)
+            connection.expires_at = identity.expires_at - authenticator.wall_offset_s
+        told.append(event)
+    return told
