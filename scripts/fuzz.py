@@ -95,10 +95,14 @@ def run_target(name: str, args: argparse.Namespace) -> report.Result:
     words += ["--findings", str(args.findings), *["--keep"] * args.keep]
     patience = args.seconds + PATIENCE_S
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as errors:
+    memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        tempfile.TemporaryDirectory(prefix="fuzz-", dir=memory) as scratch,
+    ):
+        # The hash seed is fixed, so that ours means the same each time.
+        env = os.environ | {"PYTHONHASHSEED": "0", "TMPDIR": scratch}
         try:
-            # Fixed, so that a seed means the same each time.
-            env = os.environ | {"PYTHONHASHSEED": "0"}
             process = subprocess.run(words, stderr=errors, timeout=patience, env=env, check=False)
             end = f"ended with {process.returncode}"
         except subprocess.TimeoutExpired:

@@ -189,7 +189,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scenario", nargs="+", choices=NAMES, default=NAMES)
     parser.add_argument("--max-memory-bytes", type=int, default=128 * MIB)
     parser.add_argument("--outbox-bytes", type=int, default=OUTBOX_BYTES)
-    parser.add_argument("--rate", type=float, default=RATE, help="messages a second that each reads")
+    parser.add_argument("--rate", type=float, default=RATE, help="messages a second of a reader")
     parser.add_argument("--body-bytes", type=int, default=BODY_BYTES)
     parser.add_argument("--side-rate", type=float, default=20.0, help="quiet messages a second")
     parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")

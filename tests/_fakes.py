@@ -30,6 +30,7 @@ from wsproto.events import (
     TextMessage,
 )
 
+from tests._tls import authority
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp._entrances import address_of, open_entrances
 from trio_stomp._security import Security
@@ -271,13 +272,19 @@ class WebSocketPipe:
         subprotocols: Sequence[str] = ("v12.stomp", "v11.stomp", "v10.stomp"),
         path: str = "/ws",
         behind: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+        host: str = "broker",
     ) -> None:
         """Open the WebSocket.
 
         Args:
+          headers: Of the request, beside those of the handshake.
           behind: Raw bytes to send in the same packet as the request.
         """
-        request = Request(host="broker", target=path, subprotocols=list(subprotocols))
+        extra = [(name.encode(), text.encode()) for name, text in headers]
+        request = Request(
+            host=host, target=path, subprotocols=list(subprotocols), extra_headers=extra
+        )
         await self.stream.send_all(self._connection.send(request) + behind)
         with trio.fail_after(PATIENCE_S):
             while True:
@@ -362,6 +369,8 @@ class WebSocketPipe:
 
 def abort(stream: trio.abc.Stream) -> None:
     """Close a stream at once: a socket sends a reset, a memory stream just ends."""
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
     if isinstance(stream, trio.SocketStream):
         if stream.socket.fileno() >= 0:
             no_lingering = struct.pack("ii", 1, 0)
@@ -533,7 +542,9 @@ MEMORY = "memory"
 TCP = "tcp"
 WS_MEMORY = "ws-memory"
 WS_TCP = "ws-tcp"
-TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP)
+TLS = "tls"
+WSS = "wss"
+TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS)
 
 
 @define(eq=False)
@@ -559,12 +570,17 @@ class Dial:
     @property
     def is_websocket(self) -> bool:
         """Whether clients are WebSockets."""
-        return self.transport in (WS_MEMORY, WS_TCP)
+        return self.transport in (WS_MEMORY, WS_TCP, WSS)
 
     @property
     def is_tcp(self) -> bool:
         """Whether there are real sockets below."""
-        return self.transport in (TCP, WS_TCP)
+        return self.transport in (TCP, WS_TCP, TLS, WSS)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether clients speak TLS."""
+        return self.transport in (TLS, WSS)
 
     def use(self, **options: object) -> None:
         """Choose settings, before the first dialling."""
@@ -582,6 +598,8 @@ class Dial:
         listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] = [self.listener]
         if self.is_tcp:
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        if self.is_secret:
+            self.options.setdefault("tls_cert", authority().certificate)
         settings = Settings.of(**self.options)
         self.security = Security(settings)
         self.security._open()  # not in a thread: a mock clock would not wait for that
@@ -605,6 +623,9 @@ class Dial:
         if self.is_tcp:
             host, _, port = self.handle.addresses[0].rpartition(":")
             stream = await trio.open_tcp_stream(host, int(port))
+            if self.is_secret:
+                context = authority().client_context()
+                stream = trio.SSLStream(stream, context, server_hostname=host)
         else:
             stream = self.listener.connect()
         self._streams.append(stream)

@@ -214,7 +214,7 @@ def sent_bodies(data: bytes) -> list[bytes]:
 # --- a raw WebSocket to a broker --------------------------------------------------------------
 
 
-def request(line: bytes = b"GET /ws HTTP/1.1", **changes: bytes | None) -> bytes:
+def request(line: bytes = b"GET /ws HTTP/1.1", /, **changes: bytes | None) -> bytes:
     """The opening handshake, with some headers changed, added, or left out if None."""
     headers: dict[str, bytes | None] = {
         "Host": b"broker",

@@ -224,7 +224,15 @@ def completions(data: bytes, version: str) -> Iterator[bytes]:
         if command.encode().startswith(data):
             yield command.encode() + b"\n\n"
     # A name, an escape or a character of several bytes may have been cut.
-    letters = (b"", b"\x80", b"\x80\x80", b"\x80" * 3, b"\xa0", b"\xa0\x80", b"\x9f\x80")
+    letters: tuple[bytes, ...] = (
+        b"",
+        b"\x80",
+        b"\x80\x80",
+        b"\x80" * 3,
+        b"\xa0",
+        b"\xa0\x80",
+        b"\x9f\x80",
+    )
     letters += (b"\x90\x80\x80", b"\x8f\x80\x80")
     escapes = (b"", b"c", b"\\") if ESCAPES[version] else (b"",)
     for letter in letters:

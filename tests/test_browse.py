@@ -58,7 +58,7 @@ def test_a_browser_is_shown_as_much_as_it_takes():
     assert seen(browser) == ["m0", "m1", "m2", "m3"]
     browser.drains()
     assert seen(browser)[4:] == ["m4", "end"]
-    assert core.broker.subscriber.browses == {}
+    assert core.broker.subscriber.welcome.browses == {}
     reader.drains()
     core.ends()
 
@@ -69,7 +69,7 @@ def test_a_browser_that_goes_leaves_nothing_behind():
     publisher.sends("/queue/q", "m0", "m1")
     browser.subscribes("/queue/q", headers=BROWSER)
     browser.unsubscribes()
-    assert core.broker.subscriber.browses == {}
+    assert core.broker.subscriber.welcome.browses == {}
     browser.drains()
     assert seen(browser) == ["m0"]
     reader.subscribes("/queue/q")

@@ -53,7 +53,7 @@ def test_what_was_recovered_is_shown_in_order_and_stays() -> None:
     queue = core.queue(Q)
     assert (queue.waiting.count, queue.waiting.paged) == (0, 20)
     assert core.memory.kept_bytes == 0
-    assert core.broker.subscriber.browses == {}
+    assert core.broker.subscriber.welcome.browses == {}
     assert core.commit == core.store.recover(lambda done, total: None).commit
     assert consumed(core) == numbered("", 20)
 

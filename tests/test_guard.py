@@ -1,4 +1,4 @@
-"""Who may do what: every command on every kind of destination, for clients with every set of rights.
+"""Who may do what: every command on every kind of destination, for every set of rights.
 
 What each command needs is written down here a second time, by hand; the rules grant each client one
 action or a few, and whoever lacks one of those needed must be told, and nothing may have changed.

@@ -161,7 +161,8 @@ SMUGGLES = [
         Smuggle(f"command-{command!r}", command + b"\ndestination:/t\n\nx\0" + EVIL, (),
                 "unknown-command", covers="F07 F42")
         for command in (b"send", b"Send", b"SEND ", b" SEND", b"SEND\t", b"SEND:x", b"SENd",
-                        b"SEND,SEND", b"\xef\xbb\xbfSEND", "ＳＥＮＤ".encode(), b"MESSAGE", b"ERROR")
+                        b"SEND,SEND", b"\xef\xbb\xbfSEND", "ＳＥＮＤ".encode(), b"MESSAGE",
+                        b"ERROR")
     ),
     *(
         Smuggle(f"noise-{noise!r}", noise + EVIL, (), "invalid-command", covers="F41")
@@ -332,7 +333,7 @@ async def test_a_bomb_beyond_the_limits_is_refused_before_its_end(
 @pytest.mark.covers("F21", "F40")
 @pytest.mark.parametrize("name", ["colons", "as-much-as-may-be", "repeated", "wide"])
 async def test_bombs_pass_and_leave_nothing(autojump_clock: MockClock, name: str) -> None:
-    """What 1.0 may write raw is escaped for others, twice as long: still charged, and given back."""
+    """What 1.0 writes raw is escaped for others, twice as long: charged, and given back."""
     async with open_dial(**QUIET) as dial:
         reader, sender = await dial.connect("1.2"), await dial.connect("1.0")
         await reader.subscribe("/t")

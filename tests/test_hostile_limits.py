@@ -62,6 +62,7 @@ WHERE = {
     "max_transactions": AT_THE_LIMIT,
     "max_transaction_actions": AT_THE_LIMIT,
     "max_transaction_bytes": AT_THE_LIMIT,
+    "max_waiting_logins": "test_authenticator::test_threads_and_who_waits_for_them_are_bounded",
     "max_redeliveries": f"{HERE}::test_the_limit_of_redeliveries",
     "max_stale_queue_size": "test_stale::test_the_count_is_exact",
     "max_stale_queue_bytes": "test_stale::test_bytes_are_exact",
@@ -520,7 +521,9 @@ async def test_the_limit_of_one_address(
         return StreamWire(f"{hosts.pop(0)}:{len(hosts)}", False, stream)
 
     monkeypatch.setattr(_server, "wire_over", far_wire)
-    async with open_dial(**QUIET, max_connections_per_address=2) as dial:
+    # Far away, nobody would come in without a login.
+    options = {**QUIET, "anonymous": "always", "max_connections_per_address": 2}
+    async with open_dial(**options) as dial:
         hosts += ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"]
         first = await dial.connect()
         await dial.connect()

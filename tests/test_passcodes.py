@@ -217,6 +217,10 @@ def test_what_is_remembered_is_of_one_user_and_one_passcode(hasher: CountingHash
     assert not checker.check("abc", "")
     assert not checker.check("ab", "cc")
     assert not checker.check("a", "c")
+    # "a" + "bb" + "bb" is "ab" + "bb" + "b".
+    checker = PasscodeChecker(UserBook({"a": "bb", "ab": "bb", "c": hasher.hash("c")}), hasher)
+    assert checker.check("a", "bb")
+    assert not checker.check("ab", "b")
 
 
 def test_a_new_checker_has_forgotten(hasher: CountingHasher) -> None:

@@ -25,7 +25,10 @@ def rule(kind: str, to: str, number: int, actions: str = "send receive") -> Rule
 
 def rights(*lines: str, user: str = "alice") -> Rights:
     """The rights by rules that are written ``allow /topic/a /topic/b``."""
-    made = [rule(*line.split(" ", 1), number) for number, line in enumerate(lines, 1)]
+    made = []
+    for number, line in enumerate(lines, 1):
+        kind, _, to = line.partition(" ")
+        made.append(rule(kind, to, number))
     return AccessRules(tuple(made)).rights(Identity(user))
 
 
@@ -96,19 +99,25 @@ def test_every_action_can_be_told(action: Action):
 
 
 def test_a_wildcards_verdict_tells_what_is_in_its_way():
-    mine = rights("deny /topic/secret", "allow /topic/a/**", "allow /topic/b.>", "deny /queue/>")
+    mine = rights(
+        "deny /topic/secret",
+        "allow /news/**",
+        "allow /topic/a/**",
+        "allow /topic/b.>",
+        "deny /queue/>",
+    )
     assert mine.verdict(RECEIVE, "/topic/>", compiled("/topic/>")).explanation == (
         "denied by acl.toml:1, which is for a part of it: 'alice' may not receive from '/topic/>'"
     )
     assert mine.verdict(RECEIVE, "/queue/a.*", compiled("/queue/a.*")).explanation == (
-        "denied by acl.toml:4: 'alice' may not receive from '/queue/a.*'"
+        "denied by acl.toml:5: 'alice' may not receive from '/queue/a.*'"
     )
     assert mine.verdict(RECEIVE, "/topic/a*", compiled("/topic/a*")).explanation == (
         "denied, since no rule allows it: 'alice' may not receive from '/topic/a*';"
-        " acl.toml:2 allows only a part of it"
+        " acl.toml:3 allows only a part of it"
     )
     assert mine.verdict(RECEIVE, "/topic/a/*", compiled("/topic/a/*")).explanation == (
-        "allowed by acl.toml:2: 'alice' may receive from '/topic/a/*'"
+        "allowed by acl.toml:3: 'alice' may receive from '/topic/a/*'"
     )
 
 

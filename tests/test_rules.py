@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from trio_stomp._errors import OptionError, ProtocolError
 from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker._pattern_sets import overlaps
+from trio_stomp.broker._rights import Rights
 from trio_stomp.broker._rules import (
     MAX_GLOB,
     AccessRules,
     Action,
-    Rights,
     Rule,
     built_in_rules,
     glob_matches,
@@ -425,6 +425,8 @@ DIAG = Pattern((), glued="DIAG")
         ("send", "/stream/topic/a", ["receive /topic/a"]),
         ("browse", "/stream/a", ["receive /a", "receive a"]),
         ("receive", "/stream/", ["receive /"]),
+        ("receive", "/stream/>", ["receive /stream/>"]),
+        ("receive", "/stream/queue/monitor", ["monitor /queue/monitor", "receive queue/monitor"]),
         ("admin", "/stream/a", ["admin /stream/a"]),
     ],
 )

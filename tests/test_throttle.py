@@ -243,8 +243,10 @@ def test_no_login_is_kept_as_it_was_told() -> None:
     throttle = Throttle()
     throttle.failed(HOST, "s3cret" * 100, 0.0)
     throttle.failed(HOST, "\ud800", 0.0)
-    ((place, short), _) = throttle._pairs._fresh
-    assert (place, len(short)) == ("203.0.113.7", 16)
+    assert throttle.entries == 3
+    for key in throttle._pairs._fresh:
+        assert isinstance(key, tuple)
+        assert (key[0], len(key[1])) == ("203.0.113.7", 16)
 
 
 # Floods: the tables are bounded, and who waits cannot make itself forgotten cheaply.
@@ -272,6 +274,17 @@ def test_fresh_entries_never_displace_what_is_under_delay() -> None:
     assert len(throttle._pairs) <= MOST_ENTRIES
     assert len(throttle._local_pairs) <= MOST_ENTRIES
     assert len(throttle._addresses) <= MOST_ENTRIES
+
+
+def test_what_failed_as_often_as_is_free_is_fresh() -> None:
+    delays = Delays(free=2, first_s=1.0, most=8)
+    for _ in range(3):
+        delays.failed("ann", 0.0)
+    for number in range(20):
+        for _ in range(2):
+            delays.failed(number, 0.0)
+    assert delays.wait_s("ann", 0.0) == 1.0
+    assert len(delays) == 5
 
 
 def test_clients_of_this_machine_displace_nobody_elsewhere() -> None:

@@ -272,7 +272,7 @@ def test_the_bomb_is_one() -> None:
     assert len(zlib.decompressobj(wbits=-15).decompress(BOMB)) == 4 * MIB > 500 * len(BOMB)
 
 
-# --- a WebSocket is not to be had in other ways ----------------------------------------------------
+# --- a WebSocket is not to be had in other ways -----------------------------------------------
 
 
 @pytest.mark.covers("W08")

@@ -95,7 +95,7 @@ INVALID = {
 }  # fmt: skip
 
 
-def by_id(texts: dict[str, bytes]) -> list:
+def by_id(texts: dict[str, bytes]) -> list[object]:
     return [pytest.param(text, id=name) for name, text in texts.items()]
 
 

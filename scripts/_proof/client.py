@@ -11,6 +11,7 @@ import time
 from collections import Counter
 
 from _bench.wire import HOST
+
 from _proof.judge import Times
 
 MARK = b"\x7f"
@@ -180,7 +181,9 @@ class Producer:
         self.is_steady = is_steady
         self._port = port
         self._first = number * NUMBERS
-        self._head = f"SEND\ndestination:{destination}\ncontent-length:{body_bytes}\nreceipt:".encode()
+        self._head = (
+            f"SEND\ndestination:{destination}\ncontent-length:{body_bytes}\nreceipt:".encode()
+        )
         self._filler = b"x" * (body_bytes - LEAD_BYTES) + MARK + b"\0"
         self._unsent: bytes | memoryview = b""
         self._rest = b""

@@ -3,6 +3,7 @@
 import json
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -20,17 +21,13 @@ TOPICS = (
     "DIAG/event/disconnect",
 )
 _LOST = "too-many-events"
+POLL_S = 0.05
 
 
-class Diag:
-    """One listener.
+class Told:
+    """What DIAG has told so far."""
 
-    Args:
-      port: Of the broker, on the loopback interface.
-      topics: What is listened to.
-    """
-
-    def __init__(self, port: int, topics: Sequence[str] = TOPICS) -> None:
+    def __init__(self) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
         """The last message of each topic that tells figures."""
         self.items: dict[str, dict[str, dict[str, Any]]] = {}
@@ -40,22 +37,9 @@ class Diag:
         self.ends: Counter[str] = Counter()
         """Sessions that ended, by reason."""
         self.events_lost = 0
-        self.error = ""
+        self.ticks = 0
+        """Intervals told of to their end."""
         self._parts: dict[str, list[dict[str, Any]]] = {}
-        self._tick = threading.Condition()
-        self._socket = socket.create_connection((HOST, port))
-        frames = ["CONNECT\naccept-version:1.2\nhost:localhost\nlogin:proof\n\n\0"]
-        frames += [f"SUBSCRIBE\nid:{n}\ndestination:{t}\n\n\0" for n, t in enumerate(topics)]
-        self._socket.sendall("".join(frames).encode())
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-
-    def wait_ticks(self, count: int, limit_s: float) -> None:
-        """Wait until so many intervals have been told of since this call, or ``limit_s``."""
-        with self._tick:
-            for _ in range(count):
-                if not self._tick.wait(limit_s):
-                    return
 
     def figure(self, topic: str, name: str) -> int:
         """One number of the last message of a topic; 0 if there was none."""
@@ -65,28 +49,6 @@ class Diag:
         """The sum of fields over all things of a list."""
         listed = self.items.get(topic, {}).values()
         return sum(int(each[name] or 0) for each in listed for name in names)
-
-    def close(self) -> None:
-        """Leave."""
-        self._socket.close()
-
-    def _run(self) -> None:
-        data = b""
-        while True:
-            try:
-                more = self._socket.recv(1 << 20)
-            except OSError:
-                return
-            if not more:
-                self.error = self.error or "the broker closed the DIAG connection"
-                return
-            *frames, data = (data + more).split(b"\0")
-            for frame in frames:
-                head, _, body = frame.partition(b"\n\n")
-                if b"MESSAGE\n" in head:
-                    self.take(head.partition(b"\ndestination:")[2].partition(b"\n")[0], body)
-                elif b"ERROR\n" in head:
-                    self.error = frame.decode(errors="replace")[:300]
 
     def take(self, topic: bytes, body: bytes) -> None:
         """Note one message."""
@@ -118,5 +80,51 @@ class Diag:
         whole = {str(each[key]): each for each in parts}
         self.items[name] = whole if told["full"] else self.items.get(name, {}) | whole
         if name == "DIAG/destinations":
-            with self._tick:
-                self._tick.notify_all()
+            self.ticks += 1
+
+
+class Diag(Told):
+    """One listener.
+
+    Args:
+      port: Of the broker, on the loopback interface.
+      topics: What is listened to.
+    """
+
+    def __init__(self, port: int, topics: Sequence[str] = TOPICS) -> None:
+        super().__init__()
+        self.error = ""
+        self._socket = socket.create_connection((HOST, port))
+        frames = ["CONNECT\naccept-version:1.2\nhost:localhost\nlogin:proof\n\n\0"]
+        frames += [f"SUBSCRIBE\nid:{n}\ndestination:{t}\n\n\0" for n, t in enumerate(topics)]
+        self._socket.sendall("".join(frames).encode())
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def wait_ticks(self, count: int, limit_s: float) -> None:
+        """Wait until so many whole intervals have been told of since this call, or ``limit_s``."""
+        wanted, until = self.ticks + count, time.monotonic() + limit_s
+        while self.ticks < wanted and time.monotonic() < until:
+            time.sleep(POLL_S)
+
+    def close(self) -> None:
+        """Leave."""
+        self._socket.close()
+
+    def _run(self) -> None:
+        data = b""
+        while True:
+            try:
+                more = self._socket.recv(1 << 20)
+            except OSError:
+                return
+            if not more:
+                self.error = self.error or "the broker closed the DIAG connection"
+                return
+            *frames, data = (data + more).split(b"\0")
+            for frame in frames:
+                head, _, body = frame.partition(b"\n\n")
+                if b"MESSAGE\n" in head:
+                    self.take(head.partition(b"\ndestination:")[2].partition(b"\n")[0], body)
+                elif b"ERROR\n" in head:
+                    self.error = frame.decode(errors="replace")[:300]

@@ -20,7 +20,7 @@ AGAIN_S = 1.0
 STUCK_LIFE_S = 10.0
 """Who never reads gives up after this, where the broker may have ended it: it looks, and begins
 anew. (It cannot notice: the end of the connection stands behind what it does not read.)"""
-QUIET_S = 2.0
+QUIET_S = 1.5
 QUIET_LIMIT_S = 60.0
 WIRE_BYTES = 150
 """About what a MESSAGE is longer than its body."""
@@ -66,7 +66,8 @@ class Crowd:
             Producer(port, place.destination, n, rate, place.body_bytes)
             for n in range(place.producers)
         ]
-        for each in (*self.readers, *self.stuck, *self.producers):
+        self.everybody: list[Reader | Producer] = [*self.readers, *self.stuck, *self.producers]
+        for each in self.everybody:
             each.connect()
         self._served = 0
         self._again: list[tuple[float, Reader]] = []
@@ -144,7 +145,7 @@ class Crowd:
 
     def close(self) -> None:
         """Leave."""
-        for each in (*self.readers, *self.stuck, *self.producers):
+        for each in self.everybody:
             each.close()
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from _bench.process import cpu_of, rss_bytes
+
 from _proof.diag import Diag
 from _proof.judge import Ledger, Times, Verdict, judge_rss
 from _proof.load import Place, run_load
@@ -109,7 +110,9 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
         used = cpu_of(broker.pid).since(used)
         samples.append(rss_bytes(broker.pid))
         diag.wait_ticks(3, 10.0)
-        ledgers = [_ledger(place, each, diag) for place, each in zip(scenario.places, drained, strict=True)]
+        ledgers = [
+            _ledger(place, each, diag) for place, each in zip(scenario.places, drained, strict=True)
+        ]
         peak = max(*samples, broker.high_water_bytes())
         verdicts = [judge_rss(peak, shape.max_memory_bytes, idle)]
         verdicts += [verdict for ledger in ledgers for verdict in ledger.verdicts()]

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
+from _bench.wire import HOST, KEY, MASK
 
-from _bench.wire import HOST, MASK, KEY
 from _proof.judge import MIB
 
 PATIENCE_S = 4.0

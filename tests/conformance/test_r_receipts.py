@@ -105,7 +105,7 @@ async def test_send_a_thousand_and_leave(dial: Dial, how: str) -> None:
         await client.send("DISCONNECT")
     elif how == "half-close":
         stream = client.pipe.stream  # type: ignore[attr-defined]
-        await stream.send_eof()
+        await getattr(stream, "transport_stream", stream).send_eof()
     else:
         await client.aclose()
     got = await subscriber.receive_many(1000)

@@ -29,7 +29,14 @@ from trio_stomp.broker._queue import Queue as Queue
 from trio_stomp.broker._recovery import Recovery as Recovery
 from trio_stomp.broker._route import Route as Route
 from trio_stomp.broker._rules import AccessRules as AccessRules
+from trio_stomp.broker._rules import Action as Action
+from trio_stomp.broker._rules import Need as Need
+from trio_stomp.broker._rules import Rule as Rule
+from trio_stomp.broker._rules import Verdict as Verdict
 from trio_stomp.broker._rules import built_in_rules as built_in_rules
+from trio_stomp.broker._rules import hides as hides
+from trio_stomp.broker._rules import needs as needs
+from trio_stomp.broker._rules import places as places
 from trio_stomp.broker._stale import ParkedDestination as ParkedDestination
 from trio_stomp.broker._stream import Stream as Stream
 from trio_stomp.broker._streams import Retention as Retention

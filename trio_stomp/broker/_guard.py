@@ -157,6 +157,6 @@ class Guard:
         who = client.identity.name or ANONYMOUS_NAME
         return ProtocolError(
             "not-authorized",
-            f"{who[:60]} may not {action.value} {name[:80]}; the operator can allow it in the rules",
+            f"{who[:60]} may not {action.value} {name[:80]}; the operator's rules can allow it",
             reason=CloseReason.NOT_AUTHORIZED,
         )

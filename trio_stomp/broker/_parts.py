@@ -34,6 +34,7 @@ from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._welcome import Welcome
 
 
 @define(eq=False, repr=False)
@@ -150,19 +151,27 @@ class Parts:
             self.guard,
             self.log,
         )
-        self.subscriber = Subscriber(
+        welcome = Welcome(
             self.policies,
-            self.dialect,
             self.memory,
             self.routes,
             self.queues,
             self.stale,
             self.fan_out,
+            self.feeds,
+        )
+        self.subscriber = Subscriber(
+            self.policies,
+            self.dialect,
+            self.fan_out,
+            self.routes,
+            self.queues,
             self.events,
             self.acknowledger,
             temporary,
             self.guard,
             self.feeds,
+            welcome,
             SelectorCompiler(),
             self.boot,
             self.streams,

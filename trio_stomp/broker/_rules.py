@@ -271,7 +271,10 @@ def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Ne
     if pattern is None and is_watching(name):
         return ((Action.MONITOR, name, None),)
     if pattern is None and kind is Kind.STREAM:
-        return tuple((Action.RECEIVE, topic, None) for topic in _topics_of(name))
+        return tuple(
+            (Action.MONITOR if is_watching(topic) else Action.RECEIVE, topic, None)
+            for topic in _topics_of(name)
+        )
     if action is Action.BROWSE and kind is not Kind.QUEUE:
         action = Action.RECEIVE
     if pattern is None or kind is Kind.QUEUE:

@@ -1,14 +1,11 @@
-"""SUBSCRIBE and UNSUBSCRIBE: who receives what, and what a newcomer is given first."""
+"""SUBSCRIBE and UNSUBSCRIBE: who receives what."""
 
 from collections.abc import Callable
-from functools import partial
 
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import Acknowledger
-from trio_stomp.broker._browse import Browse
 from trio_stomp.broker._consumer import AUTO, Consumer
 from trio_stomp.broker._destination import Kind, classify
 from trio_stomp.broker._dialect import DSUB, Dialect, resolve, routing_of
@@ -20,10 +17,8 @@ from trio_stomp.broker._ledger import Later
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._queues import QueueBook
-from trio_stomp.broker._revival import Revival
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._selector import SelectorCompiler
-from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._stream_options import ID_MARK, StreamOptions, parse_stream_options
 from trio_stomp.broker._streams import Streams, stream_name
 from trio_stomp.broker._subscribe_options import (
@@ -33,6 +28,7 @@ from trio_stomp.broker._subscribe_options import (
 )
 from trio_stomp.broker._subscription import Client, Place, Subscription
 from trio_stomp.broker._temporary import Temporary
+from trio_stomp.broker._welcome import Welcome
 from trio_stomp.broker._wildcards import compile_pattern
 from trio_stomp.frames import encode_receipt, subscription_prefix
 from trio_stomp.protocol import Subscribed, Unsubscribed
@@ -46,21 +42,19 @@ class Subscriber:
 
     policies: BrokerPolicies
     dialect: Dialect
-    memory: MemoryBudget
+    fan_out: FanOut
     routes: RouteTable
     queues: QueueBook
-    stale: StaleQueue
-    fan_out: FanOut
     events: BrokerEvents
     acknowledger: Acknowledger
     temporary: Temporary
     guard: Guard
     feeds: Feeds
+    welcome: Welcome
     selectors: SelectorCompiler
     boot: str
     streams: Streams
     log: Log | None = None
-    browses: dict[Subscription, Browse] = field(factory=dict)
     _all: dict[Subscription, None] = field(factory=dict)
     _number: int = 0
 
@@ -89,32 +83,17 @@ class Subscriber:
         )
         told = parse_stream_options(event.headers)
         if kind is Kind.STREAM or told.is_asked:
-            kind = self._as_stream(event, places, options)
-        if not (options.durable and event.destination.startswith(DSUB)):  # that is judged as what it stands for
-            self.guard.check_subscribe(
-                client, places, kind, browses=options.browser, lasts=bool(options.durable)
-            )
+            kind = self._as_stream(client, event, places, options)
+        # /dsub/x is judged as what it stands for.
+        if not (options.durable and event.destination.startswith(DSUB)):
+            lasts = bool(options.durable)
+            self.guard.check_subscribe(client, places, kind, browses=options.browser, lasts=lasts)
         for name, pattern in places:
             self.routes.check(name, pattern)
-        selector = self.selectors.compile(options.selector) if options.selector else None
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
-        prefix = subscription_prefix(event.id, tag, client.rules)
-        if ack != AUTO and client.version.acks_by_header:
-            prefix = subscription_prefix(event.id, tag, client.rules, lead=b"ack")
-        subscription = Subscription(
-            client,
-            key,
-            event.id,
-            event.destination,
-            places,
-            number,
-            tag,
-            prefix,
-            selector,
-            options.no_local,
-        )
+        subscription = self._make(client, event, key, places, number, tag, ack, options)
         self._take_over_reply_queue(client, places)
         if kind is Kind.STREAM:
             self._read(subscription, ack, options, told, now)
@@ -128,12 +107,40 @@ class Subscriber:
         def begin(at: float) -> None:
             if event.receipt is not None:
                 client.outbox.stage_frame(encode_receipt(event.receipt))
-            self._welcome(subscription, kind, options, at)
+            self.welcome.give(subscription, kind, options, at)
 
         if options.durable and self.log is not None:
             self._begin_when_safe(self.log, subscription, begin, event.receipt)
         else:
             begin(now)
+
+    def _make(
+        self,
+        client: Client,
+        event: Subscribed,
+        key: str,
+        places: list[Place],
+        number: int,
+        tag: str,
+        ack: str,
+        options: SubscribeOptions,
+    ) -> Subscription:
+        selector = self.selectors.compile(options.selector) if options.selector else None
+        says_ack = ack != AUTO and client.version.acks_by_header
+        lead = b"ack" if says_ack else b"message-id"
+        prefix = subscription_prefix(event.id, tag, client.rules, lead=lead)
+        return Subscription(
+            client,
+            key,
+            event.id,
+            event.destination,
+            places,
+            number,
+            tag,
+            prefix,
+            selector,
+            options.no_local,
+        )
 
     def _begin_when_safe(
         self,
@@ -205,7 +212,9 @@ class Subscriber:
                 return kind
         return classify(places[0][0])
 
-    def _as_stream(self, event: Subscribed, places: list[Place], options: SubscribeOptions) -> Kind:
+    def _as_stream(
+        self, client: Client, event: Subscribed, places: list[Place], options: SubscribeOptions
+    ) -> Kind:
         """Turn the place of a SUBSCRIBE that wants a replay into a stream.
 
         Raises:
@@ -228,8 +237,10 @@ class Subscriber:
                 " reads one",
             )
         stream = name if classify(name) is Kind.STREAM else stream_name(name)
-        self.streams.find(stream, self.routes.open)
         places[0] = (stream, None)
+        # Before it is told whether there is one.
+        self.guard.check_subscribe(client, places, Kind.STREAM, browses=False, lasts=False)
+        self.streams.find(stream, self.routes.open)
         return Kind.STREAM
 
     def _read(
@@ -269,57 +280,6 @@ class Subscriber:
             return
         for name, pattern in subscription.places:
             self.routes.add(subscription, name, pattern)
-
-    def _welcome(
-        self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
-    ) -> None:
-        """Give a newcomer what was there before it: a browser's view, last values, parked ones."""
-        if kind is Kind.STREAM:
-            return
-        if kind is Kind.QUEUE:
-            if options.browser and subscription.consumer is not None:
-                queues = self.queues.reached(subscription.places)
-                self.browses[subscription] = Browse(
-                    subscription.consumer,
-                    queues,
-                    options.browser_end,
-                    self.queues.storage,
-                    partial(self._go_on, subscription),
-                )
-                self._go_on(subscription, now)
-            return
-        self._give_retained(subscription, now)
-        claimed = []
-        for name, pattern in subscription.places:
-            claimed += self.stale.claim(name, pattern)
-        if not claimed:
-            return
-        revival = Revival(self.stale, self.memory, self.policies.max_backlog_bytes)
-        revival.start(claimed)
-        if subscription.feed is not None:
-            self.feeds.revive(subscription.feed, revival, now)
-            return
-        subscription.revival = revival
-        self._note_direct(subscription)
-        subscription.client.reviving += 1
-        self._go_on(subscription, now)
-
-    def _give_retained(self, subscription: Subscription, now: float) -> None:
-        feed = subscription.feed
-        if feed is not None:
-            if feed.is_welcomed:
-                return
-            feed.is_welcomed = True
-        for name, pattern in subscription.places:
-            for route in self.routes.matching(name, pattern):
-                kept = route.retained
-                if kept is None or kept.expires_at <= now or not subscription.wants(kept):
-                    continue
-                if feed is not None:
-                    feed.take(kept, kept.bodies)
-                else:
-                    delivery = self.fan_out.encode_for(subscription, kept, kept.bodies)
-                    self.fan_out.give(subscription, delivery)
 
     def expect_replies(self, client: Client, private: str, public: str) -> None:
         """Have a client get what comes to a temporary queue, under the queue's name as id."""
@@ -422,17 +382,14 @@ class Subscriber:
             if subscription.consumer is not None:
                 for queue in subscription.consumer.queues:
                     self.queues.mark(queue)
-            if subscription.revival is not None or subscription in self.browses:
-                self._go_on(subscription, now)
+            if self.welcome.is_unfinished(subscription):
+                self.welcome.go_on(subscription, now)
 
     def _end(self, subscription: Subscription, now: float) -> None:
         client = subscription.client
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        browse = self.browses.pop(subscription, None)
-        if browse is not None:
-            browse.end()
         consumer = subscription.consumer
         if consumer is None:
             for name, pattern in subscription.places:
@@ -445,49 +402,8 @@ class Subscriber:
         else:
             self.queues.leave(consumer)
             self.acknowledger.return_all(consumer, now)
-        if subscription.revival is not None:
-            for delivery in subscription.revival.abandon():
-                self.fan_out.drops.backlog_abandoned += delivery.count
-                delivery.publication.route.dropped += delivery.count
-            self._caught_up(subscription)
+        self.welcome.end(subscription)
         self.events.tell("unsubscribe", client, destination=subscription.destination)
-
-    def _go_on(self, subscription: Subscription, now: float) -> None:
-        browse = self.browses.get(subscription)
-        if browse is not None:
-            if browse.go_on(now):
-                del self.browses[subscription]
-            return
-        revival = subscription.revival
-        while revival is not None and subscription.outbox.has_room():
-            run = revival.next_parked(now)
-            if run is not None:
-                if not subscription.wants(run.publication):
-                    self.fan_out.refuse(run.publication)
-                    continue
-                delivery = self.fan_out.encode_for(
-                    subscription, run.publication, run.publication.bodies
-                )
-                delivery.is_paced = True
-            else:
-                waiting = revival.next_waiting()
-                if waiting is None:
-                    self._caught_up(subscription)
-                    return
-                if waiting.publication.expires_at <= now:
-                    self.fan_out.expire(waiting.publication)
-                    continue
-                delivery = waiting
-            self.fan_out.stage(subscription, delivery)
-
-    def _caught_up(self, subscription: Subscription) -> None:
-        subscription.revival = None
-        subscription.client.reviving -= 1
-        self._note_direct(subscription)
-
-    def _note_direct(self, subscription: Subscription) -> None:
-        subscription.note_direct()
-        self.routes.note_change()
 
 
 def base36(number: int) -> str:

@@ -9,7 +9,7 @@ from attrs import frozen
 
 from trio_stomp._errors import OptionError, ProtocolError
 from trio_stomp._identity import ANONYMOUS, ANONYMOUS_NAME, Identity
-from trio_stomp.broker._rules import (
+from trio_stomp.broker import (
     AccessRules,
     Action,
     Need,
@@ -20,8 +20,7 @@ from trio_stomp.broker._rules import (
     needs,
     places,
 )
-from trio_stomp.config import hint
-from trio_stomp.config._acl_file import read_acl_file
+from trio_stomp.config import hint, read_acl_file
 
 NAME = "acl"
 ALLOWED, DENIED, BAD_OPTION = 0, 1, 2

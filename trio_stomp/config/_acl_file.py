@@ -23,7 +23,7 @@ from attrs import frozen
 
 from trio_stomp._errors import OptionError
 from trio_stomp._identity import ANONYMOUS_NAME
-from trio_stomp.broker._rules import AccessRules, Action, Rule
+from trio_stomp.broker import AccessRules, Action, Rule
 from trio_stomp.config._load import hint
 
 MAX_FILE_BYTES = 1024 * 1024

@@ -30,7 +30,7 @@ def read_policy_file(path: str) -> Policies:
         tables = tomllib.loads(text)
     except OSError as error:
         raise OptionError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of TOML, UTF-8, digits, nesting
         raise OptionError(f"{path}: is no TOML: {error}") from None
     policies = []
     for pattern, values in tables.items():

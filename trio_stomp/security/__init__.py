@@ -9,6 +9,7 @@ from trio_stomp.security._authenticator import Authenticator as Authenticator
 from trio_stomp.security._authenticator import Visitor as Visitor
 from trio_stomp.security._credentials import Credentials as Credentials
 from trio_stomp.security._credentials import from_http as from_http
+from trio_stomp.security._credentials import without_secrets as without_secrets
 from trio_stomp.security._options import SecurityOptions as SecurityOptions
 from trio_stomp.security._passcodes import MAX_PASSCODE_BYTES as MAX_PASSCODE_BYTES
 from trio_stomp.security._passcodes import Hasher as Hasher
@@ -16,6 +17,7 @@ from trio_stomp.security._passcodes import PasscodeChecker as PasscodeChecker
 from trio_stomp.security._passcodes import hash_passcode as hash_passcode
 from trio_stomp.security._passcodes import is_hashed as is_hashed
 from trio_stomp.security._passcodes import needs_rehash as needs_rehash
+from trio_stomp.security._throttle import place_of as place_of
 from trio_stomp.security._users import Changes as Changes
 from trio_stomp.security._users import UserBook as UserBook
 from trio_stomp.security._users import change_user_file as change_user_file

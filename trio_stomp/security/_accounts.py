@@ -67,11 +67,11 @@ class Accounts:
 
     def warnings(self, passwd_file: str) -> tuple[str, ...]:
         """What an operator should know of the files."""
-        if self.users is None:
-            return ()
-        told = warnings(passwd_file, self.users)
-        if not self.users.users:
-            told += (f"{passwd_file}: there is no user in it, so nobody can log in by a passcode",)
+        told = self.tokens.ignored if self.tokens is not None else ()
+        if self.users is not None:
+            told += warnings(passwd_file, self.users)
+            if not self.users.users:
+                told += (f"{passwd_file}: has no users, so nobody can log in by a passcode",)
         return told
 
     def certified(self, names: tuple[str, ...]) -> Identity | None:

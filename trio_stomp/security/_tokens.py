@@ -1,16 +1,11 @@
 """Bearer tokens (JWT): whether one of our keys signed it, for whom, until when.
 
-Handles: signed tokens in the compact form, keys in PEM, raw secrets, JSON Web Key Sets.
-Does not handle: encrypted tokens, fetching of keys, revocation.
+Handles: signed tokens in the compact form. Does not handle: encrypted tokens, revocation.
 
-Which algorithms may be used follows from the key alone, and never from the token: a public key
-verifies what its own kind signs, and nothing that is public is ever taken for a secret.
-
-Spec: RFC 7519 (JWT), RFC 7515 (signatures), RFC 7517 and 7518 (keys), RFC 8725 (best practice).
+Spec: RFC 7519 (JWT), RFC 7515 (signatures), RFC 8725 (best practice).
 """
 
 import base64
-import contextlib
 import json
 import math
 import re
@@ -22,57 +17,19 @@ from attrs import frozen
 
 from trio_stomp._errors import OptionError, StompError
 from trio_stomp._identity import ANONYMOUS_NAME, Identity
+from trio_stomp.security._token_keys import ALL_ALGORITHMS, TokenKey, read_key, read_key_set
 
 if TYPE_CHECKING:
     from jwt import PyJWS
-    from jwt.algorithms import AllowedPublicKeys
 
 MAX_TOKEN_CHARS = 16 * 1024
 MAX_NAME_BYTES = 255
-MAX_KEY_FILE_BYTES = 1024 * 1024
-MAX_KEYS = 100
-MIN_SECRET_BYTES = 32
-MIN_RSA_BITS = 2048
-
-_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
-_EDWARDS = ("EdDSA",)
-_BY_CURVE = {
-    "secp256r1": "ES256",
-    "secp384r1": "ES384",
-    "secp521r1": "ES512",
-    "secp256k1": "ES256K",
-}
-# RFC 7518 section 3.2: a secret is at least as long as the hash.
-_BY_SECRET_BYTES = ((32, "HS256"), (48, "HS384"), (64, "HS512"))
-_ALL = (*_RSA, *_EDWARDS, *_BY_CURVE.values(), *(name for _, name in _BY_SECRET_BYTES))
-
-# The members that make a public key, or a secret (RFC 7518 section 6, RFC 8037 section 2).
-_MEMBERS = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x"), "oct": ("k",)}
-
 _JWT = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+")
-_BASE64URL = re.compile(r"[A-Za-z0-9_-]+={0,2}")
-_PEM = b"-----BEGIN"
-_BEGIN = re.compile(rb"----[- ]BEGIN ")
-_SSH = re.compile(rb"ssh-|ecdsa-sha2-")
-_BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"
 _NOT_IN_NAMES = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 
 class TokenRefused(StompError):
     """A token is not good here. The text is for the operator's log and tells nothing of it."""
-
-
-class _Unusable(Exception):
-    """A key cannot verify tokens; the text says why."""
-
-
-@frozen(eq=False, repr=False)
-class TokenKey:
-    """A public key or a secret, what it may verify, and its name (``kid``) in its set, if any."""
-
-    material: "AllowedPublicKeys | bytes"
-    algorithms: tuple[str, ...]
-    kid: str | None = None
 
 
 @frozen(eq=False, repr=False)
@@ -134,10 +91,10 @@ class TokenVerifier:
             raise OptionError("token_user_claim is empty; it must name the claim that is the user")
         if not 0 <= leeway_s < math.inf:
             raise OptionError(f"the leeway of tokens is {leeway_s} s, but must be 0 s or more")
-        single = _read_key(key_file) if key_file else None
-        keys, ignored = _read_set(jwks_file) if jwks_file else ((), ())
+        single = read_key(key_file) if key_file else None
+        keys, ignored = read_key_set(jwks_file) if jwks_file else ((), ())
         claims = (issuer, audience, user_claim, roles_claim)
-        return cls(single, keys, ignored, *claims, float(leeway_s), PyJWS(_ALL))
+        return cls(single, keys, ignored, *claims, float(leeway_s), PyJWS(ALL_ALGORITHMS))
 
     def verify(self, token: str, wall_s: float) -> Identity:
         """Who a token says its bearer is.
@@ -174,7 +131,7 @@ class TokenVerifier:
         if "crit" in header or "b64" in header:
             # RFC 7515 section 4.1.11: what is critical and not understood must be refused.
             raise TokenRefused("its header asks for an extension (crit, b64); none is known here")
-        keys = self._keys_for(header.get("kid"))
+        keys = self._keys_for(header)
         usable = [key for key in keys if header.get("alg") in key.algorithms]
         if not usable:
             allowed = sorted({name for key in keys for name in key.algorithms})
@@ -187,7 +144,10 @@ class TokenVerifier:
             return _object(match[2], "what it claims")
         raise TokenRefused("its signature is by none of the keys that it may be by")
 
-    def _keys_for(self, kid: object) -> list[TokenKey]:
+    def _keys_for(self, header: Mapping[str, Any]) -> list[TokenKey]:
+        kid = header.get("kid")
+        if "kid" in header and not isinstance(kid, str):
+            raise TokenRefused("its name of a key (kid) is no text")
         keys = [key for key in self.keys if key.kid == kid]
         if self.single is not None:
             keys.append(self.single)
@@ -222,7 +182,7 @@ class TokenVerifier:
 
     def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
         where = f"its claim {self.roles_claim} (option token_roles_claim)"
-        told = _claim(claims, self.roles_claim)
+        told = _claim(claims, self.roles_claim) if self.roles_claim else None
         roles = told.split() if isinstance(told, str) else told or []
         if not isinstance(roles, list):
             raise TokenRefused(f"{where} is neither text nor a list of texts")
@@ -274,178 +234,3 @@ def _word(word: object, where: str) -> str:
     if len(word.encode()) > MAX_NAME_BYTES:
         raise TokenRefused(f"{where} is longer than {MAX_NAME_BYTES} bytes")
     return word
-
-
-def _read(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            data = file.read(MAX_KEY_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise OptionError(f"{path}: {why.lower()}; it must be a file of keys") from None
-    if len(data) > MAX_KEY_FILE_BYTES:
-        raise OptionError(f"{path}: is longer than {MAX_KEY_FILE_BYTES} bytes; it is no key")
-    return data
-
-
-def _read_key(path: str) -> TokenKey:
-    """The one key of a file: public in PEM, or a secret."""
-    data = _read(path)
-    material: AllowedPublicKeys | bytes
-    try:
-        if _PEM in data:
-            material = _public_key(data)
-        else:
-            text = data.rstrip(b"\r\n")
-            is_text = text.isascii() and text.decode().isprintable()
-            material = _secret(text if is_text else data)
-        return TokenKey(material, _algorithms_of(material))
-    except _Unusable as error:
-        raise OptionError(f"{path}: {error}") from None
-
-
-def _public_key(data: bytes) -> "AllowedPublicKeys":
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    if b"PRIVATE KEY" in data:
-        raise _Unusable(
-            "holds a private key, which must stay with who signs; write its public key:"
-            " openssl pkey -in PRIVATE -pubout"
-        )
-    if b"CERTIFICATE" in data:
-        raise _Unusable(
-            "holds a certificate; write its public key: openssl x509 -in CERTIFICATE -noout -pubkey"
-        )
-    if data.count(_PEM) > 1:
-        raise _Unusable("holds more than one key; write several as a JSON Web Key Set")
-    try:
-        return load_pem_public_key(data)  # type: ignore[return-value]  # _algorithms_of checks
-    except (ValueError, UnsupportedAlgorithm):
-        raise _Unusable(
-            "holds no public key in PEM, which begins with -----BEGIN PUBLIC KEY-----"
-        ) from None
-
-
-def _secret(data: bytes) -> bytes:
-    """A secret. A key in another form is refused: it may be public, and so may sign nothing."""
-    text = data.replace(b"\0", b"").lstrip(_BYTE_ORDER_MARKS).strip()  # UTF-16 has NULs
-    forms = [data, text]
-    with contextlib.suppress(ValueError):
-        forms.append(base64.b64decode(b"".join(text.split()), validate=True))
-    if any(_is_key(form) for form in forms):
-        raise _Unusable(
-            "is a key, but neither a public key in PEM nor a secret; write a public key in ASCII"
-            " with its line -----BEGIN PUBLIC KEY-----, and JSON Web Keys as a set"
-        )
-    if len(data) < MIN_SECRET_BYTES:
-        raise _Unusable(
-            f"is neither a public key in PEM nor a secret of {MIN_SECRET_BYTES} bytes or more:"
-            f" it has {len(data)}; a good one is made by openssl rand -hex 32"
-        )
-    return data
-
-
-def _is_key(data: bytes) -> bool:
-    """Whether it is a key, public or not, in PEM, SSH's form, JSON or DER."""
-    from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.x509 import load_der_x509_certificate
-
-    is_json = data.isascii() and data[:1] + data[-1:] in (b"{}", b"[]")
-    if is_json or b'"kty"' in data or _BEGIN.search(data) or _SSH.search(data[:40]):
-        return True
-    for load in (
-        serialization.load_der_public_key,
-        load_der_x509_certificate,
-        lambda data: serialization.load_der_private_key(data, None),
-    ):
-        with contextlib.suppress(ValueError, TypeError, UnsupportedAlgorithm):
-            load(data)
-            return True
-    return False
-
-
-def _algorithms_of(material: object) -> tuple[str, ...]:
-    """What a key may verify: its kind says so, and its length."""
-    from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
-
-    match material:
-        case bytes():
-            return tuple(name for least, name in _BY_SECRET_BYTES if len(material) >= least)
-        case rsa.RSAPublicKey() if material.key_size < MIN_RSA_BITS:
-            raise _Unusable(f"has {material.key_size} bits; RSA must have {MIN_RSA_BITS} or more")
-        case rsa.RSAPublicKey():
-            return _RSA
-        case ec.EllipticCurvePublicKey() if material.curve.name in _BY_CURVE:
-            return (_BY_CURVE[material.curve.name],)
-        case ed25519.Ed25519PublicKey() | ed448.Ed448PublicKey():
-            return _EDWARDS
-    raise _Unusable("is of a kind that signs no tokens; it must be RSA, EC (P-256) or Ed25519")
-
-
-def _read_set(path: str) -> tuple[tuple[TokenKey, ...], tuple[str, ...]]:
-    """The keys of a set, and why others of it cannot be used (RFC 7517 section 5)."""
-    try:
-        found = json.loads(_read(path).decode("utf-8-sig"))
-    except (ValueError, RecursionError):
-        raise OptionError(f"{path}: is no JSON; it must be a JSON Web Key Set") from None
-    listed = found.get("keys") if isinstance(found, dict) else None
-    if not isinstance(listed, list) or len(listed) > MAX_KEYS:
-        raise OptionError(
-            f'{path}: is no JSON Web Key Set, which is {{"keys": [...]}} with {MAX_KEYS} or less'
-        )
-    keys, ignored = [], []
-    for number, jwk in enumerate(listed, 1):
-        try:
-            keys.append(_key_of_set(jwk if isinstance(jwk, dict) else {}))
-        except _Unusable as error:
-            ignored.append(f"key {number} {error}")
-        except OptionError as error:
-            raise OptionError(f"{path}: key {number} {error}") from None
-    if not keys:
-        why = ignored[0] if ignored else "it is empty"
-        raise OptionError(f"{path}: holds no key that verifies tokens: {why}")
-    return tuple(keys), tuple(f"{path}: {each}" for each in ignored)
-
-
-def _key_of_set(jwk: Mapping[str, Any]) -> TokenKey:
-    kid, kind, only = jwk.get("kid"), jwk.get("kty"), jwk.get("alg")
-    if kind != "oct" and "d" in jwk:
-        raise OptionError(
-            "is a private key, which must stay with who signs; write the set of public keys that"
-            " the issuer publishes"
-        )
-    uses = jwk.get("key_ops", ["verify"])
-    if jwk.get("use", "sig") != "sig" or not (isinstance(uses, list) and "verify" in uses):
-        raise _Unusable("is not for signatures (use, key_ops)")
-    if not isinstance(kid, str | None):
-        raise _Unusable("has a name (kid) that is no text")
-    material = _material(kind, jwk)
-    algorithms = _algorithms_of(material)
-    if only is not None and only not in algorithms:
-        raise _Unusable(f"has an alg that is not one of its kind's: {', '.join(algorithms)}")
-    return TokenKey(material, algorithms if only is None else (only,), kid)
-
-
-def _material(kind: object, jwk: Mapping[str, Any]) -> "AllowedPublicKeys | bytes":
-    from jwt import InvalidKeyError, algorithms
-
-    public = {name: jwk.get(name) for name in _MEMBERS.get(str(kind), ())}
-    if not public:
-        raise _Unusable("has a kty that is not known here; it must be RSA, EC, OKP or oct")
-    for name, text in public.items():
-        if not (isinstance(text, str) and _BASE64URL.fullmatch(text)):
-            raise _Unusable(f"lacks {name}, or has one that is no base64url")
-    public["kty"] = kind
-    try:
-        match kind:
-            case "RSA":
-                return algorithms.RSAAlgorithm.from_jwk(public)  # type: ignore[return-value]
-            case "EC":
-                return algorithms.ECAlgorithm.from_jwk(public)  # type: ignore[return-value]
-            case "OKP":
-                return algorithms.OKPAlgorithm.from_jwk(public)  # type: ignore[return-value]
-        return _secret(algorithms.HMACAlgorithm.from_jwk(public))
-    except (InvalidKeyError, ValueError, TypeError):
-        raise _Unusable("is no key of its kind; it may be damaged") from None

@@ -5,6 +5,7 @@ import logging
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp.security import place_of
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import Wire
 
@@ -78,4 +79,5 @@ class Admission:
 
 
 def _host(wire: Wire) -> str:
-    return wire.remote.rpartition(":")[0]
+    """What a wire counts as: of IPv6 the network, for who has one address there has them all."""
+    return place_of(wire.remote)[0]

@@ -3,7 +3,7 @@
 import logging
 from typing import TYPE_CHECKING
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
 from trio_stomp.transport import (
     HttpError,
@@ -120,12 +120,16 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
     # What anybody on this machine may do, a page must not do with its visitor's browser.
     is_open_house = connection.is_loopback and shared.authenticator.lets_anonymous(is_loopback=True)
     is_ours = check_origin(request, shared.limits.allowed_origins, local_only=is_open_house)
-    connection.offered = from_http(
-        request.headers,
-        request.target,
-        ambient=is_ours,
-        cookie_name=shared.authenticator.options.token_cookie,
-    )
+    try:
+        connection.offered = from_http(
+            request.headers,
+            request.target,
+            ambient=is_ours,
+            cookie_name=shared.authenticator.options.token_cookie,
+            tokens=shared.authenticator.accounts.tokens is not None,
+        )
+    except RemoteError as error:
+        raise HttpError(400, error.message) from None
     upgrade = accept_websocket(request)
     await connection.send_opening(upgrade.response)
     # A STOMP frame may be split over many messages (X07), so the bound of a message is the

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from trio_stomp._errors import OptionError
 
@@ -149,7 +150,7 @@ def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
     return (*_key_warnings(key or certificate), *_date_warnings(certificate, wall_s))
 
 
-def certificate_names(decoded: Mapping[str, object]) -> tuple[str, ...]:
+def certificate_names(decoded: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names in a certificate, as rules may know it; each once.
 
     Names with characters that cannot be printed are left out: they are only there to deceive.
@@ -159,13 +160,12 @@ def certificate_names(decoded: Mapping[str, object]) -> tuple[str, ...]:
     """
     names = []
     subject = decoded.get("subject", ())
-    if isinstance(subject, tuple) and subject:
+    if subject:
         names.append(_distinguished_name(subject))
         values = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
         names += [f"CN={_escaped(value)}" for value in values]
     others = decoded.get("subjectAltName", ())
-    if isinstance(others, tuple):
-        names += [f"{kind}:{value}" for kind, value in others if kind in _OTHER_NAMES]
+    names += [f"{kind}:{value}" for kind, value in others if kind in _OTHER_NAMES]
     return tuple(dict.fromkeys(name for name in names if name.isprintable()))
 
 
@@ -224,7 +224,8 @@ def _damaged(path: str, option: str, what: str) -> str:
 
 def _fault(certificate: str, key: str, reason: str) -> str:
     """Say what is wrong with a pair that OpenSSL refused for ``reason``."""
-    if reason.endswith("_MISMATCH"):
+    # A key of another kind: there is a place for each, and that one's certificate is missing.
+    if reason.endswith("_MISMATCH") or reason == "NO_CERTIFICATE_ASSIGNED":
         return (
             f"{key} (tls_key) is not the key of {certificate} (tls_cert), where the certificate of"
             " the broker itself must stand first; give two files that were made together"

@@ -351,7 +351,7 @@ class TlsWire:
                     return True
                 self._ciphertext = self._outgoing.read()
             sent = self._inner.send_nowait(self._ciphertext)
-            self._is_out(sent)
+            self._went_out(sent)
             if self._ciphertext:
                 return False
 
@@ -376,9 +376,9 @@ class TlsWire:
             raise
         finally:
             self._is_sending = False
-        self._is_out(sent)
+        self._went_out(sent)
 
-    def _is_out(self, sent: int) -> None:
+    def _went_out(self, sent: int) -> None:
         if sent == len(self._ciphertext):
             self._ciphertext = b""
         else:

@@ -24,6 +24,8 @@ MODULES: Mapping[str, str] = MappingProxyType(
         "users-file": "users_file",
         "acl-file": "acl_file",
         "rules": "rules",
+        "credentials": "credentials",
+        "tokens": "tokens",
         "selector": "selector",
         "wildcards": "wildcards",
         "journal": "journal",

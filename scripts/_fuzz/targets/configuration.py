@@ -3,7 +3,6 @@
 import random
 
 from _fuzz.target import Target, check, check_equal
-
 from trio_stomp._errors import OptionError
 from trio_stomp.config import Settings, build, from_text, options
 
@@ -12,7 +11,17 @@ NAMES = tuple(SPECS)
 VALUES = (
     *(b"0", b"1", b"-1", b"true", b"FALSE", b"yes", b"1.5", b"nan", b"inf", b"1e400", b"", b" 1"),
     *(b"1_000", b"0x10", b"9" * 20, b"9" * 5000, b"\xd9\xa1", b"auto", b"header", b"seed", b"*"),
-    *(b"drop-oldest", b"reject", b"stompica", b"/tmp/x", b"\0", b"\xff", b"65536", b"native", b"1,2"),
+    *(
+        b"drop-oldest",
+        b"reject",
+        b"stompica",
+        b"/tmp/x",
+        b"\0",
+        b"\xff",
+        b"65536",
+        b"native",
+        b"1,2",
+    ),
 )
 
 

@@ -1,12 +1,16 @@
 """What can happen to files: an input is a list of harms, each of five bytes or a few more."""
 
+import importlib
 import random
 from collections.abc import Mapping
+from typing import Any
 
 HARM_BYTES = 5
 """Kind, file, three bytes of a place."""
 MOST_HARMS = 12
 KINDS = 10
+LONGEST_COPY = 16
+"""Less than a record: no harm has one stand twice, which the stores would take for two."""
 
 
 def harm(files: Mapping[str, bytes], data: bytes) -> dict[str, bytes]:
@@ -37,7 +41,7 @@ def _harm_one(files: dict[str, bytes], one: bytes, data: bytes) -> None:
         case 3:
             files[where] = old[:at] + old[at + size :]
         case 4:
-            files[where] = old[: at + size] + old[at:]
+            files[where] = old[: at + min(size, LONGEST_COPY)] + old[at:]
         case 5:
             files[where] = old[:at] + data[-size:] + old[at:]
         case 6:
@@ -47,7 +51,8 @@ def _harm_one(files: dict[str, bytes], one: bytes, data: bytes) -> None:
         case 8:
             # A piece of another file, or of another place of this one.
             other = files[sorted(files)[one[4] % len(files)]]
-            files[where] = old[:at] + other[one[3] : one[3] + size * 2] + old[at + size * 2 :]
+            piece = other[one[3] : one[3] + min(size, LONGEST_COPY)]
+            files[where] = old[:at] + piece + old[at + size * 2 :]
         case _:
             if one[4] % 4 == 0:
                 del files[where]
@@ -58,3 +63,10 @@ def _harm_one(files: dict[str, bytes], one: bytes, data: bytes) -> None:
 def generate(chance: random.Random) -> bytes:
     """One harm, more often than several."""
     return chance.randbytes(1 + HARM_BYTES * chance.choice((1, 1, 1, 2, 3, 8)))
+
+
+def fix_markers(module: str) -> None:
+    """Have a store choose the same markers in each process, so that an input means the same."""
+    chance = random.Random(0)
+    store: Any = importlib.import_module(module)
+    store.token_bytes = chance.randbytes

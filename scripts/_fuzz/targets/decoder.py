@@ -4,7 +4,6 @@ import random
 
 from _fuzz.target import Finding, Target, check, check_equal, cut
 from _fuzz.targets import stomp
-
 from tests._naive_decoder import Bounds, Ending, Reading, escape, read
 from tests._strategies import ERROR_CODES, SMALL, Decoded, naive_decode, outcome
 from trio_stomp.frames import (

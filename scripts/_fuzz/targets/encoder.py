@@ -4,7 +4,6 @@ import random
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import stomp
-
 from tests._naive_decoder import ESCAPES
 from tests._strategies import read_server_frames
 from trio_stomp.frames import OPENING, V1_0, V1_1, V1_2, encode_frame

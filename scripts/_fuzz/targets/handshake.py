@@ -6,7 +6,6 @@ import random
 from collections.abc import Iterable
 
 from _fuzz.target import Target, check, check_equal, cut
-
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -22,12 +21,21 @@ KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
 LINES = (
     *(b"Host: example.com", b"Host: [::1]:61613", b"Host:", b"Host: a@b", b"Host: [", b"host: x"),
     *(b"Upgrade: websocket", b"Upgrade: h2c, WebSocket", b"Connection: Upgrade"),
-    *(b"Connection: keep-alive, upgrade", b"Sec-WebSocket-Version: 13", b"Sec-WebSocket-Version: 8"),
+    *(
+        b"Connection: keep-alive, upgrade",
+        b"Sec-WebSocket-Version: 13",
+        b"Sec-WebSocket-Version: 8",
+    ),
     *(b"Sec-WebSocket-Key: " + KEY, b"Sec-WebSocket-Key: " + KEY[:-1], b"Sec-WebSocket-Key: \xff"),
     *(b"Sec-WebSocket-Protocol: v12.stomp", b"Sec-WebSocket-Protocol: stomp, v10.stomp , x"),
     *(b"Origin: http://example.com", b"Origin: null", b"Origin: http://[::1", b"Origin: \xff"),
     *(b"Origin: http://localhost:8080", b"Origin: https://EXAMPLE.com/", b"Origin: http://["),
-    *(b"Content-Length: 5", b"Content-Length: -1", b"Transfer-Encoding: chunked", b"X: " + b"y" * 900),
+    *(
+        b"Content-Length: 5",
+        b"Content-Length: -1",
+        b"Transfer-Encoding: chunked",
+        b"X: " + b"y" * 900,
+    ),
     *(b" folded", b"bad header: x", b"X:\0y", b":", b"Expect: 100-continue", b"\xc3\xa9: x"),
 )
 STARTS = (
@@ -43,7 +51,15 @@ ALLOWED = ("", "*", "https://example.com, http://localhost:8080", ",", "null")
 def make(name: str) -> Target:
     """The target."""
     files = ("transport/_http.py", "transport/_origin.py")
-    words = (*LINES, *STARTS, *(line + b"\r\n" for line in LINES), b"\r\n", b"\r\n\r\n", b"\n", b"\0")
+    words = (
+        *LINES,
+        *STARTS,
+        *(line + b"\r\n" for line in LINES),
+        b"\r\n",
+        b"\r\n\r\n",
+        b"\n",
+        b"\0",
+    )
     return Target(name, run, files, generate, words)
 
 
@@ -130,7 +146,9 @@ def answer(request: HttpRequest, allowed: str) -> None:
         check(b"\r\nSec-WebSocket-Accept: " + token + b"\r\n" in upgrade.response, "token: wrong")
         offered = b",".join(request.values(b"sec-websocket-protocol")).decode("latin-1")
         names = {name.strip() for name in offered.split(",")}
-        check(upgrade.subprotocol is None or upgrade.subprotocol in names, "subprotocol: not offered")
+        check(
+            upgrade.subprotocol is None or upgrade.subprotocol in names, "subprotocol: not offered"
+        )
         check_equal(len(request.values(b"host")), 1, "Host headers")
     try:
         check_origin(request, allowed)

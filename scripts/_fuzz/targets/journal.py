@@ -1,15 +1,13 @@
 """A journal whose files were harmed: it opens, nothing altered is served, and it goes on."""
 
 import random
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import damage
-
-from tests._store_fakes import Disk, filled, open_store, read_all, some_turns
-from trio_stomp.store import Put, StoreError, Turn
+from _fuzz.targets.files import own_file
+from tests._store_fakes import Disk, Messages, filled, open_store, read_all, some_turns
+from trio_stomp.store import JournalStore, Put, Recovered, StoreError, Turn
 
 BASES = 4
 SEGMENT_BYTES = (1 << 20, 4096, 4096, 1 << 20)
@@ -19,7 +17,8 @@ Known = dict[tuple[str, int, int], bytes]
 
 def make(name: str) -> Target:
     """The target; journals in memory, and a directory for their lock."""
-    directory = tempfile.mkdtemp(prefix="fuzz-", dir=memory_directory())
+    directory = str(own_file("lock").parent)
+    damage.fix_markers("trio_stomp.store._tail")
     bases = [write_base(directory, number) for number in range(BASES)]
 
     def run(data: bytes) -> None:
@@ -41,16 +40,11 @@ def make(name: str) -> Target:
     return Target(name, run, files, damage.generate, (*words, bytes(5), b"\xff" * 5), 80)
 
 
-def memory_directory() -> str | None:
-    """Where files cost no disk, if the system has such a place."""
-    return "/dev/shm" if Path("/dev/shm").is_dir() else None
-
-
 def write_base(directory: str, number: int) -> tuple[Mapping[str, bytes], Known, set[str]]:
     """A journal, all that was ever in it, and every text of a setting."""
     disk, known, settings = Disk(), Known(), set[str]()
     store, recovered = open_store(directory, disk, SEGMENT_BYTES[number])
-    turns = list(some_turns(random.Random(number), (0, 25, 120, 6)[number]))
+    turns = list(some_turns(random.Random(number), (0, 20, 60, 6)[number]))
     for commit, turn in enumerate(turns, recovered.commit):
         store.append([turn], commit)
     store.close()
@@ -75,19 +69,33 @@ def judge(directory: str, files: Mapping[str, bytes], known: Known, settings: se
     except StoreError:
         check(not disk.open_files, f"open files: {disk.open_files}")
         return
-    found = {(*key, id): body for key, ids in read_all(store, recovered).items() for id, (body, _) in ids.items()}
+    try:
+        found = look(store, recovered, known, settings)
+        store.append([Turn([Put("new", recovered.next_id, b"head", [b"new"])])], recovered.commit)
+    finally:
+        store.close()  # else the next one finds it locked
+    check_equal(disk.open_files, [], "open files")
+    store, again = open_store(directory, disk)
+    try:
+        check_equal(again.commit, recovered.commit + 1, "commit")
+        messages = read_all(store, again)
+        check_equal(messages.pop(("new", 4)), {recovered.next_id: (b"new", 0)}, "appended")
+        check_equal(bodies(messages), found, "opened again")
+        check_equal(again.settings, recovered.settings, "settings again")
+    finally:
+        store.close()
+
+
+def bodies(messages: Messages) -> Known:
+    """By place, level and id."""
+    return {(*key, id): body for key, ids in messages.items() for id, (body, _) in ids.items()}
+
+
+def look(store: JournalStore, recovered: Recovered, known: Known, settings: set[str]) -> Known:
+    """All that is there; it must have been stored once."""
+    found = bodies(read_all(store, recovered))
     check(found.items() <= known.items(), f"altered: {found.items() - known.items()}")
     check(set(recovered.settings.values()) <= settings, f"setting: {recovered.settings}")
     latest = max((id for _, _, id in found), default=0)
     check(recovered.next_id > latest, f"next id: {recovered.next_id} after {latest}")
-    store.append([Turn([Put("new", recovered.next_id, b"head", [b"new"])])], recovered.commit)
-    store.close()
-    check_equal(disk.open_files, [], "open files")
-    store, again = open_store(directory, disk)
-    check_equal(again.commit, recovered.commit + 1, "commit")
-    messages = read_all(store, again)
-    check_equal(messages.pop(("new", 4)), {recovered.next_id: (b"new", 0)}, "what was appended")
-    kept = {(*key, id): body for key, ids in messages.items() for id, (body, _) in ids.items()}
-    check_equal(kept, found, "opened again")
-    check_equal(again.settings, recovered.settings, "settings again")
-    store.close()
+    return found

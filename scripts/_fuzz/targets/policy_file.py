@@ -1,21 +1,40 @@
 """Policies by destination, from a TOML file."""
 
 import random
-import tempfile
 from pathlib import Path
 
 import attrs
-from _fuzz.target import Target, check, check_equal
 
+from _fuzz.target import Target, check, check_equal
+from _fuzz.targets.files import own_file
 from trio_stomp._errors import OptionError
 from trio_stomp.broker import DestinationPolicy, PolicyBook
 from trio_stomp.config import read_policy_file
 
 FIELDS = tuple(field.name.encode() for field in attrs.fields(DestinationPolicy))
 VALUES = (
-    *(b"0", b"1", b"-1", b"true", b"false", b"1.5", b"nan", b"inf", b'""', b'"reject"', b'"always"'),
+    *(
+        b"0",
+        b"1",
+        b"-1",
+        b"true",
+        b"false",
+        b"1.5",
+        b"nan",
+        b"inf",
+        b'""',
+        b'"reject"',
+        b'"always"',
+    ),
     *(b'"drop-oldest"', b"[]", b"[0.5, 1, nan]", b"[0, 1e9]", b"[true]", b"{}", b"1979-05-27"),
-    *(b'"/queue/x"', b'"/topic/*"', b"99999999999999999999", b"'''\nx'''", b'"\\u0000"', b'"never"'),
+    *(
+        b'"/queue/x"',
+        b'"/topic/*"',
+        b"99999999999999999999",
+        b"'''\nx'''",
+        b'"\\u0000"',
+        b'"never"',
+    ),
 )
 PATTERNS = (
     *(b'"/topic/prices.>"', b'"/queue/orders"', b'"*"', b"a", b'""', b'"/queue/DLQ.>"', b'"a**b"'),
@@ -26,17 +45,26 @@ NAMES = ("/queue/orders", "/topic/prices.eu", "/queue/DLQ.orders", "#x", "/queue
 
 def make(name: str) -> Target:
     """The target; the file is the process's own."""
-    directory = tempfile.mkdtemp(prefix="fuzz-")
-    path = Path(directory) / "policies.toml"
+    path = own_file("policies.toml")
 
     def run(data: bytes) -> None:
         path.write_bytes(data)
         judge(path)
 
     words = (*(b"%b = " % each for each in FIELDS), *VALUES, *PATTERNS)
-    words += (*(b"[%b]\n" % each for each in PATTERNS), b"\n", b"#", b"[", b"]", b'"', b"\xff")
+    words += (
+        *(b"[%b]\n" % each for each in PATTERNS),
+        b"\n",
+        b"#",
+        b"[",
+        b"]",
+        b'"',
+        b"\xff",
+        b"x=" + b"9" * 5000,
+        b"x=" + b"[" * 3000,
+    )
     files = ("config/_policy_file.py", "broker/_destination_policy.py")
-    return Target(name, run, files, generate, words, 2048)
+    return Target(name, run, files, generate, words, 8192)
 
 
 def generate(chance: random.Random) -> bytes:
@@ -44,8 +72,8 @@ def generate(chance: random.Random) -> bytes:
     lines = []
     for _ in range(chance.randint(1, 3)):
         lines.append(b"[%b]" % chance.choice(PATTERNS))
-        for _ in range(chance.randrange(3)):
-            lines.append(b"%b = %b" % (chance.choice(FIELDS), chance.choice(VALUES)))
+        fields = chance.choices(FIELDS, k=chance.randrange(3))
+        lines += [b"%b = %b" % (name, chance.choice(VALUES)) for name in fields]
     return b"\n".join(lines) + b"\n"
 
 

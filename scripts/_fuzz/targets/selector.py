@@ -3,18 +3,52 @@
 import random
 
 from _fuzz.target import Finding, Target, check, check_equal
-
 from trio_stomp._errors import ProtocolError
 from trio_stomp.broker._selector import SelectorCompiler
 
 MAX_BYTES = 4096
 CODES = ("invalid-selector",)
 WORDS = (
-    *(b"a", b"price", b"JMSPriority", b"JMSType", b'"odd""name"', b'"x-y"', b"x-y", b"\xc3\xa9", b"$a"),
-    *(b"1", b"0", b"12.5", b".5e-3", b"0x7fffffffffffffff", b"0xffffffffffffffff", b"1e400", b"007"),
+    *(
+        b"a",
+        b"price",
+        b"JMSPriority",
+        b"JMSType",
+        b'"odd""name"',
+        b'"x-y"',
+        b"x-y",
+        b"\xc3\xa9",
+        b"$a",
+    ),
+    *(
+        b"1",
+        b"0",
+        b"12.5",
+        b".5e-3",
+        b"0x7fffffffffffffff",
+        b"0xffffffffffffffff",
+        b"1e400",
+        b"007",
+    ),
     *(b"9" * 50, b"1e99999", b"5L", b"'EU'", b"''", b"'it''s'", b"'%'", b"'_%\\%'", b"'\xc3\xa9%'"),
     *(b"TRUE", b"false", b"NULL", b"NOT", b"AND", b"OR", b"BETWEEN", b"IN", b"LIKE", b"ESCAPE"),
-    *(b"IS", b"=", b"<>", b"<=", b">=", b"<", b">", b"+", b"-", b"*", b"/", b"(", b")", b",", b"!="),
+    *(
+        b"IS",
+        b"=",
+        b"<>",
+        b"<=",
+        b">=",
+        b"<",
+        b">",
+        b"+",
+        b"-",
+        b"*",
+        b"/",
+        b"(",
+        b")",
+        b",",
+        b"!=",
+    ),
     *(b"hyphenated_props:", b"convert_string_expressions:", b"\t", b"\n", b"'", b'"', b"\0", b"--"),
 )
 PHRASES = (
@@ -84,7 +118,7 @@ def judge(compiler: SelectorCompiler, text: str) -> None:
 
 def wrapped(compiler: SelectorCompiler, text: str, form: str) -> bool | None:
     """What it says within something else; None if it may not stand there."""
-    prefix, colon, body = text.rpartition("_props:")
+    _, colon, body = text.rpartition("_props:")
     if colon or text.startswith("convert_") or not text.strip():
         return None
     longer = form.format(body)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from _fuzz.target import Target, check, check_equal, cut
 from _fuzz.targets import stomp
-
 from tests._naive_decoder import Bounds, NaiveFrame, read
 from tests._strategies import ERROR_CODES, SMALL
 from trio_stomp._memory import MemoryBudget

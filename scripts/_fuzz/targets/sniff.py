@@ -3,7 +3,6 @@
 import random
 
 from _fuzz.target import Target, check, check_equal
-
 from trio_stomp.transport import Speech, sniff
 
 VERBS = (b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS", b"PATCH", b"TRACE", b"CONNECT")

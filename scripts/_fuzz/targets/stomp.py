@@ -25,7 +25,19 @@ NOISE = (b"", b"", b"", b"\n", b"\r\n", b"\r", b"\0", b"\x01", b"A" * 34)
 DICTIONARY = (
     *COMMANDS,
     *(line + b"\n" for line in LINES),
-    *(b"\n\n", b"\r\n", b"\r", b"\0", b"\n\n\0", b"\r\n\r\n\0", b"\\", b"\\n", b"\\c", b"\\r", b":"),
+    *(
+        b"\n\n",
+        b"\r\n",
+        b"\r",
+        b"\0",
+        b"\n\n\0",
+        b"\r\n\r\n\0",
+        b"\\",
+        b"\\n",
+        b"\\c",
+        b"\\r",
+        b":",
+    ),
     *(b"\nreceipt:", b"\ncontent-length:", b"SEND\n\n", b"ACK\nid:1\n\n\0", b"\xc3", b"\xe2\x82"),
 )
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import damage
-
 from tests._store_fakes import EVERYTHING, Disk, filled
 from trio_stomp.store import Append, StoreError
 from trio_stomp.store._stream_log import StreamLog
@@ -19,6 +18,7 @@ HEAD = b"a:b\n"
 
 def make(name: str) -> Target:
     """The target; the logs are in memory."""
+    damage.fix_markers("trio_stomp.store._stream_log")
     bases = [write_base(number) for number in range(BASES)]
 
     def run(data: bytes) -> None:

@@ -1,13 +1,13 @@
-"""Frames of an open WebSocket, against a reader that follows the picture of RFC 6455 section 5.2."""
+"""Frames of an open WebSocket, against a reader by the picture of RFC 6455 section 5.2."""
 
 import codecs
 import random
 import struct
 from collections.abc import Iterable, Iterator
 
-from _fuzz.target import Target, check, check_equal, cut
 from attrs import define, field
 
+from _fuzz.target import Target, check, check_equal, cut
 from trio_stomp.transport import WebSocketClose, WebSocketCodec
 
 LIMITS = (100, 16_384)
@@ -30,7 +30,9 @@ def make(name: str) -> Target:
     return Target(name, run, files, generate, words, 20_000)
 
 
-def frame(first: int, payload: bytes, key: bytes = bytes(4), form: int = 0, mask: int = 0x80) -> bytes:
+def frame(
+    first: int, payload: bytes, key: bytes = bytes(4), form: int = 0, mask: int = 0x80
+) -> bytes:
     """A frame from a client, in any form, right or wrong."""
     size = len(payload)
     form = form or (1 if size < 126 else 2 if size < 65_536 else 8)
@@ -46,13 +48,17 @@ def generate(chance: random.Random) -> bytes:
     """Some frames; long ones now and then."""
     frames = []
     for _ in range(chance.randint(1, 6)):
-        payload = chance.choice((*TEXTS, *CLOSES, chance.randbytes(chance.choice((1, 5, 126, 200)))))
+        payload = chance.choice(
+            (*TEXTS, *CLOSES, chance.randbytes(chance.choice((1, 5, 126, 200))))
+        )
         if chance.random() < 0.05:
             payload = b"y" * chance.choice((8190, 8191, 8192, 9000))
         key = chance.choice((bytes(4), chance.randbytes(4)))
         form = chance.choice((0,) * 12 + (2, 8)) if len(payload) < 126 else 0
         mask = 0x80 if chance.random() < 0.97 else 0
-        frames.append(frame(chance.choice(FIRSTS[: chance.choice((2, 9, 13))]), payload, key, form, mask))
+        frames.append(
+            frame(chance.choice(FIRSTS[: chance.choice((2, 9, 13))]), payload, key, form, mask)
+        )
     return chance.randbytes(1) + b"".join(frames)
 
 
@@ -164,7 +170,9 @@ def run(data: bytes) -> None:
             first = closed
         told = (closed.code, closed.by_peer) if closed else None
         check_equal(told, (first.code, first.by_peer) if first else None, "closed when cut")
-        check((closed.code if closed else 0) in expected.codes, f"closed: {closed}, {expected.codes}")
+        check(
+            (closed.code if closed else 0) in expected.codes, f"closed: {closed}, {expected.codes}"
+        )
         check(expected.begun.startswith(payload), f"payload: {payload!r:.200}")
         check(
             len(payload) >= len(expected.whole) - UNDECODED_BYTES,

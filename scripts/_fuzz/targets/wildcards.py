@@ -4,12 +4,25 @@ import random
 import re
 
 from _fuzz.target import Target, check, check_equal
-
 from trio_stomp._errors import ProtocolError
 from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import ONE_WORD, Pattern, compile_pattern
 
-WORDS = (b"a", b"b", b"ab", b"", b"*", b"**", b">", b"#", b"a*", b"#a", b"DIAG", b"topic", b"\xc3\xa9")
+WORDS = (
+    b"a",
+    b"b",
+    b"ab",
+    b"",
+    b"*",
+    b"**",
+    b">",
+    b"#",
+    b"a*",
+    b"#a",
+    b"DIAG",
+    b"topic",
+    b"\xc3\xa9",
+)
 MOST_TEXTS = 12
 
 
@@ -73,7 +86,9 @@ def run(data: bytes) -> None:
 def judge(names: list[str], patterns: dict[str, Pattern], trie: WildcardTrie[str]) -> None:
     """Ask for each name in all ways."""
     for name in names:
-        expected = sorted(t for t, pattern in patterns.items() if expression(pattern).fullmatch(name))
+        expected = sorted(
+            t for t, pattern in patterns.items() if expression(pattern).fullmatch(name)
+        )
         check_equal(sorted(trie.match(name)), expected, f"trie.match({name!r:.60})")
         alone = sorted(t for t, pattern in patterns.items() if matches(pattern, name))
         check_equal(alone, expected, f"matches({name!r:.60})")

@@ -1,0 +1,31 @@
+"""Who acts in the churn."""
+
+import random
+from contextlib import AbstractAsyncContextManager
+
+from _proof.peer import Peer, dialled
+
+FEW = 20
+MANY = 100_000
+"""Names of which each is used about once: the broker forgets the oldest."""
+
+
+class Actor:
+    """Connects, and chooses at random.
+
+    Args:
+      port: Of the broker, on the loopback interface.
+      dice: Decides.
+    """
+
+    def __init__(self, port: int, dice: random.Random) -> None:
+        self.port = port
+        self.dice = dice
+
+    def peer(self, *, small: bool = False) -> AbstractAsyncContextManager[Peer]:
+        """A connection by TCP or WebSocket."""
+        return dialled(self.port, websocket=self.dice.random() < 0.5, small=small)
+
+    def few(self) -> int:
+        """One of few."""
+        return self.dice.randrange(FEW)

@@ -1,0 +1,136 @@
+"""What a newcomer is given first: a browser's view, last values, and what was parked for it."""
+
+from functools import partial
+
+from attrs import define, field
+
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._browse import Browse
+from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._revival import Revival
+from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._stale import StaleQueue
+from trio_stomp.broker._subscribe_options import SubscribeOptions
+from trio_stomp.broker._subscription import Subscription
+
+
+@define(eq=False, repr=False)
+class Welcome:
+    """Gives subscriptions what was there before them, as fast as their clients take it."""
+
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    routes: RouteTable
+    queues: QueueBook
+    stale: StaleQueue
+    fan_out: FanOut
+    feeds: Feeds
+    browses: dict[Subscription, Browse] = field(factory=dict)
+
+    def give(
+        self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
+    ) -> None:
+        """Begin with a newcomer: a browser's view, last values, what was parked."""
+        if kind is Kind.STREAM:
+            return
+        if kind is Kind.QUEUE:
+            if options.browser and subscription.consumer is not None:
+                queues = self.queues.reached(subscription.places)
+                self.browses[subscription] = Browse(
+                    subscription.consumer,
+                    queues,
+                    options.browser_end,
+                    self.queues.storage,
+                    partial(self.go_on, subscription),
+                )
+                self.go_on(subscription, now)
+            return
+        self._give_retained(subscription, now)
+        claimed = []
+        for name, pattern in subscription.places:
+            claimed += self.stale.claim(name, pattern)
+        if not claimed:
+            return
+        revival = Revival(self.stale, self.memory, self.policies.max_backlog_bytes)
+        revival.start(claimed)
+        if subscription.feed is not None:
+            self.feeds.revive(subscription.feed, revival, now)
+            return
+        subscription.revival = revival
+        self._note_direct(subscription)
+        subscription.client.reviving += 1
+        self.go_on(subscription, now)
+
+    def _give_retained(self, subscription: Subscription, now: float) -> None:
+        feed = subscription.feed
+        if feed is not None:
+            if feed.is_welcomed:
+                return
+            feed.is_welcomed = True
+        for name, pattern in subscription.places:
+            for route in self.routes.matching(name, pattern):
+                kept = route.retained
+                if kept is None or kept.expires_at <= now or not subscription.wants(kept):
+                    continue
+                if feed is not None:
+                    feed.take(kept, kept.bodies)
+                else:
+                    delivery = self.fan_out.encode_for(subscription, kept, kept.bodies)
+                    self.fan_out.give(subscription, delivery)
+
+    def is_unfinished(self, subscription: Subscription) -> bool:
+        """Whether there is more to give, once its client takes it."""
+        return subscription.revival is not None or subscription in self.browses
+
+    def go_on(self, subscription: Subscription, now: float) -> None:
+        """Give more, as far as its client takes it."""
+        browse = self.browses.get(subscription)
+        if browse is not None:
+            if browse.go_on(now):
+                del self.browses[subscription]
+            return
+        revival = subscription.revival
+        while revival is not None and subscription.outbox.has_room():
+            run = revival.next_parked(now)
+            if run is not None:
+                if not subscription.wants(run.publication):
+                    self.fan_out.refuse(run.publication)
+                    continue
+                delivery = self.fan_out.encode_for(
+                    subscription, run.publication, run.publication.bodies
+                )
+                delivery.is_paced = True
+            else:
+                waiting = revival.next_waiting()
+                if waiting is None:
+                    self._caught_up(subscription)
+                    return
+                if waiting.publication.expires_at <= now:
+                    self.fan_out.expire(waiting.publication)
+                    continue
+                delivery = waiting
+            self.fan_out.stage(subscription, delivery)
+
+    def end(self, subscription: Subscription) -> None:
+        """A subscription ends: what it was not given yet is lost, or stays where it is."""
+        browse = self.browses.pop(subscription, None)
+        if browse is not None:
+            browse.end()
+        if subscription.revival is not None:
+            for delivery in subscription.revival.abandon():
+                self.fan_out.drops.backlog_abandoned += delivery.count
+                delivery.publication.route.dropped += delivery.count
+            self._caught_up(subscription)
+
+    def _caught_up(self, subscription: Subscription) -> None:
+        subscription.revival = None
+        subscription.client.reviving -= 1
+        self._note_direct(subscription)
+
+    def _note_direct(self, subscription: Subscription) -> None:
+        subscription.note_direct()
+        self.routes.note_change()
