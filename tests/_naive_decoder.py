@@ -112,7 +112,7 @@ def read(data: bytes, version: str, bounds: Bounds) -> Reading:
 
 def read_frame(data: bytes, version: str, bounds: Bounds) -> tuple[NaiveFrame, bytes]:
     """The frame that ``data`` begins with, and what follows it."""
-    blank = re.search(rb"\n\r?\n" if version in HAS_CRLF else rb"\n\n", data)
+    blank = find_blank(data, version)
     if blank is None:
         if data[0:1] < b"\x20" or b"\0" in data or len(data) > bounds.block_bytes:
             raise Open  # refused now or later
@@ -136,6 +136,11 @@ def read_frame(data: bytes, version: str, bounds: Bounds) -> tuple[NaiveFrame, b
     return NaiveFrame(command, headers, rest[:length]), rest[length + 1 :]
 
 
+def find_blank(data: bytes, version: str) -> re.Match[bytes] | None:
+    """Where the head ends."""
+    return re.search(rb"\n\r?\n" if version in HAS_CRLF else rb"\n\n", data)
+
+
 def read_head(block: bytes, version: str, bounds: Bounds) -> tuple[str, dict[str, str]]:
     """Command and headers of a block without the blank line."""
     if len(block) > bounds.block_bytes + NEAR_BYTES or b"\0" in block:
@@ -156,6 +161,8 @@ def read_head(block: bytes, version: str, bounds: Bounds) -> tuple[str, dict[str
     for line in header_lines:
         name, text = read_line(line, version, bounds)
         headers.setdefault(name, text)  # F36
+    if "\r" in headers.get("receipt", "") and version in ("CONNECT", "1.0"):
+        raise Open  # no RECEIPT can carry it back (F24)
     return command.decode(), headers
 
 
@@ -211,7 +218,7 @@ def is_good_head(data: bytes, version: str, bounds: Bounds) -> bool:
     try:
         read_frame(data, version, bounds)
     except More:
-        return b"\n\n" in data.replace(b"\r", b"")
+        return find_blank(data, version) is not None
     except (Wrong, Open):
         return False
     return True

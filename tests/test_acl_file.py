@@ -255,5 +255,6 @@ def test_the_example_does_what_its_comments_say():
         assert who.allows(Action.RECEIVE, "/topic/prices/ibm")
         assert not who.allows(Action.SEND, "/topic/prices/ibm")
     assert not nobody.allows(Action.CREATE, "/temp-queue/x")
-    assert other.allows(Action.CREATE, "/temp-queue/x")
+    assert not other.allows(Action.CREATE, "/temp-queue/x")
+    assert shop.allows(Action.CREATE, "/temp-queue/x")
     assert rules.certificates == {"CN=billing,O=Acme": "billing"}

@@ -1,7 +1,7 @@
 """TLS over a wire: what is sent and when it counts as sent, what is read, how it ends."""
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from trio.testing import memory_stream_pair, wait_all_tasks_blocked
 from tests.test_wire import reset, socket_pair
 from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
-from trio_stomp.transport import _tls_wire as module
 from trio_stomp.transport._proxy import read_proxy_header
 from trio_stomp.transport._tls_context import TlsBox, make_server_context
 from trio_stomp.transport._tls_wire import (
@@ -111,6 +110,7 @@ class Line:
     remote: str = "192.0.2.1:5"
     is_loopback: bool = False
     room: int = PLENTY
+    most: int = PLENTY
     out: bytearray = field(factory=bytearray)
     inbox: list[bytes] = field(factory=list)
     sends: int = 0
@@ -149,6 +149,7 @@ class Line:
                 continue
             await self._changed.wait()
         data = self.inbox.pop(0)
+        max_bytes = min(max_bytes, self.most)
         if data[max_bytes:]:
             self.inbox.insert(0, data[max_bytes:])
         return data[:max_bytes]
@@ -156,7 +157,7 @@ class Line:
     def send_nowait(self, data: bytes | memoryview) -> int:
         if self.is_lost:
             raise trio.BrokenResourceError
-        sent = min(self.room, len(data))
+        sent = min(self.room, self.most, len(data))
         self.out += data[:sent]
         self.room -= sent
         self.sends += 1
@@ -246,32 +247,16 @@ async def test_what_was_read_already_is_the_start(contexts: Contexts) -> None:
 async def test_a_handshake_byte_by_byte_and_data_behind_it(
     contexts: Contexts, version: ssl.TLSVersion
 ) -> None:
-    peer, line = Client(contexts.client(version)), Line()
+    peer, line = Client(contexts.client(version)), Line(most=1)
 
     def answers(received: bytes) -> bytes:
+        was_ready = peer.is_ready
         answer = peer.shake(received)
-        if peer.is_ready and answer:
-            answer += peer.encrypt(b"early")
-        for at in range(len(answer)):
-            line.inbox.append(answer[at : at + 1])
-        return b""
+        return answer + peer.encrypt(b"early") if peer.is_ready and not was_ready else answer
 
-    line.room, line.answers = 1, None
+    line.answers = answers
     wire = TlsWire(line, contexts.server)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(wire.handshake)
-        for _ in range(4):
-            answers(line.take())
-            line.change()
-            for _ in range(6000 if not peer.is_ready else 0):
-                if line.inbox or not wire._waiting_bytes():
-                    await trio.testing.wait_all_tasks_blocked()
-                    if not wire._waiting_bytes():
-                        break
-                line.make_room(1)
-                await trio.lowlevel.checkpoint()
-            await wait_all_tasks_blocked()
-    line.make_room(PLENTY)
+    await wire.handshake()
     data = b""
     while len(data) < 5:
         data += await wire.receive_some(100)
@@ -704,7 +689,7 @@ async def test_two_writers_are_a_bug(contexts: Contexts) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_reading_at_every_split(contexts: Contexts, version: ssl.TLSVersion) -> None:
     wire, line, peer = await connected(contexts, version)
-    size = len(peer.encrypt(b"one") + peer.encrypt(b"two")) if False else 0
+    size = 0
     for split in range(60):
         cipher = peer.encrypt(b"one") + peer.encrypt(b"two")
         size = len(cipher)
@@ -798,7 +783,7 @@ async def test_a_forged_record_ends_it_and_what_came_before_counts(
     forged[-1] ^= 1
     line.give(bytes(forged))
     assert await wire.receive_some(100) == b"good"
-    with pytest.raises(trio.BrokenResourceError, match="TLS broke: .*bad"):
+    with pytest.raises(trio.BrokenResourceError, match=r"TLS broke: [a-z ]*bad"):
         await wire.receive_some(100)
     with pytest.raises(trio.BrokenResourceError):
         await wire.receive_some(100)
@@ -894,7 +879,7 @@ async def test_answers_wait_for_data_that_is_under_way(contexts: Contexts) -> No
         assert await wire.receive_some(100) == b"data"
         assert line.out == b""
         line.make_room(10_000)
-    # The record in the writer's hands was first, and its last byte does not count before all is out.
+    # The record in the writer's hands was first; its last bytes count when all is out.
     assert sum(results) < 1000
     assert wire.send_nowait(b"d" * (1000 - sum(results))) == 1000 - sum(results)
     cipher = line.take()
@@ -955,10 +940,7 @@ async def test_half_close(contexts: Contexts, version: ssl.TLSVersion) -> None:
     await wire.send_eof()
     assert line.has_eof
     assert peer.decrypt(line.take()) == b"bye"
-    with pytest.raises(ssl.SSLZeroReturnError):
-        peer.tls.write(b"") and None
-        peer.tls.unwrap()
-        peer.tls.read(1)
+    assert peer.tls.read(1) == b""  # a close_notify
     line.give(big[-5:])
     got = b""
     while len(got) < 49_990:
@@ -974,7 +956,6 @@ async def test_half_close_and_the_peer_goes_on(contexts: Contexts) -> None:
     for _ in range(3):
         line.give(peer.encrypt(b"more"))
         assert await wire.receive_some(100) == b"more"
-    line.give(peer.bye() if False else b"")
     line.at_end = True
     assert await wire.receive_some(100) == b""
 

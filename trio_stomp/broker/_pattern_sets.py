@@ -31,7 +31,7 @@ def covers(outer: Pattern | str, inner: Pattern | str) -> bool:
     following = inner.tokens[place]
     if outer.glued is not None:
         return (following or "").startswith(outer.glued)
-    return bool(outer.rest) and following == outer.rest
+    return following == outer.rest  # a separator, and never ""
 
 
 def overlaps(one: Pattern | str, other: Pattern | str) -> bool:
@@ -51,7 +51,7 @@ def overlaps(one: Pattern | str, other: Pattern | str) -> bool:
     following = long.tokens[place]
     if short.glued is not None:
         return following is ONE_WORD or following.startswith(short.glued)
-    return bool(short.rest) and following == short.rest
+    return following == short.rest
 
 
 def _have_a_word_in_common(left: Token, right: Token) -> bool:

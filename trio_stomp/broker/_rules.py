@@ -229,8 +229,8 @@ def built_in_rules() -> AccessRules:
         # Receive, too: a wildcard needs both if it reaches others' destinations beside DIAG.
         (True, watch, everywhere, frozenset({"monitor"})),
         (False, use, ("DIAG*", f"{DIAG_STREAM}*"), everybody),
-        # Not receive: /queue/* does not reach this topic, and by its name one needs monitor.
-        (False, use - {Action.RECEIVE}, (MONITOR,), everybody),
+        # Not receive or browse: /queue/* reaches no topic, and by this name one needs monitor.
+        (False, frozenset({Action.SEND, Action.CREATE}), (MONITOR,), everybody),
         (True, use, everywhere, everybody),
     )
     return AccessRules(

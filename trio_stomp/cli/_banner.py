@@ -13,7 +13,7 @@ WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 SNIPPET = (
     'python -c "import stomp, time; '
     "c = stomp.Connection12([('{host}', {port})]); "
-    "c.set_listener('', stomp.PrintingListener()); c.connect(wait=True); "
+    "c.set_listener('', stomp.PrintingListener()); c.connect({login}wait=True); "
     "c.subscribe('/topic/hello', 1); c.send('/topic/hello', 'hello'); "
     'time.sleep(1); c.disconnect()"'
 )
@@ -38,14 +38,19 @@ def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Set
         f"limits: {_limits(settings)}",
     ]
     if addresses:
-        parts.append(f"try: {snippet(addresses[0])}")
+        login = "'USER', 'PASSCODE', " if settings.security.passwd_file else ""
+        parts.append(f"try: {snippet(addresses[0], login)}")
     return "; ".join(parts)
 
 
-def snippet(address: str) -> str:
-    """Return a client in one line that subscribes, sends, and prints what it gets."""
+def snippet(address: str, login: str = "") -> str:
+    """Return a client in one line that subscribes, sends, and prints what it gets.
+
+    Args:
+      login: Its first arguments of ``connect``, if it has to log in.
+    """
     host, _, port = address.rpartition(":")
-    return SNIPPET.format(host=WILDCARDS.get(host, host).strip("[]"), port=port)
+    return SNIPPET.format(host=WILDCARDS.get(host, host).strip("[]"), port=port, login=login)
 
 
 def _limits(settings: Settings) -> str:

@@ -28,6 +28,17 @@ SUBPROTOCOLS = ("v12.stomp", "v11.stomp", "v10.stomp", "stomp")
 # RFC 9110 section 15.5.22: a 426 names the protocol, and Connection covers the Upgrade header.
 UPGRADE_REQUIRED_HEADERS = (("Upgrade", "websocket"), ("Connection", "Upgrade, close"))
 
+# On every answer, whatever it is: it is shown in no frame, lent to no other site, and tells
+# nobody where its reader came from. A page adds what it needs to the policy of its content.
+PROTECTING_HEADERS = (
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cross-Origin-Opener-Policy", "same-origin"),
+)
+
 _PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
@@ -187,7 +198,7 @@ def encode_response(
         ("Content-Type", _PLAIN_TEXT),
         ("Content-Length", str(len(body))),
         ("Connection", "close"),
-        ("X-Content-Type-Options", "nosniff"),
+        *PROTECTING_HEADERS,
         ("Server", "trio_stomp"),  # without the version: it only helps those who look for holes
     )
     all_headers = [*headers, *(item for item in usual if item[0].lower() not in given)]

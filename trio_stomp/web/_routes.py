@@ -20,7 +20,11 @@ _NOT_KEPT = (("Cache-Control", "no-store"),)
 # The page needs nothing but its own style, so whatever slipped into it could not run or load.
 _PAGE_HEADERS = (
     ("Content-Type", "text/html; charset=utf-8"),
-    ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
+    (
+        "Content-Security-Policy",
+        "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+        " frame-ancestors 'none'",
+    ),
     ("Cache-Control", "no-store"),
 )
 

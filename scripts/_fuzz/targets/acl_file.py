@@ -121,7 +121,7 @@ def decide(rules: AccessRules, client: Identity, action: Action, name: str) -> b
         group for group, users in rules.groups.items() if user and user in users
     }
     for rule in rules.rules:
-        by_name = any(glob(each).fullmatch(user) for each in rule.users) if user else False
+        by_name = bool(user) and any(glob_matches(each, user) for each in rule.users)
         by_group = bool(rule.groups & groups)
         everybody = bool(user) and not rule.users and not rule.groups
         nobody = not user and "anonymous" in rule.users
@@ -134,10 +134,15 @@ def decide(rules: AccessRules, client: Identity, action: Action, name: str) -> b
     return False
 
 
-def glob(text: str) -> re.Pattern[str]:
-    """A glob as a regular expression."""
-    out = "".join({"*": ".*", "?": "."}.get(char, re.escape(char)) for char in text)
-    return re.compile(out, re.DOTALL)
+def glob_matches(glob: str, text: str) -> bool:
+    """Whether a glob is for a text, by all places where one may be in it."""
+    places = {0}
+    for char in glob:
+        if char == "*":
+            places = set(range(min(places), len(text) + 1)) if places else places
+        else:
+            places = {at + 1 for at in places if text[at : at + 1] and char in ("?", text[at])}
+    return len(text) in places
 
 
 def matches(text: str, user: str, name: str, is_allow: bool) -> bool:

@@ -95,7 +95,8 @@ def run(data: bytes) -> None:
     shown = without_secrets(path)
     # What is short may stand elsewhere in it, too.
     if asked is not None and len(asked.token) > 8:
-        check(f"={asked.token}" not in shown, f"shown: {shown:.200}")
+        is_hidden = shown.count(asked.token) < max(1, path.count(asked.token))
+        check(is_hidden, f"shown: {shown:.200}")
     check(len(shown) < 400, f"long: {len(shown)}")
 
 

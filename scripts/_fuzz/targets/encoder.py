@@ -1,12 +1,26 @@
 """Frames to clients: whatever a header says, nobody reads more frames than were sent (F24)."""
 
 import random
+from collections.abc import Sequence
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import stomp
 from tests._naive_decoder import ESCAPES
 from tests._strategies import read_server_frames
-from trio_stomp.frames import OPENING, V1_0, V1_1, V1_2, encode_frame
+from trio_stomp.frames import (
+    OPENING,
+    UNTIL_NUL,
+    V1_0,
+    V1_1,
+    V1_2,
+    Frame,
+    Head,
+    HeaderRules,
+    encode_frame,
+    message_blocks,
+    message_tails,
+    subscription_prefix,
+)
 
 RULES = (OPENING, V1_0, V1_1, V1_2)
 
@@ -33,12 +47,7 @@ def encode(data: bytes) -> None:
     pairs = [(name, text) for name, text in zip(texts[::2], texts[1::2], strict=False) if name]
     pairs = [pair for pair in pairs if pair[0] != "content-length"]
     raw = body.encode(errors="surrogateescape")
-    wire = encode_frame("MESSAGE", pairs, rules, raw)
-    frames = read_server_frames(wire, rules)
-    check_equal(len(frames), 1, "frames")
-    (frame,) = frames
-    check_equal(frame.command, "MESSAGE", "command")
-    check_equal(frame.body, raw, "body")
+    frame = read_one(encode_frame("MESSAGE", pairs, rules, raw), rules, raw)
     headers = [pair for pair in frame.headers if pair[0] != "content-length"]
     left = iter(pairs)
     for name, text in headers:
@@ -50,3 +59,29 @@ def encode(data: bytes) -> None:
     if ESCAPES.get(rules.name):
         lost = [pair for pair in pairs if pair not in headers]
         check(not any("\0" not in name + text for name, text in lost), f"lost: {lost}")
+    deliver(pairs, body, raw)
+
+
+def read_one(wire: bytes, rules: HeaderRules, body: bytes) -> Frame:
+    """The only frame of ``wire``."""
+    frames = read_server_frames(wire, rules)
+    check_equal(len(frames), 1, "frames")
+    check_equal(frames[0].command, "MESSAGE", "command")
+    check_equal(frames[0].body, body, "body")
+    return frames[0]
+
+
+def deliver(pairs: Sequence[tuple[str, str]], name: str, body: bytes) -> None:
+    """The same headers as those of a SEND, on the way to a subscriber of each version."""
+    destination = name.encode(errors="replace").decode() or "/queue/a"
+    headers = (*dict(pairs).items(), ("destination", destination))
+    for length in (UNTIL_NUL, len(body)):
+        head = Head("SEND", headers, length, destination)
+        for block, rules in zip(message_blocks(head), RULES[1:], strict=True):
+            prefix = subscription_prefix(destination, "tag", rules)
+            wire = prefix.join(message_tails(head, block, [body], 7))
+            frame = read_one(wire, rules, body)
+            check_equal(frame.get("message-id"), "tag-7", "message-id")
+            check_equal(len([key for key, _ in frame.headers if key == "destination"]), 1, "once")
+            if rules is not V1_0 and "\0" not in destination:
+                check_equal(frame.get("destination"), destination, "destination")
