@@ -4,6 +4,7 @@
     python scripts/bench.py --scenario headline-ws --json result.json
     python scripts/bench.py --port 61613 --pid 1234  a broker that runs already
     python scripts/bench.py --beside                 a fan-out alone, and beside a durable load
+    python scripts/bench.py --secure                 a fan-out bare, with logins and rules, and TLS
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
 write, and counts messages in what a read brought without parsing frames. What it receives is
@@ -23,14 +24,17 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from pathlib import Path
 
 from _bench.beside import Pair, run_pairs
 from _bench.idle import Idle, open_idle
-from _bench.load import Load, Run, Shape
+from _bench.load import Load, Run
 from _bench.process import BenchError, Broker, running_broker
 from _bench.queues import QueueLoad, QueueShape
 from _bench.replay import ReplayLoad, ReplayShape, write_policy
+from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, scenarios
+from _bench.secure import Costs, measure_costs
+from _bench.secure_table import login_row, secure_rows, secure_table
 
 RUN_LIMIT_S = 120.0
 
@@ -163,6 +167,20 @@ def measure_beside(arguments: argparse.Namespace) -> list[Pair]:
     return pairs
 
 
+def measure_secure(arguments: argparse.Namespace) -> Costs:
+    """Run the fan-out bare and guarded, ``--pairs`` times in turn."""
+    say("a fan-out bare, with logins and rules, and over TLS")
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        return measure_costs(
+            Path(directory),
+            (*BROKER_OPTIONS, *arguments.broker),
+            1 if arguments.quick else arguments.pairs,
+            0.0 if arguments.quick else arguments.seconds,
+            say,
+            quick=arguments.quick,
+        )
+
+
 def beside_table(pairs: Sequence[Pair]) -> str:
     """Return the pairs as a table in Markdown, with the median."""
     lines = [
@@ -236,6 +254,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="instead of all this: what a durable load costs a fan-out beside it",
     )
+    parser.add_argument(
+        "--secure",
+        action="store_true",
+        help="instead of all this: what logins, rules and TLS cost a fan-out",
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=10, metavar="N", help="of --secure: runs with each settings"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, metavar="S", help="of --secure: how long each run is"
+    )
     parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
     parser.add_argument(
         "--repeat", type=int, default=5, metavar="N", help="runs of each; the median counts"
@@ -253,40 +282,53 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     arguments = parser.parse_args(argv)
     if (arguments.port is None) != (arguments.pid is None):
         parser.error("--port and --pid belong together")
-    if arguments.repeat < 1:
-        parser.error("--repeat must be 1 or more")
+    if arguments.repeat < 1 or arguments.pairs < 1:
+        parser.error("--repeat and --pairs must be 1 or more")
+    if arguments.secure and (arguments.beside or arguments.scenario or arguments.port):
+        parser.error("--secure starts brokers of its own, and goes with no other choice of loads")
     return arguments
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the scenarios asked for; return 0, or 1 if one of them failed."""
     arguments = parse(argv)
-    rows: list[Row] = []
-    pairs: list[Pair] = []
+    result: dict[str, object] = {
+        "python": platform.python_version(),
+        "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
+        "quick": arguments.quick,
+        "broker_options": [*BROKER_OPTIONS, *arguments.broker],
+    }
     failed = False
-    if arguments.beside:
-        try:
+    try:
+        if arguments.beside:
             pairs = measure_beside(arguments)
-        except (BenchError, OSError) as error:
-            say(f"  FAILED: {error}")
-            return 1
-        print(beside_table(pairs))
-    else:
-        rows, failed = run_scenarios(arguments)
-        print(table(rows))
+            result["beside"] = [pair._asdict() | {"more": pair.more} for pair in pairs]
+            print(beside_table(pairs))
+        elif arguments.secure:
+            costs = measure_secure(arguments)
+            result["secure"] = secure_json(costs)
+            print(secure_table(costs))
+        else:
+            rows, failed = run_scenarios(arguments)
+            result["scenarios"] = rows
+            print(table(rows))
+    except (BenchError, OSError) as error:
+        say(f"  FAILED: {error}")
+        return 1
     if arguments.json is not None:
-        result = {
-            "python": platform.python_version(),
-            "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
-            "quick": arguments.quick,
-            "broker_options": [*BROKER_OPTIONS, *arguments.broker],
-            "scenarios": rows,
-            "beside": [pair._asdict() | {"more": pair.more} for pair in pairs],
-        }
         with open(arguments.json, "w", encoding="utf-8") as file:
             json.dump(result, file, indent=2)
             file.write("\n")
     return 1 if failed else 0
+
+
+def secure_json(costs: Costs) -> dict[str, object]:
+    """Return what ``--secure`` measured, each run included."""
+    return {
+        "fanout": secure_rows(costs),
+        "logins": [login_row(each) for each in costs.logins],
+        "runs": [run._asdict() for run in costs.runs],
+    }
 
 
 def run_scenarios(arguments: argparse.Namespace) -> tuple[list[Row], bool]:

@@ -152,7 +152,7 @@ def row(outcome: Outcome, failed: int) -> str:
     owed = sum(each["owed"] for each in figures["ledgers"])
     received = sum(each["received"] for each in figures["ledgers"])
     dropped = sum(each["dropped"] for each in figures["ledgers"])
-    missing = owed - received - dropped - sum(each["waiting"] for each in figures["ledgers"])
+    missing = figures["missing"]
     return (
         f"| {outcome.scenario} | {outcome.stuck} | {figures['peak_rss_bytes'] / MIB:.0f}"
         f" | {outcome.side.percentile(0.99) * 1000:.1f} | {outcome.own.percentile(0.99) * 1000:.0f}"

@@ -406,6 +406,36 @@ def test_what_was_cleared_is_asked_for_again() -> None:
     assert peer.error().get("code") == "not-authorized"
 
 
+def test_a_second_session_on_a_connection_has_nothing_of_the_first() -> None:
+    """stompica's clients may log out and in again, as somebody else."""
+    rules = AccessRules((Rule(True, frozenset(Action), ("**",), ("alice",)),))
+    core = Core(rules=rules, dialect="stompica")
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a")
+    peer.leaves()
+    asks(peer)
+    assert peer.error().get("code") == "not-connected"
+    again = core.peer(identity=ALICE)
+    again.sends("/topic/a")
+    again.leaves()
+    again.opens(identity=Identity("bob", method="passcode"))
+    again.sends("/topic/a")
+    assert again.error().get("code") == "not-authorized"
+
+
+def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first() -> None:
+    core = Core()
+    nobody = core.peer(client_id="c")
+    nobody.subscribes("/topic/a", headers=DURABLE)
+    nobody.is_gone()
+    core.broker.use_rules(rules_for(frozenset(Action)), lambda identity: True, core.now)
+    alice = core.peer(client_id="c", identity=ALICE)
+    alice.subscribes("/topic/a", headers=DURABLE)
+    assert alice.frames("ERROR") == []
+    (feed,) = core.broker.feeds.durables
+    assert feed.owner == "alice"
+
+
 def test_who_is_nobody_any_more_goes() -> None:
     core = Core(rules=rules_for(frozenset(Action)))
     alice, bob = core.peer(identity=ALICE), core.peer(identity=Identity("bob", method="passcode"))

@@ -10,6 +10,7 @@ from wsproto.extensions import PerMessageDeflate
 
 from trio_stomp._errors import StompError
 from trio_stomp.transport._http import (
+    PROTECTING_HEADERS,
     HttpError,
     HttpRequest,
     RequestReader,
@@ -311,11 +312,10 @@ def test_client_of_wsproto_is_content_and_gets_no_extension(target: str) -> None
 def test_answer_has_the_usual_headers() -> None:
     status, headers, body = answer(encode_response(200, (), "grüß".encode()))
     assert (status, body) == (200, "grüß".encode())
-    assert headers == {
+    assert headers == {name.lower().encode(): text.encode() for name, text in PROTECTING_HEADERS} | {
         b"content-type": b"text/plain; charset=utf-8",
         b"content-length": b"6",
         b"connection": b"close",
-        b"x-content-type-options": b"nosniff",
         b"server": b"trio_stomp",
     }
     assert encode_response(200, (), b"").startswith(b"HTTP/1.1 200 OK\r\n")

@@ -81,6 +81,9 @@ class TestTheJudge:
 
         even = Ledger("/topic/a", 100, 60, 30, 10, {"slow-consumer": 30})
         assert all(each.holds for each in even.verdicts())
+        told = {"slow-consumer": 30, "no-subscriber": 5}
+        with_nobody = even._replace(dropped=35, unowed=5, told=told)
+        assert all(each.holds for each in with_nobody.verdicts())
 
     @pytest.mark.parametrize(
         ("change", "broken"),
@@ -92,6 +95,7 @@ class TestTheJudge:
             ({"told": {"slow-consumer": 29}}, [1]),
             ({"told": {"slow-consumer": 29, "other": 2}}, [1]),
             ({"events_lost": 1}, [1]),
+            ({"unowed": 1}, [0]),
         ],
     )
     def test_a_ledger_that_does_not(self, change, broken) -> None:

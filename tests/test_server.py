@@ -35,6 +35,7 @@ from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Codecs, Event
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Entrance, Server
+from trio_stomp.web import Site
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
 
@@ -422,7 +423,7 @@ def assemble_faulty(settings: Settings, security: Security, handle: ServerHandle
     memory = MemoryBudget(settings.server.max_memory_bytes)
     codecs = Codecs(settings.frames, settings.protocol)
     authenticator = Authenticator(settings.security)
-    server = Server(settings.server, codecs, memory, 1, lambda request: b"", authenticator)
+    server = Server(settings.server, codecs, memory, 1, Site("", "", str), authenticator)
     broker = FaultyBroker(settings.broker, memory, server, "b")
     server.assemble(broker, FaultyDiagnostics())
     return server

@@ -30,6 +30,7 @@ from trio_stomp.transport._tls_wire import (
 )
 
 PLENTY = 1 << 40
+BAD_HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"
 VERSIONS = (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
 
 
@@ -269,7 +270,7 @@ async def test_a_handshake_byte_by_byte_and_data_behind_it(
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
         b"CONNECT\naccept-version:1.2\n\n\0",
         b"\x16\x03\x01\xff\xff" + b"x" * 100,
-        b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00",
+        BAD_HELLO,
         b"\x80\x2e\x01\x00\x02" + b"\0" * 100,
         b"\x00" * 100,
     ],
@@ -281,7 +282,8 @@ async def test_what_is_no_tls_is_told_so(contexts: Contexts, garbage: bytes) -> 
     with pytest.raises(TlsError) as caught:
         await wire.handshake()
     failed(caught)
-    assert line.out[:1] == b"\x15"  # an alert
+    # OpenSSL tells by an alert what spoke TLS so far; to anything else that would be noise.
+    assert line.out[:1] == (b"\x15" if garbage[0] in (0x16, 0x80) else b"")
     assert "Host" not in caught.value.message
     with pytest.raises(trio.BrokenResourceError, match="handshake failed"):
         await wire.receive_some(10)
@@ -435,7 +437,7 @@ async def test_a_peer_that_leaves_at_any_point(
             cut += 29
             continue
         break
-    assert cut > 300
+    assert cut > 250
 
 
 async def test_a_handshake_that_never_ends_is_cut_off(contexts: Contexts) -> None:
@@ -463,7 +465,7 @@ async def test_a_handshake_waits_for_a_slow_peer_and_can_be_cancelled(contexts: 
 
 async def test_the_alert_goes_out_to_a_slow_peer_too(contexts: Contexts) -> None:
     line = Line(room=0)
-    line.give(b"\0" * 100)
+    line.give(BAD_HELLO)
 
     async def handshake() -> None:
         with pytest.raises(TlsError):
@@ -480,7 +482,7 @@ async def test_the_alert_goes_out_to_a_slow_peer_too(contexts: Contexts) -> None
 
 async def test_a_peer_that_is_lost_before_its_alert(contexts: Contexts) -> None:
     line = Line()
-    line.give(b"\0" * 100)
+    line.give(BAD_HELLO)
     line.is_lost = True
     with pytest.raises(TlsError):
         await TlsWire(line, contexts.server).handshake()
@@ -618,7 +620,7 @@ async def test_small_progress_is_waited_for(contexts: Contexts) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)
-        for _ in range(22):
+        for _ in range(23):
             await wait_all_tasks_blocked()
             assert results == []
             line.make_room(1)
@@ -803,24 +805,45 @@ async def test_plain_text_behind_the_handshake(contexts: Contexts) -> None:
 
 
 async def test_a_flood_without_data_is_cut_off(contexts: Contexts) -> None:
-    # TLS 1.2 answers a wish to negotiate anew by a warning; so may a client go on for ever.
-    wire, line, peer = await connected(contexts, ssl.TLSVersion.TLSv1_2)
-    record = peer.encrypt(b"x" * 16384)
-    line.give(record)
-    assert len(await wire.receive_some(65536)) == 16384
-    flood = b"".join(peer.encrypt(b"") for _ in range(10))  # what CPython sends of nothing
-    assert flood == b""
-    partial = b"\x17\x03\x03\x40\x00"
-    line.give(partial + b"\0" * (MAX_BARREN_BYTES + 10))
-    with pytest.raises(trio.BrokenResourceError, match="TLS broke"):
+    wire, line, peer = await connected(contexts)
+    real = wire._ssl
+    wire._ssl = Hungry(real, wire._incoming)
+    for _ in range(MAX_BARREN_BYTES // 1024):
+        line.give(bytes(1024))
+    with trio.move_on_after(0) as scope:
+        await wire.receive_some(100)
+    assert scope.cancelled_caught
+    assert line.inbox == []
+    # A byte of data, and it may begin anew.
+    wire._ssl = real
+    line.give(peer.encrypt(b"x"))
+    assert await wire.receive_some(100) == b"x"
+    wire._ssl = Hungry(real, wire._incoming)
+    line.give(bytes(MAX_BARREN_BYTES))
+    line.give(b"and one more")
+    with pytest.raises(trio.BrokenResourceError, match="without any data"):
         await wire.receive_some(100)
 
 
-class Answering:
-    """OpenSSL with a peer that makes it say something at each read (a key update is answered).
+class Hungry:
+    """OpenSSL with a peer that sends key updates: they are eaten, and nothing comes of them.
 
-    Python's client cannot send key updates, so what OpenSSL does is played.
+    Python's client cannot send any, so this is played.
     """
+
+    def __init__(self, real: ssl.SSLObject, incoming: ssl.MemoryBIO) -> None:
+        self.real, self.incoming = real, incoming
+
+    def read(self, size: int) -> bytes:
+        self.incoming.read()
+        raise ssl.SSLWantReadError
+
+    def pending(self) -> int:
+        return self.real.pending()
+
+
+class Answering:
+    """OpenSSL with a peer that makes it say something at each read, by key updates, say."""
 
     def __init__(self, real: ssl.SSLObject, outgoing: ssl.MemoryBIO, answer: bytes) -> None:
         self.real, self.outgoing, self.answer = real, outgoing, answer
@@ -863,28 +886,28 @@ async def test_answers_that_nobody_reads_end_it(contexts: Contexts) -> None:
         wire.send_nowait(b"x")
 
 
-async def test_answers_wait_for_data_that_is_under_way(contexts: Contexts) -> None:
+@pytest.mark.parametrize("size", [3, 1000])
+async def test_answers_wait_for_data_that_is_under_way(contexts: Contexts, size: int) -> None:
     wire, line, peer, updates = await updating(contexts, b"")
     line.room = 0
     results: list[int] = []
 
     async def send() -> None:
-        results.append(await wire.wait_sent(b"d" * 1000))
+        results.append(await wire.wait_sent(b"d" * size))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(send)
         await wait_all_tasks_blocked()
         updates.answer = b"<answer>"
-        line.give(peer.encrypt(b"data"))
+        line.inbox.append(peer.encrypt(b"data"))
+        line.room = 10_000  # the writer does not know yet
         assert await wire.receive_some(100) == b"data"
         assert line.out == b""
-        line.make_room(10_000)
-    # The record in the writer's hands was first; its last bytes count when all is out.
-    assert sum(results) < 1000
-    assert wire.send_nowait(b"d" * (1000 - sum(results))) == 1000 - sum(results)
+        line.change()
+    assert results == [size]
     cipher = line.take()
     assert cipher.endswith(b"<answer>")
-    assert peer.decrypt(cipher[: -len(b"<answer>")]) == b"d" * 1000
+    assert peer.decrypt(cipher[: -len(b"<answer>")]) == b"d" * size
 
 
 async def test_data_waits_behind_answers(contexts: Contexts) -> None:
@@ -956,7 +979,7 @@ async def test_half_close_and_the_peer_goes_on(contexts: Contexts) -> None:
     for _ in range(3):
         line.give(peer.encrypt(b"more"))
         assert await wire.receive_some(100) == b"more"
-    line.at_end = True
+    line.give(peer.bye())
     assert await wire.receive_some(100) == b""
 
 
@@ -1016,13 +1039,13 @@ async def test_a_socket(contexts: Contexts) -> None:
 
 
 async def test_a_socket_whose_peer_reads_slowly(contexts: Contexts) -> None:
-    data = bytes(range(256)) * 4000
-    async with tls_socket(contexts, 4096) as (wire, stream, peer), trio.open_nursery() as nursery:
+    data = bytes(range(256)) * 2000
+    async with tls_socket(contexts, 32768) as (wire, stream, peer), trio.open_nursery() as nursery:
         nursery.start_soon(send_all, wire, data)
         got = b""
         with trio.fail_after(30):
             while len(got) < len(data):
-                got += peer.decrypt(await stream.receive_some(5000))
+                got += peer.decrypt(await stream.receive_some(3000))
         assert got == data
 
 
@@ -1117,4 +1140,6 @@ async def test_a_reload_leaves_connections_alone(contexts: Contexts) -> None:
 
 
 def test_reasons_without_a_reason() -> None:
-    assert explain(ssl.SSLError(1, "boom")) == "OpenSSL gives no reason"
+    error = ssl.SSLError(1, "boom")
+    error.reason = None  # as OpenSSL leaves it for what is an error of its error handling
+    assert explain(error) == "OpenSSL gives no reason"

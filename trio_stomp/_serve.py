@@ -20,8 +20,7 @@ from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Server, ServerHandle
 from trio_stomp.store import Recovered, Store
-from trio_stomp.transport import HttpRequest
-from trio_stomp.web import respond
+from trio_stomp.web import Site
 
 logger = logging.getLogger("trio_stomp")
 
@@ -101,9 +100,7 @@ def _assemble(
     memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
     address = handle.addresses[0] if handle.addresses else "this address"
 
-    def answer_http(request: HttpRequest) -> bytes:
-        return respond(request, version=__version__, address=address, unready=server.why_unready())
-
+    site = Site(__version__, address, lambda: server.why_unready())
     server = Server(
         settings.server,
         Codecs(
@@ -117,7 +114,7 @@ def _assemble(
         ),
         memory,
         boot * _SESSIONS_PER_BOOT,
-        answer_http,
+        site,
         Authenticator(settings.security, security.accounts, started - trio.current_time()),
         security.tls,
         security.proxies,

@@ -4,10 +4,11 @@ import resource
 import select
 import socket
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from _bench.process import BenchError, Broker, Cpu, cpu_of, rss_bytes
-from _bench.wire import CONNECT, HOST, masked
+from _bench.wire import HOST, STRANGER, Visitor, masked
 
 SPARE_FILES = 64
 UPGRADE = (
@@ -43,8 +44,8 @@ def raise_file_limit(connections: int) -> None:
 class _Opening:
     """One connection on its way to CONNECTED: what to say next, and which answer ends it."""
 
-    def __init__(self, port: int, *, websocket: bool) -> None:
-        self.steps = [UPGRADE, masked(CONNECT)] if websocket else [CONNECT]
+    def __init__(self, port: int, connect: bytes, *, websocket: bool) -> None:
+        self.steps = [UPGRADE, masked(connect)] if websocket else [connect]
         self.data = b""
         self.socket = socket.socket()
         self.socket.setblocking(False)
@@ -69,9 +70,18 @@ class _Opening:
 
 
 def open_idle(
-    broker: Broker, connections: int, at_once: int, limit_s: float, *, websocket: bool
+    broker: Broker,
+    connections: int,
+    at_once: int,
+    limit_s: float,
+    *,
+    websocket: bool,
+    visitors: Sequence[Visitor] = (STRANGER,),
 ) -> Idle:
     """Open connections, ``at_once`` at a time, keep them all, and look at the broker.
+
+    Args:
+      visitors: Who they are, in turn; none speaks TLS.
 
     Raises:
       BenchError: one was refused, or they were not open within ``limit_s``.
@@ -85,7 +95,8 @@ def open_idle(
     try:
         while len(opened) < connections:
             while len(opening) < min(at_once, connections - len(opened)):
-                new = _Opening(broker.port, websocket=websocket)
+                visitor = visitors[(len(opened) + len(opening)) % len(visitors)]
+                new = _Opening(broker.port, visitor.connect, websocket=websocket)
                 opening[new.socket.fileno()] = new
                 epoll.register(new.socket, select.EPOLLOUT)
             for file, events in epoll.poll(1.0):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from _bench.process import BenchError, Broker, Cpu, cpu_of
-from _bench.wire import Connection, Sends
+from _bench.wire import STRANGER, Connection, Sends, Visitor
 
 now = time.perf_counter
 
@@ -54,16 +54,29 @@ class Run(NamedTuple):
     latencies: Sequence[float]
 
 
+class Visitors(NamedTuple):
+    """Who publishers and subscribers are."""
+
+    publisher: Visitor = STRANGER
+    subscriber: Visitor = STRANGER
+
+
+STRANGERS = Visitors()
+
+
 class Group:
     """One publisher and its subscribers."""
 
-    def __init__(self, port: int, number: int, shape: Shape, *, websocket: bool) -> None:
+    def __init__(
+        self, port: int, number: int, shape: Shape, *, websocket: bool, visitors: Visitors
+    ) -> None:
         destination = f"/topic/bench/{number}"
         self.shape = shape
         self.sends = Sends(destination, shape.body_bytes, websocket=websocket)
-        self.publisher = Connection.open(port, websocket=websocket)
+        self.publisher = Connection.open(port, websocket=websocket, visitor=visitors.publisher)
         self.subscribers = [
-            Connection.open(port, websocket=websocket) for _ in range(shape.subscribers)
+            Connection.open(port, websocket=websocket, visitor=visitors.subscriber)
+            for _ in range(shape.subscribers)
         ]
         for subscriber in self.subscribers:
             subscriber.subscribe(destination)
@@ -118,11 +131,14 @@ class Group:
 class Load:
     """Connections of one scenario, for any number of runs over them."""
 
-    def __init__(self, broker: Broker, shape: Shape, *, websocket: bool) -> None:
+    def __init__(
+        self, broker: Broker, shape: Shape, *, websocket: bool, visitors: Visitors = STRANGERS
+    ) -> None:
         self.broker = broker
         self.shape = shape
         self.groups = [
-            Group(broker.port, number, shape, websocket=websocket) for number in range(shape.groups)
+            Group(broker.port, number, shape, websocket=websocket, visitors=visitors)
+            for number in range(shape.groups)
         ]
         self._epoll = select.epoll()
         self._by_file = {

@@ -165,7 +165,7 @@ class Consumer:
           BenchError: the broker closed, or a message came twice or out of order.
         """
         try:
-            size = self.connection.socket.recv_into(BUFFER, BUFFER_BYTES)
+            size = self.connection.socket.recv_into(BUFFER)
         except BlockingIOError:
             return 0
         if not size:

@@ -9,10 +9,13 @@ read show that nothing was lost, doubled or reordered.
 import os
 import re
 import socket
+import ssl
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from _bench.process import BenchError
+from _bench.tls import TlsSocket
 
 HOST = "127.0.0.1"
 PATIENCE_S = 30.0
@@ -32,7 +35,31 @@ SAMPLE_EVERY = 64
 # A mask of four equal bytes lets a frame be masked by one translation. The broker cannot know.
 KEY = 1 + os.urandom(1)[0] % 255
 MASK = bytes(each ^ KEY for each in range(256))
-CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
+HELLO = b"CONNECT\naccept-version:1.2\nhost:localhost\n"
+CONNECT = HELLO + b"\n\0"
+
+
+class Visitor(NamedTuple):
+    """Who a connection is, and how it proves it.
+
+    Args:
+      login: "" = it does not log in.
+      tls: Whom it trusts; None = it speaks in the clear.
+    """
+
+    login: str = ""
+    passcode: str = ""
+    tls: ssl.SSLContext | None = None
+
+    @property
+    def connect(self) -> bytes:
+        """Its CONNECT."""
+        if not self.login:
+            return CONNECT
+        return HELLO + f"login:{self.login}\npasscode:{self.passcode}\n\n\0".encode()
+
+
+STRANGER = Visitor()
 
 
 def masked(frame: bytes) -> bytes:
@@ -45,27 +72,30 @@ def masked(frame: bytes) -> bytes:
 class Connection:
     """One client: its socket, how many MESSAGEs of this run it got, and what waits to be sent."""
 
-    def __init__(self, connected: socket.socket, *, websocket: bool) -> None:
+    def __init__(self, connected: socket.socket | TlsSocket, *, websocket: bool) -> None:
         self.socket = connected
         self.websocket = websocket
         self.received = 0
         self.unsent = memoryview(b"")
+        self.reads = 0
+        """How many reads brought MESSAGEs, in all runs."""
         self._stride = 0
-        self._reads = 0
 
     @classmethod
-    def open(cls, port: int, *, websocket: bool) -> "Connection":
+    def open(cls, port: int, *, websocket: bool, visitor: Visitor = STRANGER) -> "Connection":
         """Connect, and open a STOMP session; blocking.
 
         Raises:
           BenchError: the broker refused.
+          ssl.SSLError, OSError: there is no TLS to be had.
         """
-        connected = socket.create_connection((HOST, port), timeout=PATIENCE_S)
-        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection((HOST, port), timeout=PATIENCE_S)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected = plain if visitor.tls is None else TlsSocket(plain, visitor.tls, HOST)
         connection = cls(connected, websocket=websocket)
         if websocket:
             connection.shake_hands()
-        connection.ask(CONNECT, b"CONNECTED\n")
+        connection.ask(visitor.connect, b"CONNECTED\n")
         return connection
 
     def shake_hands(self) -> None:
@@ -132,8 +162,8 @@ class Connection:
         if first >= DIGITS:
             self._check(first, expected)
         self._check(last, self.received - 1)
-        self._reads += 1
-        if self._reads % SAMPLE_EVERY == 0:
+        self.reads += 1
+        if self.reads % SAMPLE_EVERY == 0:
             numbers = [int(each) for each in END.findall(VIEW[:size])]
             if numbers != list(range(self.received - len(numbers), self.received)):
                 raise BenchError("messages came out of order within one read")

@@ -27,6 +27,7 @@ class Lines:
         self.seen: set[Line] = set()
         self._left: dict[CodeType, set[int]] = {}
         """What of a function has not run yet; one of which all has is not watched any more."""
+        self._before: Any = None
 
     @property
     def total(self) -> int:
@@ -46,6 +47,7 @@ class Lines:
         if sys.version_info >= (3, 12):
             self._monitor()
         else:
+            self._before = sys.gettrace()
             sys.settrace(self._call)
         return self
 
@@ -58,7 +60,7 @@ class Lines:
         if sys.version_info >= (3, 12):
             sys.monitoring.set_events(MONITOR_ID, 0)
         else:
-            sys.settrace(None)
+            sys.settrace(self._before)
 
     def _note(self, code: CodeType, line: int) -> None:
         if line in self.all.get(code.co_filename, ()):

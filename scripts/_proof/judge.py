@@ -111,6 +111,7 @@ class Ledger(NamedTuple):
       waiting: What DIAG tells as still there.
       told: What the events DIAG/event/drop tell, by reason.
       events_lost: DIAG told that not all events were told.
+      unowed: Messages among the dropped that nobody was subscribed to: no copy was owed.
     """
 
     destination: str
@@ -120,11 +121,12 @@ class Ledger(NamedTuple):
     waiting: int
     told: Mapping[str, int]
     events_lost: int = 0
+    unowed: int = 0
 
     @property
     def missing(self) -> int:
         """What nobody tells of; less than 0: what was told twice."""
-        return self.owed - self.received - self.dropped - self.waiting
+        return self.owed + self.unowed - self.received - self.dropped - self.waiting
 
     def verdicts(self) -> list[Verdict]:
         """Whether every drop is accounted for: in sum, and by its reason."""
@@ -134,7 +136,7 @@ class Ledger(NamedTuple):
             Verdict(
                 f"every drop accounted for, {self.destination}",
                 self.missing == 0,
-                f"owed {self.owed} = received {self.received} + dropped {self.dropped}"
+                f"owed {self.owed} + to nobody {self.unowed} = received {self.received} + dropped {self.dropped}"
                 f" + waiting {self.waiting} + missing {self.missing}",
             ),
             Verdict(

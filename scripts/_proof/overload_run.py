@@ -129,6 +129,7 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
             "load": [_told(each) for each in at_end],
             "drained": [_told(each) for each in drained],
             "ledgers": [ledger._asdict() for ledger in ledgers],
+            "missing": sum(ledger.missing for ledger in ledgers),
             "ends": dict(diag.ends),
             "drops": {f"{name} {reason}": n for (name, reason), n in diag.drops.items()},
         }
@@ -184,7 +185,10 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
     told = diag.items.get("DIAG/destinations", {}).get(place.destination, {})
     reasons = {reason: n for (name, reason), n in diag.drops.items() if name == place.destination}
     waiting = int(told.get("depth", 0)) + int(told.get("unacked", 0))
+    nobody = 0
     if not place.acks:
+        # The event tells no destination: nothing else in a topic's run is sent to nobody.
+        nobody = reasons["no-subscriber"] = diag.drops["", "no-subscriber"]
         waiting = diag.figure("DIAG/stale", "output_queue_size")
     return Ledger(
         place.destination,
@@ -194,6 +198,7 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
         waiting,
         reasons,
         diag.events_lost,
+        nobody,
     )
 
 

@@ -137,8 +137,7 @@ class Broker(Parts):
         """
         self.guard.rules = rules
         for client in list(self.clients):
-            client.rights = rules.rights(client.identity) if rules is not None else None
-            client.cleared.clear()
+            self.guard.admit(client)
             try:
                 if not is_known(client.identity):
                     raise ProtocolError(

@@ -83,6 +83,10 @@ class Feeds:
         self.guard.check_durable(client, feed)
         kind = feed.queue.route.kind
         self.guard.check_subscribe(client, feed.places, kind, browses=False, lasts=True)
+        if not feed.owner and client.identity.name:
+            feed.owner = client.identity.name  # nobody's until now
+            if self.log is not None:
+                remember(self.log, feed)
 
     def leave(self, subscription: Subscription, consumer: Consumer, feed: Feed, now: float) -> None:
         """A consumer goes: durable feeds stay, others end, and work goes to the other members."""

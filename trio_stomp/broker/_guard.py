@@ -48,6 +48,12 @@ class Guard:
     rules: AccessRules | None = None
     denied: int = 0
 
+    def admit(self, client: "Client") -> None:
+        """Give a client the rights of who it is, by the rules of now."""
+        rules = self.rules
+        client.rights = rules.rights(client.identity) if rules is not None else None
+        client.cleared.clear()
+
     def check_send(self, client: "Client", plan: "SendPlan") -> None:
         """SEND, to all that a header block names."""
         rights, cleared = client.rights, client.cleared
@@ -119,10 +125,13 @@ class Guard:
 
     def check_durable(self, client: "Client", feed: "Feed") -> None:
         """Consume from a durable subscription that is there, replace it or end it for good."""
-        if client.rights is None or feed.owner == client.identity.name:
+        if client.rights is None:
             return
-        for name, pattern in feed.places:
-            self._need(client, Action.ADMIN, name, pattern)
+        # What was made when nobody had to log in belongs to whoever may make the like.
+        action = Action.ADMIN if feed.owner else Action.CREATE
+        if feed.owner != client.identity.name or not feed.owner:
+            for name, pattern in feed.places:
+                self._need(client, action, name, pattern)
 
     def check_question(self, client: "Client") -> None:
         """The command DIAG, which may come before CONNECT."""

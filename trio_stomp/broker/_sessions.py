@@ -3,6 +3,7 @@
 from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._identity import ANONYMOUS
 from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._events import BrokerEvents
@@ -31,8 +32,7 @@ class Sessions:
         client.version = event.version
         client.identity = event.identity
         client.user = event.identity.name or headers.get("login", "")
-        if self.guard.rules is not None:
-            client.rights = self.guard.rules.rights(event.identity)
+        self.guard.admit(client)
         client.client_id = headers.get("client-id", "")
         self.clients[client] = None
         answer = [
@@ -58,6 +58,8 @@ class Sessions:
             client.outbox.stage_frame(encode_receipt(receipt))
         if self.dialect.keeps_socket_after_disconnect:
             self.clients.pop(client, None)
+            # Who comes next on this connection is somebody else.
+            client.identity, client.user, client.rights = ANONYMOUS, "", None
             return
         client.is_refused = True
         client.outbox.close(CloseReason.CLIENT_DISCONNECT)

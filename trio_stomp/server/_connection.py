@@ -17,12 +17,13 @@ from trio_stomp.server._inbox import Batch, Gone, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._login import log_in
 from trio_stomp.server._opening import open_conversation
+from trio_stomp.server._pages import Pages
 from trio_stomp.server._pulse import look
 from trio_stomp.server._watchdog import Watchdog
-from trio_stomp.transport import HttpRequest, TlsBox, TlsWire, WebSocketCodec, Wire
+from trio_stomp.transport import TlsBox, TlsWire, WebSocketCodec, Wire
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Client, MemoryBudget
+    from trio_stomp.broker import AccessRules, Client, MemoryBudget
     from trio_stomp.protocol import ServerSession
     from trio_stomp.security import Authenticator, Credentials
     from trio_stomp.server._outbox import Outbox
@@ -33,6 +34,8 @@ RECEIVE_BYTES = 64 * 1024
 BRAKE_S = 0.005
 """How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
 and how long a reader waits before it looks again whether memory is free."""
+HIGH_WAIT_S = 1.0
+"""The longest that a producer waits for memory before it is read a little, all the same."""
 HELD_SHARE = 4
 """Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
 PARTING_S = 10.0
@@ -66,26 +69,28 @@ class ConnectionShared:
     """What the connections of a broker have in common.
 
     Args:
-      answer_http: The whole response to a plain HTTP request.
+      pages: Answer plain HTTP requests.
       relieve: Look who holds memory without using it; told the time.
       resume: Have the dispatcher give a connection more of what is parked for it.
       tell_late: Tell the diagnostics of a late heart-beat, and how late in seconds.
       tell_login: Tell the diagnostics of a login that failed, and the ERROR's code.
       authenticator: Finds out who clients are.
       tls: Makes connections secret; None = there is no certificate.
+      rules: The rules of now.
     """
 
     limits: ServerLimits
     inbox: Inbox
     memory: "MemoryBudget"
     watchdog: Watchdog
-    answer_http: Callable[[HttpRequest], bytes]
+    pages: Pages
     resume: "Callable[[Connection], None]"
     relieve: Callable[[float], None]
     tell_late: "Callable[[Connection, float], None]"
     tell_login: "Callable[[Connection, str], None]"
     authenticator: "Authenticator"
     tls: "TlsBox | None"
+    rules: "Callable[[], AccessRules | None]"
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of frames that are not complete yet, of all connections."""
@@ -335,12 +340,15 @@ class Connection:
     async def _wait_for_memory(self) -> None:
         """Slow a producer down while memory is short.
 
-        Who consumes is slowed only a little: its ACKs may be what frees the memory.
+        Who consumes is slowed only a little: its ACKs may be what frees the memory. Nobody is
+        kept out for ever: he may be about to consume, and what does not fit is refused anyway.
         """
+        until = trio.current_time() + HIGH_WAIT_S
         while self.shared.memory.is_high:
-            self.shared.relieve(trio.current_time())
+            now = trio.current_time()
+            self.shared.relieve(now)
             await trio.sleep(BRAKE_S)
-            if self.client.subscriptions:
+            if self.client.subscriptions or now >= until:
                 return
 
     async def _receive(self, data: bytes) -> None:

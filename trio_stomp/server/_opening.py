@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
+from trio_stomp.server._pages import answer_page
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -103,7 +104,7 @@ async def _open_http(connection: "Connection", start: bytes) -> bytes:
         if required is not None:
             raise HttpError(403, required.message)
         if not request.wants_websocket:
-            return await _answer(connection, connection.shared.answer_http(request))
+            return await _answer(connection, await answer_page(connection, request))
         return await _upgrade(connection, request, reader.trailing)
     except HttpError as error:
         return await _answer(connection, error.response())

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _LATE = 1.25
 """A peer is marked as late after this many of its intervals, long before it counts as dead."""
+_PINGS_UNANSWERED = 4
+"""So many intervals of pings may pass in silence, if heart-beats say nothing else."""
 _PINGS_PER_LIFE = 3
 """Silent WebSockets are pinged so often within the time after which they count as dead."""
 
@@ -100,10 +102,21 @@ def _look_silence(connection: "Connection", now: float) -> float:
 
 
 def _look_ping(connection: "Connection", now: float, dead_after_s: float) -> float:
-    """Ping silent WebSockets: browsers answer without JavaScript, in background tabs too."""
+    """Ping silent WebSockets: browsers answer without JavaScript, in background tabs too.
+
+    A peer that answers none is gone, though it promised no heart-beats (RFC 6455 section 5.5.2).
+    """
     every = connection.shared.limits.websocket_ping_s
     if connection.websocket is None or not every:
         return math.inf
+    silent = now - connection.last_received
+    if not dead_after_s and silent >= _PINGS_UNANSWERED * every:
+        error = ProtocolError(
+            "heart-beat-timeout",
+            f"no data for {silent * 1000:,.0f} ms, and {_PINGS_UNANSWERED - 1} pings without a pong",
+            reason=CloseReason.HEARTBEAT_TIMEOUT,
+        )
+        return _end(connection, error)
     if dead_after_s:
         every = min(every, dead_after_s / _PINGS_PER_LIFE)
     due = max(connection.last_received, connection.pinged_at) + every

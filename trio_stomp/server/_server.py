@@ -30,10 +30,10 @@ from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
+from trio_stomp.server._pages import Pages
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
-    HttpRequest,
     ProxyNetworks,
     TlsBox,
     Wire,
@@ -122,7 +122,7 @@ class Server:
       limits: Bounds of connections, queues and memory.
       codecs: For the sessions.
       boot_number: The first session id; no earlier start of this broker used one above it.
-      answer_http: Answers plain HTTP requests.
+      pages: Answer plain HTTP requests.
       authenticator: Finds out who clients are.
       tls: Makes connections secret; None = there is no certificate.
       proxies: Whose connections begin with a PROXY header.
@@ -132,7 +132,7 @@ class Server:
     codecs: Codecs
     memory: MemoryBudget
     boot_number: int
-    answer_http: Callable[[HttpRequest], bytes]
+    pages: Pages
     authenticator: Authenticator
     tls: TlsBox | None = None
     proxies: ProxyNetworks | None = None
@@ -188,13 +188,14 @@ class Server:
             self.inbox,
             self.memory,
             self.watchdog,
-            self.answer_http,
+            self.pages,
             self.dispatcher.resume,
             self._relieve,
             self._tell_late,
             self._tell_login,
             self.authenticator,
             self.tls,
+            lambda: self.broker.guard.rules,
             self.websocket_reads,
         )
 

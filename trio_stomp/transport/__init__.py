@@ -11,6 +11,7 @@ from trio_stomp.transport._http import RequestReader as RequestReader
 from trio_stomp.transport._http import accept_websocket as accept_websocket
 from trio_stomp.transport._http import encode_response as encode_response
 from trio_stomp.transport._origin import check_origin as check_origin
+from trio_stomp.transport._origin import names_this_machine as names_this_machine
 from trio_stomp.transport._proxy import ProxyNetworks as ProxyNetworks
 from trio_stomp.transport._proxy import read_proxy_header as read_proxy_header
 from trio_stomp.transport._sniff import Speech as Speech

@@ -46,6 +46,16 @@ def check_origin(request: HttpRequest, allowed: str, *, local_only: bool = False
     return is_ours
 
 
+def names_this_machine(request: HttpRequest) -> bool:
+    """Whether a request was made to ``localhost`` or to an address, not to somebody's name."""
+    hosts = request.values(b"host")
+    try:
+        host = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname if len(hosts) == 1 else None
+    except ValueError:
+        return False
+    return host is not None and (_is_loopback(host) or not _is_name(host))
+
+
 def _is_same_host(origin: str, host: str, *, local_only: bool) -> bool:
     try:
         theirs, ours = urlsplit(origin).hostname, urlsplit(f"//{host}").hostname

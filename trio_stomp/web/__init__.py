@@ -5,3 +5,5 @@ Does not handle: reading requests and the upgrade itself (``transport``), socket
 """
 
 from trio_stomp.web._routes import respond as respond
+from trio_stomp.web._site import Page as Page
+from trio_stomp.web._site import Site as Site

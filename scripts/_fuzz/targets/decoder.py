@@ -64,12 +64,13 @@ def judge(found: Decoded, reading: Reading, version: str) -> None:
     frames = found.frames[: len(reading.frames)]
     check_equal(len(frames), len(reading.frames), f"frames before {found.code}")
     for frame, expected in zip(frames, reading.frames, strict=True):
-        asked = expected.headers.pop("receipt", None)
+        headers = dict(expected.headers)
+        asked = headers.pop("receipt", None)
         if version == "1.0" and not asked:
             asked = None
         check_equal(frame.command, expected.command, "command")
-        check_equal(dict(frame.headers), expected.headers, "headers")
-        check_equal(list(dict(frame.headers)), list(expected.headers), "order of headers")
+        check_equal(dict(frame.headers), headers, "headers")
+        check_equal(list(dict(frame.headers)), list(headers), "order of headers")
         check_equal(frame.body, expected.body, "body")
         receipt = None if asked is None else escape(asked, version).encode()
         check_equal(frame.receipt, receipt, "receipt")

@@ -27,7 +27,7 @@ RULES = (OPENING, V1_0, V1_1, V1_2)
 
 def make(name: str) -> Target:
     """The target."""
-    files = ("frames/_encoder.py", "frames/_headers.py")
+    files = ("frames/_encoder.py",)
     words = (*stomp.DICTIONARY, b"\x00", b"\x1f", b"\x1f:\x1f")
     return Target(name, encode, files, generate, words, 1024)
 

@@ -1,0 +1,177 @@
+"""What security costs: the same fan-out through a bare broker and through guarded ones, in turn.
+
+A pair is one run with each of the settings, in an order that goes round, each with a fresh broker
+and the same generator. What the machine does meanwhile is much the same for all runs of a pair,
+so that their ratio is worth more than the figures themselves.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from _bench.guarded import Settings, passcode_of, settings_in, user_names
+from _bench.idle import Idle, open_idle
+from _bench.load import Load, Shape
+from _bench.process import Broker, cpu_of, running_broker
+from _bench.wire import Connection, Visitor
+
+Say = Callable[[str], None]
+
+LIMIT_S = 120.0
+SUBSCRIBERS = 75
+SMALL_BYTES, LARGE_BYTES = 117, 64 * 1024
+SHAPES = (
+    Shape(1, SUBSCRIBERS, 8000, 16, window=64, lag=256, body_bytes=SMALL_BYTES),
+    Shape(1, SUBSCRIBERS, 64, 2, window=4, lag=8, body_bytes=LARGE_BYTES),
+)
+"""What is repeated until a run is long enough."""
+QUICK_MESSAGES = 64
+NEW_USERS, KNOWN_LOGINS, AT_ONCE = 32, 2000, 16
+QUICK_USERS, QUICK_LOGINS = 4, 50
+
+
+class Measured(NamedTuple):
+    """One run with one of the settings.
+
+    Args:
+      order: When it came within its pair.
+      reads: So many reads brought the messages: how well the broker could batch.
+    """
+
+    settings: str
+    body_bytes: int
+    pair: int
+    order: int
+    deliveries: int
+    reads: int
+    wall_s: float
+    broker_cpu_s: float
+    generator_cpu_s: float
+
+    @property
+    def million_s(self) -> float:
+        """Processor time of the broker for a million deliveries."""
+        return self.broker_cpu_s * 1e6 / self.deliveries
+
+
+class Logins(NamedTuple):
+    """Connections that were opened, up to CONNECTED."""
+
+    what: str
+    opened: int
+    wall_s: float
+    broker_cpu_s: float
+
+
+class Costs(NamedTuple):
+    """All that was measured."""
+
+    runs: list[Measured]
+    logins: list[Logins]
+
+
+def measure_costs(
+    directory: Path, options: Sequence[str], pairs: int, seconds: float, say: Say, *, quick: bool
+) -> Costs:
+    """Measure fan-outs of small and large bodies ``pairs`` times, and logins once.
+
+    Args:
+      directory: For users, rules and certificate.
+      options: Of every broker.
+      seconds: How long each run is, at least.
+
+    Raises:
+      BenchError: a run was wrong, or something is missing for it.
+    """
+    users = QUICK_USERS if quick else NEW_USERS
+    settings = settings_in(directory, users)
+    runs: list[Measured] = []
+    for number in range(pairs):
+        for shape in SHAPES:
+            if quick:
+                shape = shape._replace(messages=QUICK_MESSAGES)
+            turn = number % len(settings)
+            for order, each in enumerate((*settings[turn:], *settings[:turn])):
+                with running_broker((*options, *each.options)) as broker:
+                    measured = run_once(broker, each, shape, seconds)._replace(
+                        pair=number, order=order
+                    )
+                say(
+                    f"  {number + 1}/{pairs}, {shape.body_bytes} bytes, {each.name}:"
+                    f" {measured.million_s:.3f} CPU s/M"
+                )
+                runs.append(measured)
+    say("logins")
+    return Costs(runs, list(measure_logins(settings, options, users, quick=quick)))
+
+
+def run_once(broker: Broker, settings: Settings, shape: Shape, seconds: float) -> Measured:
+    """Fan out for some seconds.
+
+    Raises:
+      BenchError: as ``Load.run``.
+    """
+    load = Load(broker, shape, websocket=False, visitors=settings.visitors)
+    try:
+        load.run(LIMIT_S)  # what is done once only is done here
+        before = _reads(load)
+        runs = [load.run(LIMIT_S)]
+        while sum(run.wall_s for run in runs) < seconds:
+            runs.append(load.run(LIMIT_S))
+        return Measured(
+            settings.name,
+            shape.body_bytes,
+            0,
+            0,
+            sum(run.deliveries for run in runs),
+            _reads(load) - before,
+            sum(run.wall_s for run in runs),
+            sum(run.broker.exact for run in runs),
+            sum(run.generator_s for run in runs),
+        )
+    finally:
+        load.close()
+
+
+def _reads(load: Load) -> int:
+    return sum(each.reads for group in load.groups for each in group.subscribers)
+
+
+def measure_logins(
+    settings: Sequence[Settings], options: Sequence[str], users: int, *, quick: bool
+) -> Iterator[Logins]:
+    """Yield what it takes to open a session: without a login, with a new one, with a known one.
+
+    Raises:
+      BenchError: a login was refused.
+    """
+    count = QUICK_LOGINS if quick else KNOWN_LOGINS
+    plain, guarded, secret = settings
+    new = [Visitor(name, passcode_of(name)) for name in user_names(users)]
+    with running_broker((*options, *plain.options)) as broker:
+        idle = open_idle(broker, count, AT_ONCE, LIMIT_S, websocket=False)
+        yield _logins("no login", idle)
+    with running_broker((*options, *guarded.options)) as broker:
+        idle = open_idle(broker, users, AT_ONCE, LIMIT_S, websocket=False, visitors=new)
+        yield _logins("a login that was not seen before: argon2id", idle)
+        idle = open_idle(broker, count, AT_ONCE, LIMIT_S, websocket=False, visitors=new)
+        yield _logins("a login that was right before", idle)
+    with running_broker((*options, *secret.options)) as broker:
+        Connection.open(broker.port, websocket=False, visitor=secret.visitors.publisher).close()
+        visitor = secret.visitors.publisher
+        yield _open_in_turn(broker, "the same over TLS, one after the other", count // 5, visitor)
+
+
+def _logins(what: str, idle: Idle) -> Logins:
+    return Logins(what, idle.connections, idle.wall_s, idle.broker.exact)
+
+
+def _open_in_turn(broker: Broker, what: str, count: int, visitor: Visitor) -> Logins:
+    cpu, start = cpu_of(broker.pid), time.perf_counter()
+    opened = [Connection.open(broker.port, websocket=False, visitor=visitor) for _ in range(count)]
+    wall_s = time.perf_counter() - start
+    used = cpu_of(broker.pid).since(cpu).exact
+    for each in opened:
+        each.close()
+    return Logins(what, count, wall_s, used)

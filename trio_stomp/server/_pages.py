@@ -1,0 +1,65 @@
+"""Plain HTTP on the port: who asks, and may he see figures?"""
+
+from typing import TYPE_CHECKING, Protocol
+
+from trio_stomp._errors import RemoteError
+from trio_stomp.broker import Action
+from trio_stomp.security import from_http
+from trio_stomp.transport import HttpError, HttpRequest, check_origin, names_this_machine
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
+
+WATCHING = "DIAG"
+"""What one must be allowed to monitor, to see pages with figures."""
+_LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
+
+
+class Pages(Protocol):
+    """The web floor, as the server sees it."""
+
+    def is_private(self, request: HttpRequest) -> bool:
+        """Whether the page that it asks for is for loopback and for those who may monitor."""
+
+    def respond(self, request: HttpRequest) -> bytes:
+        """The whole answer."""
+
+
+async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
+    """The whole answer to a plain request.
+
+    Raises:
+      HttpError: it may not be told.
+
+    Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
+    """
+    pages = connection.shared.pages
+    if pages.is_private(request):
+        await _check_may_monitor(connection, request)
+    return pages.respond(request)
+
+
+async def _check_may_monitor(connection: "Connection", request: HttpRequest) -> None:
+    """Let in whoever is on this machine, or has logged in and may monitor.
+
+    A page of a name that was made to mean this machine is not on it (DNS rebinding).
+    """
+    if connection.is_loopback and names_this_machine(request):
+        return
+    shared = connection.shared
+    try:
+        is_ours = check_origin(request, shared.limits.allowed_origins)
+        options, accounts = shared.authenticator.options, shared.authenticator.accounts
+        connection.offered = from_http(
+            request.headers,
+            request.target,
+            ambient=is_ours,
+            cookie_name=options.token_cookie,
+            tokens=accounts.tokens is not None,
+        )
+        identity = await shared.authenticator.identify((), connection)
+    except RemoteError as error:
+        raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
+    rules = shared.rules()
+    if rules is None or not rules.rights(identity).allows(Action.MONITOR, WATCHING):
+        raise HttpError(403, "this page is for those who may monitor the broker (docs/security.md)")
