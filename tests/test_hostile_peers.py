@@ -636,10 +636,8 @@ async def test_transactions_of_many_share_one_budget(autojump_clock: MockClock) 
         assert dial.server.memory.used_bytes == 0
 
 
-STUCK = "nobody is read from while memory is high, also if no outbox holds it: see _wait_for_memory"
 
 
-@pytest.mark.xfail(reason=STUCK)
 async def test_transactions_that_are_never_ended_stop_nobody_else(
     autojump_clock: MockClock,
 ) -> None:
@@ -654,7 +652,6 @@ async def test_transactions_that_are_never_ended_stop_nobody_else(
         assert frame.command == "RECEIPT"
 
 
-@pytest.mark.xfail(reason=STUCK)
 async def test_a_full_queue_and_frames_that_never_end_do_not_lock_its_consumers_out(
     autojump_clock: MockClock,
 ) -> None:

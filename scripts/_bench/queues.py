@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from _bench.load import Run
 from _bench.process import BenchError, Broker, cpu_of
-from _bench.wire import BUFFER, BUFFER_BYTES, DIGITS, END, MARK, VIEW, Connection
+from _bench.wire import BUFFER, DIGITS, END, MARK, VIEW, Connection
 
 QUEUE = "/queue/bench"
 BODY_BYTES = 117

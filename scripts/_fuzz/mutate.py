@@ -12,7 +12,7 @@ NUMBERS = (
     *(b"1e9", b"0x10", b"1_0", b"1.5", b" 1", b"9" * 40, "\u0661".encode(), "\u00b2".encode()),
 )
 """Numbers at some border, and what only looks like one."""
-FRESH = 0.15
+FRESH = 0.25
 """How often an input is made from scratch."""
 MOST_CHANGES = 6
 

@@ -62,7 +62,8 @@ class Transactions:
         if transaction.count + len(bodies) > limits.max_transaction_actions:
             what = f"transaction:{name[:60]} has {limits.max_transaction_actions} actions"
             raise _too_much(what, "max_transaction_actions")
-        if transaction.size + size > limits.max_transaction_bytes or not self.memory.take_kept(size):
+        grown = transaction.size + size
+        if grown > limits.max_transaction_bytes or not self.memory.take_kept(size):
             what = f"transaction:{name[:60]} has {transaction.size} bytes"
             raise _too_much(what, "max_transaction_bytes or max_memory_bytes")
         transaction.actions.append(action)

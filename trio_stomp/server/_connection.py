@@ -34,7 +34,7 @@ RECEIVE_BYTES = 64 * 1024
 BRAKE_S = 0.005
 """How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
 and how long a reader waits before it looks again whether memory is free."""
-HIGH_WAIT_S = 1.0
+HIGH_WAIT_S = 2.0
 """The longest that a producer waits for memory before it is read a little, all the same."""
 HELD_SHARE = 4
 """Frames that are not complete yet may hold this part of the memory, all together: 1/4."""

@@ -113,7 +113,7 @@ def _look_ping(connection: "Connection", now: float, dead_after_s: float) -> flo
     if not dead_after_s and silent >= _PINGS_UNANSWERED * every:
         error = ProtocolError(
             "heart-beat-timeout",
-            f"no data for {silent * 1000:,.0f} ms, and {_PINGS_UNANSWERED - 1} pings without a pong",
+            f"no data for {silent * 1000:,.0f} ms, and no answer to pings",
             reason=CloseReason.HEARTBEAT_TIMEOUT,
         )
         return _end(connection, error)

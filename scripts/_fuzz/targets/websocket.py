@@ -18,6 +18,8 @@ UNDECODED_BYTES = 3
 """A character may be waited for."""
 TEXTS = (b"", b"SEND\n\n\0", b"\n", "é€😀".encode(), b"\xe2\x82", b"\xac", b"\xff", b"x" * 125)
 CLOSES = (b"", b"\x03", b"\x03\xe8", b"\x03\xe8bye", b"\x03\xed", b"\x0b\xb8", b"\x03\xe8\xff")
+SIZES = (1, 5, 11, 30, 70, 100, 124, 125, 126, 127, 200, 300)
+LONG_SIZES = (8190, 8191, 8192, 9000)
 FIRSTS = (0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x09, 0xC1, 0x83, 0x8B)
 
 
@@ -45,20 +47,17 @@ def frame(
 
 
 def generate(chance: random.Random) -> bytes:
-    """Some frames; long ones now and then."""
+    """Some frames, mostly good ones; what follows a bad one would not be looked at."""
     frames = []
     for _ in range(chance.randint(1, 6)):
-        payload = chance.choice(
-            (*TEXTS, *CLOSES, chance.randbytes(chance.choice((1, 5, 126, 200))))
-        )
-        if chance.random() < 0.05:
-            payload = b"y" * chance.choice((8190, 8191, 8192, 9000))
+        size = chance.choice(SIZES if chance.random() < 0.95 else LONG_SIZES)
+        payload = chance.choice((*TEXTS, *CLOSES, *[b"z" * size] * 6, chance.randbytes(size)))
         key = chance.choice((bytes(4), chance.randbytes(4)))
-        form = chance.choice((0,) * 12 + (2, 8)) if len(payload) < 126 else 0
-        mask = 0x80 if chance.random() < 0.97 else 0
-        frames.append(
-            frame(chance.choice(FIRSTS[: chance.choice((2, 9, 13))]), payload, key, form, mask)
-        )
+        is_odd = chance.random() < 0.2
+        first = chance.choice(FIRSTS if is_odd else FIRSTS[:2])
+        mask = 0 if is_odd and chance.random() < 0.2 else 0x80
+        form = chance.choice((0, 0, 2, 8)) if is_odd and len(payload) < 126 else 0
+        frames.append(frame(first, payload, key, form, mask))
     return chance.randbytes(1) + b"".join(frames)
 
 
