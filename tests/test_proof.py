@@ -111,6 +111,8 @@ class TestTheJudge:
         assert judge_exact({"a": 1, "b": 0}, {"a": 1, "c": 0}) == []
         assert judge_exact({"a": 1}, {"a": 2}) == ["a 2, base line 1"]
         assert judge_exact({"a": 1}, {}) == ["a 0, base line 1"]
+        assert judge_exact({"a": 2}, {"a": 1}, ("a",)) == []
+        assert judge_exact({"a": 2}, {"a": 3}, ("a",)) == ["a 3, base line 2"]
         assert judge_exact({}, {"socket": 1}) == ["socket 1, base line 0"]
 
     def test_a_slope(self) -> None:

@@ -195,6 +195,7 @@ class PolicyBook:
     Args:
       policies: Pattern and policy; the first that matches counts.
       default: For all that no pattern matches.
+      places: By pattern, where it is written, as ``" (policies.toml:12)"``.
 
     Raises:
       OptionError: a pattern that is none, or is there twice.
@@ -202,6 +203,7 @@ class PolicyBook:
 
     policies: tuple[tuple[str, DestinationPolicy], ...] = field(default=(), converter=_in_order)
     default: DestinationPolicy = DEFAULT_POLICY
+    places: Mapping[str, str] = field(factory=dict, eq=False)
     _exact: dict[str, int] = field(init=False, factory=dict, repr=False, eq=False)
     _wild: WildcardTrie[int] = field(init=False, factory=WildcardTrie, repr=False, eq=False)
 
@@ -220,6 +222,14 @@ class PolicyBook:
                 self._exact[text] = place
             else:
                 self._wild.add(pattern, place)
+
+    def where(self, name: str) -> str:
+        """Which policy holds for a destination, for people."""
+        policy = self.policy_for(name)
+        for pattern, each in self.policies:
+            if each is policy:
+                return f"{pattern!r}{self.places.get(pattern, '')}"
+        return "none names it, so the options hold"
 
     def names(self, name: str) -> bool:
         """Whether a policy is for destination ``name`` alone."""

@@ -39,6 +39,18 @@ GREETINGS = (
     b"DIAG\n\nstale\0",
     b"",
 )
+STORY = (
+    *(b"BEGIN\ntransaction:t\nreceipt:1\n\n\0", b"BEGIN\ntransaction:u\n\n\0"),
+    *(b"SEND\ndestination:/queue/a\ntransaction:t\n\nx\0",) * 3,
+    b"SEND\ndestination:/queue/a\ntransaction:u\nreceipt:2\ncontent-length:3\n\na\0b\0",
+    b"SEND\ndestination:/queue/a\nreceipt:3\n\ny\0",
+    *(b"COMMIT\ntransaction:t\nreceipt:4\n\n\0", b"ABORT\ntransaction:u\n\n\0"),
+    *(b"ACK\nid:1\nmessage-id:1\nsubscription:s\ntransaction:t\n\n\0", b"ACK\nid:7\n\n\0"),
+    b"NACK\nid:2\nmessage-id:2\nsubscription:s\nrequeue:false\n\n\0",
+    *(b"SUBSCRIBE\nid:s\ndestination:/queue/a\nack:client\n\n\0", b"UNSUBSCRIBE\nid:s\n\n\0"),
+    *(b"DISCONNECT\nreceipt:9\n\n\0", b"\n"),
+)
+"""Frames that are right after one another, more often than not."""
 
 
 def make(name: str) -> Target:
@@ -50,11 +62,15 @@ def make(name: str) -> Target:
         "protocol/_heartbeat.py",
         "protocol/_versions.py",
     )
-    return Target(name, run, files, generate, (*stomp.DICTIONARY, *GREETINGS))
+    return Target(name, run, files, generate, (*stomp.DICTIONARY, *GREETINGS, *STORY))
 
 
 def generate(chance: random.Random) -> bytes:
     """A greeting, then frames."""
+    if chance.random() < 0.6:
+        places = sorted(chance.choices(range(len(STORY)), k=chance.randint(1, 9)))
+        told = b"".join(STORY[place] for place in places)
+        return chance.randbytes(2) + chance.choice(GREETINGS[:4]) + told
     rest = b"".join(stomp.stream(chance) for _ in range(chance.randint(1, 3)))
     return chance.randbytes(2) + chance.choice(GREETINGS) + rest
 
