@@ -13,22 +13,28 @@ from trio_stomp.server import Entrance
 Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
 
 
-async def check_addresses(settings: Settings, security: Security) -> None:
+async def check_addresses(
+    settings: Settings, security: Security, listeners: Listeners | None
+) -> None:
     """Refuse to listen where strangers are, if nobody has to log in.
 
     Raises:
       OptionError: naming the address and the remedies.
       OSError: the host is none.
     """
-    found = await trio.socket.getaddrinfo(
-        settings.listen.host, settings.listen.port, type=trio.socket.SOCK_STREAM
-    )
-    security.check_addresses(
-        [
-            (str(place[0]), ip_address(str(place[0]).partition("%")[0]).is_loopback)
-            for *_, place in found
-        ]
-    )
+    if listeners is None:
+        host, port = settings.listen.host, settings.listen.port
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        places = [place[0] for *_, place in found]
+    else:
+        sockets = [each.socket for each in listeners if isinstance(each, trio.SocketListener)]
+        names = [each.getsockname() for each in sockets]
+        places = [name[0] for name in names if isinstance(name, tuple)]  # else a Unix socket
+    security.check_addresses([(str(place), _is_loopback(str(place))) for place in places])
+
+
+def _is_loopback(host: str) -> bool:
+    return ip_address(host.partition("%")[0]).is_loopback
 
 
 async def open_entrances(

@@ -58,8 +58,7 @@ async def serve(
             unused.push_async_callback(trio.aclose_forcefully, listener)
         security = Security(settings)
         await security.open()
-        if listeners is None:
-            await check_addresses(settings, security)
+        await check_addresses(settings, security, listeners)
         opened = await open_store(settings)
         if opened is not None:
             unused.push_async_callback(_close, opened[0])

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 STOP_S = 30.0
+AS_IT_IS: Mapping[str, str] = {}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -63,17 +64,21 @@ def rss_bytes(pid: int) -> int:
 
 
 @contextmanager
-def running_broker(options: Sequence[str]) -> Iterator[Broker]:
+def running_broker(
+    options: Sequence[str], environment: Mapping[str, str] = AS_IT_IS
+) -> Iterator[Broker]:
     """Run a broker of this checkout on a free port of the loopback interface, then stop it.
+
+    Args:
+      environment: What it has besides the environment of this process.
 
     Raises:
       BenchError: it did not start.
     """
     command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    with subprocess.Popen(
-        command, env=os.environ | {"PYTHONPATH": path}, stderr=subprocess.PIPE, text=True
-    ) as process:
+    variables = os.environ | {"PYTHONPATH": path, **environment}
+    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from _bench.guarded import Settings, passcode_of, settings_in, user_names
 from _bench.idle import Idle, open_idle
 from _bench.load import Load, Shape
-from _bench.process import Broker, cpu_of, running_broker
+from _bench.process import AS_IT_IS, Broker, cpu_of, running_broker
 from _bench.wire import Connection, Visitor
 
 Say = Callable[[str], None]
@@ -26,6 +26,10 @@ SHAPES = (
     Shape(1, SUBSCRIBERS, 64, 2, window=4, lag=8, body_bytes=LARGE_BYTES),
 )
 """What is repeated until a run is long enough."""
+ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 27), "MALLOC_MMAP_THRESHOLD_": str(1 << 27)}
+"""Of brokers with large bodies. By itself glibc may give the memory of each write back to the
+kernel and have it zeroed again for the next, or may not: as the heap happens to lie. That is up to
+half of such a broker's time, and what it is with one of the settings says nothing of another."""
 QUICK_MESSAGES = 64
 NEW_USERS, KNOWN_LOGINS, AT_ONCE = 32, 2000, 16
 QUICK_USERS, QUICK_LOGINS = 4, 50
@@ -93,7 +97,8 @@ def measure_costs(
                 shape = shape._replace(messages=QUICK_MESSAGES)
             turn = number % len(settings)
             for order, each in enumerate((*settings[turn:], *settings[:turn])):
-                with running_broker((*options, *each.options)) as broker:
+                environment = ALLOCATOR if shape.body_bytes >= LARGE_BYTES else AS_IT_IS
+                with running_broker((*options, *each.options), environment) as broker:
                     measured = run_once(broker, each, shape, seconds)._replace(
                         pair=number, order=order
                     )

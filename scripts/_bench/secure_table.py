@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from _bench.guarded import BARE, SETTINGS
-from _bench.secure import SMALL_BYTES, Costs, Logins, Measured
+from _bench.secure import ALLOCATOR, LARGE_BYTES, SMALL_BYTES, Costs, Logins, Measured
 
 Row = dict[str, float | int | str | bool | None]
 
@@ -120,6 +120,9 @@ def _login_lines(logins: Sequence[Logins]) -> Iterator[str]:
 
 
 def _words(costs: Costs) -> Iterator[str]:
+    """What the brokers had that is not the default, and whether the promises are kept."""
+    variables = " ".join(f"{name}={value}" for name, value in ALLOCATOR.items())
+    yield f"brokers with bodies of {LARGE_BYTES} bytes: {variables}"
     for settings, most in PROMISES.items():
         median = statistics.median(ratios(costs.runs, settings, SMALL_BYTES))
         kept = "kept" if median <= most else "BROKEN"

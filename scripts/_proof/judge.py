@@ -136,8 +136,8 @@ class Ledger(NamedTuple):
             Verdict(
                 f"every drop accounted for, {self.destination}",
                 self.missing == 0,
-                f"owed {self.owed} + to nobody {self.unowed} = received {self.received} + dropped {self.dropped}"
-                f" + waiting {self.waiting} + missing {self.missing}",
+                f"owed {self.owed} + to nobody {self.unowed} = received {self.received}"
+                f" + dropped {self.dropped} + waiting {self.waiting} + missing {self.missing}",
             ),
             Verdict(
                 f"every drop told with its reason, {self.destination}",

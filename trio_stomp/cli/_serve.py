@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from trio_stomp.cli._process import (
     set_up_log,
     set_up_threads,
 )
+from trio_stomp.cli._systemd import feed_watchdog, handed_over, notify
 from trio_stomp.config import ListenOptions, Settings
 from trio_stomp.store import StoreError
 
@@ -120,7 +123,9 @@ async def run(settings: Settings, warning: str | None = None) -> None:
         async with trio.open_nursery() as watchers:
             async with trio.open_nursery() as servers:
                 try:
-                    handle: ServerHandle = await servers.start(serve, settings)
+                    given = handed_over()
+                    call = partial(serve, listeners=given) if given else serve
+                    handle: ServerHandle = await servers.start(call, settings)
                 except (OSError, UnicodeError, StoreError, OptionError) as error:
                     # Kept, and raised outside: a nursery would wrap it in a group.
                     failure = error
@@ -128,6 +133,8 @@ async def run(settings: Settings, warning: str | None = None) -> None:
                     logger.info("%s", banner(handle.addresses, handle.tls_addresses, settings))
                     if warning is not None:
                         logger.warning("%s", warning)
+                    notify(f"READY=1\nSTATUS=listening on {', '.join(handle.addresses)}")
+                    watchers.start_soon(feed_watchdog)
                     watchers.start_soon(_obey, signals, handle, servers.cancel_scope)
             watchers.cancel_scope.cancel()
     if isinstance(failure, OptionError):
@@ -143,12 +150,15 @@ async def _obey(
 ) -> None:
     """Read files again at SIGHUP; stop in order at the first other signal, at once at the next."""
     while (number := await anext(signals)) == signal.SIGHUP:
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
             await handle.reload()
         except OptionError as error:
             logger.error("got SIGHUP, but everything stays as it was: %s", error)
         else:
             logger.info("got SIGHUP: read users, rules, keys and certificates again")
+        notify("READY=1")
+    notify("STOPPING=1")
     logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)
     handle.stop()
     while (number := await anext(signals)) == signal.SIGHUP:

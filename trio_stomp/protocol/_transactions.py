@@ -34,6 +34,11 @@ class Transactions:
     memory: MemoryBudget
     _open: dict[str, _Transaction] = field(factory=dict)
 
+    @property
+    def are_open(self) -> bool:
+        """Whether any has been begun and not ended."""
+        return bool(self._open)
+
     def begin(self, name: str) -> None:
         """Open a transaction.
 

@@ -48,6 +48,11 @@ class ServerLimits:
     linger_s: float = option(
         2.0, "time for a client to read a last frame after an ERROR", minimum=0.0
     )
+    drain_s: float = option(
+        0.0,
+        "time over which connections are sent away when the broker stops; idle ones go first",
+        minimum=0.0,
+    )
     shutdown_grace_s: float = option(
         10.0, "time for connections to drain when the broker stops", minimum=0.0
     )

@@ -72,6 +72,11 @@ async def _open_tls(connection: "Connection", start: bytes) -> bytes:
     return await open_conversation(connection)
 
 
+def _is_stopping(refusal: RemoteError) -> bool:
+    """Whether it is no reason to keep pages back: they say that the broker is not ready."""
+    return refusal.reason is CloseReason.SHUTTING_DOWN
+
+
 def _is_secret(connection: "Connection") -> bool:
     return isinstance(connection.wire, TlsWire)
 
@@ -98,8 +103,9 @@ async def _open_http(connection: "Connection", start: bytes) -> bytes:
             if not data:
                 return b""
             request = reader.receive_data(data)
-        if connection.refusal is not None:
-            raise HttpError(503, connection.refusal.message)
+        refusal = connection.refusal
+        if refusal is not None and (request.wants_websocket or not _is_stopping(refusal)):
+            raise HttpError(503, refusal.message)
         required = _tls_required(connection)
         if required is not None:
             raise HttpError(403, required.message)

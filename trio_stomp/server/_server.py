@@ -27,6 +27,7 @@ from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection, ConnectionShared, WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
+from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
@@ -260,6 +261,9 @@ class Server:
                 )
             started()
             await handle.wait_stopping()
+            # The port stays open meanwhile: somebody must hear that it is not ready any more.
+            self._is_stopping = True
+            await drain(self.connections, self.limits.drain_s, self._retire)
             accepting.cancel_scope.cancel()
 
     async def _dispatch(self, services: trio.CancelScope) -> None:
@@ -334,7 +338,7 @@ class Server:
         connection.early, connection.tls = early, tls
         self.connections[connection] = None
         if self._is_stopping:
-            connection.on_close(CloseReason.SHUTTING_DOWN)
+            connection.refusal = connection.refusal or stopping()
         try:
             await connection.run()
         finally:
@@ -361,16 +365,13 @@ class Server:
     def _retire_connections(self) -> None:
         self._is_stopping = True
         for connection in self.connections:
-            if connection.is_open:
-                connection.end(
-                    ProtocolError(
-                        "shutting-down",
-                        "the broker is stopping; connect again later",
-                        reason=CloseReason.SHUTTING_DOWN,
-                    )
-                )
-            else:
-                connection.on_close(CloseReason.SHUTTING_DOWN)
+            self._retire(connection)
+
+    def _retire(self, connection: Connection) -> None:
+        if connection.is_open:
+            connection.end(stopping())
+        else:
+            connection.on_close(CloseReason.SHUTTING_DOWN)
 
     async def _tick(self) -> None:
         """Have statistics published at even distances."""

@@ -1,0 +1,66 @@
+"""What systemd wants to hear and hands over: readiness, the watchdog, sockets.
+
+Source: sd_notify(3), sd_listen_fds(3). All of it does nothing where systemd is not asked.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+
+import trio
+
+NOTIFY, WATCHDOG, LISTEN = "NOTIFY_SOCKET", "WATCHDOG_USEC", "LISTEN_FDS"
+FIRST_FD = 3
+
+
+def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell systemd, as in ``READY=1``; whether there was anybody to tell.
+
+    It never fails: a broker must not end since nobody listens.
+    """
+    address = environment.get(NOTIFY, "")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]  # an abstract socket
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
+            sender.connect(address)
+            sender.sendall(state.encode())
+    except OSError:
+        return False
+    return True
+
+
+def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
+    """How often systemd must hear from us at least, in seconds; 0 = it does not ask."""
+    told = environment.get(WATCHDOG, "")
+    pid = environment.get("WATCHDOG_PID", str(os.getpid()))
+    if not told.isdigit() or pid != str(os.getpid()):
+        return 0.0
+    return int(told) / 1_000_000
+
+
+async def feed_watchdog(environment: Mapping[str, str] = os.environ) -> None:
+    """Tell systemd that the loop runs, twice as often as it asks, until cancelled.
+
+    The event loop itself does it: if it hangs, systemd hears nothing and starts another broker.
+    Checkpoint: always.
+    """
+    every = watchdog_s(environment) / 2
+    while every:
+        notify("WATCHDOG=1", environment)
+        await trio.sleep(every)
+
+
+def handed_over(environment: Mapping[str, str] = os.environ) -> list[trio.SocketListener]:
+    """The listening sockets that systemd opened for us (socket activation); mostly none.
+
+    Raises:
+      OSError: one of them is no listening socket.
+    """
+    count = environment.get(LISTEN, "")
+    if not count.isdigit() or environment.get("LISTEN_PID", "") != str(os.getpid()):
+        return []
+    raw = [socket.socket(fileno=FIRST_FD + place) for place in range(int(count))]
+    return [trio.SocketListener(trio.socket.from_stdlib_socket(each)) for each in raw]
