@@ -259,11 +259,17 @@ def test_a_slow_input_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_memory_that_grows_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fuzz("harness"), "LEAK_BLOCKS", 1000)
+    for name, number in (("LEAK_BLOCKS", 10_000), ("WARM_UP", 0.0), ("CHECK_EVERY", 8)):
+        monkeypatch.setattr(fuzz("harness"), name, number)
     kept: list[object] = []
-    report, _ = run_planted(lambda data: None, tmp_path, 0.2)
+
+    def leak(data: bytes) -> None:
+        if len(kept) < 100:
+            kept.append([object() for _ in range(2000)])
+
+    report, _ = run_planted(lambda data: None, tmp_path, 0.3)
     assert report["findings"] == {}
-    report, _ = run_planted(lambda data: kept.append([data]), tmp_path, 0.3)
+    report, _ = run_planted(leak, tmp_path, 0.3)
     assert "memory grows" in report["findings"]  # type: ignore[operator]
 
 

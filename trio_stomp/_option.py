@@ -15,6 +15,7 @@ T = TypeVar("T")
 HELP = "help"
 CHOICES = "choices"
 MINIMUM = "minimum"
+LIVE = "live"
 
 
 def option(
@@ -23,6 +24,7 @@ def option(
     *,
     minimum: float | None = None,
     choices: tuple[str, ...] = (),
+    live: bool = False,
 ) -> T:
     """Declare an attrs field that an operator may set.
 
@@ -31,13 +33,15 @@ def option(
       help: One sentence for ``--help``; the unit stands in the name (``_bytes``, ``_s``, ``_ms``).
       minimum: The smallest number allowed, itself included.
       choices: The words allowed, for an option that is a word.
+      live: Whether it can be changed while the broker runs. Only where every reader asks the
+        shared group for it whenever it matters, and keeps no copy (``config.adopt``).
     """
     checks: list[Callable[..., None]] = []
     if minimum is not None:
         checks.append(_at_least(minimum))
     if choices:
         checks.append(_one_of(choices))
-    metadata = {HELP: help, CHOICES: choices, MINIMUM: minimum}
+    metadata = {HELP: help, CHOICES: choices, MINIMUM: minimum, LIVE: live}
     field: T = attrs.field(default=default, validator=checks, metadata=metadata)
     return field
 

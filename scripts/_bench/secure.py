@@ -28,8 +28,8 @@ SHAPES = (
 """What is repeated until a run is long enough."""
 ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 27), "MALLOC_MMAP_THRESHOLD_": str(1 << 27)}
 """Of brokers with large bodies. By itself glibc may give the memory of each write back to the
-kernel and have it zeroed again for the next, or may not: as the heap happens to lie. That is up to
-half of such a broker's time, and what it is with one of the settings says nothing of another."""
+kernel and have it zeroed again for the next, or may not: as the heap happens to lie. That is
+nearly half of such a broker's time, and chance, not a cost of any of the settings."""
 QUICK_MESSAGES = 64
 NEW_USERS, KNOWN_LOGINS, AT_ONCE = 32, 2000, 16
 QUICK_USERS, QUICK_LOGINS = 4, 50

@@ -70,7 +70,7 @@ class TlsSocket:
     def _decrypt(self, buffer: bytearray) -> int:
         view, size = memoryview(buffer), 0
         # Asked first, as an exception is dear.
-        while self._incoming.pending or self._tls.pending():
+        while self._incoming.pending:
             try:
                 read: int = self._tls.read(RECORD_BYTES, view[size:])  # type: ignore[assignment]
             except ssl.SSLWantReadError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._message import LEVELS, Message
+from trio_stomp.broker._message import LEVELS, Message, cost_of
 from trio_stomp.broker._queue import Queue
 from trio_stomp.frames import encode_header
 
@@ -98,7 +98,7 @@ class Browse:
         if after < shelf.last:
             self._left.appendleft(Shelf(shelf.queue, shelf.level, after, shelf.last))
         if found:
-            self._charge(sum(message.cost for message in found))
+            self._charge(cost_of(found))
             self._left.extendleft((shelf.queue, message) for message in reversed(found))
         self.go_on_later(now)
 

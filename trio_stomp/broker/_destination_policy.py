@@ -215,7 +215,7 @@ class PolicyBook:
                 raise OptionError(f"policy {text!r}: pattern is {text!r}, but {rule}")
             seen.add(text)
             try:
-                pattern = compile_pattern(text, "native")
+                pattern = compile_pattern(text, "native", max_words=None)
             except ProtocolError as error:
                 raise OptionError(f"policy {text!r}: {error}") from None
             if pattern is None:

@@ -64,7 +64,10 @@ def read_back(
     """
     told = json.loads(text)
     name, selector = told["name"], told["selector"]
-    places = [(each, compile_pattern(each, wildcards)) for each in told["destinations"]]
+    # What was taken once is taken again, whatever the limits are now.
+    places = [
+        (each, compile_pattern(each, wildcards, max_words=None)) for each in told["destinations"]
+    ]
     route = routes.detached(*places[0])
     label = f"{places[0][0]} of {name}".replace("\0", "/")
     queue = queues.private(route, label, place_of(name))

@@ -18,7 +18,7 @@ from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._log import Log
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
+from trio_stomp.broker._message import Message, charge
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queues import QueueBook
@@ -135,7 +135,7 @@ class Feeds:
         bound = 0 if feed.durable else self.policies.max_backlog_bytes
         if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
             return False
-        if not self.memory.take_kept(size + MESSAGE_OVERHEAD_BYTES * len(bodies)):
+        if not charge(self.memory, origin.head, len(bodies), size):
             return False
         level = origin.options.priority if origin.options else PRIORITY_DEFAULT
         self.queues.accept(queue, origin, bodies, level, size)
@@ -267,7 +267,7 @@ class Feeds:
         """Work that another member had, to the member whose turn it is."""
         route.rotation += 1
         if isinstance(member, Feed):
-            if self.memory.take_kept(message.cost):
+            if charge(self.memory, message.publication.head, 1, len(message.body)):
                 member.queue.put(message)
             else:
                 self._count_drop(route)

@@ -5,7 +5,7 @@ from attrs import define
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import cost_alone
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import RETAIN_SET
 from trio_stomp.broker._storage import Storage
@@ -99,4 +99,4 @@ class _Replacing:
 
 
 def _cost(publication: Publication) -> int:
-    return MESSAGE_OVERHEAD_BYTES + sum(map(len, publication.bodies))
+    return cost_alone(publication.head, 1, len(publication.bodies[-1]))

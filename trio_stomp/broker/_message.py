@@ -5,10 +5,12 @@ from collections import deque
 
 from attrs import define, field
 
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.frames import Head, head_cost
 
 MESSAGE_OVERHEAD_BYTES = 256
-"""What a waiting message costs beside its body, rounded up; charged to the memory budget."""
+"""What a waiting message costs beside its body and headers; charged to the memory budget."""
 
 LEVELS = 10
 
@@ -40,10 +42,53 @@ class Message:
         options = self.publication.options
         return options.group if options is not None else ""
 
-    @property
-    def cost(self) -> int:
-        """Bytes that it is charged for."""
-        return len(self.body) + MESSAGE_OVERHEAD_BYTES
+
+def charge(memory: MemoryBudget, head: Head, count: int, size: int) -> bool:
+    """Charge messages that come with one header block; False, and nothing charged, if no room.
+
+    The block is charged once for all that wait with it, wherever: it is kept once, and goes when
+    the last of them has gone, in whatever order they go.
+
+    Args:
+      size: Of their bodies, in bytes.
+    """
+    cost = size + MESSAGE_OVERHEAD_BYTES * count
+    if not head.kept:
+        cost += head_cost(head)
+    if not memory.take_kept(cost):
+        return False
+    head.kept += count
+    return True
+
+
+def force(memory: MemoryBudget, head: Head, count: int, size: int) -> None:
+    """Charge messages that must be in memory now, whether or not they fit."""
+    cost = size + MESSAGE_OVERHEAD_BYTES * count
+    if not head.kept:
+        cost += head_cost(head)
+    head.kept += count
+    memory.force_kept(cost)
+
+
+def refund(memory: MemoryBudget, head: Head, count: int, size: int) -> None:
+    """Give back what ``charge`` or ``force`` charged for some of such messages."""
+    cost = size + MESSAGE_OVERHEAD_BYTES * count
+    head.kept -= count
+    if not head.kept:
+        cost += head.cost
+    memory.give_kept(cost)
+
+
+def cost_of(messages: list[Message]) -> int:
+    """What messages take that nobody else keeps."""
+    heads = {message.publication.head for message in messages}
+    bodies = sum(len(message.body) + MESSAGE_OVERHEAD_BYTES for message in messages)
+    return bodies + sum(map(head_cost, heads))
+
+
+def cost_alone(head: Head, count: int, size: int) -> int:
+    """The most bytes that ``charge`` would charge."""
+    return size + MESSAGE_OVERHEAD_BYTES * count + head_cost(head)
 
 
 @define(eq=False)

@@ -8,7 +8,7 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import Publication
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, charge, cost_alone
 from trio_stomp.broker._queue import Death, Queue
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._subscription import Client
@@ -33,10 +33,12 @@ class Overflow:
     memory: MemoryBudget
     queues: QueueBook
     dropped: int = 0
-    blocked: deque[tuple[Client, Queue, bytes]] = field(factory=deque)
-    """Producers that wait for room for a body, first come first served."""
+    blocked: deque[tuple[Client, Queue, int, int]] = field(factory=deque)
+    """Producers that wait for room for so many bytes of body, and of memory; in their order."""
     full: Queue = field(init=False)
     """The queue that made the last one wait."""
+    wanted: int = field(init=False)
+    """The memory that it wanted."""
 
     def admit(
         self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
@@ -50,23 +52,24 @@ class Overflow:
           QueueFull: by policy ``reject``, or if nothing can be dropped or waited for.
         """
         policy = queue.policy.overflow
-        cost = len(body) + MESSAGE_OVERHEAD_BYTES
-        while not (queue.room_for(body) and self.memory.take_kept(cost)):
+        head, size = origin.head, len(body)
+        while not (queue.room_for(body) and charge(self.memory, head, 1, size)):
             sender = origin.sender
             if policy == NEWEST or (sender is not None and sender.is_gone):
                 self.dropped += 1
                 queue.route.dropped += 1
                 return True
-            if self._never_fits(queue, body):
+            cost = cost_alone(head, 1, size)
+            if self._never_fits(queue, size, cost):
                 raise self._full(queue, taken)
             if policy == BLOCK and sender is not None:
-                self.full = queue
+                self.full, self.wanted = queue, cost
                 return False
             buries = policy == DEAD_LETTER
             if (buries or policy == OLDEST) and self._drop_oldest(queue, now, buries=buries):
                 continue
             raise self._full(queue, taken)
-        self.queues.accept(queue, origin, [body], level, len(body))
+        self.queues.accept(queue, origin, [body], level, size)
         return True
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
@@ -83,12 +86,17 @@ class Overflow:
         return True
 
     def check(
-        self, wanted: dict[Queue, tuple[int, int, int]], later: int = 0, name: str = ""
+        self,
+        wanted: dict[Queue, tuple[int, int, int]],
+        heads: int,
+        later: int = 0,
+        name: str = "",
     ) -> None:
         """Raise if the messages of a transaction or composite SEND do not all fit.
 
         Args:
           wanted: Messages, bytes of their bodies, and of the largest one, for each queue.
+          heads: What their header blocks cost at most.
           later: What its scheduled messages cost.
           name: Where one of those goes.
 
@@ -99,6 +107,7 @@ class Overflow:
         cost = later
         if cost > self.memory.kept_room:
             raise self.no_memory(name)
+        cost += heads
         for queue, (count, size, largest) in wanted.items():
             cost += size + MESSAGE_OVERHEAD_BYTES * count
             if cost > self.memory.kept_room:
@@ -127,11 +136,16 @@ class Overflow:
 
     def wait(self, client: Client, body: bytes) -> None:
         """A producer waits until the queue that was just full has room for ``body``."""
-        self.blocked.append((client, self.full, body))
+        self.blocked.append((client, self.full, len(body), self.wanted))
 
     def ready(self) -> list[Client]:
         """The waiting producers whose queue has room again; they wait no more."""
-        found = [client for client, queue, body in self.blocked if self._has_room(queue, body)]
+        room = self.memory.kept_room
+        found = [
+            client
+            for client, queue, size, cost in self.blocked
+            if queue.fits(1, size) and cost <= room
+        ]
         if found:
             self.blocked = deque(each for each in self.blocked if each[0] not in found)
         return found
@@ -140,15 +154,10 @@ class Overflow:
         """A producer has gone."""
         self.blocked = deque(each for each in self.blocked if each[0] is not client)
 
-    def _has_room(self, queue: Queue, body: bytes) -> bool:
-        cost = len(body) + MESSAGE_OVERHEAD_BYTES
-        return queue.room_for(body) and cost <= self.memory.kept_room
-
-    def _never_fits(self, queue: Queue, body: bytes) -> bool:
+    def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:
         """Whether a message is too large for the queue, or the memory, even if that were empty."""
-        if 0 < queue.policy.max_bytes < len(body):
+        if 0 < queue.policy.max_bytes < size:
             return True
-        cost = len(body) + MESSAGE_OVERHEAD_BYTES
         return cost > self.memory.limit_bytes * self.memory.kept_share
 
     def _full(self, queue: Queue, taken: int) -> QueueFull:

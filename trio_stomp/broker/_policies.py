@@ -18,31 +18,39 @@ class BrokerPolicies:
         0, "lifetime of a topic or work-queue message; 0 = no expiry, no stale queue", minimum=0
     )
     max_stale_queue_size: int = option(
-        1_000_000, "messages kept for late subscribers while they live", minimum=1
+        1_000_000, "messages kept for late subscribers while they live", minimum=1, live=True
     )
     max_stale_queue_bytes: int = option(
-        256 * 1024 * 1024, "memory of the messages kept for late subscribers", minimum=1024
+        256 * 1024 * 1024,
+        "memory of the messages kept for late subscribers",
+        minimum=1024,
+        live=True,
     )
     max_backlog_bytes: int = option(
         16 * 1024 * 1024,
         "messages waiting for a subscriber that still gets older ones",
         minimum=1024,
+        live=True,
     )
     stale_overflow: str = option(
-        DROP_NEWEST, "what goes when the stale queue is full", choices=(DROP_NEWEST, DROP_OLDEST)
+        DROP_NEWEST,
+        "what goes when the stale queue is full",
+        choices=(DROP_NEWEST, DROP_OLDEST),
+        live=True,
     )
     slow_consumer: str = option(
         DISCONNECT,
         "what happens to a topic subscriber whose outbox is full",
         choices=(DISCONNECT, DROP_OLDEST, DROP_NEWEST),
+        live=True,
     )
     max_subscriptions_per_connection: int = option(
-        10_000, "subscriptions of one connection", minimum=1
+        10_000, "subscriptions of one connection", minimum=1, live=True
     )
     max_destinations: int = option(
-        200_000, "destinations remembered; the idle ones go first", minimum=16
+        200_000, "destinations remembered; the idle ones go first", minimum=16, live=True
     )
-    max_destination_bytes: int = option(1024, "longest destination name", minimum=16)
+    max_destination_bytes: int = option(1024, "longest destination name", minimum=16, live=True)
     persistent: str = option(
         "header",
         "which messages to queues are stored before RECEIPT, where no policy names the queue",

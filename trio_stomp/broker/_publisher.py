@@ -18,7 +18,7 @@ from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._ledger import Later
 from trio_stomp.broker._log import Log
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import charge
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
 from trio_stomp.broker._ports import silently
@@ -33,7 +33,7 @@ from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._wall_time import clock_s
-from trio_stomp.frames import FrameRun, Head
+from trio_stomp.frames import FrameRun, Head, head_cost
 
 
 @define(eq=False, repr=False)
@@ -123,7 +123,7 @@ class Publisher:
         if len(plan.names) == 1:
             route = self.routes.open(plan.names[0])
             return send(client, route, head, options, bodies, received_at, now)
-        self._check_room(client, plan, bodies)
+        self._check_room(client, head, plan, bodies)
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
             for name in plan.names:
@@ -183,7 +183,9 @@ class Publisher:
             return False
         return client is None or route.name not in client.temporary.values()
 
-    def _check_room(self, client: Client | None, plan: SendPlan, bodies: list[bytes]) -> None:
+    def _check_room(
+        self, client: Client | None, head: Head, plan: SendPlan, bodies: list[bytes]
+    ) -> None:
         """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
 
         Raises:
@@ -196,7 +198,8 @@ class Publisher:
                 self.queues.open(route.name): (len(bodies), size, max(map(len, bodies)))
                 for route in routes
                 if route.kind is Kind.QUEUE and not self.is_orphan(client, route)
-            }
+            },
+            head_cost(head),
         )
 
     def _send_once(
@@ -366,9 +369,7 @@ class Publisher:
         level = options.priority if options is not None else PRIORITY_DEFAULT
         origin = publication.without_bodies()
         size = sum(map(len, bodies))
-        if queue.fits(len(bodies), size) and self.memory.take_kept(
-            size + MESSAGE_OVERHEAD_BYTES * len(bodies)
-        ):
+        if queue.fits(len(bodies), size) and charge(self.memory, origin.head, len(bodies), size):
             self.queues.accept(queue, origin, bodies, level, size)
             return len(bodies)
         for taken, body in enumerate(bodies):

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -11,7 +13,7 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._consumer import Consumer, Unacked
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
+from trio_stomp.broker._message import Message, Paged, Waiting, refund
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._timers import Timers
 
@@ -26,6 +28,7 @@ SWEEP_S = 1.0
 """A queue is looked through for expired messages at most this often."""
 LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue has more loaded that are in the store alone."""
+_publication = attrgetter("publication")
 MAX_GROUPS = 10_000
 """Message groups remembered for each queue; the oldest is assigned anew."""
 
@@ -355,15 +358,19 @@ class Queue:
             heir(message, now)
 
     def _release(self, message: Message) -> None:
-        self.size -= len(message.body)
-        self.host.memory.give_kept(message.cost)
+        size = len(message.body)
+        self.size -= size
+        refund(self.host.memory, message.publication.head, 1, size)
         if message.stored:
             self.host.finish(message.stored)
 
     def _release_all(self, messages: list[Message]) -> None:
-        size = sum([len(message.body) for message in messages])
-        self.size -= size
-        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * len(messages))
+        memory = self.host.memory
+        for origin, run in groupby(messages, _publication):
+            sizes = [len(message.body) for message in run]
+            size = sum(sizes)
+            self.size -= size
+            refund(memory, origin.head, len(sizes), size)
         if self.place:
             self.host.finish_all([message.stored for message in messages if message.stored])
 

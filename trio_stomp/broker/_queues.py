@@ -13,7 +13,7 @@ from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import PRIVATE_QUEUE
 from trio_stomp.broker._destination_policy import PolicyBook
-from trio_stomp.broker._message import Message, Paged
+from trio_stomp.broker._message import Message, Paged, charge, refund
 from trio_stomp.broker._queue import PLACE, Death, Queue
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._subscription import Place
@@ -215,7 +215,11 @@ class QueueBook:
         self.deaths.buried[death] += 1
         queue.route.dropped += death is not Death.EXPIRED
         name = self._grave(queue, death)
-        if not name or name == queue.name or not self.memory.take_kept(message.cost):
+        if not name or name == queue.name:
+            self.deaths.lost += 1
+            return
+        head, size = _dead_head(message, queue, death, name), len(message.body)
+        if not charge(self.memory, head, 1, size):
             self.deaths.lost += 1
             return
         try:
@@ -223,14 +227,13 @@ class QueueBook:
         except ProtocolError:
             grave = None
         if grave is None or not grave.room_for(message.body):
-            self.memory.give_kept(message.cost)
+            refund(self.memory, head, 1, size)
             self.deaths.lost += 1
             return
-        head = _dead_head(message, queue, death, name)
         origin = Publication(grave.route, head, [], now, NEVER)
         grave.route.enqueued += 1
         origin.is_stored = bool(message.stored)
-        self.accept(grave, origin, [message.body], message.level, len(message.body))
+        self.accept(grave, origin, [message.body], message.level, size)
 
     def finish(self, id: int) -> None:
         """The store may forget a message."""

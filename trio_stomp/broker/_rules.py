@@ -124,7 +124,7 @@ def _compile(text: str, place: str) -> Pattern:
     try:
         # A rule for a name that nobody is ever judged by would silently allow or deny nothing.
         (known,) = resolve(text, dialect(ARTEMIS))
-        pattern = compile_pattern(text, "native") or as_pattern(text)
+        pattern = compile_pattern(text, "native", max_words=None) or as_pattern(text)
     except ProtocolError as error:
         raise OptionError(f"{place}: {error}") from None
     if known != text:

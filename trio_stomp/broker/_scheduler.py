@@ -10,7 +10,7 @@ from attrs import define, field
 from trio_stomp._memory import MemoryBudget
 from trio_stomp._value import value
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import cost_alone
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._schedule import Schedule, parse_schedule
@@ -89,7 +89,7 @@ class Scheduler:
           ProtocolError: there is no memory for them, or the time is too far away.
         """
         due_ms = schedule.first_due(wall_ms(now, self.wall_offset_s))
-        cost = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+        cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
         if not self.memory.take_kept(cost):
             raise self.overflow.no_memory(route.name)
         item = Scheduled(_unscheduled(head), bodies, schedule, cost, due_ms)
@@ -108,7 +108,7 @@ class Scheduler:
         if schedule is None:
             return
         due_ms = progress.due_ms if progress else schedule.first_due(run.received_ms)
-        cost = sum(map(len, run.bodies)) + MESSAGE_OVERHEAD_BYTES * len(run.bodies)
+        cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.memory.force_kept(cost)
         self.waiting += len(run.bodies)
         item = Scheduled(_unscheduled(head), run.bodies, schedule, cost, due_ms, run.ids)

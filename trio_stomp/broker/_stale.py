@@ -19,14 +19,12 @@ from trio_stomp.broker._policies import DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._trie import matches
 from trio_stomp.broker._wildcards import Pattern
-from trio_stomp.frames import Head
+from trio_stomp.frames import head_cost
 
 MESSAGE_OVERHEAD_BYTES = 64
-HEADER_OVERHEAD_BYTES = 128
-RUN_OVERHEAD_BYTES = 512
 CHANNEL_OVERHEAD_BYTES = 2048
 DESTINATION_OVERHEAD_BYTES = 1024
-"""What each costs beside its bodies and texts, measured and rounded up."""
+"""What each costs beside its bodies and header blocks, measured and rounded up."""
 MAX_RANKED = 100_000
 """So many destinations are ranked by size: 12 ms."""
 
@@ -222,7 +220,7 @@ class StaleQueue:
         limits = self.policies
         count = len(publication.bodies)
         newest = len(publication.bodies[-1]) + MESSAGE_OVERHEAD_BYTES
-        least = DESTINATION_OVERHEAD_BYTES + _head_cost(publication.head) + newest
+        least = DESTINATION_OVERHEAD_BYTES + head_cost(publication.head) + newest
         if least > limits.max_stale_queue_bytes:
             return
         while self._parked and (
@@ -280,7 +278,7 @@ class StaleQueue:
         count = min(len(bodies), limits.max_stale_queue_size - self.size)
         if cost <= room:
             return count
-        room -= _head_cost(publication.head)
+        room -= head_cost(publication.head)
         kept_first = reversed(bodies) if limits.stale_overflow == DROP_OLDEST else bodies
         for fitting, body in enumerate(islice(kept_first, count)):
             room -= len(body) + MESSAGE_OVERHEAD_BYTES
@@ -301,15 +299,10 @@ class StaleQueue:
         self.memory.give_kept(-size)
 
 
-def _head_cost(head: Head) -> int:
-    texts = sum(len(name) + len(text) for name, text in head.headers)
-    return RUN_OVERHEAD_BYTES + texts + HEADER_OVERHEAD_BYTES * len(head.headers)
-
-
 def _cost(publication: Publication) -> int:
     bodies = publication.bodies
     return (
-        _head_cost(publication.head) + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+        head_cost(publication.head) + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
     )
 
 

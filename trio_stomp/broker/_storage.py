@@ -9,7 +9,7 @@ from trio_stomp._errors import RemoteError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._log import Log, PageWanted, Shown
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged
+from trio_stomp.broker._message import Message, Paged, force, refund
 from trio_stomp.broker._queue import LOW_COUNT, Queue
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stored_head import decode_head, encode_head
@@ -45,12 +45,11 @@ class Arrival:
     def withdraw(self, now: float) -> None:
         """As ``Effect``."""
         self.queue.unexpect(len(self.bodies), self.size)
-        self.storage.memory.give_kept(self.cost)
+        self.refund()
 
-    @property
-    def cost(self) -> int:
-        """Bytes that they are charged for."""
-        return self.size + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
+    def refund(self) -> None:
+        """Give back what they are charged for."""
+        refund(self.storage.memory, self.origin.head, len(self.bodies), self.size)
 
 
 @define(eq=False, repr=False)
@@ -91,9 +90,9 @@ class Storage:
         queue.unexpect(len(bodies), arrival.size)
         queue.spilling -= not arrival.origin.is_stored
         if queue.heir is not None:
-            self.memory.give_kept(arrival.cost)
+            arrival.refund()
         elif queue.waiting.is_paging(level) or self._is_deep(queue):
-            self.memory.give_kept(arrival.cost)
+            arrival.refund()
             queue.put_paged(level, arrival.first, len(bodies), arrival.size)
         else:
             messages = self.make(arrival.origin, bodies, level, arrival.first)
@@ -166,7 +165,8 @@ class Storage:
         is_last = page.is_last and wanted.last == paged.last
         is_last |= page.next >= paged.last or len(messages) >= paged.count
         self.lost += page.lost
-        self.memory.force_kept(sum(message.cost for message in messages))
+        for message in messages:
+            force(self.memory, message.publication.head, 1, len(message.body))
         queue.load(level, messages, is_last)
 
     def messages(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
@@ -218,6 +218,8 @@ class Storage:
         head = self._heads.get(lines)
         if head is None:
             head = decode_head(lines)
+            if len(lines) > MAX_CACHED_BYTES:
+                return head
             if len(self._heads) >= MAX_HEADS:
                 self._heads.clear()
             self._heads[lines] = head
@@ -226,6 +228,8 @@ class Storage:
 
 MAX_HEADS = 256
 """Header blocks that are remembered while messages are read back."""
+MAX_CACHED_BYTES = 1024
+"""The longest of them, and the longest that is kept as the store writes it, too."""
 
 
 def times_of(run: "Stored", wall_offset_s: float) -> tuple[float, float]:
@@ -235,7 +239,10 @@ def times_of(run: "Stored", wall_offset_s: float) -> tuple[float, float]:
 
 
 def head_lines(head: "Head") -> bytes:
-    """A header block as the store keeps it; cached on it."""
-    if head.stored is None:
-        head.stored = encode_head(head)
-    return head.stored
+    """A header block as the store keeps it; cached on it, unless it is long: nobody is charged."""
+    if head.stored is not None:
+        return head.stored
+    lines = encode_head(head)
+    if len(lines) <= MAX_CACHED_BYTES:
+        head.stored = lines
+    return lines

@@ -11,12 +11,12 @@ from trio_stomp.broker._consumer import CLIENT, Unacked
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._evidence import STORED
 from trio_stomp.broker._log import Log
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import cost_alone
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._subscription import Client
-from trio_stomp.frames import FrameRun
+from trio_stomp.frames import FrameRun, Head, head_cost
 from trio_stomp.protocol import Acked
 
 if TYPE_CHECKING:
@@ -101,23 +101,25 @@ class Committer:
     def _check(self, client: Client, actions: Sequence[FrameRun | Acked]) -> None:
         wanted: dict[Queue, tuple[int, int, int]] = {}
         names: dict[str, None] = {}
+        heads: dict[Head, None] = {}
         later, scheduled = 0, ""
         for action in actions:
             if not isinstance(action, FrameRun):
                 for acked in action.ids:
                     self.acknowledger.find(client, action, acked)
                 continue
-            _, plan = self.publisher.plan(client, action.head)
+            head, plan = self.publisher.plan(client, action.head)
             names |= dict.fromkeys(plan.names)
             size = sum(map(len, action.bodies))
             if plan.schedule is not None:
-                later += size + MESSAGE_OVERHEAD_BYTES * len(action.bodies)
+                later += cost_alone(head, len(action.bodies), size)
                 scheduled = plan.names[0]
                 continue
             largest = max(map(len, action.bodies))
             for name in plan.names:
                 route = self.publisher.routes.open(name)
                 if route.kind is Kind.QUEUE and not self.publisher.is_orphan(client, route):
+                    heads[head] = None
                     queue = self.queues.open(name)
                     count, before, most = wanted.get(queue, (0, 0, 0))
                     count += len(action.bodies)
@@ -131,7 +133,8 @@ class Committer:
                     " (option max_destinations)",
                     reason=CloseReason.LIMIT_EXCEEDED,
                 )
-        self.overflow.check(wanted, later, scheduled)
+        charged = sum(head_cost(head) for head in heads if not head.kept)
+        self.overflow.check(wanted, charged, later, scheduled)
 
 
 @define(eq=False, repr=False)

@@ -11,15 +11,54 @@ T = TypeVar("T")
 
 @define(eq=False)
 class _Node(Generic[T]):
-    """What may stand behind the tokens that led here."""
+    """What may stand behind the tokens that led here; most have a child and nothing else."""
 
-    children: "dict[Token, _Node[T]]" = field(factory=dict)
-    here: dict[T, None] = field(factory=dict)
-    rest: dict[str, dict[T, None]] = field(factory=dict)
-    glued: dict[int, dict[str, dict[T, None]]] = field(factory=dict)
+    children: "dict[Token, _Node[T]] | None" = None
+    here: dict[T, None] | None = None
+    rest: dict[str, dict[T, None]] | None = None
+    glued: dict[int, dict[str, dict[T, None]]] | None = None
 
     def is_empty(self) -> bool:
         return not (self.children or self.here or self.rest or self.glued)
+
+    def child(self, token: Token) -> "_Node[T]":
+        """The node behind ``token``, made if need be."""
+        if self.children is None:
+            self.children = {}
+        found = self.children.get(token)
+        if found is None:
+            found = self.children[token] = _Node()
+        return found
+
+    def table(self, pattern: Pattern) -> dict[T, None]:
+        """Where the items of a pattern stand whose tokens lead here; made if need be."""
+        if pattern.glued is not None:
+            if self.glued is None:
+                self.glued = {}
+            by_text = self.glued.setdefault(len(pattern.glued), {})
+            return by_text.setdefault(pattern.glued, {})
+        if pattern.rest:
+            if self.rest is None:
+                self.rest = {}
+            return self.rest.setdefault(pattern.rest, {})
+        if self.here is None:
+            self.here = {}
+        return self.here
+
+    def discard(self, pattern: Pattern, item: T) -> None:
+        """Take an item out of there, and the tables that are empty now."""
+        if pattern.glued is not None:
+            assert self.glued is not None
+            by_text = self.glued[len(pattern.glued)]
+            _discard(by_text, pattern.glued, item)
+            if not by_text:
+                del self.glued[len(pattern.glued)]
+        elif pattern.rest:
+            assert self.rest is not None
+            _discard(self.rest, pattern.rest, item)
+        else:
+            assert self.here is not None
+            del self.here[item]
 
 
 @define(eq=False)
@@ -27,7 +66,7 @@ class WildcardTrie(Generic[T]):
     """Patterns in a trie of tokens; matching walks all branches of a name at once.
 
     The walk touches at most the nodes that some pattern made, so its cost is bounded by the
-    subscriptions present and by the length of a name.
+    subscriptions present, whose words are bounded, and not by the length of a name.
     """
 
     _root: _Node[T] = field(factory=_Node)
@@ -40,38 +79,20 @@ class WildcardTrie(Generic[T]):
         """Enter ``item``; it must not be there yet."""
         node = self._root
         for token in pattern.tokens:
-            child = node.children.get(token)
-            if child is None:
-                child = node.children[token] = _Node()
-            node = child
-        if pattern.glued is not None:
-            by_text = node.glued.setdefault(len(pattern.glued), {})
-            by_text.setdefault(pattern.glued, {})[item] = None
-        elif pattern.rest:
-            node.rest.setdefault(pattern.rest, {})[item] = None
-        else:
-            node.here[item] = None
+            node = node.child(token)
+        node.table(pattern)[item] = None
         self._count += 1
 
     def remove(self, pattern: Pattern, item: T) -> None:
         """Take ``item`` out, and the nodes that nobody needs any more."""
         path = [self._root]
         for token in pattern.tokens:
-            path.append(path[-1].children[token])
-        node = path[-1]
-        if pattern.glued is not None:
-            by_text = node.glued[len(pattern.glued)]
-            _discard(by_text, pattern.glued, item)
-            if not by_text:
-                del node.glued[len(pattern.glued)]
-        elif pattern.rest:
-            _discard(node.rest, pattern.rest, item)
-        else:
-            del node.here[item]
+            path.append(path[-1].child(token))
+        path[-1].discard(pattern, item)
         for parent, token, child in zip(
             path[-2::-1], pattern.tokens[::-1], path[:0:-1], strict=True
         ):
-            if child.is_empty():
+            if child.is_empty() and parent.children is not None:
                 del parent.children[token]
         self._count -= 1
 
@@ -87,18 +108,23 @@ class WildcardTrie(Generic[T]):
             following: list[_Node[T]] = []
             for node in frontier:
                 if node.glued:
-                    _match_glued(node, name, offset, found)
-                if not is_word and token in node.rest:
+                    _match_glued(node.glued, name, offset, found)
+                if node.rest and not is_word and token in node.rest:
                     found.extend(node.rest[token])
-                if token in node.children:
-                    following.append(node.children[token])
-                if is_word and token and ONE_WORD in node.children:
-                    following.append(node.children[ONE_WORD])
+                children = node.children
+                if children:
+                    if token in children:
+                        following.append(children[token])
+                    if is_word and token and ONE_WORD in children:
+                        following.append(children[ONE_WORD])
+            if not following:
+                return found
             frontier = following
             offset += len(token)
         for node in frontier:
-            found.extend(node.here)
-            for items in node.rest.values():
+            if node.here:
+                found.extend(node.here)
+            for items in node.rest.values() if node.rest else ():
                 found.extend(items)
         return found
 
@@ -109,8 +135,10 @@ def _discard(table: dict[str, dict[T, None]], key: str, item: T) -> None:
         del table[key]
 
 
-def _match_glued(node: _Node[T], name: str, offset: int, found: list[T]) -> None:
-    for length, by_text in node.glued.items():
+def _match_glued(
+    glued: dict[int, dict[str, dict[T, None]]], name: str, offset: int, found: list[T]
+) -> None:
+    for length, by_text in glued.items():
         items = by_text.get(name[offset : offset + length])
         if items:
             found.extend(items)

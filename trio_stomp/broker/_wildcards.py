@@ -17,7 +17,11 @@ import re
 
 from attrs import frozen
 
-from trio_stomp._errors import ProtocolError
+from trio_stomp._errors import CloseReason, ProtocolError
+
+MAX_WORDS = 32
+"""Words of a pattern that a client may subscribe to: each takes memory as long as it does, and time
+whenever a name is matched."""
 
 _SEPARATORS = re.compile(r"([./])")
 _REST_WORDS = frozenset({">", "**", "#"})
@@ -48,15 +52,18 @@ def split(name: str) -> list[str]:
     return _SEPARATORS.split(name)
 
 
-def compile_pattern(name: str, grammar: str) -> Pattern | None:
+def compile_pattern(
+    name: str, grammar: str, *, max_words: int | None = MAX_WORDS
+) -> Pattern | None:
     """The pattern that ``name`` is, or None if it holds no wildcard.
 
     Args:
       name: Destination of a SUBSCRIBE.
       grammar: ``native`` as above, or ``seed``: the first ``*`` means the rest of the string.
+      max_words: None = no bound, for patterns that the operator wrote.
 
     Raises:
-      ProtocolError: a wildcard where the grammar has none.
+      ProtocolError: a wildcard where the grammar has none, or too many words.
     """
     if grammar == "seed":
         head, star, _ = name.partition("*")
@@ -65,6 +72,13 @@ def compile_pattern(name: str, grammar: str) -> Pattern | None:
     last = tokens[-1]
     if "*" not in name and last not in _REST_WORDS and ">" not in tokens:
         return None
+    if max_words is not None and len(tokens) > 2 * max_words - 1:
+        raise ProtocolError(
+            "invalid-wildcard",
+            f"destination:{name[:80]} has {len(tokens) // 2 + 1} words, and a wildcard has at most"
+            f" {max_words}; end it sooner with > (the rest)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
     before = _words(name, tokens[:-1])
     if last in _REST_WORDS:
         if not before:

@@ -1,23 +1,29 @@
 """From a command line to ``Arguments``: options, aliases, and the seeds' own words."""
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import NoReturn
 
-from attrs import evolve, frozen
+from attrs import field, frozen
 
 from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
-from trio_stomp.cli._stompserver import add_flags, read_flags
+from trio_stomp.cli._stompserver import Storage, add_flags, read_flags
 from trio_stomp.config import (
+    COMMAND_LINE,
+    CONFIG_VARIABLE,
+    Configuration,
+    Given,
     OptionSpec,
     Settings,
-    build,
+    Source,
     from_text,
     hint,
+    load,
     options,
-    read_policy_file,
 )
 
 PROGRAM = "trio_stomp"
@@ -69,8 +75,14 @@ words:
     python -m trio_stomp processors=10 port=3000 max_input_queue_size=1000 \\
         max_stale_queue_size=1000 TTL=5000 ack_timeout=30000
 
+settings:
+  Nothing is read unless --config names a TOML file, with a table for each group of options, or the
+  variable TRIO_STOMP_CONFIG does. Each of default < file < conf.d beside it < variable, such as
+  TRIO_STOMP__LISTEN__PORT=3000, < command line wins over those before it.
+
 tools:
   trio_stomp store --help: look at what survives, check, move and compact it.
+  trio_stomp config --help: check settings, show where they come from, compare and import them.
 
 signals and exit codes:
   SIGINT and SIGTERM stop in order: what was received is processed first. A second one stops
@@ -78,17 +90,26 @@ signals and exit codes:
 """
 
 
+def _nothing_to_read() -> Settings:
+    return Settings()
+
+
 @frozen
 class Arguments:
-    """What the command line asked for.
+    """What the command line asked for, with the files and variables behind it.
 
     Args:
       new_directory: To be made before the start; "" = none.
+      configuration: Where each setting comes from.
+      reload: Reads the files again, and gives the settings that hold then (for SIGHUP). It raises
+        as ``parse`` does, and changes nothing.
     """
 
     settings: Settings
     log_level: str
     new_directory: str = ""
+    configuration: Configuration = field(factory=Configuration, eq=False, repr=False)
+    reload: Callable[[], Settings] = field(default=_nothing_to_read, eq=False, repr=False)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -98,26 +119,54 @@ class _Parser(argparse.ArgumentParser):
         raise OptionError(message)
 
 
-def parse(argv: Sequence[str]) -> Arguments:
-    """Read the command line, the name of the program left out.
+def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Arguments:
+    """Read the command line, and the settings file and variables that come before it.
+
+    Args:
+      argv: The arguments, the name of the program left out.
+      environ: Variables of the environment; None = those of this process.
 
     Raises:
       OptionError: the operator's fault; its text is the one line to show.
       SystemExit: ``--help`` or ``--version`` was asked for, and printed.
     """
-    parser = make_parser()
-    given, rest = parser.parse_known_args(list(argv))
+    environ = dict(os.environ if environ is None else environ)
+    given, rest = make_parser().parse_known_args(list(argv))
     storage = read_flags(given)
-    values = {**storage.values, **dict(_words(rest))}
-    # An option wins over a word, wherever they stand: argparse does not tell their order.
+    told = {**_flags(storage), **dict(_words(rest)), **dict(_options(given))}
+    configuration = load(given.config, environ, told, policies=given.policies)
+    return Arguments(
+        configuration.settings,
+        given.log_level,
+        storage.directory,
+        configuration,
+        partial(_settings, tuple(argv), environ),
+    )
+
+
+def _settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
+    return parse(argv, environ).settings
+
+
+def _flags(storage: Storage) -> dict[str, Given]:
+    """What stompserver's flags set."""
+    return {
+        name: Given(value, Source(COMMAND_LINE, storage.flag(name)))
+        for name, value in storage.values.items()
+    }
+
+
+def _options(given: argparse.Namespace) -> Iterator[tuple[str, Given]]:
+    """Yield what our own options set.
+
+    An option wins over a word, wherever they stand: argparse does not tell their order.
+    """
     for spec in options():
         if spec.name in given:
             value = getattr(given, spec.name)
-            values[spec.name] = value if spec.type is bool else from_text(spec, value)
-    settings = build(values)
-    if given.policies:
-        settings = evolve(settings, destinations=read_policy_file(given.policies))
-    return Arguments(settings=settings, log_level=given.log_level, new_directory=storage.directory)
+            flag = f"--no-{spec.flag[2:]}" if value is False else spec.flag
+            value = value if spec.type is bool else from_text(spec, value)
+            yield spec.name, Given(value, Source(COMMAND_LINE, flag))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -131,6 +180,14 @@ def make_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"{PROGRAM} {__version__}")
+    parser.add_argument(
+        "-C",
+        "--config",
+        metavar="FILE",
+        default=None,
+        help="TOML file of settings, and *.toml of conf.d beside it; or a directory of such files;"
+        f" by itself what {CONFIG_VARIABLE} names (docs/configuration.md)",
+    )
     parser.add_argument(
         "--log-level",
         choices=LOG_LEVELS,
@@ -194,8 +251,8 @@ def _shown(default: object) -> str:
     return f"{default:g}" if isinstance(default, float) else str(default)
 
 
-def _words(rest: Iterable[str]) -> Iterator[tuple[str, object]]:
-    """Yield what stompica's words set: name and value, in our names."""
+def _words(rest: Iterable[str]) -> Iterator[tuple[str, Given]]:
+    """Yield what stompica's words set, by our names."""
     specs = {spec.name: spec for spec in options()}
     for word in rest:
         name, equals, text = word.partition("=")
@@ -209,4 +266,4 @@ def _words(rest: Iterable[str]) -> Iterator[tuple[str, object]]:
             raise OptionError(f"unknown word {word!r}{hint(name, WORDS)} (known: {known})")
         value = from_text(specs[WORDS[name]], text)
         if value != 0:
-            yield WORDS[name], value
+            yield WORDS[name], Given(value, Source(COMMAND_LINE, word))

@@ -30,6 +30,10 @@ class Storage:
     values: dict[str, object]
     directory: str = ""
 
+    def flag(self, name: str) -> str:
+        """The flag that an option's value comes from."""
+        return {"checkpoint_s": "--checkpoint", "passwd_file": "--auth"}.get(name, "--queuetype")
+
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags; what is not given stays out of the namespace."""
@@ -85,14 +89,11 @@ def read_flags(given: argparse.Namespace) -> Storage:
     if "auth" in given and "passwd_file" not in given:
         values["passwd_file"] = _passwd_file(getattr(given, "working_dir", ""))
     kind = getattr(given, "queuetype", MEMORY)
-    if kind not in TYPES:
-        raise OptionError(
-            f"unknown queuetype {kind!r}{hint(kind, TYPES)} (known: {', '.join(TYPES)})"
-        )
+    check_kind(kind)
     if kind == MEMORY:
         return Storage(values)
     values["persistent"] = "always"
-    theirs = _store(kind, _directory(given))
+    theirs = store_of(kind, _directory(given))
     ours = {name: getattr(given, name) for name in theirs.values if name in given}
     # Whoever says where it is to be in our words has said which kind it is, too.
     other = "store_url" if kind == FILE else "data_dir"
@@ -102,7 +103,24 @@ def read_flags(given: argparse.Namespace) -> Storage:
     return Storage({**values, **theirs.values}, directory)
 
 
-def _store(kind: str, directory: str) -> Storage:
+def check_kind(kind: str) -> None:
+    """Refuse a type of queue that stompserver does not have.
+
+    Raises:
+      OptionError: naming the nearest, and all.
+    """
+    if kind not in TYPES:
+        raise OptionError(
+            f"unknown queuetype {kind!r}{hint(kind, TYPES)} (known: {', '.join(TYPES)})"
+        )
+
+
+def store_of(kind: str, directory: str) -> Storage:
+    """The store that stands in for a type of queue, but for memory.
+
+    Args:
+      directory: Where its files are.
+    """
     if kind == FILE:
         return Storage({"store": "journal", "data_dir": directory})
     name = DBM_FILE if kind == DBM else ACTIVERECORD_FILE

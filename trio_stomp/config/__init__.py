@@ -1,17 +1,36 @@
 """All that an operator can choose, in one value.
 
 Handles: composing the options of each floor into ``Settings``; the flat list of options that
-the command line is made from; checking names, types and values.
+the command line is made from; checking names, types and values; files of settings, policies and
+rules, and the environment; what differs between two settings, and what of it can be changed while
+the broker runs.
 
 Does not handle: what the options mean (each floor does), or reading the command line (``cli``).
 """
 
 from trio_stomp.config._acl_file import read_acl_file as read_acl_file
+from trio_stomp.config._environment import CONFIG_VARIABLE as CONFIG_VARIABLE
+from trio_stomp.config._environment import variable_of as variable_of
+from trio_stomp.config._layers import Configuration as Configuration
+from trio_stomp.config._layers import load as load
+from trio_stomp.config._live import Change as Change
+from trio_stomp.config._live import adopt as adopt
+from trio_stomp.config._live import changes as changes
+from trio_stomp.config._live import own as own
+from trio_stomp.config._live import policy_book as policy_book
 from trio_stomp.config._load import OptionSpec as OptionSpec
 from trio_stomp.config._load import build as build
 from trio_stomp.config._load import from_text as from_text
 from trio_stomp.config._load import hint as hint
 from trio_stomp.config._load import options as options
 from trio_stomp.config._policy_file import read_policy_file as read_policy_file
+from trio_stomp.config._ruby_file import RubyFile as RubyFile
+from trio_stomp.config._ruby_file import read_ruby_file as read_ruby_file
 from trio_stomp.config._settings import ListenOptions as ListenOptions
 from trio_stomp.config._settings import Settings as Settings
+from trio_stomp.config._settings_file import GivenPolicy as GivenPolicy
+from trio_stomp.config._sources import COMMAND_LINE as COMMAND_LINE
+from trio_stomp.config._sources import Given as Given
+from trio_stomp.config._sources import Source as Source
+from trio_stomp.config._sources import shown as shown
+from trio_stomp.config._sources import toml as toml

@@ -16,8 +16,9 @@ The first rule that matches counts, in the order of the file; what none matches 
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 from attrs import frozen
 
@@ -30,6 +31,8 @@ MAX_FILE_BYTES = 1024 * 1024
 MAX_RULES = 10_000
 MAX_PERSONAL_RULES = 256
 """Rules with ``{user}``, of which each client has patterns of its own."""
+
+NO_LINES: Mapping[tuple[str | int, ...], int] = MappingProxyType({})
 
 ALL = "all"
 _SECTIONS = ("groups", "certificates", "rule")
@@ -53,15 +56,46 @@ def read_acl_file(path: str) -> AccessRules:
                 f"{path}: unknown key {section!r}{hint(section, _SECTIONS)};"
                 " there are [groups], [certificates] and [[rule]]"
             )
-    groups = {
-        name: _members(path, name, users) for name, users in _table(path, tables, "groups").items()
-    }
-    certificates = {
-        subject: _certificate_user(path, subject, user)
-        for subject, user in _table(path, tables, "certificates").items()
-    }
-    rules = _rules(path, text, tables.get("rule", []), groups)
-    return AccessRules(rules, groups, certificates)
+    return rules_of([RulePart(path, text, tables)])
+
+
+@frozen(repr=False)
+class RulePart:
+    """What one file says of rules.
+
+    Args:
+      text: All of the file; lines are counted in it.
+      tables: The tables ``groups``, ``certificates`` and ``rule``; others are left alone.
+      lines: Where its keys stand, if that is known: ``("groups", "ops")``, ``("rule", 0)``.
+    """
+
+    path: str
+    text: str
+    tables: Mapping[str, object]
+    lines: Mapping[tuple[str | int, ...], int] = NO_LINES
+
+    def place(self, *keys: str | int) -> str:
+        """The file, and the line of a key if that is known."""
+        return f"{self.path}:{self.lines[keys]}" if keys in self.lines else self.path
+
+
+def rules_of(parts: Sequence[RulePart]) -> AccessRules:
+    """The rules of some files, as if they were one: what comes later is tried later.
+
+    Of groups and certificates with the same name the last one counts, as a whole.
+
+    Raises:
+      OptionError: as ``read_acl_file``.
+    """
+    groups: dict[str, frozenset[str]] = {}
+    certificates: dict[str, str] = {}
+    for part in parts:
+        for name, users in _table(part, "groups").items():
+            groups[name] = _members(part.place("groups", name), name, users)
+        for subject, user in _table(part, "certificates").items():
+            place = part.place("certificates", subject)
+            certificates[subject] = _certificate_user(place, subject, user)
+    return AccessRules(_rules(parts, groups), groups, certificates)
 
 
 def _load(path: str) -> tuple[str, dict[str, object]]:
@@ -84,15 +118,17 @@ def _load(path: str) -> tuple[str, dict[str, object]]:
         raise OptionError(f"{path}: is nested too deep for rules") from None
 
 
-def _table(path: str, tables: Mapping[str, object], section: str) -> dict[str, object]:
-    found = tables.get(section, {})
+def _table(part: RulePart, section: str) -> dict[str, object]:
+    found = part.tables.get(section, {})
     if not isinstance(found, dict):
-        raise OptionError(f"{path}: {section} must be a table, which begins with [{section}]")
+        raise OptionError(
+            f"{part.place(section)}: {section} must be a table, which begins with [{section}]"
+        )
     return found
 
 
-def _members(path: str, group: str, users: object) -> frozenset[str]:
-    where = f"{path}: group {group!r}"
+def _members(place: str, group: str, users: object) -> frozenset[str]:
+    where = f"{place}: group {group!r}"
     if not isinstance(users, list) or not all(isinstance(each, str) for each in users):
         raise OptionError(f'{where} is {_shown(users)}, but must be a list, as in ["ann", "bob"]')
     for user in users:
@@ -105,8 +141,8 @@ def _members(path: str, group: str, users: object) -> frozenset[str]:
     return frozenset(users)
 
 
-def _certificate_user(path: str, subject: str, user: object) -> str:
-    where = f"{path}: certificate {subject!r}"
+def _certificate_user(place: str, subject: str, user: object) -> str:
+    where = f"{place}: certificate {subject!r}"
     if not isinstance(user, str):
         raise OptionError(f'{where} is {_shown(user)}, but must be a user, as in "billing"')
     _check_user(where, user)
@@ -121,33 +157,42 @@ def _check_user(where: str, user: str) -> None:
         )
 
 
-def _rules(
-    path: str, text: str, tables: object, groups: Mapping[str, frozenset[str]]
-) -> tuple[Rule, ...]:
-    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
-        raise OptionError(f"{path}: rules begin with [[rule]], in double brackets")
-    if len(tables) > MAX_RULES:
-        raise OptionError(
-            f"{path}: has {len(tables)} rules, the limit is {MAX_RULES}; a rule can name many"
-            " destinations, users and groups"
-        )
+def _rules(parts: Sequence[RulePart], groups: Mapping[str, frozenset[str]]) -> tuple[Rule, ...]:
     rules = []
     personal = 0
-    for place, table in zip(_places(path, text, len(tables)), tables, strict=True):
-        rule = _Table(place, table).rule(groups)
-        personal += rule.is_personal
-        if personal > MAX_PERSONAL_RULES:
-            raise OptionError(
-                f"{place}: is one rule with {{user}} too many, the limit is {MAX_PERSONAL_RULES};"
-                " one such rule is enough for all users"
-            )
-        rules.append(rule)
+    for part in parts:
+        tables = _rule_tables(part, len(rules))
+        for place, table in zip(_places(part, len(tables)), tables, strict=True):
+            rule = _Table(place, table).rule(groups)
+            personal += rule.is_personal
+            if personal > MAX_PERSONAL_RULES:
+                raise OptionError(
+                    f"{place}: is one rule with {{user}} too many, the limit is"
+                    f" {MAX_PERSONAL_RULES}; one such rule is enough for all users"
+                )
+            rules.append(rule)
     return tuple(rules)
 
 
-def _places(path: str, text: str, count: int) -> Iterator[str]:
+def _rule_tables(part: RulePart, before: int) -> list[dict[str, object]]:
+    tables = part.tables.get("rule", [])
+    if not isinstance(tables, list) or not all(isinstance(each, dict) for each in tables):
+        raise OptionError(f"{part.place('rule')}: rules begin with [[rule]], in double brackets")
+    if before + len(tables) > MAX_RULES:
+        raise OptionError(
+            f"{part.path}: has {len(tables)} rules{f' after {before} others' if before else ''},"
+            f" the limit is {MAX_RULES}; a rule can name many destinations, users and groups"
+        )
+    return tables
+
+
+def _places(part: RulePart, count: int) -> Iterator[str]:
     """Where the rules are. ``tomllib`` tells no lines, so their headers are looked for."""
-    text = text.replace("\r\n", "\n")
+    if part.lines:
+        for number in range(1, count + 1):
+            yield f"{part.place('rule', number - 1)} (rule {number})"
+        return
+    path, text = part.path, part.text.replace("\r\n", "\n")
     starts = [found.start() for found in _HEADER.finditer(text)]
     line, seen = 1, 0
     for number in range(1, count + 1):

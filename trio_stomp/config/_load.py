@@ -6,16 +6,20 @@ back from attrs, so that a new option appears on the command line without a word
 
 import difflib
 import math
+import re
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import attrs
 
 from trio_stomp._errors import OptionError
-from trio_stomp._option import CHOICES, HELP, MINIMUM
+from trio_stomp._option import CHOICES, HELP, LIVE, MINIMUM
 from trio_stomp.config._settings import Settings
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+MAX_SHOWN = 200
+"""Characters of a bad value that an error repeats."""
 TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -30,6 +34,7 @@ class OptionSpec:
     help: str
     choices: tuple[str, ...]
     minimum: float | None
+    live: bool = False
 
     @property
     def flag(self) -> str:
@@ -41,9 +46,9 @@ def groups() -> dict[str, type]:
     """Return the option class of each field of ``Settings``, in order."""
     found: dict[str, type] = {}
     for field in attrs.fields(Settings):
-        # A group has a Factory as its default; policies by destination are no group.
+        # A group has a Factory as its default; policies by destination and rules are no groups.
         factory: Any = field.default
-        if factory != ():
+        if hasattr(factory, "factory"):
             found[field.name] = factory.factory
     return found
 
@@ -64,14 +69,20 @@ def _spec(group: str, field: "attrs.Attribute[Any]") -> OptionSpec:
         help=field.metadata[HELP],
         choices=field.metadata[CHOICES],
         minimum=field.metadata[MINIMUM],
+        live=field.metadata[LIVE],
     )
 
 
-def build(values: Mapping[str, object]) -> Settings:
+NOWHERE: Mapping[str, str] = MappingProxyType({})
+
+
+def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> Settings:
     """Compose settings from flat names, as in ``{"ttl_ms": 5000, "port": 0}``.
 
     Args:
       values: Options by name, of any group; whatever is missing keeps its default.
+      places: Where they stand, by name, as in ``{"port": "/etc/x.toml:3"}``: an error begins with
+        that.
 
     Raises:
       OptionError: the operator's fault: an unknown name, or a value of the wrong type or range.
@@ -81,14 +92,21 @@ def build(values: Mapping[str, object]) -> Settings:
     for name, value in values.items():
         if name not in specs:
             raise OptionError(f"unknown option {name!r}{hint(name, specs)}")
-        chosen[specs[name].group][name] = _checked(specs[name], value)
+        chosen[specs[name].group][name] = checked(specs[name], value)
     made: dict[str, Any] = {}
     for group, kind in groups().items():
         try:
             made[group] = kind(**chosen[group])
         except ValueError as error:
-            raise OptionError(str(error)) from None
+            raise OptionError(f"{_place_of(str(error), chosen[group], places)}{error}") from None
     return Settings(**made)
+
+
+def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
+    """Where the first option stands of which a group's message speaks; "" if that is not known."""
+    told = re.findall(r"\w+", message)
+    at = [(told.index(name), places[name]) for name in chosen if name in told and name in places]
+    return f"{min(at)[1]}: " if at else ""
 
 
 def from_text(spec: OptionSpec, text: str) -> object:
@@ -114,8 +132,12 @@ def hint(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _checked(spec: OptionSpec, value: object) -> object:
-    """Return ``value`` in the option's own type; ranges are checked by the group itself."""
+def checked(spec: OptionSpec, value: object) -> object:
+    """Return ``value`` in the option's own type; ranges are checked by the group itself.
+
+    Raises:
+      OptionError: it is of another type.
+    """
     if spec.type is float and type(value) is int:
         return float(value)
     # Not isinstance: True is an int to Python, and a typing error to an operator.
@@ -128,4 +150,7 @@ def _checked(spec: OptionSpec, value: object) -> object:
 
 
 def _wrong_kind(spec: OptionSpec, value: object) -> OptionError:
-    return OptionError(f"{spec.name} is {value!r}, but must be {KINDS[spec.type]}")
+    shown = repr(value)
+    if len(shown) > MAX_SHOWN:
+        shown = f"{shown[:MAX_SHOWN]}…"
+    return OptionError(f"{spec.name} is {shown}, but must be {KINDS[spec.type]}")

@@ -11,10 +11,14 @@ The first pattern that matches counts, in the order of the file.
 """
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
+
+import attrs
 
 from trio_stomp._errors import OptionError
 from trio_stomp.broker import DestinationPolicy, PolicyBook, read_policy
+from trio_stomp.config._load import hint
 
 Policies = tuple[tuple[str, DestinationPolicy], ...]
 
@@ -47,8 +51,37 @@ def read_policy_file(path: str) -> Policies:
     return tuple(policies)
 
 
-def _policy(path: str, pattern: str, values: dict[str, object]) -> DestinationPolicy:
+def _policy(path: str, pattern: str, values: Mapping[str, object]) -> DestinationPolicy:
+    known = attrs.fields_dict(DestinationPolicy)
+    for name in values:
+        if name not in known:
+            raise OptionError(
+                f"{path}: policy {pattern!r}: unknown field {name!r}{hint(name, known)};"
+                f" there are {', '.join(known)}"
+            )
     try:
         return read_policy(pattern, values)
     except OptionError as error:
         raise OptionError(f"{path}: {error}") from None
+
+
+def read_policy_table(
+    place: str, pattern: str, values: Mapping[str, object], places: Mapping[str, str]
+) -> DestinationPolicy:
+    """One policy of a settings file.
+
+    Args:
+      place: Where its pattern stands.
+      places: Where its fields stand.
+
+    Raises:
+      OptionError: the operator's fault; it names the place, the field and the rule.
+    """
+    for name, value in values.items():
+        _policy(places[name], pattern, {name: value})
+    policy = _policy(place, pattern, values)
+    try:
+        PolicyBook(((pattern, policy),))
+    except OptionError as error:
+        raise OptionError(f"{place}: {error}") from None
+    return policy

@@ -3,7 +3,7 @@
 from attrs import Factory, frozen
 
 from trio_stomp._option import option
-from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.protocol._options import ProtocolOptions
@@ -49,6 +49,8 @@ class Settings:
     journal: JournalOptions = Factory(JournalOptions)
     destinations: tuple[tuple[str, DestinationPolicy], ...] = ()
     """Policies by destination pattern; the first that matches counts."""
+    rules: AccessRules | None = None
+    """Who may do what, as the settings file itself says; None = what ``acl_file`` says."""
 
     @classmethod
     def of(cls, **values: object) -> "Settings":

@@ -4,6 +4,8 @@ Handles: framing, escaping and limits of STOMP 1.0, 1.1 and 1.2.
 Does not handle: which frame is allowed when, and what it does.
 """
 
+from trio_stomp.frames._cost import head_cost as head_cost
+from trio_stomp.frames._cost import text_cost as text_cost
 from trio_stomp.frames._decoder import FrameDecoder as FrameDecoder
 from trio_stomp.frames._decoder import HeadCache as HeadCache
 from trio_stomp.frames._encoder import encode_frame as encode_frame

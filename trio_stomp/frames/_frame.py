@@ -56,6 +56,11 @@ class Head:
     """What it means for routing; filled by the core."""
     stored: bytes | None = None
     """How a store keeps it; filled by the core."""
+    cost: int = 0
+    """Bytes that it is charged for where messages are kept; filled by ``head_cost``."""
+    kept: int = 0
+    """Messages that wait in queues with it, and are charged for it together; counted by the
+    core."""
 
     def get(self, name: str) -> str | None:
         """The value of header ``name``, or None."""

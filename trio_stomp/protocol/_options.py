@@ -10,19 +10,25 @@ class ProtocolOptions:
     """Heart-beats and greetings (STOMP 1.2, "Connecting" and "Heart-beating")."""
 
     heartbeat_send_ms: int = option(
-        1000, "heart-beats that the broker offers to send; 0 = none", minimum=0
+        1000, "heart-beats that the broker offers to send; 0 = none", minimum=0, live=True
     )
     heartbeat_expect_ms: int = option(
-        1000, "heart-beats that the broker asks for; 0 = none", minimum=0
+        1000, "heart-beats that the broker asks for; 0 = none", minimum=0, live=True
     )
     heartbeat_tolerance: float = option(
-        2.0, "a client is dead after this many silent intervals", minimum=1.0
+        2.0, "a client is dead after this many silent intervals", minimum=1.0, live=True
     )
     heartbeat_margin_s: float = option(
-        1.0, "a client is never dead sooner than this after its interval", minimum=0.0
+        1.0, "a client is never dead sooner than this after its interval", minimum=0.0, live=True
     )
-    require_host: bool = option(False, "refuse a STOMP 1.1+ CONNECT without a host header")
+    require_host: bool = option(
+        False, "refuse a STOMP 1.1+ CONNECT without a host header", live=True
+    )
     hide_server: bool = option(False, "leave the server header out of CONNECTED")
-    max_transactions: int = option(16, "transactions that a connection may have open", minimum=1)
-    max_transaction_actions: int = option(1024, "frames in one transaction", minimum=1)
-    max_transaction_bytes: int = option(16 * 1024 * 1024, "bytes in one transaction", minimum=1024)
+    max_transactions: int = option(
+        16, "transactions that a connection may have open", minimum=1, live=True
+    )
+    max_transaction_actions: int = option(1024, "frames in one transaction", minimum=1, live=True)
+    max_transaction_bytes: int = option(
+        16 * 1024 * 1024, "bytes in all open transactions of a connection, headers too", minimum=1024, live=True
+    )

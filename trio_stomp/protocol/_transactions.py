@@ -4,14 +4,14 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.frames import FrameRun
+from trio_stomp.frames import FrameRun, head_cost, text_cost
 from trio_stomp.protocol._events import Acked
 from trio_stomp.protocol._options import ProtocolOptions
 
 Action = FrameRun | Acked
 
 _ACTION_BYTES = 256
-"""What an action costs beside its bodies, rounded up."""
+"""What an action costs beside its bodies and headers, and a transaction beside its name."""
 
 
 @define(eq=False)
@@ -25,6 +25,9 @@ class _Transaction:
 class Transactions:
     """The buffers of BEGIN, bounded in number, actions and bytes (T09).
 
+    The bytes are those of all open transactions together: bodies, headers, and what it takes to
+    keep them. Whoever sends a header block again with other frames between is charged again.
+
     Args:
       options: The bounds.
       memory: Charged for what is buffered.
@@ -32,6 +35,8 @@ class Transactions:
 
     options: ProtocolOptions
     memory: MemoryBudget
+    size: int = 0
+    """Bytes that are charged for, of all that are open."""
     _open: dict[str, _Transaction] = field(factory=dict)
 
     @property
@@ -43,7 +48,7 @@ class Transactions:
         """Open a transaction.
 
         Raises:
-          ProtocolError: it is open already (T02), or too many are.
+          ProtocolError: it is open already (T02), too many are, or there is no memory.
         """
         if name in self._open:
             raise ProtocolError(
@@ -52,7 +57,9 @@ class Transactions:
         limit = self.options.max_transactions
         if len(self._open) >= limit:
             raise _too_much(f"{limit} transactions are open", "max_transactions")
-        self._open[name] = _Transaction()
+        size = _ACTION_BYTES + text_cost(name)
+        self._charge(name, size)
+        self._open[name] = _Transaction(size=size)
 
     def add(self, name: str, action: Action) -> None:
         """Buffer a SEND, ACK or NACK.
@@ -62,15 +69,12 @@ class Transactions:
         """
         transaction = self._find(name)
         bodies = action.bodies if isinstance(action, FrameRun) else action.ids
-        size = _ACTION_BYTES * len(bodies) + sum(map(len, bodies))
-        limits = self.options
-        if transaction.count + len(bodies) > limits.max_transaction_actions:
-            what = f"transaction:{name[:60]} has {limits.max_transaction_actions} actions"
+        limit = self.options.max_transaction_actions
+        if transaction.count + len(bodies) > limit:
+            what = f"transaction:{name[:60]} has {limit} actions"
             raise _too_much(what, "max_transaction_actions")
-        grown = transaction.size + size
-        if grown > limits.max_transaction_bytes or not self.memory.take_kept(size):
-            what = f"transaction:{name[:60]} has {transaction.size} bytes"
-            raise _too_much(what, "max_transaction_bytes or max_memory_bytes")
+        size = _cost(action)
+        self._charge(name, size)
         transaction.actions.append(action)
         transaction.count += len(bodies)
         transaction.size += size
@@ -83,6 +87,7 @@ class Transactions:
         """
         transaction = self._find(name)
         del self._open[name]
+        self.size -= transaction.size
         self.memory.give_kept(transaction.size)
         return transaction.actions
 
@@ -90,6 +95,21 @@ class Transactions:
         """Forget everything: the client has gone (T05)."""
         for name in list(self._open):
             self.take(name)
+
+    def _charge(self, name: str, size: int) -> None:
+        """Charge bytes, or refuse them.
+
+        Raises:
+          ProtocolError: they are too many for this connection, or for the process.
+        """
+        limit = self.options.max_transaction_bytes
+        if self.size + size > limit or not self.memory.take_kept(size):
+            what = (
+                f"transaction:{name[:60]} needs {size} bytes more, and the open transactions of"
+                f" this connection have {self.size} of {limit}"
+            )
+            raise _too_much(what, "max_transaction_bytes or max_memory_bytes")
+        self.size += size
 
     def _find(self, name: str) -> _Transaction:
         transaction = self._open.get(name)
@@ -99,6 +119,18 @@ class Transactions:
                 f"transaction:{name[:60]} was not begun on this connection, or has ended",
             )
         return transaction
+
+
+def _cost(action: Action) -> int:
+    """Bytes that an action is charged for."""
+    if isinstance(action, FrameRun):
+        return (
+            head_cost(action.head)
+            + _ACTION_BYTES * len(action.bodies)
+            + sum(map(len, action.bodies))
+        )
+    told = text_cost(action.subscription or "")
+    return told + _ACTION_BYTES * len(action.ids) + sum(map(len, action.ids))
 
 
 def _too_much(what: str, option: str) -> ProtocolError:

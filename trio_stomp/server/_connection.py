@@ -177,9 +177,9 @@ class Connection:
             self._hold(0)
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
-            logger.info(
-                "%s %s closed: %s", self.client.transport, self.wire.remote, self.reason.text
-            )
+            transport, reason = self.client.transport, self.reason.text
+            told = {**self.log_fields(), "reason": reason}
+            logger.info("%s %s closed: %s", transport, self.remote, reason, extra=told)
 
     @property
     def remote(self) -> str:
@@ -195,6 +195,16 @@ class Connection:
     def certificate_names(self) -> tuple[str, ...]:
         """What its certificate says; empty if it showed none."""
         return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
+
+    def log_fields(self) -> dict[str, str]:
+        """What a line of the log about it tells beside its text."""
+        client = self.client
+        return {
+            "connection": client.session_id,
+            "user": client.identity.name,
+            "remote": self.remote,
+            "transport": client.transport,
+        }
 
     def encrypt(self, wire: TlsWire) -> None:
         """Go on over ``wire``, before anything has been said in the clear."""
@@ -359,6 +369,8 @@ class Connection:
             data = self._unwrap(self.websocket, data, now)
         events = self.session.receive_data(data)
         held = self.session.decoder.buffered_bytes
+        if self.websocket is not None and self.websocket.is_in_frame:
+            held += self.websocket.statistics().buffered_bytes
         if held != self._held:
             self._hold(held)
         if not self.is_open and self.session.state is not State.OPENING:
@@ -379,7 +391,8 @@ class Connection:
         if self.verdict is None:
             self.shared.watchdog.watch(self, look(self, trio.current_time()))
             transport, version = self.client.transport, self.session.version.name
-            logger.info("%s %s opened: STOMP %s", transport, self.wire.remote, version)
+            told = {**self.log_fields(), "version": version}
+            logger.info("%s %s opened: STOMP %s", transport, self.remote, version, extra=told)
 
     def _hold(self, held: int) -> None:
         """Account for what is kept of a frame that is not complete yet."""

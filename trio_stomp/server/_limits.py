@@ -15,26 +15,30 @@ class ServerLimits:
     10 s for a write, stompica 131,072 connections and 1,000,000 frames of input.
     """
 
-    max_connections: int = option(20_000, "connections in all", minimum=1)
+    max_connections: int = option(20_000, "connections in all", minimum=1, live=True)
     max_connections_per_address: int = option(
-        1_000, "connections from one address; loopback is exempt", minimum=1
+        1_000, "connections from one address; loopback is exempt", minimum=1, live=True
     )
     connect_timeout_s: float = option(
-        10.0, "time for a new connection to become a session", minimum=0.001
+        10.0, "time for a new connection to become a session", minimum=0.001, live=True
     )
     max_opening_bytes: int = option(
-        64 * 1024, "bytes that a connection may send before its session opens", minimum=1024
+        64 * 1024,
+        "bytes that a connection may send before its session opens",
+        minimum=1024,
+        live=True,
     )
     max_input_queue_size: int = option(
-        1_000_000, "frames received and waiting for the dispatcher", minimum=1
+        1_000_000, "frames received and waiting for the dispatcher", minimum=1, live=True
     )
     max_input_queue_bytes: int = option(
-        64 * MIB, "bytes received and waiting for the dispatcher", minimum=1024
+        64 * MIB, "bytes received and waiting for the dispatcher", minimum=1024, live=True
     )
     input_overflow: str = option(
         "wait",
         "what a full input queue does: slow producers down, or drop",
         choices=("wait", "drop"),
+        live=True,
     )
     max_outbox_bytes: int = option(
         32 * MIB, "bytes waiting to be written to one connection", minimum=1024
@@ -43,26 +47,28 @@ class ServerLimits:
         512 * MIB, "bytes of messages in the process, in whatever state", minimum=MIB
     )
     write_stall_s: float = option(
-        30.0, "a connection that takes no byte for so long is closed", minimum=0.001
+        30.0, "a connection that takes no byte for so long is closed", minimum=0.001, live=True
     )
     linger_s: float = option(
-        2.0, "time for a client to read a last frame after an ERROR", minimum=0.0
+        2.0, "time for a client to read a last frame after an ERROR", minimum=0.0, live=True
     )
     drain_s: float = option(
         0.0,
         "time over which connections are sent away when the broker stops; idle ones go first",
         minimum=0.0,
+        live=True,
     )
     shutdown_grace_s: float = option(
-        10.0, "time for connections to drain when the broker stops", minimum=0.0
+        10.0, "time for connections to drain when the broker stops", minimum=0.0, live=True
     )
     allowed_origins: str = option(
         "",
         "web pages that may connect, as https://a.example,https://b.example; * = all; "
         "empty = those of the same host",
+        live=True,
     )
     websocket_ping_s: float = option(
-        20.0, "ping a silent WebSocket this often; 0 = never", minimum=0.0
+        20.0, "ping a silent WebSocket this often; 0 = never", minimum=0.0, live=True
     )
     websocket_frames: str = option(
         "auto",

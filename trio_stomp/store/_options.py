@@ -13,12 +13,14 @@ class JournalOptions:
         64 * 1024 * 1024,
         "A file of the journal that has reached this size is full, and another is begun.",
         minimum=4096,
+        live=True,
     )
     max_store_bytes: int = option(
         0,
         "The most that the journal may take on the disk, before messages are refused; "
         "0 = as much as there is.",
         minimum=0,
+        live=True,
     )
 
 

@@ -332,6 +332,7 @@ class StreamLog:
                 runs = decode_run(data, at, header)
                 if count_messages(runs) == header.count:
                     yield runs[0]
+                    first = header.next  # a record that stands there twice is one all the same
                     continue
             # A block's records were looked at when it was compressed; and what was rolled back
             # meanwhile is not damaged.

@@ -108,11 +108,16 @@ def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:
     segment.is_sealed = True
     with opened(files, files.open(path)) as handle:
         segment.bytes = files.size(handle)
+        lost = 0
         blocks = _read_index(handle, files, segment)
         if blocks is None:
             blocks = _find_blocks(files.read(handle, 0, segment.bytes), segment, damage)
+            end = blocks[-1][0] + blocks[-1][1].size if blocks else 0
+            # None of the offsets that may have stood there is used again, as of a raw file.
+            lost = (segment.bytes - end) // MESSAGE_OVERHEAD_BYTES
     for at, header in blocks:
         segment.add_block(at, header)
+    segment.next += lost
     return segment
 
 

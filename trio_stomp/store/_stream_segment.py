@@ -68,7 +68,7 @@ class Segment:
         """Note a record, which stands behind all others; offset ``behind`` follows it."""
         if not self.positions or at - self.positions[-1] >= EXTENT_BYTES:
             self._add_point(at, first, written_ms)
-        self.next = behind
+        self.next = max(self.next, behind)  # a record may stand there twice, by a stray write
         self.last_ms = written_ms
         self.end = end
 

@@ -26,6 +26,7 @@ class TransportOptions:
         "off",
         "who a client with a certificate is: its common name, or what --acl-file maps it to",
         choices=("off", "common-name", "mapped"),
+        live=True,
     )
     proxy_addresses: str = option(
         "",

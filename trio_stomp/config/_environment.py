@@ -1,0 +1,52 @@
+"""Options from variables of the environment: ``TRIO_STOMP__LISTEN__PORT=3000``."""
+
+from collections.abc import Mapping
+
+from trio_stomp._errors import OptionError
+from trio_stomp.config._load import OptionSpec, from_text, hint, options
+from trio_stomp.config._sources import ENVIRONMENT, Given, Source
+
+PREFIX = "TRIO_STOMP__"
+"""Variables that begin otherwise are not ours: Kubernetes makes TRIO_STOMP_PORT of a service."""
+
+CONFIG_VARIABLE = "TRIO_STOMP_CONFIG"
+"""Names the settings file, where the command line names none."""
+
+
+def variable_of(spec: OptionSpec) -> str:
+    """The variable that sets an option."""
+    return f"{PREFIX}{spec.group}__{spec.name}".upper()
+
+
+def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
+    """The options that variables set, by name; upper and lower case are the same.
+
+    Raises:
+      OptionError: the operator's fault: it names the variable, and the nearest one that there is;
+        or the rule that its value breaks.
+    """
+    specs = {variable_of(spec): spec for spec in options()}
+    found: dict[str, Given] = {}
+    for variable, text in environ.items():
+        if not variable.upper().startswith(PREFIX):
+            continue
+        spec = specs.get(variable.upper())
+        if spec is None:
+            raise OptionError(f"unknown variable {variable}{_near(variable.upper(), specs)}")
+        if spec.name in found:
+            raise OptionError(
+                f"{found[spec.name].source} and {variable} are the same variable; unset one"
+            )
+        try:
+            value = from_text(spec, text)
+        except OptionError as error:
+            raise OptionError(f"{variable}: {error}") from None
+        found[spec.name] = Given(value, Source(ENVIRONMENT, variable))
+    return found
+
+
+def _near(variable: str, specs: Mapping[str, OptionSpec]) -> str:
+    """The variable of an option by that name, in whatever group it was looked for; or a hint."""
+    name = variable.rpartition("__")[2]
+    same = [each for each, spec in specs.items() if spec.name.upper() == name]
+    return f"; did you mean {same[0]}?" if same else hint(variable, specs)

@@ -1,0 +1,152 @@
+"""All that says how a broker shall be: defaults, files, the environment, the command line.
+
+Each wins over what stands before it; of a value that is told more than once, all are remembered.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from types import MappingProxyType
+
+from attrs import evolve, field, frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp.broker import AccessRules
+from trio_stomp.config._acl_file import RulePart, rules_of
+from trio_stomp.config._environment import CONFIG_VARIABLE, read_environment
+from trio_stomp.config._load import build
+from trio_stomp.config._policy_file import read_policy_file
+from trio_stomp.config._settings import Settings
+from trio_stomp.config._settings_file import GivenPolicy, SettingsFile, read_settings_file
+from trio_stomp.config._sources import COMMAND_LINE, FILE, Given, Source
+
+MAX_FILES = 1000
+CONF_D = "conf.d"
+
+NOTHING: Mapping[str, Given] = MappingProxyType({})
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
+
+
+@frozen(repr=False)
+class Configuration:
+    """Settings, and where they come from.
+
+    Args:
+      given: What was given for each option, by name; the last of them is in force. An option that
+        is not there has its default.
+      policies: The same for each pattern of destinations.
+      files: What was read, in that order.
+    """
+
+    settings: Settings = field(factory=Settings)
+    given: Mapping[str, tuple[Given, ...]] = field(factory=dict)
+    policies: Mapping[str, tuple[GivenPolicy, ...]] = field(factory=dict)
+    files: tuple[str, ...] = ()
+
+    def source(self, name: str) -> Source:
+        """Where the value of an option comes from."""
+        return self.given[name][-1].source if name in self.given else Source()
+
+
+def load(
+    path: str | None = None,
+    environ: Mapping[str, str] = NO_VARIABLES,
+    told: Mapping[str, Given] = NOTHING,
+    *,
+    policies: str = "",
+) -> Configuration:
+    """Read everything that says how a broker shall be.
+
+    Args:
+      path: A settings file, beside which the files of ``conf.d`` are read, or a directory of
+        settings files; None = what ``TRIO_STOMP_CONFIG`` names, or nothing at all.
+      environ: Variables of the environment.
+      told: What the command line says, by name of the option.
+      policies: The file of ``--policies``, which stands in for all policies of the settings files;
+        "" = none.
+
+    Raises:
+      OptionError: the operator's fault; it names the file and line, variable or option, the rule
+        and the remedy.
+
+    Limits: MAX_FILES; of each file ``MAX_FILE_BYTES``.
+    """
+    if path is None:
+        path = environ.get(CONFIG_VARIABLE) or None
+    elif not path:
+        raise OptionError("--config names no file; leave it out to read none")
+    files = [read_settings_file(each) for each in find_files(path)] if path is not None else []
+    given: dict[str, tuple[Given, ...]] = {}
+    layers = (*(file.options for file in files), read_environment(environ), told)
+    for name, value in chain.from_iterable(layer.items() for layer in layers):
+        given[name] = (*given.get(name, ()), value)
+    places = {name: place for name in given if (place := given[name][-1].source.place)}
+    settings = build({name: values[-1].value for name, values in given.items()}, places)
+    by_pattern = _policies(files, policies)
+    settings = evolve(
+        settings,
+        destinations=tuple((pattern, known[-1].policy) for pattern, known in by_pattern.items()),
+        rules=_rules([file.rules for file in files if file.rules is not None], given),
+    )
+    return Configuration(settings, given, by_pattern, tuple(file.path for file in files))
+
+
+def find_files(path: str) -> list[str]:
+    """The files to read for what an operator named: itself and conf.d beside it, or a directory.
+
+    Raises:
+      OptionError: a directory cannot be read, or has too many files.
+    """
+    if os.path.isdir(path):
+        return _in_directory(path)
+    beside = os.path.join(os.path.dirname(path), CONF_D)
+    return [path, *(_in_directory(beside) if os.path.isdir(beside) else ())]
+
+
+def _in_directory(path: str) -> list[str]:
+    try:
+        # Editors leave hidden files beside those that they have open.
+        names = sorted(
+            each for each in os.listdir(path) if each.endswith(".toml") and each[0] != "."
+        )
+    except OSError as error:
+        raise OptionError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    if len(names) > MAX_FILES:
+        raise OptionError(
+            f"{path}: has {len(names)} files, the limit is {MAX_FILES}; put some of them together"
+        )
+    return [os.path.join(path, each) for each in names]
+
+
+def _policies(files: Iterable[SettingsFile], instead: str) -> dict[str, tuple[GivenPolicy, ...]]:
+    """Policies in the order in which their patterns are first named."""
+    found: dict[str, tuple[GivenPolicy, ...]] = {}
+    if instead:
+        source = Source(COMMAND_LINE, f"--policies {instead}")
+        return {
+            pattern: (GivenPolicy(policy, source),) for pattern, policy in read_policy_file(instead)
+        }
+    for file in files:
+        for pattern, policy in file.policies.items():
+            found[pattern] = (*found.get(pattern, ()), policy)
+    return found
+
+
+def _rules(parts: list[RulePart], given: Mapping[str, tuple[Given, ...]]) -> AccessRules | None:
+    if not parts:
+        return None
+    rules = rules_of(parts)
+    if not rules.rules:
+        raise OptionError(
+            f"{parts[0].path}: has [groups] or [certificates], but no [[rule]], so that nobody"
+            ' could do anything; write a [[rule]], as allow = ["send", "receive"] and to = "**"'
+        )
+    acl_file = given["acl_file"][-1] if "acl_file" in given else None
+    if acl_file is None or not acl_file.value:
+        return rules
+    if acl_file.source.kind == FILE:
+        raise OptionError(
+            f"{acl_file.source}: acl_file names a file of rules, but {rules.rules[0].place} is a"
+            " rule, too; keep them in one place"
+        )
+    return None

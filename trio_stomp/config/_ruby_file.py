@@ -1,0 +1,97 @@
+"""stompserver's configuration: YAML with Ruby's symbols as keys, of which it uses the simplest kind.
+
+    :port: 61613
+    :queue: file      # a comment
+
+No YAML is needed for that, and nothing but texts, numbers and truths can come out of it.
+"""
+
+import re
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp.config._toml_file import read_bytes
+
+Value = bool | int | str | None
+
+_NOTHING = re.compile(r"\s*(?:#.*|---\s*(?:#.*)?|\.\.\.\s*)?")
+_SETTING = re.compile(r":([A-Za-z_][A-Za-z0-9_]*)[ \t]*:(?:[ \t]+(.*))?")
+_QUOTED = re.compile(r"""(?:"([^"\\]*)"|'((?:[^']|'')*)')[ \t]*(?:#.*)?""")
+_COMMENT = re.compile(r"(?:^|[ \t]+)#.*$")
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
+
+_WORDS: tuple[tuple[frozenset[str], bool | None], ...] = (
+    (frozenset({"true", "yes", "on"}), True),
+    (frozenset({"false", "no", "off"}), False),
+    (frozenset({"", "~", "null"}), None),
+)
+_NOT_SIMPLE = ("[", "{", "&", "*", "!", "|", ">", "%", "@", "`", '"', "'", "- ")
+"""What begins a value that is no plain text."""
+
+
+@frozen(repr=False)
+class RubyFile:
+    """What a file says, in its order.
+
+    Args:
+      lines: Where each setting stands.
+    """
+
+    path: str
+    values: Mapping[str, Value]
+    lines: Mapping[str, int]
+
+    def place(self, key: str) -> str:
+        """Where a setting stands, as an error begins."""
+        return f"{self.path}:{self.lines[key]}" if key in self.lines else self.path
+
+
+def read_ruby_file(path: str) -> RubyFile:
+    """Read stompserver's configuration.
+
+    Raises:
+      OptionError: the operator's fault: it cannot be read, or a line is no ``:key: value``; it
+        names the file and the line.
+
+    Limits: ``MAX_FILE_BYTES``.
+    """
+    try:
+        text = read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise OptionError(f"{path}: the text is not UTF-8") from None
+    values: dict[str, Value] = {}
+    lines: dict[str, int] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if _NOTHING.fullmatch(line):
+            continue
+        found = _SETTING.fullmatch(line.rstrip())
+        if found is None:
+            raise OptionError(f"{path}:{number}: {line.strip()[:60]!r} is no :key: value{_why(line)}")
+        key = found.group(1)
+        values[key] = _value(f"{path}:{number}: {key}", (found.group(2) or "").strip())
+        lines[key] = number  # the last one counts, as in YAML
+    return RubyFile(path, values, lines)
+
+
+def _why(line: str) -> str:
+    if line[:1] in (" ", "\t", "-"):
+        return "; stompserver has no settings within settings"
+    if re.match(r"[A-Za-z_]\w*:", line):
+        return "; stompserver reads keys that begin with a colon, and passes over others"
+    return ""
+
+
+def _value(where: str, text: str) -> Value:
+    quoted = _QUOTED.fullmatch(text)
+    if quoted is not None:
+        double, single = quoted.groups()
+        return double if double is not None else single.replace("''", "'")
+    text = _COMMENT.sub("", text)
+    if text.startswith(_NOT_SIMPLE):
+        raise OptionError(f"{where} is {text[:60]!r}, but must be a plain text, number or truth")
+    for words, value in _WORDS:
+        if text.lower() in words:
+            return value
+    return int(text) if _INTEGER.fullmatch(text) else text

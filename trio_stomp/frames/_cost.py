@@ -1,0 +1,36 @@
+"""What a header block takes in memory, for the budget that charges whoever keeps it."""
+
+from trio_stomp.frames._frame import Head
+
+BLOCK_OVERHEAD_BYTES = 512
+"""A block with its plan, and the run that it belongs to; measured and rounded up."""
+HEADER_OVERHEAD_BYTES = 176
+"""Each header beside its text; likewise."""
+COPIES = 2
+"""Of a text: as it was parsed, and as it is written."""
+COPIES_IF_ESCAPED = 6
+"""The same where each version writes it in its own way, and escapes may double it."""
+_WIDEST = 4
+"""Bytes of a character, wherever one text holds a character beyond ASCII."""
+
+
+def head_cost(head: Head) -> int:
+    """Bytes that a header block is charged for, at least what it takes; kept on it.
+
+    It does not change: what was charged can be given back by asking again.
+    """
+    cost = head.cost
+    if not cost:
+        texts, copies = text_cost(head.destination or ""), COPIES
+        for name, text in head.headers:
+            texts += text_cost(name) + text_cost(text)
+            if ":" in text or "\\" in text or "\n" in text or "\r" in text or ":" in name:
+                copies = COPIES_IF_ESCAPED
+        fixed = BLOCK_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * len(head.headers)
+        cost = head.cost = fixed + copies * texts
+    return cost
+
+
+def text_cost(text: str) -> int:
+    """Bytes that the characters of a text take at most."""
+    return len(text) if text.isascii() else _WIDEST * len(text)

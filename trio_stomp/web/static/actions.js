@@ -1,0 +1,123 @@
+// What an operator does to a queue, in plain STOMP: each action is a client of its own, so that an
+// ERROR ends it and nothing else.
+
+import { connect } from "./connection.js";
+import { headersForRetry, headersForReturn, targetOf } from "./retry.js";
+
+/** Messages on their way at once. */
+const WINDOW = 50;
+/** No message for so long: others have taken the rest. */
+const QUIET_MS = 1500;
+
+export const MAX_BROWSED = 1000;
+
+/** Run `work(connection)` as a client of its own; fails as the connection does. */
+async function withClient(credentials, work) {
+  let connection;
+  const ended = new Promise((_, reject) => {
+    connection = connect({ credentials, onEnd: reject });
+  });
+  try {
+    await Promise.race([connection.opened, ended]);
+    return await Promise.race([work(connection), ended]);
+  } finally {
+    connection.close();
+  }
+}
+
+/** Look at the first messages of a queue: {messages, isAll}. */
+export function browse(credentials, name, limit = MAX_BROWSED) {
+  return withClient(
+    credentials,
+    (connection) =>
+      new Promise((resolve) => {
+        const messages = [];
+        const finish = (isAll) => {
+          subscription.unsubscribe();
+          resolve({ messages, isAll });
+        };
+        const subscription = connection.subscribe(name, { browser: "true" }, (message) => {
+          if (message.headers.browser === "end") finish(true);
+          else if (messages.length === limit) finish(false);
+          else messages.push(message);
+        });
+      }),
+  );
+}
+
+/**
+ * Take `count` messages off a queue, or those that there are, one after the other.
+ *
+ * `handle(message, number)` must acknowledge. A message that comes beyond `count` while the end is
+ * under way is left unacknowledged, and goes back. Returns how many were handled.
+ */
+function take(connection, name, count, handle) {
+  return new Promise((resolve, reject) => {
+    let handled = 0;
+    let timer = 0;
+    let isOver = false;
+    const finish = () => {
+      if (isOver) return;
+      isOver = true;
+      clearTimeout(timer);
+      // Frames of one connection are handled in order: what its RECEIPT confirms is all before it.
+      connection
+        .confirmed((receipt) => subscription.unsubscribe(receipt))
+        .then(() => resolve(handled), reject);
+    };
+    const wait = () => {
+      clearTimeout(timer);
+      timer = setTimeout(finish, QUIET_MS);
+    };
+    const headers = { ack: "client-individual", "prefetch-count": `${Math.min(WINDOW, count)}` };
+    const subscription = connection.subscribe(name, headers, (message) => {
+      if (isOver) return;
+      handled += 1;
+      handle(message, handled);
+      if (handled >= count) finish();
+      else wait();
+    });
+    wait();
+  });
+}
+
+/** Consume `count` messages of a queue; returns how many it were. */
+export function purge(credentials, name, count, onProgress) {
+  return withClient(credentials, (connection) =>
+    take(connection, name, count, (message, number) => {
+      message.ack();
+      onProgress(number);
+    }),
+  );
+}
+
+/**
+ * Send the first `count` dead letters of a queue to where they were sent first.
+ *
+ * Each is sent and acknowledged in one transaction: it is never in both places, nor in none. Those
+ * for other destinations than `chosen` go back behind the others. Returns {sent, returned}.
+ */
+export function retry(credentials, name, count, chosen, onProgress) {
+  return withClient(credentials, async (connection) => {
+    let sent = 0;
+    const all = await take(connection, name, count, (message, number) => {
+      const target = targetOf(message.headers);
+      const isChosen = chosen.has(target);
+      const transaction = `retry-${number}`;
+      const headers = isChosen
+        ? headersForRetry(message.headers)
+        : headersForReturn(message.headers);
+      connection.begin(transaction);
+      connection.send(
+        isChosen ? target : name,
+        { ...headers, transaction },
+        { binaryBody: message.binaryBody },
+      );
+      message.ack({ transaction });
+      connection.commit(transaction);
+      sent += isChosen ? 1 : 0;
+      onProgress(number);
+    });
+    return { sent, returned: all - sent };
+  });
+}

@@ -1,0 +1,136 @@
+// One connection to the broker, with stompjs (the global StompJs, a script of its own).
+
+/** Why a connection ended: the broker's ERROR, or that it was lost. */
+export class Ended extends Error {
+  constructor(code, message, retryAfterMs = 0) {
+    super(message);
+    this.code = code;
+    this.retryAfterMs = retryAfterMs;
+  }
+}
+
+const MAX_HEARTBEAT_MS = 10_000;
+
+/** The broker of this page. */
+export function brokerUrl() {
+  const url = new URL("ws", document.baseURI);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  url.hash = url.search = "";
+  return url.href;
+}
+
+/**
+ * Open a connection; it never comes back by itself.
+ *
+ * Options: `credentials` ({login, passcode} or null), `onEnd(ended)`, called once, and not after
+ * `close`; `onFrame(text)`, which sees the frames.
+ */
+export function connect({ credentials, onEnd, onFrame }) {
+  const headers = { host: location.hostname };
+  if (credentials?.login) headers.login = credentials.login;
+  if (credentials?.passcode) headers.passcode = credentials.passcode;
+  return new Connection(headers, onEnd, onFrame);
+}
+
+class Connection {
+  #client;
+  #receipts = 0;
+  #pending = new Map();
+  #error = null;
+  #isOver = false;
+
+  constructor(connectHeaders, onEnd, onFrame) {
+    this.onEnd = onEnd ?? (() => {});
+    const { Client, Versions } = window.StompJs;
+    this.#client = new Client({
+      brokerURL: brokerUrl(),
+      connectHeaders,
+      stompVersions: new Versions([Versions.V1_2]),
+      reconnectDelay: 0,
+      connectionTimeout: MAX_HEARTBEAT_MS,
+      heartbeatIncoming: MAX_HEARTBEAT_MS,
+      // Timers of a hidden page sleep, so no heart-beat is promised: the broker's pings of the
+      // WebSocket tell it that the page is there.
+      heartbeatOutgoing: 0,
+      debug: (text) => onFrame?.(text),
+    });
+    this.opened = new Promise((resolve, reject) => {
+      this.#client.onConnect = (frame) => resolve(frame.headers);
+      this.#pending.set("opened", { resolve, reject });
+    });
+    this.opened.catch(() => {});
+    this.#client.onStompError = (frame) => this.#fail(frame);
+    this.#client.onWebSocketClose = (event) => this.#lost(event);
+    this.#client.onUnhandledMessage = () => {};
+    this.#client.activate();
+  }
+
+  #fail(frame) {
+    const { code = "", message = "", "retry-after-ms": wait } = frame.headers;
+    this.#error = new Ended(code, message, Number(wait) || 0);
+    this.#end(this.#error);
+  }
+
+  #lost(event) {
+    const text = event.reason ? `the connection was closed: ${event.reason}` : "no connection";
+    this.#end(this.#error ?? new Ended("", text));
+  }
+
+  #end(why) {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    for (const { reject } of this.#pending.values()) reject(why);
+    this.#pending.clear();
+    this.onEnd(why);
+  }
+
+  /** SUBSCRIBE; `onMessage` gets stompjs messages. Returns what UNSUBSCRIBEs. */
+  subscribe(destination, headers, onMessage) {
+    return this.#client.subscribe(destination, onMessage, headers);
+  }
+
+  /** SEND, and wait for nothing. */
+  send(destination, headers, content) {
+    this.#client.publish({ destination, headers, ...content });
+  }
+
+  begin(name) {
+    this.#client.begin(name);
+  }
+
+  commit(name) {
+    this.#client.commit(name);
+  }
+
+  /** What `action`, given a header for a receipt, sends has been done; its RECEIPT's headers. */
+  confirmed(action) {
+    this.#receipts += 1;
+    const receipt = `r${this.#receipts}`;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(receipt, { resolve, reject });
+      this.#client.watchForReceipt(receipt, (frame) => {
+        this.#pending.delete(receipt);
+        resolve(frame.headers);
+      });
+      try {
+        action({ receipt });
+      } catch {
+        // stompjs throws if the connection has gone meanwhile.
+        this.#pending.delete(receipt);
+        reject(this.#error ?? new Ended("", "no connection"));
+      }
+    });
+  }
+
+  get isOver() {
+    return this.#isOver;
+  }
+
+  /** Leave in order; nobody is told. */
+  close() {
+    this.#isOver = true;
+    for (const { reject } of this.#pending.values()) reject(new Ended("", "left"));
+    this.#pending.clear();
+    this.#client.deactivate();
+  }
+}

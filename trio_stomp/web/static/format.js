@@ -1,0 +1,70 @@
+// Figures as people read them. Pure functions.
+
+const DASH = "–";
+const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const tenth = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
+const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
+
+const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+
+/** A number in full: 12,345. */
+export const count = (value) => (isNumber(value) ? whole.format(value) : DASH);
+
+/** A number that must not be wide: 12.3K. */
+export function brief(value) {
+  if (!isNumber(value)) return DASH;
+  return Math.abs(value) < 10_000 ? whole.format(value) : short.format(value);
+}
+
+/** A rate a second, exact where it is small. */
+export function rate(value) {
+  if (!isNumber(value)) return DASH;
+  if (value !== 0 && value < 0.05) return "<0.1";
+  if (value < 100) return tenth.format(value);
+  return brief(value);
+}
+
+/** Bytes with a binary unit. */
+export function bytes(value) {
+  if (!isNumber(value)) return DASH;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let place = 0;
+  while (value >= 1024 && place < units.length - 1) {
+    value /= 1024;
+    place += 1;
+  }
+  return `${value < 100 && place > 0 ? tenth.format(value) : whole.format(value)} ${units[place]}`;
+}
+
+/** Milliseconds, as a time with the unit that fits. */
+export function millis(value) {
+  if (!isNumber(value)) return DASH;
+  if (value >= 1000) return duration(value / 1000);
+  if (value >= 10) return `${whole.format(value)} ms`;
+  return `${new Intl.NumberFormat("en", { maximumSignificantDigits: 2 }).format(value)} ms`;
+}
+
+/** Seconds, in the two units that matter. */
+export function duration(seconds) {
+  if (!isNumber(seconds)) return DASH;
+  if (seconds < 10) return `${tenth.format(seconds)} s`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${minutes % 60} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** The time of day of a moment in milliseconds since 1970, where the reader is. */
+export function clock(ms) {
+  if (!isNumber(ms)) return DASH;
+  const time = new Date(ms);
+  const two = (value) => String(value).padStart(2, "0");
+  return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+}
+
+/** The first `length` characters, and whether that is not all. */
+export function cut(text, length) {
+  return text.length <= length ? text : `${text.slice(0, length)}…`;
+}

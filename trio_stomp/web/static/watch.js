@@ -1,0 +1,172 @@
+// Follows the stream of all DIAG topics: a stretch of history, then what comes, over all losses of
+// the connection. The stream makes it whole: topics alone tell only of changes for a minute.
+
+import { connect } from "./connection.js";
+
+const STREAM = "/stream/DIAG";
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 30_000;
+/** History that is asked for, in seconds; the next shorter one if it is too much to read. */
+export const SPANS_S = [900, 70, 0];
+const MAX_HISTORY_BYTES = 8 * 1024 * 1024;
+
+const LOGIN_CODES = new Set([
+  "authentication-required",
+  "authentication-failed",
+  "credentials-expired",
+  "bad-credentials",
+  "not-authorized",
+]);
+
+/** How long to wait before the next attempt; `chance` is in 0…1, so that not all come at once. */
+export function backOff(attempt, chance) {
+  const longest = Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
+  return Math.round(longest * (0.5 + chance / 2));
+}
+
+/**
+ * States, told by `onState`: connecting; reading (history, or nothing has come yet); live; waiting
+ * (`until`, `message`); login (`code`, `message`).
+ */
+export class Watch {
+  #connection = null;
+  #attempt = 0;
+  #timer = 0;
+  #place = null;
+  #hasStream = true;
+  #welcome = {};
+
+  constructor({ onRecord, onState, now = () => Date.now(), chance = Math.random }) {
+    Object.assign(this, { onRecord, onState, now, chance });
+    this.credentials = null;
+    this.state = { name: "connecting" };
+  }
+
+  /** What the broker said of itself in CONNECTED. */
+  get welcome() {
+    return this.#welcome;
+  }
+
+  get hasHistory() {
+    return this.#hasStream;
+  }
+
+  /** Connect as somebody; null = as nobody. */
+  logIn(credentials) {
+    this.credentials = credentials;
+    this.#attempt = 0;
+    this.start();
+  }
+
+  start() {
+    clearTimeout(this.#timer);
+    this.#connection?.close();
+    this.#tell({ name: "connecting" });
+    const connection = connect({
+      credentials: this.credentials,
+      onEnd: (ended) => this.#ended(ended),
+    });
+    this.#connection = connection;
+    connection.opened.then(
+      (welcome) => {
+        if (connection !== this.#connection) return;
+        this.#welcome = welcome;
+        if (this.#hasStream) this.#readStream(connection);
+        else this.#readTopics(connection);
+      },
+      () => {},
+    );
+  }
+
+  /** Try now what would be tried later. */
+  hurry() {
+    if (this.state.name === "waiting") this.start();
+  }
+
+  #tell(state) {
+    this.state = state;
+    this.onState(state);
+  }
+
+  #ended(ended) {
+    if (ended.code === "unknown-stream" && this.#hasStream) {
+      this.#hasStream = false;
+      this.start();
+      return;
+    }
+    if (LOGIN_CODES.has(ended.code)) {
+      this.#tell({ name: "login", code: ended.code, message: ended.message });
+      return;
+    }
+    const wait = Math.max(ended.retryAfterMs, backOff(this.#attempt, this.chance()));
+    this.#attempt += 1;
+    this.#timer = setTimeout(() => this.start(), wait);
+    this.#tell({ name: "waiting", until: this.now() + wait, message: ended.message });
+  }
+
+  #readTopics(connection) {
+    connection.subscribe("DIAG*", {}, (message) => this.#take(message));
+    this.#live();
+  }
+
+  /** Look where the stream ends, then read on from where this page was, or some history. */
+  #readStream(connection) {
+    const head = connection.subscribe(STREAM, { "x-stream-offset": "last" }, (message) => {
+      head.unsubscribe();
+      const newest = JSON.parse(message.body);
+      this.#follow(connection, newest, 0);
+    });
+    // Until then: a broker that has just been started has nothing to tell yet.
+    this.#tell({ name: "reading" });
+  }
+
+  #follow(connection, newest, shortening) {
+    const { headers, isHistory } = this.#start(newest, shortening);
+    let bytes = 0;
+    let hasCaughtUp = !isHistory;
+    if (hasCaughtUp) this.#live();
+    const reading = connection.subscribe(STREAM, headers, (message) => {
+      if (!hasCaughtUp) {
+        bytes += message.binaryBody.length;
+        if (bytes > MAX_HISTORY_BYTES && shortening < SPANS_S.length - 1) {
+          reading.unsubscribe();
+          this.#place = null;
+          this.#follow(connection, newest, shortening + 1);
+          return;
+        }
+      }
+      this.#take(message);
+      if (!hasCaughtUp && this.#place.offset >= newest.offset) {
+        hasCaughtUp = true;
+        this.#live();
+      }
+    });
+  }
+
+  #start(newest, shortening) {
+    const place = this.#place;
+    const knows = place !== null && place.epoch === newest.epoch;
+    const missed = knows ? Date.parse(newest.ts) - place.at : Infinity;
+    if (knows && missed < SPANS_S[0] * 1000) {
+      const isHistory = place.offset < newest.offset;
+      return { headers: { "x-stream-offset": `offset=${place.offset + 1}` }, isHistory };
+    }
+    const span = SPANS_S[shortening];
+    if (span === 0) return { headers: { "x-stream-offset": "next" }, isHistory: false };
+    const since = Math.floor(Date.parse(newest.ts) / 1000) - span;
+    return { headers: { "x-stream-offset": `timestamp=${since}` }, isHistory: true };
+  }
+
+  #live() {
+    this.#attempt = 0;
+    this.#tell({ name: "live" });
+  }
+
+  #take(message) {
+    const { destination } = message.headers;
+    const record = JSON.parse(message.body);
+    if (!destination?.startsWith("DIAG") || typeof record?.ts !== "string") return;
+    this.#place = { epoch: record.epoch, offset: record.offset, at: Date.parse(record.ts) };
+    this.onRecord(destination, record, message.binaryBody.length);
+  }
+}
