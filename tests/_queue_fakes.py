@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 
 from attrs import define, field
 
-from tests._core_fakes import VERSIONS, Received, ServerFake, read_frames, run_of
+from tests._core_fakes import (
+    VERSIONS,
+    Received,
+    ServerFake,
+    head_bytes,
+    queue_head,
+    read_frames,
+    run_of,
+)
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import (
     Broker,
@@ -35,6 +43,8 @@ from trio_stomp.protocol import (
 AMPLE = 1 << 40
 OVERHEAD = 256
 """What a message is charged beside its body: spelled out, since it is part of a limit."""
+HEAD = queue_head()
+"""What the header block of a plain SEND to ``/queue/q`` is charged, once for all of its run."""
 
 
 @define(eq=False, repr=False)
@@ -270,6 +280,17 @@ class Bench:
         if route is None or route.queue is None:
             return []
         return [message.body.decode() for message in route.queue.waiting.in_order()]
+
+    def heads_bytes(self) -> int:
+        """What the header blocks of all messages are charged that wait or are unacknowledged."""
+        found = {}
+        for queue in self.broker.queues:
+            for message in queue.waiting.in_order():
+                found[message.publication.head] = None
+            for consumer in queue.consumers:
+                for unacked in consumer.unacked.values():
+                    found[unacked.message.publication.head] = None
+        return sum(head_bytes(head.headers) for head in found)
 
     def ends(self) -> None:
         """All clients go and every queue is emptied: nothing may still be charged for."""

@@ -12,15 +12,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from tests._core_fakes import Core, Peer
+from tests._core_fakes import Core, Peer, head_bytes
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker._stale import (
     CHANNEL_OVERHEAD_BYTES,
     DESTINATION_OVERHEAD_BYTES,
-    HEADER_OVERHEAD_BYTES,
     MESSAGE_OVERHEAD_BYTES,
-    RUN_OVERHEAD_BYTES,
 )
 
 TTL = 10.0
@@ -60,7 +58,7 @@ class Run:
     @property
     def cost(self) -> int:
         """What parking it costs, by its one header."""
-        head = RUN_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES + len("destination") + len(self.name)
+        head = head_bytes((("destination", self.name),))
         return head + sum(MESSAGE_OVERHEAD_BYTES + len(body) for body in self.bodies)
 
 

@@ -21,8 +21,9 @@ def test_flat_names_are_unique_over_the_groups() -> None:
 
 def test_options_keep_the_order_of_the_groups() -> None:
     groups = [spec.group for spec in options()]
-    # The policies by destination are a table of the file, no group of options.
-    order = [field.name for field in attrs.fields(Settings) if field.name != "destinations"]
+    # Policies by destination and rules are tables of the file, no groups of options.
+    tables = ("destinations", "rules")
+    order = [field.name for field in attrs.fields(Settings) if field.name not in tables]
     assert list(dict.fromkeys(groups)) == order
     assert groups == sorted(groups, key=order.index)
 

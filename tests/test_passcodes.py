@@ -416,3 +416,18 @@ def test_statistics_are_frozen(checker: PasscodeChecker) -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         checker.statistics().checked = 5  # type: ignore[misc]
     assert Counter(attrs.asdict(checker.statistics()).values()) == {0: 5}
+
+
+def test_what_needs_no_hash_is_known_at_once(hasher: CountingHasher) -> None:
+    book = UserBook({"alice": hasher.hash("wonder"), "bob": "plain"})
+    checker = PasscodeChecker(book, hasher)
+    assert not checker.recalls("alice", "wonder"), "it has never been checked"
+    assert checker.check("alice", "wonder")
+    assert checker.recalls("alice", "wonder")
+    for name, passcode in (("alice", "wrong"), ("nobody", "wonder"), ("alice", "x" * 5000)):
+        assert not checker.recalls(name, passcode)
+    # In a book with hashes plain text costs one too, so that it cannot be told apart by time.
+    assert not checker.recalls("bob", "plain")
+    plain = PasscodeChecker(UserBook({"bob": "plain"}))
+    assert plain.recalls("bob", "plain")
+    assert not plain.recalls("bob", "other")

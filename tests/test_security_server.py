@@ -30,6 +30,7 @@ from tests._fakes import (
 )
 from tests._tls import authority, issue
 from trio_stomp import CloseReason, OptionError, ServerHandle, Settings, serve
+from trio_stomp.security import PasscodeChecker
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 ALICE = {"login": "alice", "passcode": "wonder-land"}
@@ -183,8 +184,9 @@ async def test_a_second_connect_on_one_connection_is_asked_too(users: Path) -> N
 
 
 async def test_the_connect_timeout_holds_while_a_login_is_checked(
-    users: Path, autojump_clock: MockClock
+    users: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(PasscodeChecker, "recalls", lambda *_: False)
     async with open_dial(passwd_file=str(users), **QUIET) as dial:
         await dial.start()
         for _ in range(2):
@@ -579,7 +581,7 @@ async def test_a_handshake_that_fails_costs_its_connection_alone(
         assert isinstance(stream, trio.SSLStream)
         await stream.transport_stream.send_all(b"\x16\x03\x01\x00\x05hello")
         await until(lambda: dial.server.ended[CloseReason.TLS_FAILED] == 1)
-        assert "the TLS handshake failed" in caplog.text
+        assert "the TLS handshake" in caplog.text
         await (await dial.connect()).fence()
 
 

@@ -6,15 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests._core_fakes import AMPLE, Pairs, numbered
+from tests._core_fakes import AMPLE, Pairs, head_bytes, numbered
 from trio_stomp.broker import BrokerPolicies, MemoryBudget, ParkedDestination, Publication, Route
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._stale import (
     CHANNEL_OVERHEAD_BYTES,
     DESTINATION_OVERHEAD_BYTES,
-    HEADER_OVERHEAD_BYTES,
     MESSAGE_OVERHEAD_BYTES,
-    RUN_OVERHEAD_BYTES,
     StaleQueue,
 )
 from trio_stomp.broker._trie import matches
@@ -91,8 +89,7 @@ class Stale:
 
 
 def run_cost(bodies: Sequence[str], headers: Pairs = ()) -> int:
-    texts = sum(len(name) + len(text) + HEADER_OVERHEAD_BYTES for name, text in headers)
-    return RUN_OVERHEAD_BYTES + texts + sum(len(b) + MESSAGE_OVERHEAD_BYTES for b in bodies)
+    return head_bytes(headers) + sum(len(b) + MESSAGE_OVERHEAD_BYTES for b in bodies)
 
 
 def test_what_is_parked_comes_back_in_order_and_once():

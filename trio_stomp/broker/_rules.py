@@ -32,6 +32,8 @@ _KINDS = ("#", _DIAG)
 _DIAG_TOPICS = Pattern((), glued=_DIAG)
 _DIAG_STREAMS = Pattern(tuple(split(STREAM)[:-1]), glued=_DIAG)
 _STARS = re.compile(r"\*+")
+MAX_MADE = 1_024
+"""Users whose rights are kept while they may come back."""
 MAX_GLOB = 256
 """Characters of a glob."""
 _SOME_USERS = ("\0", "\0.\0", "\0/\0", "")
@@ -193,6 +195,10 @@ class AccessRules:
     groups: Mapping[str, frozenset[str]] = field(factory=dict)
     certificates: Mapping[str, str] = field(factory=dict)
     _index: WildcardTrie[int] = field(init=False, factory=WildcardTrie, repr=False, eq=False)
+    _made: dict[tuple[str, frozenset[str]], Rights] = field(
+        init=False, factory=dict, repr=False, eq=False
+    )
+    """Rights by name and roles: connections of one user share them, and what they remember."""
 
     def __attrs_post_init__(self) -> None:
         for place, rule in enumerate(self.rules):
@@ -206,6 +212,14 @@ class AccessRules:
         """
         # No user is called anonymous; should a token say so, it is worth no more than none.
         name = "" if identity.name == ANONYMOUS_NAME else identity.name
+        made = self._made.get((name, identity.roles))
+        if made is None:
+            if len(self._made) >= MAX_MADE:
+                self._made.clear()
+            made = self._made[name, identity.roles] = self._make(name, identity)
+        return made
+
+    def _make(self, name: str, identity: Identity) -> Rights:
         groups = identity.roles | {group for group, users in self.groups.items() if name in users}
         applies = bytes(rule.is_for(name, groups) for rule in self.rules)
         personal = {

@@ -27,6 +27,7 @@ from trio_stomp.config import (
 )
 
 PROGRAM = "trio_stomp"
+OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 # stompserver's short flags, and the names that people know from the seeds.
@@ -257,7 +258,7 @@ def _words(rest: Iterable[str]) -> Iterator[tuple[str, Given]]:
     for word in rest:
         name, equals, text = word.partition("=")
         if word.startswith("-"):
-            flags = [spec.flag for spec in options()]
+            flags = [*(spec.flag for spec in options()), *OTHER_FLAGS]
             raise OptionError(f"unknown option {name}{hint(name, flags)} (--help lists all)")
         if name in specs and name not in WORDS:
             raise OptionError(f"{word!r} is no word of stompica's; use {specs[name].flag}")

@@ -158,7 +158,7 @@ def _check_user(where: str, user: str) -> None:
 
 
 def _rules(parts: Sequence[RulePart], groups: Mapping[str, frozenset[str]]) -> tuple[Rule, ...]:
-    rules = []
+    rules: list[Rule] = []
     personal = 0
     for part in parts:
         tables = _rule_tables(part, len(rules))

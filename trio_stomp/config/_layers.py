@@ -98,7 +98,11 @@ def find_files(path: str) -> list[str]:
       OptionError: a directory cannot be read, or has too many files.
     """
     if os.path.isdir(path):
-        return _in_directory(path)
+        found = _in_directory(path)
+        if not found:
+            # Not quietly the defaults: what should be mounted there may be missing.
+            raise OptionError(f"{path}: has no file of settings, whose name would end in .toml")
+        return found
     beside = os.path.join(os.path.dirname(path), CONF_D)
     return [path, *(_in_directory(beside) if os.path.isdir(beside) else ())]
 

@@ -46,7 +46,7 @@ class Change:
         elif self.name:
             where = f"{where} {self.name}"
         if not self.before or not self.after:
-            return f"{where}: {self.after and 'new' or 'gone'}: {self.after or self.before}"
+            return f"{where}: new: {self.after}" if self.after else f"{where}: gone: {self.before}"
         return f"{where}: {self.before} -> {self.after}"
 
 
@@ -65,12 +65,14 @@ def _options(old: Settings, new: Settings) -> Iterator[Change]:
 def _policies(old: Settings, new: Settings) -> Iterator[Change]:
     before, after = dict(old.destinations), dict(new.destinations)
     for pattern in dict.fromkeys([*before, *after]):
-        was, shall = before.get(pattern), after.get(pattern)
-        if was != shall:
-            yield Change(DESTINATIONS, pattern, _fields(was), _fields(shall), True)
+        policies = before.get(pattern), after.get(pattern)
+        if policies[0] != policies[1]:
+            was, shall = map(_fields, policies)
+            yield Change(DESTINATIONS, pattern, was, shall, True)
     kept = [[each for each in side if each in before and each in after] for side in (before, after)]
     if kept[0] != kept[1]:
-        yield Change(DESTINATIONS, "", *(", ".join(map(shown, side)) for side in kept), True)
+        was, shall = (", ".join(map(shown, side)) for side in kept)
+        yield Change(DESTINATIONS, "", was, shall, True)
 
 
 def _fields(policy: DestinationPolicy | None) -> str:

@@ -1,4 +1,4 @@
-"""stompserver's configuration: YAML with Ruby's symbols as keys, of which it uses the simplest kind.
+"""stompserver's configuration: YAML with Ruby's symbols as keys, of the simplest kind.
 
     :port: 61613
     :queue: file      # a comment
@@ -68,7 +68,9 @@ def read_ruby_file(path: str) -> RubyFile:
             continue
         found = _SETTING.fullmatch(line.rstrip())
         if found is None:
-            raise OptionError(f"{path}:{number}: {line.strip()[:60]!r} is no :key: value{_why(line)}")
+            raise OptionError(
+                f"{path}:{number}: {line.strip()[:60]!r} is no :key: value{_why(line)}"
+            )
         key = found.group(1)
         values[key] = _value(f"{path}:{number}: {key}", (found.group(2) or "").strip())
         lines[key] = number  # the last one counts, as in YAML

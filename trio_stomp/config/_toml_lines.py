@@ -7,6 +7,7 @@ tells keys from what only looks like one: strings, comments, arrays, inline tabl
 import re
 from bisect import bisect_right
 from collections.abc import Mapping
+from contextlib import suppress
 from tomllib import loads
 
 from attrs import define, field
@@ -34,10 +35,8 @@ def lines_of(text: str) -> dict[Path, int]:
     Limits: linear in the text; what is nested deeper than Python calls is left out.
     """
     scanner = _Scanner(text.replace("\r\n", "\n"))
-    try:
+    with suppress(_Lost, ValueError, RecursionError):  # an error without its line is one, too
         scanner.scan()
-    except (_Lost, ValueError, RecursionError):
-        pass  # an error without its line is better than none
     return scanner.lines
 
 

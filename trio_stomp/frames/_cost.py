@@ -21,7 +21,7 @@ def head_cost(head: Head) -> int:
     """
     cost = head.cost
     if not cost:
-        texts, copies = text_cost(head.destination or ""), COPIES
+        texts, copies = 0, COPIES
         for name, text in head.headers:
             texts += text_cost(name) + text_cost(text)
             if ":" in text or "\\" in text or "\n" in text or "\r" in text or ":" in name:

@@ -159,6 +159,8 @@ class Authenticator:
     async def _is_right(
         self, checker: PasscodeChecker, login: str, passcode: str, remote: str
     ) -> bool:
+        if checker.recalls(login, passcode):
+            return True  # a thread would cost more than the rest of the login
         if self.waiting >= self.options.max_waiting_logins:
             raise self._too_many(RETRY_S)
         self.waiting += 1

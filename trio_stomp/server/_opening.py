@@ -55,16 +55,15 @@ async def open_conversation(connection: "Connection") -> bytes:
 async def _open_tls(connection: "Connection", start: bytes) -> bytes:
     tls, remote = connection.shared.tls, connection.remote
     if tls is None or connection.tls == "off" or _is_secret(connection):
-        logger.warning(
-            "%s spoke TLS to a port without TLS: closed; use stomp:// or ws:// there", remote
-        )
+        where = "within TLS" if _is_secret(connection) else "to a port without TLS"
+        logger.warning("%s spoke TLS %s: closed; use stomp:// or ws:// there", remote, where)
         connection.reason = CloseReason.TLS_ON_PLAIN_PORT
         return b""
     wire = TlsWire(connection.wire, tls.context, start)
     try:
         await wire.handshake()
     except TlsError as error:
-        logger.warning("%s: the TLS handshake failed: %s", remote, error)
+        logger.warning("%s: %s", remote, error)
         connection.reason = CloseReason.TLS_FAILED
         return b""
     connection.early = b""

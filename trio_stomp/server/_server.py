@@ -295,12 +295,16 @@ class Server:
 
     async def _serve_stream(self, tls: str, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream)
-        early = b""
-        if self.proxies is not None and self.proxies.contains(wire.remote):
-            introduced = await self._introduced(wire)
-            if introduced is None:
-                return
-            wire, early = introduced
+        try:
+            if self.proxies is None or not self.proxies.contains(wire.remote):
+                await self._admit(wire, b"", tls)
+            elif (introduced := await self._introduced(wire)) is not None:
+                await self._admit(*introduced, tls)
+        except* Exception:
+            # A bug, or a stream that breaks its contract: it costs this connection, no other.
+            logger.exception("%s: a bug of the broker ended this connection", wire.remote)
+
+    async def _admit(self, wire: Wire, early: bytes, tls: str) -> None:
         self.accepted += 1
         was_flooded = self.admission.is_flooded
         refusal = self.admission.enter(wire)
@@ -309,26 +313,28 @@ class Server:
                 await wire.aclose()
             else:
                 await self._serve_wire(wire, refusal, early, tls)
-        except* Exception:
-            # A bug, or a stream that breaks its contract: it costs this connection, no other.
-            logger.exception("%s: a bug of the broker ended this connection", wire.remote)
         finally:
             self.admission.leave(wire, refusal)
 
     async def _introduced(self, wire: Wire) -> tuple[Wire, bytes] | None:
         """The wire of whom a proxy speaks for, and what came behind its header; None = nobody."""
         problem = "nothing came in time"
+        is_known = False
         try:
             with trio.move_on_after(self.limits.connect_timeout_s):
-                return await read_proxy_header(wire)
+                introduced = await read_proxy_header(wire)
+                is_known = True
+                return introduced
         except trio.BrokenResourceError:
             problem = "the connection was lost"
         except RemoteError as error:
             problem = error.message
+        finally:
+            if not is_known:
+                with trio.CancelScope(shield=True):
+                    await wire.aclose()
         logger.warning("%s should begin with a PROXY header: %s", wire.remote, problem)
         self.ended[CloseReason.BAD_PROXY_HEADER] += 1
-        with trio.CancelScope(shield=True):
-            await wire.aclose()
         return None
 
     async def _serve_wire(

@@ -47,6 +47,10 @@ class TransportOptions:
             }
             for name in (name for name, is_told in needs.items() if is_told):
                 raise ValueError(f"{name} needs a certificate: give tls_cert, too")
+        if self.tls_client_ca and self.tls_client_certificates == "off":
+            raise ValueError(
+                "tls_client_ca is told, but tls_client_certificates is off, not optional or required"
+            )
         if self.tls_client_certificates != "off" and not self.tls_client_ca:
             raise ValueError(
                 f"tls_client_certificates is {self.tls_client_certificates!r}, but needs"
