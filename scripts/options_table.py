@@ -71,7 +71,7 @@ HEAD = """\
 # command line. Look at what comes of it with
 #   python -m trio_stomp config check trio_stomp.toml
 #   python -m trio_stomp config show --changed trio_stomp.toml
-# "live": SIGHUP reads it anew while the broker runs. All else takes a restart.
+# "Live": SIGHUP reads it anew while the broker runs. All else takes a restart.
 #
 # Made by scripts/options_table.py --write: do not edit it in the source tree.
 """
@@ -79,14 +79,14 @@ HEAD = """\
 TAIL = """\
 
 # Policies by destination (docs/queues.md, docs/dialects.md): the first pattern that matches decides
-# alone. live
+# alone. Live
 #
 #   [destinations."/topic/prices.>"]
 #   stream = true
 #   stream_max_age_ms = 3600000
 
 # Rules: who may do what (docs/security.md). The first that matches decides; without any, acl_file
-# says it. live
+# says it. Live
 #
 #   [groups]
 #   ops = ["alice", "bob"]
@@ -134,12 +134,12 @@ def _comment(spec: OptionSpec, why: str) -> Iterator[str]:
     unit = next((name for ending, name in UNITS if spec.name.endswith(ending)), "")
     if unit:
         told = shown(spec)
-        parts.append(f"in {unit}" if told == str(spec.default) else f"in {unit}: {told}")
+        parts.append(f"in {unit}: {told}" if "iB" in told else f"in {unit}")
     if why:
         parts.append(f"why: {why}")
     if spec.live:
         parts.append("live")
-    text = ". ".join(part[0].upper() + part[1:] if part != "live" else part for part in parts)
+    text = ". ".join(part[0].upper() + part[1:] for part in parts)
     yield from textwrap.wrap(
         text,
         WIDTH,

@@ -20,6 +20,7 @@ FLOORS = {
     "broker": 2,
     "transport": 3,
     "security": 3,
+    "client": 4,
     "server": 4,
     "diag": 5,
     "web": 5,

@@ -3,6 +3,7 @@
 import errno
 import gc
 import logging
+import platform
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from trio_stomp._errors import OptionError
 from trio_stomp.cli._banner import banner, size, snippet
 from trio_stomp.cli._process import (
     raise_file_limit,
+    set_up_allocator,
     set_up_garbage_collection,
     set_up_log,
     set_up_threads,
@@ -296,6 +298,10 @@ async def test_a_bug_of_the_server_is_not_taken_for_an_address(
     install(monkeypatch, FakeServer(LookupError("bug")))
     with pytest.raises(ExceptionGroup):
         await run(Settings())
+
+
+def test_the_allocator_is_asked_where_there_is_glibc() -> None:
+    assert set_up_allocator() == (platform.libc_ver()[0] == "glibc")
 
 
 def test_the_stores_thread_has_its_turn_soon() -> None:

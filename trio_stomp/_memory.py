@@ -2,6 +2,11 @@
 
 from attrs import define
 
+TABLES_SHARE = 2
+"""Names and subscriptions may take 1/2 of the limit, beside it."""
+MIN_TABLES_BYTES = 1024 * 1024
+"""So much they may take however small the limit is."""
+
 
 @define(eq=False)
 class MemoryBudget:
@@ -18,6 +23,9 @@ class MemoryBudget:
     a queue that nobody empties has filled everything."""
     used_bytes: int = 0
     kept_bytes: int = 0
+    tables_bytes: int = 0
+    """What names, subscriptions, patterns, selectors and ids take: counted apart from messages, so
+    that neither can shut out the other."""
 
     def take(self, size: int) -> bool:
         """Charge ``size`` bytes; False, and nothing charged, if they do not fit."""
@@ -54,6 +62,27 @@ class MemoryBudget:
         """Give back what ``take_kept`` charged."""
         self.kept_bytes -= size
         self.used_bytes -= size
+
+    @property
+    def tables_room(self) -> int:
+        """The most bytes that ``take_table`` would charge now."""
+        limit = max(int(self.limit_bytes) // TABLES_SHARE, MIN_TABLES_BYTES)
+        return limit - self.tables_bytes
+
+    def take_table(self, size: int) -> bool:
+        """Charge ``size`` bytes of names and subscriptions; False, and nothing, if no room."""
+        if size > self.tables_room:
+            return False
+        self.tables_bytes += size
+        return True
+
+    def force_table(self, size: int) -> None:
+        """Charge what must be there, whether or not it fits; the caller bounds it."""
+        self.tables_bytes += size
+
+    def give_table(self, size: int) -> None:
+        """Give back what ``take_table`` charged."""
+        self.tables_bytes -= size
 
     @property
     def is_short(self) -> bool:

@@ -72,6 +72,8 @@ class LastValues:
             if self.memory.take_kept(_cost(kept)):
                 route.retained = kept
                 self.routes.retaining[route] = None
+        if route.retained is None:
+            self.routes.note_quiet(route)
 
     def restore(self, route: Route, publication: Publication, id: int) -> None:
         """A last value was found in the store; of several, the last one counts."""

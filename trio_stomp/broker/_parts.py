@@ -102,8 +102,12 @@ class Parts:
     def _make_places(self) -> None:
         """Where messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
-        self.known = Duplicates(lambda name: self.book.policy_for(name).dedup_window, self.log)
-        self.routes = RouteTable(policies, lambda route: configure(route, self), self.known.forget)
+        self.known = Duplicates(
+            lambda name: self.book.policy_for(name).dedup_window, memory, self.log
+        )
+        self.routes = RouteTable(
+            policies, lambda route: configure(route, self), self.known.forget, memory
+        )
         self.stale = StaleQueue(policies, memory)
         self.fan_out = FanOut(policies)
         self.events = BrokerEvents(self.routes)
@@ -164,6 +168,7 @@ class Parts:
             self.policies,
             self.dialect,
             self.fan_out,
+            self.memory,
             self.routes,
             self.queues,
             self.events,

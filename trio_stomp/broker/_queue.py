@@ -52,6 +52,9 @@ class QueueHost(Protocol):
     def mark(self, queue: "Queue") -> None:
         """Have ``queue`` pumped at the end of the turn."""
 
+    def note_quiet(self, queue: "Queue") -> None:
+        """A queue without consumers has less in it: it may be idle."""
+
     def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
         """Take deliveries back that have not been acknowledged by ``due``."""
 
@@ -170,6 +173,8 @@ class Queue:
         """Such messages have arrived, or never will."""
         self.arriving -= count
         self.size -= size
+        if not self.consumers:
+            self.host.note_quiet(self)
 
     def put_all(self, level: int, messages: list[Message], size: int) -> None:
         """Accept messages that fit and are charged for.
@@ -206,6 +211,7 @@ class Queue:
         self.waiting.loaded(level, messages, size)
         if is_last:
             self.size -= self.waiting.forget_paged(level).size
+            self.host.note_quiet(self)
         for message in messages:
             self._watch_expiry(message.publication.expires_at)
         self.host.mark(self)
@@ -266,6 +272,7 @@ class Queue:
             del self.groups[group]
         self._note_choosy()
         self.host.mark(self)
+        self.host.note_quiet(self)
 
     def _note_choosy(self) -> None:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
@@ -361,6 +368,8 @@ class Queue:
         size = len(message.body)
         self.size -= size
         refund(self.host.memory, message.publication.head, 1, size)
+        if not self.consumers:
+            self.host.note_quiet(self)
         if message.stored:
             self.host.finish(message.stored)
 

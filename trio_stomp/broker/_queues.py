@@ -129,6 +129,7 @@ class QueueBook:
                 route.queue.detach(consumer)
             route.queue.end(self._lose, now)
             route.queue = None
+            self.routes.note_quiet(route)
 
     def _lose(self, message: Message, now: float) -> None:
         message.publication.route.dropped += 1
@@ -181,6 +182,10 @@ class QueueBook:
             for queue in marked:
                 queue.is_marked = False
                 queue.pump(now)
+
+    def note_quiet(self, queue: Queue) -> None:
+        """A queue without consumers has less in it: it may be idle."""
+        self.routes.note_quiet(queue.route)
 
     def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
         """Take deliveries back that have not been acknowledged by ``due``."""

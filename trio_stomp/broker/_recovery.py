@@ -43,12 +43,14 @@ class Recovery:
     def run(self) -> None:
         """Take everything over. Queues stay in the store until somebody consumes them."""
         self.broker.streams.known = dict(self.recovered.streams)
+        self.broker.routes.is_restoring = True
         for key, text in self.recovered.settings.items():
             if key.startswith(DURABLE):
                 self._guarded(key, lambda text=text: self._restore_durable(text))  # type: ignore[misc]
         queues = {queue.place: queue for queue in self._durable_queues()}
         for (place, level), state in self.recovered.places.items():
             self._guarded(place, lambda p=place, lv=level, s=state: self._restore(queues, p, lv, s))  # type: ignore[misc]
+        self.broker.routes.is_restoring = False
 
     def _guarded(self, what: str, call: Callable[[], None]) -> None:
         try:

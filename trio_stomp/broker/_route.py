@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._destination import (
     PRIVATE_QUEUE,
     PRIVATE_TOPIC,
@@ -20,6 +21,7 @@ from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._histogram import Histogram
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._subscription import Subscription
+from trio_stomp.broker._table_costs import no_table_memory, route_cost
 from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import Pattern
 
@@ -46,6 +48,8 @@ class Route:
     """Those of them that are staged to without a second look."""
     careful: tuple[Member, ...] = ()
     """The others."""
+    cost: int = 0
+    """Bytes of tables that it is charged for while it is known."""
     generation: int = _STALE_GENERATION
     exact: dict[Member, None] = field(factory=dict)
     reserved: bool = False
@@ -129,8 +133,14 @@ class RouteTable:
     """Tells a new route what the policies say of it."""
     forget: Callable[[Route], None] = _leave_as_it_is
     """Told of a route that is forgotten."""
+    memory: MemoryBudget = field(factory=MemoryBudget)
+    """Charged for each."""
+    is_restoring: bool = False
+    """What the store knows is being taken over: it is charged for, but not refused."""
     retaining: dict[Route, None] = field(factory=dict)
     """Those that keep a last value."""
+    _quiet: OrderedDict[Route, None] = field(factory=OrderedDict)
+    """Those that may be idle, the oldest first: all that are, and some that are in use again."""
     _routes: dict[str, Route] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
     _generation: int = 0
@@ -163,8 +173,10 @@ class RouteTable:
         if route is None:
             check_length(name, self.policies.max_destination_bytes)
             kind = classify(name)
-            if len(self._routes) >= self.policies.max_destinations:
-                self._evict()
+            cost = 0 if self.is_restoring else route_cost(name, kind)
+            is_full = len(self._routes) >= self.policies.max_destinations
+            if is_full or cost > self.memory.tables_room:
+                self._evict(name, cost)
             route = self._enter(name, kind)
         return route
 
@@ -195,9 +207,15 @@ class RouteTable:
             route = self._routes[name]
             del route.exact[member]
             self._look_up(route)
+            self.note_quiet(route)
         else:
             self._wildcards.remove(pattern, member)
             self._generation += 1
+
+    def note_quiet(self, route: Route) -> None:
+        """A route may have become idle: it lost a subscriber, its last value, or its messages."""
+        if self._routes.get(route.name) is route:
+            self._quiet[route] = None
 
     def matching(self, name: str, pattern: Pattern | None) -> list[Route]:
         """The routes that keep a last value and that a subscription reaches."""
@@ -228,6 +246,9 @@ class RouteTable:
 
     def _enter(self, name: str, kind: Kind) -> Route:
         route = self._routes[name] = Route(name, kind, reserved=is_reserved(name))
+        route.cost = route_cost(name, kind)
+        self.memory.force_table(route.cost)
+        self._quiet[route] = None
         route.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(route)
         self._look_up(route)
@@ -246,13 +267,26 @@ class RouteTable:
         route.careful = tuple(each for each in found if not each.is_direct)
         route.generation = self._generation
 
-    def _evict(self) -> None:
-        """Forget the oldest tenth of what nobody subscribes to by name."""
+    def _evict(self, name: str, cost: int) -> None:
+        """Forget a tenth of what nobody subscribes to by name, the oldest first.
+
+        Each look at a route is paid for: by who made it, or by what made it quiet again.
+
+        Raises:
+          ProtocolError: there is no place for ``name`` all the same, or no memory.
+        """
         limit = self.policies.max_destinations
-        wanted = max(1, limit // 10) + len(self._routes) - limit
-        idle = [route.name for route in self._routes.values() if route.is_idle][:wanted]
-        for name in idle:
-            self.forget(self._routes.pop(name))
+        wanted = max(1, min(limit, len(self._routes)) // 10)
+        wanted += max(0, len(self._routes) - limit)
+        while wanted > 0 and self._quiet:
+            route, _ = self._quiet.popitem(last=False)
+            if route.is_idle:
+                wanted -= 1
+                del self._routes[route.name]
+                self.memory.give_table(route.cost)
+                self.forget(route)
+        if cost > self.memory.tables_room:
+            raise no_table_memory(f"destination:{name[:80]}")
         # The broker's own topics come on top of the limit, and must not make room for more.
         if len(self._routes) >= limit:
             raise ProtocolError(

@@ -11,8 +11,9 @@ Does not handle: XPATH, XQUERY, functions, octal literals, two texts compared by
 import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
+from weakref import ReferenceType, ref
 
-from attrs import define, field, frozen
+from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._selector_terms import Fault, Kind, Lookup, Run, TermBuilder, convert
@@ -59,19 +60,43 @@ _HINTS = {
     "NULL": "NULL stands in IS NULL and IS NOT NULL only",
 }
 
+TOKEN_BYTES = 832
+CHAR_BYTES = 24
+"""What the closures of a compiled selector take, measured and rounded up."""
+_TOKEN = re.compile(r"'[^']*+'|[\w$.]+|\S")
+
 _WORDS = {"$END": "the end", "COMMA": ",", "LPAR": "(", "RPAR": ")", "STRING": "a 'text'"}
 
 
-@frozen(eq=False)
+@define(eq=False)
 class Selector:
     """A compiled condition on headers: one for any number of subscriptions and messages."""
 
     text: str
     _run: Run
+    users: int = field(default=0, init=False)
+    """Who holds it, as counted by them, so that it is charged once."""
+    _head: "ReferenceType[Head] | None" = field(default=None, init=False)
+    """The header block that was last asked about; it lives no longer for that."""
+    _truth: bool = field(default=False, init=False)
 
     def matches(self, headers: Head | Lookup) -> bool:
-        """Whether the condition is TRUE (not FALSE or UNKNOWN) for a MESSAGE with ``headers``."""
-        return self._run(headers.get if isinstance(headers, Head) else headers) is True
+        """Whether the condition is TRUE (not FALSE or UNKNOWN) for a MESSAGE with ``headers``.
+
+        Asked for one block by all subscriptions in turn, it is evaluated once.
+        """
+        if not isinstance(headers, Head):
+            return self._run(headers) is True
+        if self._head is None or self._head() is not headers:
+            self._truth = self._run(headers.get) is True
+            self._head = ref(headers)
+        return self._truth
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it takes at most, compiled; by its text alone."""
+        tokens = sum(1 for _ in _TOKEN.finditer(self.text))
+        return tokens * TOKEN_BYTES + CHAR_BYTES * len(self.text)
 
 
 @define(eq=False)

@@ -103,6 +103,8 @@ class Subscription:
     prefix: bytes
     selector: "Selector | None" = None
     no_local: bool = False
+    cost: int = 0
+    """Bytes of tables that it is charged for, until it ends; its selector apart."""
     outbox: Outbox = field(init=False)
     wire: int = field(init=False)
     is_direct: bool = field(init=False)

@@ -19,6 +19,7 @@ from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._process import (
     raise_file_limit,
+    set_up_allocator,
     set_up_garbage_collection,
     set_up_log,
     set_up_threads,
@@ -78,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _failed(error, BAD_OPTION)
     set_up_log(arguments.log_level)
     warning = raise_file_limit(arguments.settings.server.max_connections)
+    set_up_allocator()
     set_up_garbage_collection()
     set_up_threads()
     try:

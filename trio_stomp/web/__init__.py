@@ -1,7 +1,8 @@
 """Floor 5: the pages that a browser finds on the broker's port.
 
-Handles: the start page, the answer to a WebSocket path without an upgrade, 404 and 405.
-Does not handle: reading requests and the upgrade itself (``transport``), sockets, files.
+Handles: the dashboard's files, the answer to a WebSocket path without an upgrade, 404 and 405.
+Does not handle: reading requests and the upgrade itself (``transport``), sockets; the figures
+of the dashboard, which it gets as any client of STOMP does (``static/``).
 """
 
 from trio_stomp.web._routes import respond as respond

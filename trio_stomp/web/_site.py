@@ -5,7 +5,8 @@ from collections.abc import Callable
 from attrs import define, field, frozen
 
 from trio_stomp.transport import HttpRequest
-from trio_stomp.web._routes import respond
+from trio_stomp.web._routes import refuse_method, respond
+from trio_stomp.web._static import read_files
 
 
 @frozen
@@ -37,6 +38,11 @@ class Site:
     why_unready: Callable[[], str]
     pages: dict[str, Page] = field(factory=dict)
 
+    def __attrs_post_init__(self) -> None:
+        # The dashboard is for everybody: it holds no figures, it asks for them as a client.
+        for path, file in read_files(self.version, self.address).items():
+            self.pages.setdefault(path, Page(file.answer, is_private=False))
+
     def is_private(self, request: HttpRequest) -> bool:
         """Whether the page that it asks for tells figures."""
         page = self.pages.get(request.path)
@@ -45,8 +51,8 @@ class Site:
     def respond(self, request: HttpRequest) -> bytes:
         """The whole answer; whether it may be told has been asked before."""
         page = self.pages.get(request.path)
-        if page is not None and request.method in ("GET", "HEAD"):
-            return page.answer(request)
-        return respond(
-            request, version=self.version, address=self.address, unready=self.why_unready()
-        )
+        if page is None:
+            return respond(request, unready=self.why_unready())
+        if request.method not in ("GET", "HEAD"):
+            return refuse_method(request)
+        return page.answer(request)

@@ -1,0 +1,74 @@
+"""What names, subscriptions and ids take in memory, and the error when there is none for more.
+
+The figures were measured and rounded up. They are charged to the tables of the budget, apart from
+messages: a crowd of subscriptions must not stop what is on its way, nor a full queue a SUBSCRIBE.
+"""
+
+from collections.abc import Iterable
+
+from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._selector import Selector
+from trio_stomp.broker._subscription import Place
+from trio_stomp.frames import text_cost
+
+ROUTE_BYTES = 1024
+QUEUE_BYTES = 1536
+"""What a queue takes beside its route."""
+SUBSCRIPTION_BYTES = 768
+CONSUMER_BYTES = 768
+"""What takes messages from queues for a subscription."""
+FEED_BYTES = 2048
+"""A subscription's own queue, or its place in a stream."""
+PATTERN_BYTES = 512
+TOKEN_BYTES = 320
+"""Each word and separator of a pattern."""
+ID_BYTES = 256
+"""An id by which duplicates are told, or the name of a message group."""
+
+
+def route_cost(name: str, kind: Kind) -> int:
+    """Bytes of a destination in use."""
+    queue = QUEUE_BYTES if kind is Kind.QUEUE else 0
+    return ROUTE_BYTES + queue + 2 * text_cost(name)
+
+
+def places_cost(places: Iterable[Place]) -> int:
+    """Bytes of what a subscription says where it is subscribed to."""
+    cost = 0
+    for name, pattern in places:
+        cost += 2 * text_cost(name)
+        if pattern is not None:
+            cost += PATTERN_BYTES + TOKEN_BYTES * len(pattern.tokens)
+    return cost
+
+
+def id_cost(name: str) -> int:
+    """Bytes of a name that a client made up."""
+    return ID_BYTES + text_cost(name)
+
+
+def hold_selector(memory: MemoryBudget, selector: Selector) -> bool:
+    """Charge a selector, once for all that use it; False if there is no memory."""
+    if not selector.users and not memory.take_table(selector.cost):
+        return False
+    selector.users += 1
+    return True
+
+
+def release_selector(memory: MemoryBudget, selector: Selector) -> None:
+    """One uses it no more."""
+    selector.users -= 1
+    if not selector.users:
+        memory.give_table(selector.cost)
+
+
+def no_table_memory(what: str) -> ProtocolError:
+    """The error for a name or subscription that there is no memory for."""
+    return ProtocolError(
+        "memory-limit",
+        f"there is no memory for {what}: names and subscriptions take what they may, half as much"
+        " as option max_memory_bytes; UNSUBSCRIBE what is not needed, or use fewer names",
+        reason=CloseReason.MEMORY_LIMIT,
+    )

@@ -1,0 +1,179 @@
+// The page: which view is shown, how fresh its figures are, who is logged in, which theme.
+
+import { Palette } from "./charts.js";
+import { byId, say, show } from "./dom.js";
+import * as format from "./format.js";
+import { Connections, Destinations, Events, Latency } from "./lists.js";
+import { Model } from "./model.js";
+import { Overview } from "./overview.js";
+import { Queues } from "./queues.js";
+import { Try } from "./try.js";
+import { Watch } from "./watch.js";
+
+const THEMES = { auto: "Auto", light: "Light", dark: "Dark" };
+const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
+const STALE_INTERVALS = 2.5;
+
+const model = new Model();
+const palette = new Palette(byId("probe"));
+const watch = new Watch({ onRecord: take, onState: showState });
+const credentials = () => watch.credentials;
+
+let heardAt = 0;
+let isDrawing = false;
+let shown = "overview";
+
+const views = {
+  overview: new Overview(model, palette, redraw),
+  connections: new Connections(model, () => watch.welcome.session, redraw),
+  destinations: new Destinations(model, redraw),
+  queues: new Queues(model, credentials, redraw),
+  latency: new Latency(model, palette, redraw),
+  events: new Events(model, redraw),
+  try: new Try(credentials),
+};
+
+function take(topic, record) {
+  heardAt = Date.now();
+  try {
+    model.apply(topic, record);
+  } catch (error) {
+    // One record that is not as expected must not stop the others.
+    console.error("a record could not be read", topic, error);
+  }
+  redraw();
+}
+
+/** Draw soon, once for all that asks before. */
+function redraw() {
+  if (isDrawing || document.hidden) return;
+  isDrawing = true;
+  requestAnimationFrame(() => {
+    isDrawing = false;
+    views[shown].draw?.();
+    showFreshness();
+  });
+}
+
+function showState(state) {
+  const needsLogin = state.name === "login";
+  show(byId("login"), needsLogin && shown !== "try");
+  if (needsLogin) askForLogin(state);
+  const notice = byId("notice");
+  const why = state.name === "waiting" ? state.message : "";
+  const noHistory = state.name === "live" && !watch.hasHistory;
+  say(
+    notice,
+    why ||
+      (noHistory
+        ? "This broker keeps no stream of its statistics, so there is no history, and lists are whole after a minute only."
+        : ""),
+  );
+  show(notice, notice.textContent !== "");
+  route();
+  showFreshness();
+}
+
+const REASONS = {
+  "authentication-required": "This broker wants to know who you are.",
+  "credentials-expired": "Your token has expired.",
+};
+
+function askForLogin({ code, message }) {
+  const user = watch.credentials?.login ?? "";
+  const may =
+    code === "not-authorized"
+      ? `${user || "Who has not logged in"} may not monitor this broker (${message}). Log in as somebody who may; “Try it” works all the same.`
+      : "";
+  say(byId("login-why"), REASONS[code] ?? (may || message));
+  const { login, passcode } = byId("login-form").elements;
+  passcode.value = "";
+  if (shown !== "try") (login.value ? passcode : login).focus();
+}
+
+byId("login-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const { login, passcode } = event.target.elements;
+  const given = { login: login.value, passcode: passcode.value };
+  passcode.value = "";
+  views.try.leave();
+  watch.logIn(given);
+});
+
+/** Whether what is seen is of now, in the words of the pill at the top. */
+function showFreshness() {
+  const { state } = watch;
+  const age = Date.now() - heardAt;
+  const limit = STALE_INTERVALS * 1000 * (model.interval || 5);
+  let [name, text] = [state.name, state.name];
+  if (state.name === "live") {
+    [name, text] = age > limit ? ["stale", `${format.duration(Math.floor(age / 1000))} old`] : ["live", "live"];
+  } else if (state.name === "reading") {
+    text = heardAt ? "reading history" : "waiting for figures";
+  } else if (state.name === "waiting") {
+    const left = Math.max(0, Math.ceil((state.until - Date.now()) / 1000));
+    const old = heardAt ? `, ${format.duration(Math.floor(age / 1000))} old` : "";
+    text = `again in ${left} s${old}`;
+  } else if (state.name === "login") {
+    text = "log in";
+  }
+  const pill = byId("status");
+  pill.dataset.state = name;
+  say(pill, text);
+  const { server } = watch.welcome;
+  const broker = [model.identity.broker, server?.replace("trio_stomp/", "")].filter(Boolean);
+  if (broker.length) say(byId("broker"), broker.join(" · "));
+}
+
+function route() {
+  const wanted = location.hash.slice(1);
+  shown = Object.hasOwn(views, wanted) ? wanted : "overview";
+  const isClosed = watch.state.name === "login" && shown !== "try";
+  for (const name of Object.keys(views)) show(byId(name), name === shown && !isClosed);
+  show(byId("login"), isClosed);
+  for (const link of document.querySelectorAll("nav a")) {
+    if (link.hash === `#${shown}`) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  redraw();
+}
+
+function showTheme() {
+  const theme = document.documentElement.dataset.theme ?? "auto";
+  const button = byId("theme");
+  say(button, THEMES[theme]);
+  button.setAttribute("aria-label", `Theme: ${theme === "auto" ? "as the system" : theme}`);
+  palette.forget();
+  redraw();
+}
+
+byId("theme").addEventListener("click", () => {
+  const next = NEXT_THEME[document.documentElement.dataset.theme ?? "auto"];
+  if (next === "auto") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = next;
+  try {
+    localStorage.setItem("theme", next);
+  } catch {
+    // It holds until the page is closed, then.
+  }
+  showTheme();
+});
+
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
+window.addEventListener("hashchange", () => {
+  route();
+  window.scrollTo(0, 0);
+  document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+});
+window.addEventListener("resize", redraw);
+window.addEventListener("online", () => watch.hurry());
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) return;
+  watch.hurry();
+  redraw();
+});
+setInterval(showFreshness, 1000);
+
+showTheme();
+route();
+watch.start();

@@ -1,0 +1,284 @@
+// The overview: tiles with sparklines, rates, latency, and short lists.
+
+import { drawHeat, drawLines, drawSpark } from "./charts.js";
+import { byId, el, say } from "./dom.js";
+import * as format from "./format.js";
+import { percentile } from "./model.js";
+
+const LISTED = 6;
+const CONNECTION_NOISE = new Set(["subscribe", "unsubscribe"]);
+
+/** Where the pointer is over a canvas; calls `redraw` when it moves. */
+export function hovering(canvas, redraw) {
+  const place = { at: null };
+  canvas.addEventListener("pointermove", (event) => {
+    place.at = { x: event.offsetX, y: event.offsetY };
+    redraw();
+  });
+  canvas.addEventListener("pointerleave", () => {
+    place.at = null;
+    redraw();
+  });
+  return place;
+}
+
+/** The words for a cell of a heat map. */
+export function cellText(found, bounds) {
+  if (found === null) return "";
+  const { point, bucket, value } = found;
+  const low = bucket === 0 ? 0 : bounds[bucket - 1];
+  const range =
+    bucket < bounds.length
+      ? `${format.millis(low)} to ${format.millis(bounds[bucket])}`
+      : `over ${format.millis(low)}`;
+  return `${format.clock(point.at)}: ${format.count(value)} messages took ${range}`;
+}
+
+/** How long a line may be silent before it breaks. */
+export const gap = (model) => 2500 * (model.interval || 5);
+
+const TILES = [
+  {
+    name: "Received",
+    read: (point) => point.in,
+    value: (model, now) => [`${format.rate(now.in)}/s`, `${format.bytes(now.bytesIn)}/s of bodies`],
+    colour: "in",
+  },
+  {
+    name: "Delivered",
+    read: (point) => point.out,
+    value: (model, now) => [`${format.rate(now.out)}/s`, `${format.bytes(now.bytesOut)}/s`],
+    colour: "out",
+  },
+  {
+    name: "Sessions",
+    read: (point) => point.connections,
+    value: ({ session }) => [
+      format.count(session?.stomp_connected),
+      `${format.count(session?.websockets)} WebSockets, ${format.count(session?.subscriptions)} subscriptions`,
+    ],
+    colour: "mark",
+  },
+  {
+    name: "Waiting",
+    read: (point) => (point.waiting === undefined ? point.parked : point.waiting + (point.parked ?? 0)),
+    value: (model, now) => [
+      format.brief((now.waiting ?? 0) + (now.parked ?? 0)),
+      `${format.brief(now.unacked)} unacknowledged, ${format.brief(now.parked)} parked`,
+    ],
+    colour: "mark",
+  },
+  {
+    name: "Latency, 99 of 100 below",
+    read: (point) => point.p99,
+    value: (model, now) => [
+      format.millis(now.p99),
+      `half below ${format.millis(now.p50)}`,
+    ],
+    colour: "hot",
+  },
+  {
+    name: "Dropped",
+    read: (point) => point.dropped,
+    value: (model, now) => [
+      `${format.rate(now.dropped)}/s`,
+      `${format.brief(model.lost)} told of in ${format.duration(model.stretch)}`,
+    ],
+    colour: "bad",
+    isWrong: (model, now) => now.dropped > 0,
+  },
+  {
+    name: "Processor",
+    read: (point) => point.cpu,
+    value: ({ process }, now) => [
+      now.cpu === undefined ? "–" : `${format.rate(now.cpu)} %`,
+      `turns below ${format.millis(process?.loop_lag_ms_p99)}`,
+    ],
+    colour: "soft",
+  },
+  {
+    name: "Memory",
+    read: (point) => point.memory,
+    value: ({ process }) => [
+      format.bytes(process?.rss_bytes),
+      process?.store_bytes == null
+        ? `up ${format.duration(process?.uptime_s)}`
+        : `up ${format.duration(process?.uptime_s)}, ${format.bytes(process.store_bytes)} stored`,
+    ],
+    colour: "soft",
+  },
+];
+
+export class Overview {
+  constructor(model, palette, redraw) {
+    Object.assign(this, { model, palette });
+    this.tiles = TILES.map((tile) => makeTile(tile));
+    this.rates = byId("rates");
+    this.heat = byId("heat");
+    this.overRates = hovering(this.rates, redraw);
+    this.overHeat = hovering(this.heat, redraw);
+  }
+
+  draw() {
+    const { model } = this;
+    const now = latest(model.points);
+    this.#drawTiles(now);
+    this.#drawRates(now);
+    this.#drawHeat();
+    drawBars(byId("busiest"), busiest(model), "Nothing was sent within the last interval.");
+    drawBars(byId("drops"), drops(model), "Nothing was dropped.", true);
+    drawBars(byId("endings"), endings(model), "No connection has ended.");
+    drawFeed(byId("latest"), model.events);
+  }
+
+  #drawTiles(now) {
+    const { model } = this;
+    for (const point of model.points) addPercentiles(point, model.bounds);
+    const lost = [...model.drops.values()].reduce((sum, each) => sum + each.lost, 0);
+    const { points } = model;
+    const stretch = points.length ? (points.at(-1).at - points[0].at) / 1000 : 0;
+    const told = { ...model, lost, stretch };
+    for (const { tile, card, value, more, canvas } of this.tiles) {
+      const [text, rest] = tile.value(told, now);
+      say(value, text);
+      say(more, rest);
+      more.title = rest;
+      card.classList.toggle("wrong", tile.isWrong?.(told, now) ?? false);
+      drawSpark(canvas, points, tile.read, this.palette.get(tile.colour), gap(model));
+    }
+  }
+
+  #drawRates(now) {
+    const { model, palette } = this;
+    const lines = [
+      { read: (point) => point.in, colour: palette.get("in") },
+      { read: (point) => point.out, colour: palette.get("out") },
+    ];
+    const hover = this.overRates.at?.x ?? null;
+    const settings = { palette, say: format.rate, gapMs: gap(model), hover };
+    const point = drawLines(this.rates, model.points, lines, settings);
+    const figures = (each) =>
+      `${format.rate(each.in)} received, ${format.rate(each.out)} delivered a second`;
+    this.rates.setAttribute("aria-label", `Messages over time; now ${figures(now)}`);
+    say(byId("rates-hover"), point === null ? "a second" : `${format.clock(point.at)}: ${figures(point)}`);
+  }
+
+  #drawHeat() {
+    const { model, palette } = this;
+    const sum = model.recentBuckets("delivery");
+    const found = drawHeat(this.heat, model.points, {
+      palette,
+      key: "delivery",
+      bounds: model.bounds,
+      sum,
+      sayBound: format.millis,
+      intervalMs: 1000 * (model.interval || 5),
+      hover: this.overHeat.at,
+    });
+    const figures = summary(sum, model.bounds);
+    this.heat.setAttribute("aria-label", `Latency over time: ${figures}`);
+    say(byId("heat-hover"), found === null ? figures : cellText(found, model.bounds));
+  }
+}
+
+/** The figures of a latency histogram in words. */
+export function summary(sum, bounds) {
+  const [half, most] = [0.5, 0.99].map((q) => percentile(sum, bounds, q));
+  if (half === null) return "no message was timed";
+  return `half below ${format.millis(half)}, 99 of 100 below ${format.millis(most)}`;
+}
+
+function addPercentiles(point, bounds) {
+  const buckets = point.heat.get("delivery");
+  if (buckets === undefined || point.timed === buckets) return;
+  const p99 = percentile(buckets, bounds, 0.99);
+  if (p99 !== null) Object.assign(point, { p99, p50: percentile(buckets, bounds, 0.5) });
+}
+
+/** The newest value of each figure: the last point may not be whole yet. */
+export function latest(points) {
+  const [before, last] = [points.at(-2) ?? {}, points.at(-1) ?? {}];
+  const { p50, p99, ...figures } = before;
+  return { ...figures, ...last };
+}
+
+function makeTile(tile) {
+  const value = el("strong", {}, "–");
+  const more = el("p");
+  const canvas = el("canvas", { "aria-hidden": "true" });
+  const card = el("article", { class: "card tile" }, el("h3", {}, tile.name), value, more, canvas);
+  byId("tiles").append(card);
+  return { tile, card, value, more, canvas };
+}
+
+function busiest(model) {
+  return [...model.destinations.things.values()]
+    .map((each) => ({ name: each.destination, value: each.rates.in + each.rates.out, each }))
+    .filter(({ value }) => value > 0)
+    .map(({ each, ...rest }) => ({
+      ...rest,
+      text: `${format.rate(each.rates.in)} in, ${format.rate(each.rates.out)} out /s`,
+    }));
+}
+
+function drops(model) {
+  return [...model.drops.values()].map(({ reason, lost, destination }) => ({
+    name: destination ? `${reason}: ${destination}` : reason,
+    value: lost,
+    text: format.brief(lost),
+  }));
+}
+
+function endings(model) {
+  return [...model.endings].map(([name, value]) => ({ name, value, text: format.brief(value) }));
+}
+
+/** A list of bars, the longest first. */
+function drawBars(list, items, nothing, isBad = false) {
+  items.sort((one, other) => other.value - one.value);
+  const shown = items.slice(0, LISTED);
+  const state = JSON.stringify(shown);
+  if (list.drawn === state) return;
+  list.drawn = state;
+  list.classList.toggle("bad", isBad);
+  const most = shown[0]?.value || 1;
+  list.replaceChildren(
+    ...shown.map(({ name, value, text }) =>
+      el(
+        "li",
+        {},
+        el("span", { class: "name", title: name }, name),
+        el("span", {}, text),
+        el("meter", { min: 0, max: most, value, "aria-hidden": "true" }),
+      ),
+    ),
+  );
+  if (shown.length === 0) list.append(el("li", { class: "none" }, nothing));
+}
+
+/** What happened, in one line. */
+export function eventText({ session, user, destination, reason, detail }) {
+  return [user || session, destination, reason, detail].filter(Boolean).join(" · ");
+}
+
+function drawFeed(list, events) {
+  const shown = events.filter(({ name }) => !CONNECTION_NOISE.has(name)).slice(0, LISTED + 2);
+  const state = shown.map(({ id }) => id).join();
+  if (list.drawn === state) return;
+  list.drawn = state;
+  list.replaceChildren(
+    ...shown.map((event) =>
+      el(
+        "li",
+        {},
+        el("time", {}, format.clock(event.at)),
+        el("span", { class: `kind ${kindClass(event.name)}` }, event.name),
+        el("span", { class: "what", title: eventText(event) }, eventText(event)),
+      ),
+    ),
+  );
+  if (shown.length === 0) list.append(el("li", { class: "none" }, "Nothing has happened yet."));
+}
+
+/** The class for the colour of an event's name: only for names that are words. */
+export const kindClass = (name) => (/^[a-z-]+$/.test(name) ? name : "");

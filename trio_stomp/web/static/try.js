@@ -1,0 +1,208 @@
+// A client of its own for people who try STOMP: subscribe, send, and see the frames.
+
+import { brokerUrl, connect } from "./connection.js";
+import { byId, el, say, show } from "./dom.js";
+import * as format from "./format.js";
+
+const MAX_RECEIVED = 100;
+const MAX_FRAMES = 60;
+const MAX_FRAME_SHOWN = 2000;
+const MAX_BODY_SHOWN = 4000;
+const SECRETS = /^(passcode|authorization):.*$/gim;
+
+export class Try {
+  #connection = null;
+  #subscriptions = new Map();
+  #frames = [];
+  #received = 0;
+
+  constructor(credentials) {
+    this.credentials = credentials;
+    this.status = byId("try-status");
+    this.list = byId("received");
+    byId("subscribe-form").addEventListener("submit", (event) => this.#subscribe(event));
+    byId("send-form").addEventListener("submit", (event) => this.#send(event));
+    say(byId("snippet-python"), pythonSnippet(location));
+    say(byId("snippet-javascript"), javascriptSnippet(brokerUrl()));
+  }
+
+  /** The client, connected; it comes with the first thing that is done here. */
+  async #open() {
+    if (this.#connection === null || this.#connection.isOver) {
+      const connection = connect({
+        credentials: this.credentials(),
+        onEnd: (ended) => this.#ended(connection, ended),
+        onFrame: (text) => this.#see(text),
+      });
+      this.#connection = connection;
+      say(this.status, "connecting");
+    }
+    const connection = this.#connection;
+    const welcome = await connection.opened;
+    say(this.status, `Connected, STOMP ${welcome.version}, session ${welcome.session ?? "–"}.`);
+    return connection;
+  }
+
+  #ended(connection, { code, message }) {
+    if (connection !== this.#connection) return;
+    this.#subscriptions.clear();
+    this.#drawSubscriptions();
+    say(this.status, `Ended: ${message}${code ? ` (${code})` : ""}`);
+  }
+
+  /** Leave: as somebody else it would be another client. */
+  leave() {
+    this.#connection?.close();
+    this.#connection = null;
+    this.#subscriptions.clear();
+    this.#drawSubscriptions();
+    say(this.status, "A client of its own, over WebSocket.");
+  }
+
+  async #subscribe(event) {
+    event.preventDefault();
+    const { destination } = event.target.elements;
+    const name = destination.value;
+    if (this.#subscriptions.has(name)) return;
+    this.#subscriptions.set(name, null);
+    try {
+      const connection = await this.#open();
+      await connection.confirmed((receipt) => {
+        const subscription = connection.subscribe(name, receipt, (each) => this.#receive(each));
+        this.#subscriptions.set(name, subscription);
+      });
+    } catch {
+      // The status tells why the connection ended.
+      this.#subscriptions.delete(name);
+    }
+    this.#drawSubscriptions();
+  }
+
+  #unsubscribe(name) {
+    this.#subscriptions.get(name)?.unsubscribe();
+    this.#subscriptions.delete(name);
+    this.#drawSubscriptions();
+  }
+
+  #drawSubscriptions() {
+    byId("subscriptions").replaceChildren(
+      ...[...this.#subscriptions.keys()].map((name) =>
+        el(
+          "li",
+          {},
+          name,
+          el(
+            "button",
+            { type: "button", "aria-label": `Unsubscribe ${name}`, onclick: () => this.#unsubscribe(name) },
+            "×",
+          ),
+        ),
+      ),
+    );
+  }
+
+  #receive(message) {
+    this.#received += 1;
+    say(byId("received-count"), format.count(this.#received));
+    this.list.prepend(
+      el(
+        "li",
+        {},
+        el(
+          "p",
+          { class: "head" },
+          el("time", {}, format.clock(Date.now())),
+          el("span", {}, message.headers.destination ?? ""),
+        ),
+        el("pre", {}, format.cut(message.body, MAX_BODY_SHOWN)),
+      ),
+    );
+    while (this.list.childElementCount > MAX_RECEIVED) this.list.lastChild.remove();
+  }
+
+  async #send(event) {
+    event.preventDefault();
+    const { destination, headers, body } = event.target.elements;
+    const result = byId("send-result");
+    show(result, true);
+    result.classList.remove("wrong");
+    say(result, "…");
+    try {
+      const given = parseHeaders(headers.value);
+      const connection = await this.#open();
+      const told = await connection.confirmed((receipt) =>
+        connection.send(destination.value, { ...given, ...receipt }, { body: body.value }),
+      );
+      say(result, outcome(told));
+    } catch (error) {
+      result.classList.add("wrong");
+      say(result, `${error.message}${error.code ? ` (${error.code})` : ""}`);
+    }
+  }
+
+  #see(text) {
+    if (!/^(>>>|<<<) [A-Z]/.test(text) || /^(>>>|<<<) P[IO]NG/.test(text)) return;
+    const shown = format.cut(text.trimEnd(), MAX_FRAME_SHOWN).replace(SECRETS, "$1:•••");
+    this.#frames.unshift(shown);
+    if (this.#frames.length > MAX_FRAMES) this.#frames.pop();
+    say(byId("wire"), this.#frames.join("\n\n"));
+  }
+}
+
+/** The lines `name:value` of a text as headers; fails with a text for people. */
+export function parseHeaders(text) {
+  const headers = {};
+  for (const line of text.split("\n")) {
+    if (line.trim() === "") continue;
+    const colon = line.indexOf(":");
+    if (colon < 1) throw new Error(`A header is name:value, and ${line.trim()} is none.`);
+    headers[line.slice(0, colon).trim()] = line.slice(colon + 1).trim();
+  }
+  return headers;
+}
+
+/** What a RECEIPT says of a SEND. */
+export function outcome({ matched, stored, duplicate, "x-stream-offset": offset }) {
+  if (duplicate === "true") return "Taken before: a duplicate.";
+  const facts = [];
+  if (matched !== undefined) {
+    facts.push(matched === "0" ? "nobody is subscribed" : `subscribers: ${matched}`);
+  }
+  if (stored !== undefined) facts.push(`it waits, stored in ${stored}`);
+  if (offset !== undefined) facts.push(`offset ${offset}`);
+  return `The broker has taken it${facts.length ? `; ${facts.join("; ")}` : ""}.`;
+}
+
+/** A client for people to paste; the address is that of this page. */
+export function pythonSnippet({ hostname, port, protocol }) {
+  const host = JSON.stringify(hostname.replace(/^\[|\]$/g, ""));
+  const number = port || (protocol === "https:" ? "443" : "80");
+  return `import stomp
+
+class Print(stomp.ConnectionListener):
+    def on_message(self, frame):
+        print(frame.body)
+
+broker = stomp.Connection12([(${host}, ${number})])
+broker.set_listener("", Print())
+broker.connect(wait=True)
+broker.subscribe("/topic/hello", id="1")
+broker.send("/topic/hello", "Hello, world")
+input("Enter ends this\\n")
+broker.disconnect()
+`;
+}
+
+export function javascriptSnippet(url) {
+  return `const client =
+  new StompJs.Client({brokerURL: ${JSON.stringify(url)}});
+
+client.onConnect = () => {
+  client.subscribe("/topic/hello",
+    message => console.log(message.body));
+  client.publish(
+    {destination: "/topic/hello", body: "Hello, world"});
+};
+client.activate();
+`;
+}
