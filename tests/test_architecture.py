@@ -26,6 +26,7 @@ FLOORS = {
     "web": 5,
     "config": 6,
     "cli": 7,
+    "testing": 7,
 }
 SYNCHRONOUS = ("frames", "protocol", "broker")
 

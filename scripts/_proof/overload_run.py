@@ -33,7 +33,6 @@ class Scenario(NamedTuple):
     Args:
       places: The load with ``stuck`` subscribers in each place.
       stuck_lives: The broker ends who is stuck, who then comes again.
-      least_factor: What the broker must have been offered, in units of what readers took.
     """
 
     name: str
@@ -125,13 +124,10 @@ def _run(scenario: Scenario, shape: Shape, broker: Watched) -> Outcome:
             "rss_bytes": samples,
             "broker_cpu_s": used.exact,
             "generator_cpu_s": generator_s,
-            "side": {name: value for name, value in seen_side.items() if name != "times"},
+            "side": _told(seen_side),
             "load": [_told(each) for each in at_end],
             "drained": [_told(each) for each in drained],
-            "ledgers": [ledger._asdict() for ledger in ledgers],
-            "missing": sum(ledger.missing for ledger in ledgers),
-            "ends": dict(diag.ends),
-            "drops": {f"{name} {reason}": n for (name, reason), n in diag.drops.items()},
+            **_sums(ledgers, diag),
         }
         own = Times.sum_of(Times(each["times"]) for each in at_end)
         stuck = sum(place.stuck for place in scenario.places)
@@ -216,6 +212,16 @@ def _sanity(
         ),
         Verdict("DIAG is heard to the end", not diag.error, diag.error or "yes"),
     ]
+
+
+def _sums(ledgers: Sequence[Ledger], diag: Diag) -> dict[str, Any]:
+    """What DIAG told, and what it comes to."""
+    return {
+        "ledgers": [ledger._asdict() for ledger in ledgers],
+        "missing": sum(ledger.missing for ledger in ledgers),
+        "ends": dict(diag.ends),
+        "drops": {f"{name} {reason}": n for (name, reason), n in diag.drops.items()},
+    }
 
 
 def _told(seen: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._evidence import DUPLICATE
 from trio_stomp.broker._ledger import Later
+from trio_stomp.broker._table_costs import id_cost, no_table_memory
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
@@ -42,10 +44,21 @@ class Duplicates:
 
     Args:
       window_of: How many ids of a destination are to be known.
+      memory: Charged for them.
     """
 
     window_of: Callable[[str], int]
+    memory: MemoryBudget
     log: "Log | None" = None
+
+    def check_room(self, route: "Route", name: str) -> None:
+        """Refuse an id that there is no memory for: to forget another sooner would break a promise.
+
+        Raises:
+          ProtocolError: there is none.
+        """
+        if self.window_of(route.name) and id_cost(name) > self.memory.tables_room:
+            raise no_table_memory(f"one more id of a message to {route.name[:80]}")
 
     def find(self, client: "Client | None", route: "Route", name: str) -> bytes | None:
         """What a RECEIPT tells if an id is known; None if it is not."""
@@ -68,21 +81,23 @@ class Duplicates:
         window, log = self.window_of(route.name), self.log
         if not window:
             return
-        known = route.seen[name] = Known()
+        known = self._enter(route, name, 0)
         if log is not None and is_stored:
             place, is_kept = PLACE + route.name, client is None
             known.stored = log.put(place, b"", [name.encode()], 0, 0, 0, is_kept=is_kept)
         oldest = self._forget_oldest(route) if len(route.seen) > window else None
         if log is not None and client is not None and log.is_awaited_by(client):
             known.commit = client.awaited
-            log.when_safe(_Remembering(client, route, name, oldest))
+            log.when_safe(_Remembering(client, self.memory, route, name, oldest))
 
     def restore(self, route: "Route", name: str, id: int) -> None:
         """An id was found in the store, younger than those before it."""
         before = route.seen.pop(name, None)
-        if before is not None and self.log is not None:
-            self.log.finish(before.stored)
-        route.seen[name] = Known(0, id)
+        if before is not None:
+            _charge(self.memory, route, -id_cost(name))
+            if self.log is not None:
+                self.log.finish(before.stored)
+        self._enter(route, name, id)
         if len(route.seen) > self.window_of(route.name):
             self._forget_oldest(route)
 
@@ -92,9 +107,18 @@ class Duplicates:
             # Whatever becomes of what is being bound together now.
             with self.log.together():
                 self.log.write(DropPlace(PLACE + route.name), is_urgent=False)
+        for name in route.seen:
+            _charge(self.memory, route, -id_cost(name))
+        route.seen.clear()
+
+    def _enter(self, route: "Route", name: str, stored: int) -> Known:
+        known = route.seen[name] = Known(0, stored)
+        _charge(self.memory, route, id_cost(name))
+        return known
 
     def _forget_oldest(self, route: "Route") -> tuple[str, Known]:
         name, known = route.seen.popitem(last=False)
+        _charge(self.memory, route, -id_cost(name))
         if known.stored and self.log is not None:
             self.log.finish(known.stored)
         return name, known
@@ -105,6 +129,7 @@ class _Remembering:
     """An id that is forgotten again if its message is withdrawn; then the oldest is known again."""
 
     client: "Client"
+    memory: MemoryBudget
     route: "Route"
     name: str
     oldest: tuple[str, Known] | None
@@ -115,10 +140,18 @@ class _Remembering:
     def withdraw(self, now: float) -> None:
         """As ``Effect``."""
         seen = self.route.seen
-        seen.pop(self.name, None)
+        if seen.pop(self.name, None) is not None:
+            _charge(self.memory, self.route, -id_cost(self.name))
         if self.oldest is not None:
             name, seen[name] = self.oldest
             seen.move_to_end(name, last=False)
+            _charge(self.memory, self.route, id_cost(name))
+
+
+def _charge(memory: MemoryBudget, route: "Route", size: int) -> None:
+    """Count bytes of ids, negative ones back; not of a route that has been forgotten."""
+    if route.cost:
+        memory.force_table(size)
 
 
 def _nothing(now: float) -> None:

@@ -45,6 +45,8 @@ class Feed:
     """The user who made the durable subscription; "" = nobody had to log in."""
     is_direct: bool = False
     wire: int = 2
+    cost: int = 0
+    """Bytes of tables that a durable subscription is charged for; its selector apart."""
     is_welcomed: bool = False
     """It was given what was there before it; nobody who returns to it is given that again."""
 

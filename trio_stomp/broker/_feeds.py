@@ -28,6 +28,14 @@ from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._subscribe_options import SubscribeOptions
 from trio_stomp.broker._subscription import Client, Subscription
+from trio_stomp.broker._table_costs import (
+    FEED_BYTES,
+    force_selector,
+    id_cost,
+    no_table_memory,
+    places_cost,
+    release_selector,
+)
 from trio_stomp.frames import redelivered_head
 
 
@@ -191,7 +199,12 @@ class Feeds:
         )
         if name:
             feed.owner = subscription.client.identity.name
-            self.durables.add(name, feed)
+            self._charge(feed)
+            try:
+                self.durables.add(name, feed)
+            except ProtocolError:
+                self._refund(feed)
+                raise
             if self.log is not None:
                 remember(self.log, feed)
         if route.kind is Kind.WORK:
@@ -203,6 +216,10 @@ class Feeds:
     def restore(self, feed: Feed) -> None:
         """A durable subscription was found in the store."""
         self.durables.add(feed.durable, feed)
+        feed.cost = _cost(feed)
+        self.memory.force_table(feed.cost)
+        if feed.selector is not None:
+            force_selector(self.memory, feed.selector)
         for place, pattern in feed.places:
             self.routes.add(feed, place, pattern)
 
@@ -234,7 +251,28 @@ class Feeds:
         )
         turn_away(consumer.subscription.client, error)
 
+    def _charge(self, feed: Feed) -> None:
+        """Charge a durable subscription until it ends, whoever consumes it.
+
+        Raises:
+          ProtocolError: there is no memory for it.
+        """
+        cost = _cost(feed)
+        if cost > self.memory.tables_room:
+            raise no_table_memory(f"a durable subscription to {feed.places[0][0][:80]}")
+        feed.cost = cost
+        self.memory.force_table(cost)
+        if feed.selector is not None:
+            force_selector(self.memory, feed.selector)  # its subscription has it, too
+
+    def _refund(self, feed: Feed) -> None:
+        if feed.cost:
+            self.memory.give_table(feed.cost)
+            if feed.selector is not None:
+                release_selector(self.memory, feed.selector)
+
     def _end(self, feed: Feed, now: float) -> None:
+        self._refund(feed)
         for name, pattern in feed.places:
             self.routes.remove(feed, name, pattern)
         feed.queue.end(self._hand_on, now)
@@ -276,3 +314,8 @@ class Feeds:
         if message.deliveries:
             origin = origin.with_head(redelivered_head(origin.head, message.deliveries + 1))
         self.fan_out.give(member, self.fan_out.encode_for(member, origin, origin.bodies))
+
+
+def _cost(feed: Feed) -> int:
+    """Bytes of a durable subscription without its selector."""
+    return FEED_BYTES + id_cost(feed.durable) + places_cost(feed.places)

@@ -51,7 +51,7 @@ class LastValues:
                 place = PLACE + route.name
                 route.retained_id = self.storage.put_aside(place, publication, last)
         if sender is not None:
-            log.when_safe(_Replacing(sender, route, before))
+            log.when_safe(_Replacing(sender, self.routes, route, before))
         return publication.is_stored
 
     def keep(self, publication: Publication, asked: str) -> None:
@@ -89,6 +89,7 @@ class _Replacing:
     """A last value that the store still has, if it cannot take another in its place."""
 
     client: Client | None
+    routes: RouteTable
     route: Route
     id: int
 
@@ -98,6 +99,7 @@ class _Replacing:
     def withdraw(self, now: float) -> None:
         """As ``Effect``."""
         self.route.retained_id = self.id
+        self.routes.note_quiet(self.route)
 
 
 def _cost(publication: Publication) -> int:

@@ -7,6 +7,7 @@ from attrs import define, field
 
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.frames import Head, head_cost
 
 MESSAGE_OVERHEAD_BYTES = 256
@@ -54,7 +55,7 @@ def charge(memory: MemoryBudget, head: Head, count: int, size: int) -> bool:
     """
     cost = size + MESSAGE_OVERHEAD_BYTES * count
     if not head.kept:
-        cost += head_cost(head)
+        cost += head.cost or head_cost(head)
     if not memory.take_kept(cost):
         return False
     head.kept += count
@@ -65,7 +66,7 @@ def force(memory: MemoryBudget, head: Head, count: int, size: int) -> None:
     """Charge messages that must be in memory now, whether or not they fit."""
     cost = size + MESSAGE_OVERHEAD_BYTES * count
     if not head.kept:
-        cost += head_cost(head)
+        cost += head.cost or head_cost(head)
     head.kept += count
     memory.force_kept(cost)
 
@@ -161,6 +162,8 @@ class Waiting:
                     return level.fresh.popleft()
                 if level.paged is not None:
                     return None  # they come first, once they are loaded
+                if place != PRIORITY_DEFAULT:
+                    self._levels[place] = None  # ten empty ones take more than a queue
             self._occupied &= ~(1 << place)
         return None
 

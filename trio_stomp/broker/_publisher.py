@@ -219,6 +219,7 @@ class Publisher:
         if evidence is not None:
             self.duplicates += len(bodies)
             return len(bodies), evidence
+        self.known.check_room(route, name)
         log = self.log
         survives = (self.binds or route.stores(options)) and not route.private
         with log.together(is_kept=client is None) if log and survives else nullcontext():
@@ -416,6 +417,8 @@ class Publisher:
         if evidence is not None:
             self.duplicates += count
             return count, evidence
+        if name:
+            self.known.check_room(route, name)
         log = self.log
         survives = log is not None and (self.binds or route.stores(plan.options))
         with nullcontext() if log is None else log.together(is_kept=client is None):

@@ -1,5 +1,6 @@
 """A queue: messages in order, each to one consumer."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
@@ -13,8 +14,9 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._consumer import Consumer, Unacked
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
-from trio_stomp.broker._message import Message, Paged, Waiting, refund
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting, refund
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
+from trio_stomp.broker._table_costs import id_cost
 from trio_stomp.broker._timers import Timers
 
 if TYPE_CHECKING:
@@ -108,7 +110,7 @@ class Queue:
     dequeued: int = 0
     redelivered: int = 0
     nacked: int = 0
-    groups: dict[str, Consumer] = field(factory=dict)
+    groups: OrderedDict[str, Consumer] = field(factory=OrderedDict)
     pass_on: Callable[[Message, float], bool] | None = None
     """Of a work queue's member: gives what was refused to another member, if there is one."""
     heir: Callable[[Message, float], None] | None = None
@@ -260,7 +262,9 @@ class Queue:
         active = self._active()
         if len(active) < len(self.consumers):
             # The groups of those that it keeps from being served would wait for ever.
-            self.groups = {group: owner for group, owner in self.groups.items() if owner in active}
+            self._forget_groups(
+                [each for each, owner in self.groups.items() if owner not in active]
+            )
         self._note_choosy()
         self.host.mark(self)
 
@@ -268,8 +272,7 @@ class Queue:
         """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
         self.consumers.remove(consumer)
         del consumer.queues[self]
-        for group in [group for group, owner in self.groups.items() if owner is consumer]:
-            del self.groups[group]
+        self._forget_groups([each for each, owner in self.groups.items() if owner is consumer])
         self._note_choosy()
         self.host.mark(self)
         self.host.note_quiet(self)
@@ -367,7 +370,12 @@ class Queue:
     def _release(self, message: Message) -> None:
         size = len(message.body)
         self.size -= size
-        refund(self.host.memory, message.publication.head, 1, size)
+        # As ``refund``, but this is called for each ACK.
+        head = message.publication.head
+        head.kept -= 1
+        if not head.kept:
+            size += head.cost
+        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES)
         if not self.consumers:
             self.host.note_quiet(self)
         if message.stored:
@@ -455,11 +463,22 @@ class Queue:
             chosen = (place + offset) % len(ready)
             if ready[chosen].wants(message):
                 if group:
-                    if len(self.groups) >= MAX_GROUPS:
-                        del self.groups[next(iter(self.groups))]
-                    self.groups[group] = ready[chosen]
+                    self._assign(group, ready[chosen])
                 return chosen
         return None
+
+    def _assign(self, group: str, consumer: Consumer) -> None:
+        """Let a consumer have a group from now on, as long as there is room to remember it."""
+        memory, cost = self.host.memory, id_cost(group)
+        while self.groups and (len(self.groups) >= MAX_GROUPS or cost > memory.tables_room):
+            self._forget_groups([next(iter(self.groups))])
+        if memory.take_table(cost):
+            self.groups[group] = consumer
+
+    def _forget_groups(self, groups: list[str]) -> None:
+        for group in groups:
+            del self.groups[group]
+            self.host.memory.give_table(id_cost(group))
 
 
 __all__ = ["Death", "Queue", "QueueHost", "Unacked"]

@@ -49,7 +49,7 @@ class Route:
     careful: tuple[Member, ...] = ()
     """The others."""
     cost: int = 0
-    """Bytes of tables that it is charged for while it is known."""
+    """Bytes of tables that it is charged for while it is known; then 0."""
     generation: int = _STALE_GENERATION
     exact: dict[Member, None] = field(factory=dict)
     reserved: bool = False
@@ -283,8 +283,9 @@ class RouteTable:
             if route.is_idle:
                 wanted -= 1
                 del self._routes[route.name]
-                self.memory.give_table(route.cost)
                 self.forget(route)
+                self.memory.give_table(route.cost)
+                route.cost = 0
         if cost > self.memory.tables_room:
             raise no_table_memory(f"destination:{name[:80]}")
         # The broker's own topics come on top of the limit, and must not make room for more.

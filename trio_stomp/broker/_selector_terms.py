@@ -4,10 +4,11 @@ import operator
 import re
 from collections.abc import Callable
 from enum import Enum
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, frozen
+
+from trio_stomp.broker._like import like
 
 if TYPE_CHECKING:
     from lark import Token
@@ -150,8 +151,8 @@ class TermBuilder:
         escape = _unquote(escapes[0]) if escapes else ""
         if escapes and len(escape) != 1:
             raise Fault(escapes[0].start_pos, "ESCAPE takes a text of one character")
-        match = _like(_unquote(pattern), escape).fullmatch
-        return _ask(value, "LIKE", lambda it: None if it is None else bool(match(it)) ^ negated)
+        match = like(_unquote(pattern), escape)
+        return _ask(value, "LIKE", lambda it: None if it is None else match(it) ^ negated)
 
     def null(self, children: list[Any]) -> Term:
         value, negated, _ = _split(children)
@@ -308,27 +309,3 @@ def _chain(terms: list[Term], decisive: bool) -> Term:
         return None if unknown else not decisive
 
     return _condition(test, terms)
-
-
-def _like(pattern: str, escape: str) -> "re.Pattern[str]":
-    """The pattern of LIKE as a regular expression whose work is bounded by pattern * text.
-
-    What stands between two ``%`` is taken where it first fits, for good (an atomic group), and
-    what follows the last one is looked for at the end alone: no way back, no explosion.
-    """
-    segments: list[list[str]] = [[]]
-    chars = zip_longest(pattern, pattern[1:], fillvalue="")
-    for char, following in chars:
-        if char == escape and following in ("%", "_", escape):
-            segments[-1].append(re.escape(following))
-            next(chars)
-        elif char == "%":
-            segments.append([])
-        else:
-            segments[-1].append("." if char == "_" else re.escape(char))
-    first, *middle = ["".join(segment) for segment in segments]
-    if not middle:
-        return re.compile(first, re.DOTALL)
-    found = "".join(f"(?>.*?{segment})" for segment in middle[:-1] if segment)
-    end = f"(?=.{{{len(segments[-1])}}}).*+(?<={middle[-1]})"
-    return re.compile(first + found + end, re.DOTALL)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from attrs import define, field
 
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker._message import cost_alone
 from trio_stomp.frames import Head, message_blocks
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class StreamRun:
     _encoded: list[list[bytes] | None] = field(factory=lambda: [None, None, None])
 
     def __attrs_post_init__(self) -> None:
-        self.size = sum(map(len, self.bodies)) + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
+        self.size = cost_alone(self.head, len(self.bodies), sum(map(len, self.bodies)))
 
     @property
     def end(self) -> int:
@@ -143,7 +143,7 @@ class Stream:
     def show(self, run: StreamRun) -> None:
         """Messages are safe: readers may have them."""
         self.next = run.end
-        self.stored_bytes += run.size - MESSAGE_OVERHEAD_BYTES * len(run.bodies)
+        self.stored_bytes += sum(map(len, run.bodies))
         self.memory.force_kept(run.size)
         self.window_bytes += run.size
         self._firsts.append(run.first)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import AUTO, Consumer
 from trio_stomp.broker._destination import Kind, classify
@@ -27,6 +28,12 @@ from trio_stomp.broker._subscribe_options import (
     wants_durable_end,
 )
 from trio_stomp.broker._subscription import Client, Place, Subscription
+from trio_stomp.broker._table_costs import (
+    hold_selector,
+    no_table_memory,
+    release_selector,
+    subscription_cost,
+)
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._welcome import Welcome
 from trio_stomp.broker._wildcards import compile_pattern
@@ -43,6 +50,7 @@ class Subscriber:
     policies: BrokerPolicies
     dialect: Dialect
     fan_out: FanOut
+    memory: MemoryBudget
     routes: RouteTable
     queues: QueueBook
     events: BrokerEvents
@@ -70,7 +78,7 @@ class Subscriber:
 
         Raises:
           ProtocolError: a second use of the id (S07), too many subscriptions, a destination or a
-            header that cannot be served.
+            header that cannot be served, or no memory for it.
         """
         number = self.next_number()
         key = event.id if event.id is not None else f"\0{number}"
@@ -94,11 +102,16 @@ class Subscriber:
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
         subscription = self._make(client, event, key, places, number, tag, ack, options)
-        self._take_over_reply_queue(client, places)
-        if kind is Kind.STREAM:
-            self._read(subscription, ack, options, told, now)
-        else:
-            self._join(subscription, kind, ack, options, now)
+        self._charge(subscription, kind, ack, options)
+        try:
+            self._take_over_reply_queue(client, places)
+            if kind is Kind.STREAM:
+                self._read(subscription, ack, options, told, now)
+            else:
+                self._join(subscription, kind, ack, options, now)
+        except RemoteError:
+            self._refund(subscription)
+            raise
         client.subscriptions[key] = subscription
         client.tags[tag.encode()] = subscription
         self._all[subscription] = None
@@ -141,6 +154,28 @@ class Subscriber:
             selector,
             options.no_local,
         )
+
+    def _charge(
+        self, subscription: Subscription, kind: Kind, ack: str, options: SubscribeOptions
+    ) -> None:
+        """Charge what a subscription takes until it ends.
+
+        Raises:
+          ProtocolError: there is no memory for it.
+        """
+        cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
+        selector = subscription.selector
+        if self.memory.take_table(cost):
+            if selector is None or hold_selector(self.memory, selector):
+                subscription.cost = cost
+                return
+            self.memory.give_table(cost)
+        raise no_table_memory(f"a subscription to {subscription.destination[:80]}")
+
+    def _refund(self, subscription: Subscription) -> None:
+        self.memory.give_table(subscription.cost)
+        if subscription.selector is not None:
+            release_selector(self.memory, subscription.selector)
 
     def _begin_when_safe(
         self,
@@ -403,6 +438,7 @@ class Subscriber:
             self.queues.leave(consumer)
             self.acknowledger.return_all(consumer, now)
         self.welcome.end(subscription)
+        self._refund(subscription)
         self.events.tell("unsubscribe", client, destination=subscription.destination)
 
 

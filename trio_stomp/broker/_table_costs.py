@@ -4,14 +4,20 @@ The figures were measured and rounded up. They are charged to the tables of the 
 messages: a crowd of subscriptions must not stop what is on its way, nor a full queue a SUBSCRIBE.
 """
 
-from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._selector import Selector
-from trio_stomp.broker._subscription import Place
 from trio_stomp.frames import text_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trio_stomp.broker._selector import Selector
+    from trio_stomp.broker._subscription import Place, Subscription
+
+_AUTO = "auto"
 
 ROUTE_BYTES = 1024
 QUEUE_BYTES = 1536
@@ -34,7 +40,7 @@ def route_cost(name: str, kind: Kind) -> int:
     return ROUTE_BYTES + queue + 2 * text_cost(name)
 
 
-def places_cost(places: Iterable[Place]) -> int:
+def places_cost(places: "Iterable[Place]") -> int:
     """Bytes of what a subscription says where it is subscribed to."""
     cost = 0
     for name, pattern in places:
@@ -44,12 +50,31 @@ def places_cost(places: Iterable[Place]) -> int:
     return cost
 
 
+def subscription_cost(
+    subscription: "Subscription", kind: Kind, ack: str, *, is_durable: bool
+) -> int:
+    """Bytes of a subscription without its selector.
+
+    Args:
+      is_durable: What it consumes is charged by itself, since it outlives the subscription.
+    """
+    # The id is its key, too, and stands in the front half of each MESSAGE, escaped.
+    cost = SUBSCRIPTION_BYTES + 3 * text_cost(subscription.key)
+    cost += 2 * text_cost(subscription.destination)
+    if kind is Kind.QUEUE:
+        return cost + CONSUMER_BYTES + places_cost(subscription.places)
+    if ack == _AUTO and kind is not Kind.STREAM and not is_durable:
+        return cost + places_cost(subscription.places)
+    cost += CONSUMER_BYTES
+    return cost if is_durable else cost + FEED_BYTES + places_cost(subscription.places)
+
+
 def id_cost(name: str) -> int:
     """Bytes of a name that a client made up."""
     return ID_BYTES + text_cost(name)
 
 
-def hold_selector(memory: MemoryBudget, selector: Selector) -> bool:
+def hold_selector(memory: MemoryBudget, selector: "Selector") -> bool:
     """Charge a selector, once for all that use it; False if there is no memory."""
     if not selector.users and not memory.take_table(selector.cost):
         return False
@@ -57,7 +82,14 @@ def hold_selector(memory: MemoryBudget, selector: Selector) -> bool:
     return True
 
 
-def release_selector(memory: MemoryBudget, selector: Selector) -> None:
+def force_selector(memory: MemoryBudget, selector: "Selector") -> None:
+    """Charge a selector that is there already, or must be."""
+    if not selector.users:
+        memory.force_table(selector.cost)
+    selector.users += 1
+
+
+def release_selector(memory: MemoryBudget, selector: "Selector") -> None:
     """One uses it no more."""
     selector.users -= 1
     if not selector.users:

@@ -49,4 +49,8 @@ def _near(variable: str, specs: Mapping[str, OptionSpec]) -> str:
     """The variable of an option by that name, in whatever group it was looked for; or a hint."""
     name = variable.rpartition("__")[2]
     same = [each for each, spec in specs.items() if spec.name.upper() == name]
-    return f"; did you mean {same[0]}?" if same else hint(variable, specs)
+    if same:
+        return f"; did you mean {same[0]}?"
+    # Without what all of them begin with, which would make each of them look near.
+    near = hint(variable.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in specs])
+    return near.replace("did you mean ", f"did you mean {PREFIX}")

@@ -30,5 +30,8 @@ class ProtocolOptions:
     )
     max_transaction_actions: int = option(1024, "frames in one transaction", minimum=1, live=True)
     max_transaction_bytes: int = option(
-        16 * 1024 * 1024, "bytes in all open transactions of a connection, headers too", minimum=1024, live=True
+        16 * 1024 * 1024,
+        "bytes in all open transactions of a connection, headers too",
+        minimum=1024,
+        live=True,
     )

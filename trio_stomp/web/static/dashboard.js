@@ -159,6 +159,10 @@ byId("theme").addEventListener("click", () => {
   showTheme();
 });
 
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  byId("main").focus();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
 window.addEventListener("hashchange", () => {
   route();

@@ -10,6 +10,9 @@ const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
 /** A number in full: 12,345. */
 export const count = (value) => (isNumber(value) ? whole.format(value) : DASH);
 
+/** A number of things: 1 WebSocket, 2 WebSockets. */
+export const some = (value, thing) => `${count(value)} ${thing}${value === 1 ? "" : "s"}`;
+
 /** A number that must not be wide: 12.3K. */
 export function brief(value) {
   if (!isNumber(value)) return DASH;

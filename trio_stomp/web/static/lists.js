@@ -195,9 +195,9 @@ export class Latency {
       columns: [
         words("Destination", (item) => item.destination),
         number("Messages", (item) => item.count_total, format.brief),
-        time("Half below", share(0.5)),
-        time("90 of 100", share(0.9)),
-        time("99 of 100", share(0.99)),
+        time("Median", share(0.5)),
+        time("p90", share(0.9)),
+        time("p99", share(0.99)),
         time("Longest", (item) => item.max_ms),
       ],
     });

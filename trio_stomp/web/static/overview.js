@@ -55,7 +55,7 @@ const TILES = [
     read: (point) => point.connections,
     value: ({ session }) => [
       format.count(session?.stomp_connected),
-      `${format.count(session?.websockets)} WebSockets, ${format.count(session?.subscriptions)} subscriptions`,
+      `${format.some(session?.websockets, "WebSocket")}, ${format.some(session?.subscriptions, "subscription")}`,
     ],
     colour: "mark",
   },
@@ -69,11 +69,11 @@ const TILES = [
     colour: "mark",
   },
   {
-    name: "Latency, 99 of 100 below",
+    name: "Latency, p99",
     read: (point) => point.p99,
     value: (model, now) => [
       format.millis(now.p99),
-      `half below ${format.millis(now.p50)}`,
+      `median ${format.millis(now.p50)}`,
     ],
     colour: "hot",
   },
@@ -82,7 +82,7 @@ const TILES = [
     read: (point) => point.dropped,
     value: (model, now) => [
       `${format.rate(now.dropped)}/s`,
-      `${format.brief(model.lost)} told of in ${format.duration(model.stretch)}`,
+      `${format.brief(model.lost)} in the last ${format.duration(model.stretch)}`,
     ],
     colour: "bad",
     isWrong: (model, now) => now.dropped > 0,
@@ -92,7 +92,7 @@ const TILES = [
     read: (point) => point.cpu,
     value: ({ process }, now) => [
       now.cpu === undefined ? "–" : `${format.rate(now.cpu)} %`,
-      `turns below ${format.millis(process?.loop_lag_ms_p99)}`,
+      `turns up to ${format.millis(process?.loop_lag_ms_p99)}`,
     ],
     colour: "soft",
   },
@@ -134,8 +134,8 @@ export class Overview {
   #drawTiles(now) {
     const { model } = this;
     for (const point of model.points) addPercentiles(point, model.bounds);
-    const lost = [...model.drops.values()].reduce((sum, each) => sum + each.lost, 0);
     const { points } = model;
+    const lost = points.reduce((sum, point) => sum + (point.sums?.dropped ?? 0), 0);
     const stretch = points.length ? (points.at(-1).at - points[0].at) / 1000 : 0;
     const told = { ...model, lost, stretch };
     for (const { tile, card, value, more, canvas } of this.tiles) {
@@ -185,7 +185,7 @@ export class Overview {
 export function summary(sum, bounds) {
   const [half, most] = [0.5, 0.99].map((q) => percentile(sum, bounds, q));
   if (half === null) return "no message was timed";
-  return `half below ${format.millis(half)}, 99 of 100 below ${format.millis(most)}`;
+  return `median ${format.millis(half)}, p99 ${format.millis(most)}`;
 }
 
 function addPercentiles(point, bounds) {

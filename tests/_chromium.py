@@ -1,0 +1,264 @@
+"""Headless Chromium, driven by the Chrome DevTools protocol over a pair of pipes.
+
+Nothing but the browser is needed: no driver, no port, no package.
+"""
+
+import base64
+import fcntl
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+# Only something broken takes so long.
+PATIENCE_S = 30
+READ_BYTES = 1 << 20
+
+# No name but this machine's can be looked up: a page that needs another host fails.
+ALONE = "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost"
+OPTIONS = (
+    "--headless=new",
+    "--no-sandbox",  # it loads nothing but our own page, perhaps as root
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--no-default-browser-check",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--force-color-profile=srgb",
+    "--remote-debugging-pipe",
+    f"--host-resolver-rules={ALONE}",
+)
+
+
+def chromium_or_skip() -> str:
+    """The path of Chromium, or skip, and say so loudly."""
+    for name in NAMES:
+        path = shutil.which(name)
+        if path is not None:
+            return path
+    pytest.skip("CHROMIUM IS NOT THERE: the dashboard was tested in no browser")
+
+
+class Chromium:
+    """A running browser, and what it says."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", reads: int, writes: int) -> None:
+        self.process = process
+        self.pages: dict[str, Page] = {}
+        self._reads = reads
+        self._writes = writes
+        self._numbers = count(1)
+        self._rest = b""
+
+    def call(self, method: str, session: str | None = None, **params: object) -> dict[str, Any]:
+        """Ask for something, and wait for the answer."""
+        number = next(self._numbers)
+        message: dict[str, object] = {"id": number, "method": method, "params": params}
+        if session is not None:
+            message["sessionId"] = session
+        os.write(self._writes, json.dumps(message).encode() + b"\0")
+        while True:
+            told = self._next()
+            if told.get("id") == number:
+                assert "error" not in told, (method, told["error"])
+                result: dict[str, Any] = told["result"]
+                return result
+
+    def _next(self) -> dict[str, Any]:
+        """The next message; what tells of an event is given to its page, too."""
+        deadline = time.monotonic() + 2 * PATIENCE_S
+        while b"\0" not in self._rest:
+            ready, _, _ = select.select([self._reads], [], [], deadline - time.monotonic())
+            data = os.read(self._reads, READ_BYTES) if ready else b""
+            assert data, f"Chromium says nothing more; exit code {self.process.poll()}"
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b"\0")
+        told: dict[str, Any] = json.loads(line)
+        page = self.pages.get(told.get("sessionId", ""))
+        if page is not None and "method" in told:
+            page.hear(told["method"], told["params"])
+        return told
+
+    @contextmanager
+    def page(self, url: str, width: int = 1280, height: int = 900) -> Iterator["Page"]:
+        """Load a page with a memory of its own, and of nothing before."""
+        context = self.call("Target.createBrowserContext")["browserContextId"]
+        target = self.call("Target.createTarget", url="about:blank", browserContextId=context)
+        attached = self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = Page(self, attached["sessionId"])
+        self.pages[page.session] = page
+        try:
+            page.open(url, width, height)
+            yield page
+        finally:
+            del self.pages[page.session]
+            self.call("Target.disposeBrowserContext", browserContextId=context)
+
+
+class Page:
+    """One page: what it shows, logs and loads."""
+
+    def __init__(self, browser: Chromium, session: str) -> None:
+        self.browser = browser
+        self.session = session
+        self.complaints: list[str] = []
+        """What a person would see in red in the console."""
+        self.requested: list[str] = []
+
+    def call(self, method: str, **params: object) -> dict[str, Any]:
+        return self.browser.call(method, self.session, **params)
+
+    def hear(self, method: str, params: dict[str, Any]) -> None:
+        """An event of the protocol."""
+        match method:
+            case "Runtime.exceptionThrown":
+                self.complaints.append(json.dumps(params["exceptionDetails"]))
+            case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
+                self.complaints.append(json.dumps(params["args"]))
+            case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
+                self.complaints.append(json.dumps(params["entry"]))
+            case "Network.requestWillBeSent":
+                self.requested.append(params["request"]["url"])
+            case "Network.webSocketCreated":
+                self.requested.append(params["url"])
+
+    def open(self, url: str, width: int, height: int) -> None:
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+        self.call("Emulation.setFocusEmulationEnabled", enabled=True)
+        self.resize(width, height)
+        self.call("Page.navigate", url=url)
+        self.until(f"location.href !== 'about:blank' && {LOADED}")
+
+    def resize(self, width: int, height: int) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
+
+    def prefer(self, scheme: str) -> None:
+        """What the reader's system prefers: ``light`` or ``dark``."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        self.call("Emulation.setEmulatedMedia", features=features)
+
+    def js(self, expression: str) -> Any:
+        """The value of an expression in the page; of a promise, what becomes of it."""
+        told = self.call(
+            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True
+        )
+        assert "exceptionDetails" not in told, told["exceptionDetails"]
+        return told["result"].get("value")
+
+    def until(self, expression: str, patience_s: float = PATIENCE_S) -> Any:
+        """Wait until an expression is true, and return it."""
+        deadline = time.monotonic() + patience_s
+        while time.monotonic() < deadline:
+            told = self.call(
+                "Runtime.evaluate",
+                expression=WAIT % expression,
+                awaitPromise=True,
+                returnByValue=True,
+            )
+            # Where a page goes away meanwhile, it is looked at again.
+            value = told["result"].get("value")
+            if value:
+                return value
+        raise AssertionError(f"never true: {expression}; {self.complaints}\n{self.text('main')}")
+
+    def text(self, selector: str) -> str:
+        """What a person can read there."""
+        found: str = self.js(f"document.querySelector({json.dumps(selector)}).innerText")
+        return found
+
+    def go(self, view: str) -> None:
+        """Choose a view by its link."""
+        self.click(f'nav a[href="#{view}"]')
+        self.until(f"!document.getElementById({json.dumps(view)}).hidden")
+
+    def click(self, selector: str) -> None:
+        """Click in the middle of an element, as a mouse does."""
+        self.until(f"document.querySelector({json.dumps(selector)})")
+        box = self.js(
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            " e.scrollIntoView({block: 'center', behavior: 'instant'});"
+            " const b = e.getBoundingClientRect();"
+            " return [b.x + b.width / 2, b.y + b.height / 2]; })()"
+        )
+        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+            self.call(
+                "Input.dispatchMouseEvent",
+                type=kind,
+                x=box[0],
+                y=box[1],
+                button="none" if kind == "mouseMoved" else "left",
+                clickCount=1,
+            )
+
+    def fill(self, selector: str, text: str) -> None:
+        """Write into a field, in place of what is there."""
+        self.js(f"document.querySelector({json.dumps(selector)}).select()")
+        self.js(f"document.querySelector({json.dumps(selector)}).focus()")
+        self.call("Input.insertText", text=text)
+
+    def press(self, key: str, code: int) -> None:
+        """Press a key that writes nothing; ``code`` is its virtual key code."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key, windowsVirtualKeyCode=code)
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        told = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(told["data"]))
+
+
+LOADED = "document.readyState === 'complete'"
+WAIT = """new Promise((resolve) => {
+  const end = performance.now() + 1000;
+  const look = () => {
+    let value = null;
+    try { value = (%s); } catch { value = null; }
+    if (value) resolve(typeof value === "object" ? true : value);
+    else if (performance.now() > end) resolve(null);
+    else setTimeout(look, 20);
+  };
+  look();
+})"""
+
+
+@contextmanager
+def running_chromium(path: str, directory: Path) -> Iterator[Chromium]:
+    """Run a browser; ``directory`` is where it keeps what it must."""
+    to_browser, from_us = os.pipe()
+    from_browser, to_us = os.pipe()
+    # It expects to read from 3 and to write to 4; out of the way of these, they can be moved there.
+    reads, writes = (fcntl.fcntl(each, fcntl.F_DUPFD, 50) for each in (to_browser, to_us))
+    move = f"import os, sys; os.dup2({reads}, 3); os.dup2({writes}, 4); os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", move, path, *OPTIONS, f"--user-data-dir={directory}"]
+    with subprocess.Popen(
+        command, pass_fds=(reads, writes), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
+        for each in (to_browser, to_us, reads, writes):
+            os.close(each)
+        browser = Chromium(process, from_browser, from_us)
+        try:
+            yield browser
+            browser.call("Browser.close")
+            process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+            os.close(from_us)
+            os.close(from_browser)
