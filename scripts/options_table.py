@@ -121,7 +121,7 @@ def reasons(document: str) -> dict[str, str]:
     _, _, rest = document.partition("| option | default | why |")
     for row in rest.partition("\n\n")[0].splitlines()[2:]:
         cells = [cell.strip() for cell in row.split("|")]
-        if cells[3] != "–":
+        if cells[3] != "\N{EN DASH}":
             found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[3])
     return found
 
@@ -157,7 +157,7 @@ def main(argv: Sequence[str]) -> None:
         DOCUMENT.write_text(updated(document), encoding="utf-8")
         SAMPLE.write_text(sample(), encoding="utf-8")
     else:
-        print(sample() if "--sample" in argv else table())
+        sys.stdout.write(sample() if "--sample" in argv else f"{table()}\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from attrs import define, field
 
+from tests._fakes import lose
 from trio_stomp._errors import CloseReason
 from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker import (
@@ -182,7 +183,7 @@ class OutboxFake:
         for prefix, delivery in self.staged:
             if size > 0 and delivery is not None:
                 size -= delivery.size + delivery.count * len(prefix)
-                dropped += delivery.count
+                dropped += lose(delivery)
             else:
                 kept.append((prefix, delivery))
         self.staged = kept
@@ -192,9 +193,11 @@ class OutboxFake:
         """The port's."""
         return self.closed is None and self.waiting < self.room
 
-    def discard(self) -> None:
+    def discard(self) -> int:
         """The port's."""
-        self.discarded += self.drop_oldest(AMPLE)
+        lost = self.drop_oldest(AMPLE)
+        self.discarded += lost
+        return lost
 
     def pause_reading(self, *, paused: bool) -> None:
         """The port's."""

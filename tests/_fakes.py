@@ -693,6 +693,15 @@ async def open_dial(transport: str = MEMORY, /, **options: object) -> AsyncItera
 # --- the core's outbox ------------------------------------------------------------------------
 
 
+def lose(delivery: Delivery) -> int:
+    """What the port says of a delivery that is thrown away: how many are lost, and where."""
+    if delivery.returns:
+        return 0
+    delivery.publication.route.dropped += delivery.count
+    return delivery.count
+
+
+
 @define(eq=False)
 class RecordingOutbox:
     """A fake of the port ``broker.Outbox`` that remembers what was staged.
@@ -735,7 +744,7 @@ class RecordingOutbox:
             if delivery is not None:
                 self.items.remove(item)
                 size -= _size(prefix, delivery)
-                dropped += delivery.count
+                dropped += lose(delivery)
         return dropped
 
     def has_room(self) -> bool:
@@ -744,8 +753,10 @@ class RecordingOutbox:
         self.wants_room = self.waiting_bytes >= self.low_water_bytes
         return not self.wants_room
 
-    def discard(self) -> None:
+    def discard(self) -> int:
+        before = self.items
         self.items = deque(item for item in self.items if item[1] is None)
+        return sum(lose(delivery) for _, delivery in before if delivery is not None)
 
     def close(self, reason: CloseReason) -> None:
         if self.close_reason is None:

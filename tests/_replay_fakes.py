@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests._core_fakes import Received
+from tests._core_fakes import Received, queue_head
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
 from trio_stomp.broker import DestinationPolicy
@@ -11,8 +11,8 @@ from trio_stomp.broker._stream import Stream
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 BOOK = {TOPIC: DestinationPolicy(stream=True)}
 VERSIONS = ["1.0", "1.1", "1.2"]
-CHARGED = 257
-"""What a message of one byte is charged."""
+CHARGED = 257 + queue_head(TOPIC, ("kind", "n"))
+"""What a message of one byte is charged, each in a run of its own."""
 
 
 def stream_of(bench: Bench) -> Stream:

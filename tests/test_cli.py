@@ -95,6 +95,9 @@ def test_log_level(line: str, level: str) -> None:
         ("--prot 5", "unknown option --prot; did you mean --port? (--help lists all)"),
         ("--max-bod 5", "unknown option --max-bod; did you mean --max-body-bytes? (--help lists"),
         ("-z", "unknown option -z (--help lists all)"),
+        ("--confg x", "unknown option --confg; did you mean --config? (--help lists all)"),
+        ("--config", "argument -C/--config: expected one argument"),
+        ("-C none.toml", "none.toml: no such file or directory"),
         ("--port", "argument -p/--port: expected one argument"),
         ("--port x", "port is 'x', but must be a whole number"),
         ("--port -1", "port is -1, but must be 0 or more"),
@@ -126,6 +129,7 @@ def test_help_is_complete() -> None:
         assert spec.flag in text
         # A narrow terminal breaks words at their hyphens.
         assert spec.help.replace("- ", "-") in text.replace("- ", "-")
+    assert "-C FILE, --config FILE" in text
     for other in ("-h, --help", "--version", "--log-level", "-d, --debug", "-p PORT", "-b HOST"):
         assert other in text
     for alias in ("--ttl MS", "--writers N", "TTL=5000", "one process serves"):

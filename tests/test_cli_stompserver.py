@@ -64,6 +64,31 @@ def test_our_own_flags_win(line: str, values: dict[str, object]) -> None:
     assert parse(line.split()).settings == Settings.of(**values)
 
 
+def test_users_are_where_stompserver_has_them(tmp_path: Path) -> None:
+    def passwd_file(line: str) -> str:
+        return parse(line.split()).settings.security.passwd_file
+
+    assert passwd_file(f"-a -w {tmp_path}") == f"{tmp_path}/etc/.passwd"
+    (tmp_path / ".passwd").touch()
+    assert passwd_file(f"--auth -w {tmp_path}") == f"{tmp_path}/.passwd"
+    assert passwd_file(f"-a -w {tmp_path} --passwd-file x") == "x"
+
+
+def test_each_value_tells_its_flag() -> None:
+    line = "-q file -a -c 3 --no-diag-stream --ttl 5 port=1"
+    given = parse(line.split(), {}).configuration
+    assert {name: str(given.source(name)) for name in given.given} == {
+        "checkpoint_s": "--checkpoint",
+        "passwd_file": "--auth",
+        "persistent": "--queuetype",
+        "store": "--queuetype",
+        "data_dir": "--queuetype",
+        "port": "port=1",
+        "diag_stream": "--no-diag-stream",
+        "ttl_ms": "--ttl-ms",
+    }
+
+
 @pytest.mark.parametrize(
     ("line", "directory"),
     [

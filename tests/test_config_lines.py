@@ -97,7 +97,7 @@ def test_each_key_stands_where_it_stands(end: str):
 
 
 def test_of_what_is_not_there_the_line_around_it_is_told():
-    lines = {("a",): 1, ("a", "b"): 2}
+    lines: dict[Path, int] = {("a",): 1, ("a", "b"): 2}
     assert line_of(lines, ("a", "b", "c")) == 2
     assert line_of(lines, ("a", "x")) == 1
     assert line_of(lines, ("x",)) == 0
@@ -168,7 +168,8 @@ def written(value: object, draw: st.DrawFn) -> str:
 @st.composite
 def documents(draw: st.DrawFn) -> tuple[str, dict[Path, int]]:
     """A document, and the lines of its tables and of the keys in them."""
-    text, places = "", {}
+    text = ""
+    places: dict[Path, int] = {}
     for table, content in draw(TABLES).items():
         text += draw(st.sampled_from(["", "\n", "# a = 1\n", "  # [x]\n\n"]))
         places[(table,)] = text.count("\n") + 1

@@ -326,7 +326,10 @@ def test_disconnect_says_why_and_throws_away_what_waits():
     assert core.broker.routes.known("c") is None
     publisher.sends("b", "x")
     assert slow.outbox.swallowed == 0
-    assert core.broker.fan_out.drops.slow_consumer == 1
+    assert core.broker.fan_out.drops.slow_consumer == 3
+    route = core.broker.routes.known("a")
+    assert route is not None
+    assert route.dropped == 3
 
 
 def test_a_slow_member_of_a_work_queue_swallows_nothing_after_its_end():

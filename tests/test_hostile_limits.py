@@ -18,6 +18,7 @@ import trio.testing
 from attrs import frozen
 from trio.testing import MockClock
 
+from tests._core_fakes import head_bytes
 from tests._fakes import MEMORY, WS_MEMORY, Client, frame_bytes, open_dial, until
 from tests._hostile import QUIET, endings, read_all, read_head, request
 from trio_stomp import CloseReason
@@ -234,8 +235,10 @@ async def actions_unlike(client: Client, count: int) -> None:
 async def transaction_bytes(client: Client, size: int) -> None:
     await client.send("BEGIN", {"transaction": "a"})
     pairs = (TO_T, ("transaction", "a"))
-    await client.send_bytes(frame_bytes("SEND", pairs))  # each costs 256 beside its body
-    await client.send_bytes(last("SEND", *pairs, body=b"x" * (size - 512)))
+    await client.send_bytes(frame_bytes("SEND", pairs))
+    # BEGIN costs 256 and its name, each frame 256 beside its body, and their headers are the same.
+    rest = size - 257 - 2 * 256 - head_bytes(pairs)
+    await client.send_bytes(last("SEND", *pairs, body=b"x" * rest))
 
 
 async def subscriptions(client: Client, count: int) -> None:
@@ -544,8 +547,10 @@ async def test_the_limit_of_one_address(
 async def test_the_limit_of_what_waits_in_queues(autojump_clock: MockClock) -> None:
     """Four fifths of the memory: the byte that does not fit is refused, all before it is kept."""
     async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
-        share, each = (1 << 20) * 4 // 5, 50_000  # a message costs 256 beside its body
-        count, rest = divmod(share, each + 256)
+        share, each = (1 << 20) * 4 // 5, 50_000
+        # A message costs 256 beside its body; all of them have the same headers.
+        head = head_bytes((("destination", "/queue/q"),))
+        count, rest = divmod(share - head, each + 256)
         for excess in (0, 1):
             client = await dial.connect()
             sizes = [*[each] * count, rest - 256 + excess]

@@ -9,10 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._core_fakes import run_of
-from tests._queue_fakes import OVERHEAD, Bench
+from tests._queue_fakes import HEAD, OVERHEAD, Bench
+from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
+from trio_stomp.broker._message import (
+    MESSAGE_OVERHEAD_BYTES,
+    Message,
+    Waiting,
+    charge,
+    cost_alone,
+    cost_of,
+    force,
+    refund,
+)
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._send_options import SendOptions
 
@@ -31,9 +41,30 @@ def drained(waiting: Waiting) -> Iterator[int]:
         yield found.number
 
 
-def test_a_message_costs_its_body_and_the_overhead():
+def test_messages_cost_their_bodies_the_overhead_and_their_header_blocks_once():
     assert MESSAGE_OVERHEAD_BYTES == OVERHEAD
-    assert message(1).cost == OVERHEAD + 2
+    one, other = message(1), message(2)
+    assert cost_of([one]) == OVERHEAD + 2 + HEAD
+    assert cost_of([one, other]) == 2 * (OVERHEAD + 2) + 2 * HEAD
+    assert cost_of([one, one]) == 2 * (OVERHEAD + 2) + HEAD
+
+
+def test_a_header_block_is_charged_until_the_last_of_its_messages_has_gone():
+    memory, head = MemoryBudget(3 * OVERHEAD + HEAD + 5), run_of("/queue/q").head
+    assert charge(memory, head, 2, 3)
+    assert memory.kept_bytes == memory.used_bytes == 2 * OVERHEAD + HEAD + 3
+    assert not charge(memory, head, 1, 3)
+    assert charge(memory, head, 1, 2)
+    assert not charge(memory, run_of("/queue/q").head, 1, 0)
+    refund(memory, head, 2, 3)
+    assert memory.kept_bytes == OVERHEAD + HEAD + 2
+    refund(memory, head, 1, 2)
+    assert memory.kept_bytes == memory.used_bytes == head.kept == 0
+    force(memory, head, 1, 1000)
+    assert memory.kept_bytes == OVERHEAD + HEAD + 1000 > memory.limit_bytes
+    refund(memory, head, 1, 1000)
+    assert memory.kept_bytes == memory.used_bytes == 0
+    assert cost_alone(head, 2, 3) == 2 * OVERHEAD + HEAD + 3
 
 
 def test_the_group_is_the_one_that_the_sender_told():
@@ -130,7 +161,8 @@ def test_a_waiting_message_costs_at_most_700_bytes(run):
     assert queue.depth == len(sends) * run
     assert used / queue.depth <= 700
     # What it is charged for covers what it costs, or the budget would be a lie.
-    assert queue.size + queue.depth * OVERHEAD == bench.memory.used_bytes
+    charged = queue.size + queue.depth * OVERHEAD
+    assert charged + bench.heads_bytes() == bench.memory.used_bytes >= used
 
 
 def test_nothing_is_loaded_while_more_urgent_messages_wait_in_memory():

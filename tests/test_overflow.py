@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests._core_fakes import Core, Received, run_of
-from tests._queue_fakes import OVERHEAD, Bench, bench, numbered
+from tests._queue_fakes import HEAD, OVERHEAD, Bench, bench, numbered
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker._queue import Death
 from trio_stomp.protocol import Committed
@@ -57,7 +57,7 @@ def test_drop_oldest_makes_room_at_the_head(bound):
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
     assert desk.waiting(Q) == ["c3", "d4"]
     assert (desk.broker.overflow.dropped, desk.queue(Q).route.dropped) == (2, 2)
-    assert desk.memory.used_bytes == desk.memory.kept_bytes == 2 * (OVERHEAD + 2)
+    assert desk.memory.used_bytes == desk.memory.kept_bytes == 2 * (OVERHEAD + 2) + 2 * HEAD
     desk.ends()
 
 
@@ -127,7 +127,7 @@ def test_unacknowledged_and_delayed_messages_count():
 @pytest.mark.parametrize("overflow", ["reject", "drop-oldest", "drop-newest"])
 def test_the_memory_of_the_process_is_a_bound_too(overflow):
     desk = bench(overflow=overflow)
-    desk.memory.limit_bytes = 2 * (OVERHEAD + 1)
+    desk.memory.limit_bytes = 2 * (OVERHEAD + 1) + HEAD
     actor = desk.actor()
     actor.sends(Q, "a", "b", "c")
     if overflow == "reject":
@@ -139,7 +139,7 @@ def test_the_memory_of_the_process_is_a_bound_too(overflow):
 
 
 def test_what_waits_may_fill_its_share_of_the_memory_only():
-    desk = Bench(memory=MemoryBudget(4 * (OVERHEAD + 1), kept_share=0.5))
+    desk = Bench(memory=MemoryBudget(4 * (OVERHEAD + 1) + 2 * HEAD, kept_share=0.5))
     actor = desk.actor()
     actor.sends(Q, "a", "b", "c")
     actor.error()
@@ -264,7 +264,7 @@ def test_one_that_goes_leaves_the_others_waiting():
 
 def test_memory_makes_producers_wait_too():
     desk = blocking(max_messages=100)
-    desk.memory.limit_bytes = 3 * (OVERHEAD + 1)
+    desk.memory.limit_bytes = 3 * (OVERHEAD + 1) + HEAD
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, *numbered("", 5))
     desk.turn()
@@ -302,7 +302,7 @@ def test_scheduled_messages_meet_a_full_queue_in_silence():
         assert sender.reads() == []
         assert desk.waiting(Q) == ["a", "b"]
         assert not desk.broker.overflow.blocked
-        assert desk.memory.used_bytes == 2 * (OVERHEAD + 1)
+        assert desk.memory.used_bytes == 2 * (OVERHEAD + 1) + desk.heads_bytes()
 
 
 def test_a_schedule_without_memory_is_refused():

@@ -78,7 +78,8 @@ def test_what_is_too_much_for_memory_comes_back_in_order() -> None:
 def test_only_what_is_in_memory_is_charged_for() -> None:
     core = made()
     deep(core, 100)
-    assert core.memory.kept_bytes == LOW * (1 + 256)
+    heads = core.memory.kept_bytes - LOW * (1 + 256)
+    assert heads == core.heads_bytes() > 0
 
 
 def test_a_run_is_paged_and_read_in_pieces() -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests._core_fakes import head_bytes
 from tests._strategies import ERROR_CODES, chunkings, cuts, split, streams
 from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._memory import MemoryBudget
@@ -558,6 +559,7 @@ def tx(command: bytes, *lines: bytes, body: bytes = b"", name: bytes = b"t") -> 
 
 
 TO_A = b"destination:/a"
+HEAD = head_bytes((("transaction", "t"), ("destination", "/a")))
 
 
 def session_with(
@@ -761,16 +763,16 @@ def test_as_many_actions_as_may_be() -> None:
 @pytest.mark.covers("T09")
 @pytest.mark.parametrize(("size", "is_allowed"), [(768, True), (769, False)])
 def test_limit_of_bytes(size: int, is_allowed: bool) -> None:
-    """Each action costs 256 bytes beside its body."""
-    session, memory = session_with(options=ProtocolOptions(max_transaction_bytes=1280))
+    """BEGIN costs 256 and its name, each action 256 beside its body, and its headers."""
+    session, memory = session_with(options=ProtocolOptions(max_transaction_bytes=257 + HEAD + 1280))
     session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A))
     events = session.receive_data(tx(b"SEND", TO_A, b"receipt:r", body=b"x" * size))
     if is_allowed:
         assert plain(events) == [("received", b"r")]
-        assert memory.used_bytes == 1280
+        assert memory.used_bytes == 257 + HEAD + 1280
         return
     assert plain(events) == [("transaction-too-large", b"r")]
-    assert memory.used_bytes == 256
+    assert memory.used_bytes == 257 + HEAD + 256
     session.close()
     assert memory.used_bytes == 0
 
@@ -782,7 +784,7 @@ def test_a_transaction_takes_no_memory_that_is_not_there() -> None:
     error = refusal(session, tx(b"SEND", TO_A, body=b"x" * 600))
     assert error.code == "transaction-too-large"
     assert "max_memory_bytes" in error.message
-    assert memory.used_bytes == 257
+    assert memory.used_bytes == 257 + 257
 
 
 @pytest.mark.covers("T05")
@@ -791,7 +793,7 @@ def test_memory_is_given_back_at_the_end(end: str) -> None:
     session, memory = session_with()
     session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A, body=b"x" * 1000) * 3)
     session.receive_data(tx(b"NACK", b"id:12345"))
-    assert memory.used_bytes == 3 * 1256 + 261
+    assert memory.used_bytes == 257 + HEAD + 3 * 1256 + 261
     if end == "close":
         session.close()
         session.close()

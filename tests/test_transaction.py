@@ -4,9 +4,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests._core_fakes import run_of
+from tests._core_fakes import queue_head, run_of
 from tests._durable_fakes import DurableBench
-from tests._queue_fakes import OVERHEAD, Actor, Bench, bench, numbered
+from tests._queue_fakes import HEAD, OVERHEAD, Actor, Bench, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_the_sends_of_a_transaction_count_together(overflow):
 
 def test_the_memory_must_be_enough_for_all_of_it():
     desk = Bench()
-    desk.memory.limit_bytes = 3 * (OVERHEAD + 1)
+    desk.memory.limit_bytes = 3 * (OVERHEAD + 1) + HEAD + queue_head(R)
     actor = desk.actor()
     actor.commits(run_of(Q, "ab"), run_of(R, "cd"))
     assert actor.error().get("code") == "queue-full"
@@ -122,7 +122,7 @@ def test_scheduled_messages_need_memory_and_no_place_in_the_queue_yet():
     actor.commits(run_of(R, "b"), run_of(Q, "c", later), run_of("/topic/t", "d", later))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
     assert desk.broker.scheduler.waiting == 2
-    desk.memory.limit_bytes = desk.memory.used_bytes + OVERHEAD + 1
+    desk.memory.limit_bytes = desk.memory.used_bytes + OVERHEAD + 1 + queue_head(R)
     actor.commits(run_of(R, "e"), run_of("/topic/t", "f", later))
     actor.error()
     assert desk.waiting(R) == ["b"]

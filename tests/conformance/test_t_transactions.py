@@ -298,7 +298,7 @@ async def test_each_frame_of_a_transaction_has_its_own_receipt_in_order(
     ("options", "sizes"),
     [
         ({"max_transaction_actions": 3}, [1, 1, 1]),
-        ({"max_transaction_bytes": 4096}, [1000, 1000, 1000]),
+        ({"max_transaction_bytes": 5500}, [1000, 1000, 1000]),
     ],
     ids=["actions", "bytes"],
 )

@@ -145,6 +145,7 @@ class Consumer:
             origin = span[0].publication
             publication = Publication(queue.route, origin.head, [], origin.received_at, expires_at)
             delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
+            delivery.returns = tracks
             if tracks and expires_at != NEVER:
                 delivery.ticket = (self, first + start)
             self.fan_out.stage(self.subscription, delivery)

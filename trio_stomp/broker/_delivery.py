@@ -89,6 +89,8 @@ class Delivery:
     is_paced: bool = False
     """It comes from where messages wait until their consumer has room, and frees memory there: a
     short budget must not refuse it."""
+    returns: bool = False
+    """Its consumer acknowledges: what does not reach it goes back, and is not lost."""
     observed_at: float = -1.0
     """When an outbox last counted it as delivered."""
     ticket: "tuple[Consumer, int] | None" = None

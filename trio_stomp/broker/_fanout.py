@@ -145,27 +145,29 @@ class FanOut:
         route = delivery.publication.route
         policy = route.slow_consumer or self.policies.slow_consumer
         if policy == DISCONNECT:
-            self._disconnect(subscription)
+            lost = self._disconnect(subscription)
         elif policy == DROP_OLDEST and subscription.revival is None:
             needed = delivery.size + delivery.count * len(subscription.prefix)
             lost = subscription.outbox.drop_oldest(needed)
             is_staged = subscription.outbox.stage(subscription.prefix, delivery)
         if not is_staged:
             lost += delivery.count
+            route.dropped += delivery.count
             self.count(delivery, -1)
         self.drops.slow_consumer += lost
-        route.dropped += lost
         self.slow.append((subscription, lost))
 
-    def _disconnect(self, subscription: Subscription) -> None:
+    def _disconnect(self, subscription: Subscription) -> int:
+        """End a connection; how many messages that loses."""
         error = ProtocolError(
             "slow-consumer",
             f"the subscription to {subscription.destination[:80]} takes its messages too slowly:"
             " more wait than max_outbox_bytes or max_memory_bytes allows",
             reason=CloseReason.SLOW_CONSUMER,
         )
-        subscription.outbox.discard()
+        lost = subscription.outbox.discard()
         turn_away(subscription.client, error)
+        return lost
 
 
 def _encode(publication: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:

@@ -17,13 +17,16 @@ class Outbox(Protocol):
         """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
 
     def drop_oldest(self, size: int) -> int:
-        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many they were."""
+        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many are lost.
+
+        Their destinations are told (``Route.dropped``).
+        """
 
     def has_room(self) -> bool:
         """Whether a source that can wait, such as the stale queue, should give more now."""
 
-    def discard(self) -> None:
-        """Throw away all waiting MESSAGEs but what is half written."""
+    def discard(self) -> int:
+        """Throw away all waiting MESSAGEs but what is half written; how many are lost, likewise."""
 
     def pause_reading(self, *, paused: bool) -> None:
         """Read nothing more from the client, or go on; what was read is still handed over."""

@@ -1,11 +1,26 @@
 """The command line: ``python -m trio_stomp``, or ``trio-stomp``.
 
-Handles: options and their help, made from ``config``; the words and flags of the seeds' command
-lines; logging, signals, and the set-up of a process that is only a broker.
+Handles: commands and their help; a broker's options, made from ``config``; the words and flags of
+the seeds' command lines; logging, signals, and the set-up of a process that is only a broker;
+tools that use and look after a broker that runs.
 
 Does not handle: what a broker does (``server``), or what an option means (the floor it is of).
 """
 
-from trio_stomp.cli._arguments import Arguments as Arguments
-from trio_stomp.cli._arguments import parse as parse
-from trio_stomp.cli._serve import main as main
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from trio_stomp.cli._main import main as main
+
+if TYPE_CHECKING:
+    from trio_stomp.cli._arguments import Arguments as Arguments
+    from trio_stomp.cli._arguments import parse as parse
+else:
+    # They bring the whole broker along, which a health check has no time for.
+    _HOMES = {"Arguments": "_arguments", "parse": "_arguments"}
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 import trio
@@ -35,9 +34,6 @@ STOPPED = 0
 NO_ADDRESS = 1
 BAD_OPTION = 2
 
-TOOLS = ("store", "passwd", "acl")
-"""The first words that make this another program: one of the modules beside."""
-
 REMEDIES = {
     errno.EADDRINUSE: "stop the program that listens there, or choose another --port",
     errno.EADDRNOTAVAIL: "choose an address of this machine with --host",
@@ -55,25 +51,20 @@ class CannotListen(CannotStart):
     """It is the address."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run a broker as the command line says, or a tool, and return the exit code.
+def main(argv: Sequence[str]) -> int:
+    """Run a broker as the command line says, and return the exit code.
 
     Args:
-      argv: The arguments, the program's name left out; None = those of this process.
+      argv: The arguments, the names of the program and of the command left out.
 
     Returns:
       0 after an ordered stop or a hard one, 1 if address or store cannot be had, 2 for a bad
-      option; of a tool: 1 if something is damaged or cannot be done.
+      option.
 
     Limits: this sets up the whole process: logging, file limit, garbage collection, signals.
     A program that embeds a broker calls ``trio_stomp.serve`` instead.
     """
-    argv = sys.argv[1:] if argv is None else argv
     try:
-        if argv and argv[0] in TOOLS:
-            tool = import_module(f"trio_stomp.cli._{argv[0]}")
-            code: int = tool.main(argv[1:])
-            return code
         arguments = parse(argv)
     except OptionError as error:
         return _failed(error, BAD_OPTION)

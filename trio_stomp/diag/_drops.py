@@ -11,6 +11,9 @@ INPUT_QUEUE_FULL = "input-queue-full"
 NO_SUBSCRIBER = "no-subscriber"
 STALE_QUEUE_FULL = "stale-queue-full"
 BACKLOG_ABANDONED = "backlog-abandoned"
+QUEUE_FULL = "queue-full"
+BACKLOG_FULL = "backlog-full"
+UNSENT = "unsent"
 SLOW_LISTENER = "slow-consumer"
 EVENTS_LOST = "too-many-events"
 
@@ -37,6 +40,9 @@ class DropTeller:
             NO_SUBSCRIBER: drops.no_subscriber,
             STALE_QUEUE_FULL: server.broker.stale.statistics.dropped,
             BACKLOG_ABANDONED: drops.backlog_abandoned,
+            QUEUE_FULL: server.broker.overflow.dropped,
+            BACKLOG_FULL: server.broker.feeds.dropped,
+            UNSENT: server.outboxes.unsent,
             SLOW_LISTENER: lost_by_listeners,
             EVENTS_LOST: events.lost,
         }

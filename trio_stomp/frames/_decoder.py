@@ -118,6 +118,10 @@ class FrameDecoder:
         """Bytes held for a frame that is not complete yet."""
         return len(self._partial)
 
+    def discard(self) -> None:
+        """Nothing more comes: throw away what is held."""
+        self._partial = bytearray()
+
     def use(self, rules: HeaderRules, cache: HeadCache) -> None:
         """Decode what follows by the negotiated version's rules."""
         self.rules = rules

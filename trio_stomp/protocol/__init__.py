@@ -1,9 +1,15 @@
 """Floor 1: one session, without a clock.
 
-Handles: version negotiation, which command is allowed when, required headers, heart-beat plans.
+Handles: both sides of a session, version negotiation, which command is allowed when, required headers, heart-beat plans.
 Does not handle: time, sockets, destinations.
 """
 
+from trio_stomp.protocol._client_session import ClientSession as ClientSession
+from trio_stomp.protocol._client_session import Delivered as Delivered
+from trio_stomp.protocol._client_session import Failed as Failed
+from trio_stomp.protocol._client_session import Receipted as Receipted
+from trio_stomp.protocol._client_session import Told as Told
+from trio_stomp.protocol._client_session import Welcomed as Welcomed
 from trio_stomp.protocol._events import Acked as Acked
 from trio_stomp.protocol._events import Asked as Asked
 from trio_stomp.protocol._events import Committed as Committed

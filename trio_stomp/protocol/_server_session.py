@@ -224,6 +224,7 @@ class ServerSession:
     def close(self) -> None:
         """The connection has ended: open transactions are aborted (T05)."""
         self.state = State.CLOSED
+        self.decoder.discard()
         if self.transactions is not None:
             self.transactions.abort_all()
 

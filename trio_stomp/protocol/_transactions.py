@@ -73,7 +73,7 @@ class Transactions:
         if transaction.count + len(bodies) > limit:
             what = f"transaction:{name[:60]} has {limit} actions"
             raise _too_much(what, "max_transaction_actions")
-        size = _cost(action)
+        size = _cost(action, transaction.actions[-1] if transaction.actions else None)
         self._charge(name, size)
         transaction.actions.append(action)
         transaction.count += len(bodies)
@@ -121,16 +121,15 @@ class Transactions:
         return transaction
 
 
-def _cost(action: Action) -> int:
-    """Bytes that an action is charged for."""
+def _cost(action: Action, before: Action | None) -> int:
+    """Bytes that an action is charged for; not for a header block that the one before has, too."""
     if isinstance(action, FrameRun):
-        return (
-            head_cost(action.head)
-            + _ACTION_BYTES * len(action.bodies)
-            + sum(map(len, action.bodies))
-        )
-    told = text_cost(action.subscription or "")
-    return told + _ACTION_BYTES * len(action.ids) + sum(map(len, action.ids))
+        bodies, head = action.bodies, action.head
+        is_shared = isinstance(before, FrameRun) and before.head is head
+        shared = 0 if is_shared else head_cost(head)
+    else:
+        bodies, shared = action.ids, text_cost(action.subscription or "")
+    return shared + _ACTION_BYTES * len(bodies) + sum(map(len, bodies))
 
 
 def _too_much(what: str, option: str) -> ProtocolError:

@@ -173,8 +173,9 @@ class Connection:
                 nursery.cancel_scope.cancel()
         finally:
             self.session.close()
-            self.outbox.break_off()
+            self.outbox.end()
             self._hold(0)
+            self.websocket = None
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
             transport, reason = self.client.transport, self.reason.text

@@ -34,6 +34,10 @@ def _ignore(_: object) -> None:
     """Nobody wants to know."""
 
 
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
 @define(eq=False, repr=False)
 class OutboxShared:
     """What the outboxes of a broker have in common.
@@ -53,6 +57,8 @@ class OutboxShared:
     strained: int = 0
     """How often a stage found an outbox more than three quarters full."""
     expired: int = 0
+    unsent: int = 0
+    """Messages that still waited when their connection ended, and go back nowhere."""
     strain_bytes: int = field(init=False)
     low_water_bytes: int = field(init=False)
     flood_bytes: int = field(init=False)
@@ -153,32 +159,40 @@ class Outbox:
         self._staged.append((data, None))
 
     def drop_oldest(self, size: int) -> int:
-        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many they were.
+        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many are lost.
 
         What queues gave is spared: it is not for the client's topics to lose.
         """
         return self._drop(size, spares_paced=True)
 
-    def discard(self) -> None:
-        """Throw away all waiting MESSAGEs but what is half written."""
-        self._drop(self.waiting_bytes + 1, spares_paced=False)
+    def discard(self) -> int:
+        """Throw away all waiting MESSAGEs but what is half written; how many are lost."""
+        return self._drop(self.waiting_bytes + 1, spares_paced=False)
 
     def _drop(self, size: int, *, spares_paced: bool) -> int:
-        dropped = 0
-        kept: deque[Item] = deque()
-        for source in (self._ready, self._staged):
-            for item in source:
-                prefix, delivery = item
-                if size > 0 and delivery is not None and not (spares_paced and delivery.is_paced):
-                    cost = _cost(prefix, delivery)
-                    self._release(cost)
-                    size -= cost
-                    dropped += delivery.count
-                else:
-                    kept.append(item)
-        self._ready, self._staged = deque(), list(kept)
+        """Look at no more than has to go: there may be a million."""
         self.shared.dirty.append(self)
-        return dropped
+        is_this_turn = not self._ready
+        self._ready.extend(self._staged)
+        self._staged = []
+        ready, lost = self._ready, 0
+        kept: list[Item] = []
+        while ready and size > 0:
+            item = ready.popleft()
+            prefix, delivery = item
+            if delivery is None or (spares_paced and delivery.is_paced):
+                kept.append(item)
+                continue
+            cost = _cost(prefix, delivery)
+            self._release(cost)
+            size -= cost
+            if not delivery.returns:
+                lost += delivery.count
+                delivery.publication.route.dropped += delivery.count
+        ready.extendleft(reversed(kept))
+        if is_this_turn:
+            self._staged, self._ready = list(ready), deque()
+        return lost
 
     def has_room(self) -> bool:
         """Whether a source that can wait should give more now."""
@@ -275,9 +289,22 @@ class Outbox:
             self._empty = trio.Event()
             await self._empty.wait()
 
+    def end(self) -> None:
+        """The connection has ended: ``break_off``, and let go of whoever it called.
+
+        A message of it may wait in a queue for days, and must not keep its connection alive.
+        """
+        self.break_off()
+        self.on_blocked = self.on_room = _nothing
+        self.on_close = self.on_pause = _ignore
+
     def break_off(self) -> None:
         """The wire is dead: throw away what waits, and what will come."""
         self.is_broken = self.is_closed = True
+        for _, delivery in (*self._ready, *self._staged):
+            if delivery is not None and not delivery.returns:
+                delivery.publication.route.dropped += delivery.count
+                self.shared.unsent += delivery.count
         self._ready.clear()
         self._staged = []
         self._rest, self._pieces = b"", iter(())

@@ -409,7 +409,7 @@ class Server:
         if not stuck:
             return
         worst = max(stuck, key=lambda each: each.outbox.waiting_bytes)
-        worst.outbox.discard()
+        self.outboxes.unsent += worst.outbox.discard()
         worst.end(
             ProtocolError(
                 "memory-limit",

@@ -22,6 +22,9 @@ REASONS = {
     "input-queue-full": "the input queue was full",
     "no-subscriber": "nobody was subscribed",
     "stale-queue-full": "the stale queue was full",
+    "queue-full": "a queue was full, and its policy drops",
+    "backlog-full": "a subscription acknowledges too slowly",
+    "unsent": "connections ended before all was sent to them",
     "backlog-abandoned": "a subscriber left in the middle of older messages",
     "too-many-events": "events, as there were too many",
 }

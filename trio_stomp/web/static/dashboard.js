@@ -1,7 +1,7 @@
 // The page: which view is shown, how fresh its figures are, who is logged in, which theme.
 
 import { Palette } from "./charts.js";
-import { byId, say, show } from "./dom.js";
+import { byId, el, say, show } from "./dom.js";
 import * as format from "./format.js";
 import { Connections, Destinations, Events, Latency } from "./lists.js";
 import { Model } from "./model.js";
@@ -10,7 +10,7 @@ import { Queues } from "./queues.js";
 import { Try } from "./try.js";
 import { Watch } from "./watch.js";
 
-const THEMES = { auto: "Auto", light: "Light", dark: "Dark" };
+const THEMES = { auto: ["◐", "Auto"], light: ["○", "Light"], dark: ["●", "Dark"] };
 const NEXT_THEME = { auto: "light", light: "dark", dark: "auto" };
 const STALE_INTERVALS = 2.5;
 
@@ -141,7 +141,8 @@ function route() {
 function showTheme() {
   const theme = document.documentElement.dataset.theme ?? "auto";
   const button = byId("theme");
-  say(button, THEMES[theme]);
+  const [sign, word] = THEMES[theme];
+  button.replaceChildren(`${sign} `, el("span", { class: "word" }, word));
   button.setAttribute("aria-label", `Theme: ${theme === "auto" ? "as the system" : theme}`);
   palette.forget();
   redraw();

@@ -80,7 +80,7 @@ export class Connections {
 }
 
 function lived({ at, began }) {
-  return began === "" ? "" : format.duration(Math.max(0, (at - Date.parse(began)) / 1000));
+  return began === undefined ? "" : format.duration(Math.max(0, (at - began) / 1000));
 }
 
 export class Destinations {

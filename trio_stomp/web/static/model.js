@@ -10,6 +10,8 @@ const MAX_LISTED = 10_000;
 const MAX_POINT_DESTINATIONS = 50;
 /** Of reasons, and of what they are told of: those of the broker are fewer. */
 const MAX_REASONS = 100;
+/** Sessions whose beginning is remembered, for how long they lived. */
+const MAX_BEGUN = 5000;
 
 /** A list that comes in parts, what has changed or everything, and the things it tells of. */
 class Listing {
@@ -87,6 +89,7 @@ export class Model {
     this.events = [];
     this.ended = [];
     this.endings = new Map();
+    this.begun = new Map();
     this.drops = new Map();
     this.bounds = [];
     this.session = null;
@@ -143,6 +146,7 @@ export class Model {
     this.identity = { broker: record.broker_id, epoch: record.epoch, boot: record.boot };
     this.session = this.process = this.stale = this.input = null;
     this.queues.clear();
+    this.begun.clear();
     for (const listing of [this.connections, this.destinations, this.latency]) {
       listing.begin(isNew);
     }
@@ -252,6 +256,9 @@ export class Model {
   }
 
   #takeEvent(record, at) {
+    if (record.name === "connect" && this.begun.size < MAX_BEGUN) {
+      this.begun.set(record.session_id, at);
+    }
     if (record.name === "disconnect") this.#end(record, at);
     if (record.name === "drop") this.#drop(record, at);
     this.#note(record, at);
@@ -275,8 +282,11 @@ export class Model {
   #end(record, at) {
     const gone = this.connections.things.get(record.session_id);
     this.connections.things.delete(record.session_id);
-    const { session_id: session, user, reason } = record;
-    this.ended.unshift({ session, user, reason, at, remote: gone?.remote ?? "", began: gone?.connected_at ?? "" });
+    const { session_id: session, user, reason, detail } = record;
+    const began = gone ? Date.parse(gone.connected_at) : this.begun.get(session);
+    this.begun.delete(session);
+    const remote = gone?.remote ?? detail.replace(/^from /, "");
+    this.ended.unshift({ session, user, reason, at, remote, began });
     if (this.ended.length > MAX_ENDED) this.ended.pop();
     add(this.endings, reason, 1);
   }

@@ -126,7 +126,7 @@ export class Overview {
     this.#drawRates(now);
     this.#drawHeat();
     drawBars(byId("busiest"), busiest(model), "Nothing was sent within the last interval.");
-    drawBars(byId("drops"), drops(model), "Nothing was dropped.", true);
+    drawBars(byId("drops"), drops(model), "No event told of a drop. Dead letters count as dropped, too.", true);
     drawBars(byId("endings"), endings(model), "No connection has ended.");
     drawFeed(byId("latest"), model.events);
   }

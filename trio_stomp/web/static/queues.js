@@ -31,9 +31,11 @@ export class Queues {
         words("Queue", (item) => item.destination),
         number("Waiting", (item) => item.waiting, format.brief, { mark: () => "strong" }),
         number("Unacked", (item) => item.ack_depth, format.brief),
-        number("Consumers", (item) => item.consumers, (value) =>
-          value === null ? "–" : format.count(value),
-        ),
+        number("Consumers", (item) => item.consumers, format.count, {
+          // A prefetch tells of consumers that the destination does not count.
+          text: ({ consumers, prefetch }) =>
+            consumers === 0 && prefetch > 0 ? "some" : format.count(consumers),
+        }),
         number("In /s", (item) => item.in, format.rate),
         number("Out /s", (item) => item.out, format.rate),
         number("Size", (item) => item.input_bytes, format.bytes),
@@ -73,7 +75,7 @@ export class Queues {
         ...queue,
         waiting: queue.input_depth + queue.stale_depth,
         isQueue: queue.destination.startsWith("/queue/"),
-        consumers: destination?.subscribers ?? null,
+        consumers: destination?.subscribers ?? 0,
         in: destination?.rates.in ?? 0,
         out: destination?.rates.out ?? 0,
       };

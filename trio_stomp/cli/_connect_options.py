@@ -1,0 +1,262 @@
+"""Where the broker is and who we are: ``--url``, ``--login``, tokens, certificates.
+
+A passcode or a token is never a word of the command line, which every user of the machine can see.
+"""
+
+import argparse
+import getpass
+import os
+import sys
+import warnings
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp.cli._tool import near
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
+
+DEFAULT_URL = "stomp://127.0.0.1:61613"
+URL_VARIABLE = "TRIO_STOMP_URL"
+PASSCODE_VARIABLE = "TRIO_STOMP_PASSCODE"
+DEFAULT_PORT = 61613
+MAX_SECRET_BYTES = 64 * 1024
+
+PLAIN = {"stomp": False, "tcp": False, "stomps": True, "stomp+ssl": True, "ssl": True}
+"""Schemes of STOMP over TCP, and whether each means TLS."""
+WEB = {"ws": False, "http": False, "wss": True, "https": True}
+"""Schemes of the same port with another first byte, and whether each means TLS."""
+WEB_PORTS = {False: 80, True: 443}
+
+
+@frozen
+class Address:
+    """Where a broker is.
+
+    Args:
+      path: Of a WebSocket; "" for all else.
+    """
+
+    host: str
+    port: int
+    is_tls: bool
+    is_websocket: bool = False
+    path: str = ""
+
+    @property
+    def netloc(self) -> str:
+        """Host and port, as a URL has them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def stomp_url(self) -> str:
+        """For a STOMP client."""
+        if self.is_websocket:
+            return f"{'wss' if self.is_tls else 'ws'}://{self.netloc}{self.path}"
+        return f"{'stomps' if self.is_tls else 'stomp'}://{self.netloc}"
+
+    @property
+    def web_url(self) -> str:
+        """For the broker's pages."""
+        return f"{'https' if self.is_tls else 'http'}://{self.netloc}"
+
+
+@frozen
+class Access:
+    """Who we are.
+
+    Args:
+      login: "" = nobody.
+      token: "" = none; else it is all that is told.
+    """
+
+    login: str = ""
+    passcode: str = field(default="", repr=False)
+    token: str = field(default="", repr=False)
+
+
+def add_url(parser: argparse.ArgumentParser) -> None:
+    """Add where the broker is, and what its certificate is checked against."""
+    section = parser.add_argument_group("the broker")
+    section.add_argument(
+        "--url",
+        metavar="URL",
+        help=f"where it is: stomp, stomps, ws, wss, http or https (default: {URL_VARIABLE}, "
+        f"or {DEFAULT_URL})",
+    )
+    section.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        default="",
+        help="certificates, in PEM, of whom its certificate may be (default: the system's)",
+    )
+    section.add_argument(
+        "--insecure-tls",
+        action="store_true",
+        help="take any certificate: whoever answers may read and change everything",
+    )
+
+
+def add_access(parser: argparse.ArgumentParser) -> None:
+    """Add ``add_url``'s options, and who we are."""
+    add_url(parser)
+    section = parser.add_argument_group("who we are")
+    section.add_argument(
+        "--login",
+        metavar="USER",
+        default="",
+        help=f"the passcode is taken from --passcode-file, {PASSCODE_VARIABLE}, or asked for",
+    )
+    section.add_argument("--passcode-file", metavar="FILE", default="", help="its first line")
+    section.add_argument(
+        "--token-file", metavar="FILE", default="", help="a bearer token (JWT), instead of --login"
+    )
+
+
+def read_address(given: argparse.Namespace) -> Address:
+    """Where the broker is.
+
+    Raises:
+      OptionError: that is no URL of a broker.
+    """
+    if given.url is not None:
+        return parse_url(given.url, "--url")
+    return parse_url(os.environ.get(URL_VARIABLE) or DEFAULT_URL, URL_VARIABLE)
+
+
+def parse_url(url: str, where: str = "--url") -> Address:
+    """Read a URL.
+
+    Args:
+      where: What it was given as, for the error.
+
+    Raises:
+      OptionError: that is no URL of a broker.
+    """
+    known = PLAIN | WEB
+    # A host and a port alone are plainly meant as such.
+    text = url if "://" in url else f"stomp://{url}"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise OptionError(f"{where} is no URL: {str(error).lower()}; {_like()}") from None
+    if parts.username is not None or parts.password is not None:
+        # The URL is not shown: it may hold a passcode.
+        raise OptionError(
+            f"{where} holds a login: leave it out of the URL, and use --login and "
+            f"{PASSCODE_VARIABLE}"
+        )
+    if parts.scheme not in known:
+        raise OptionError(
+            f"{where} has the scheme {parts.scheme!r}{near(parts.scheme, known)}"
+            f" (known: {', '.join(known)})"
+        )
+    if not parts.hostname or parts.fragment or any(char.isspace() for char in text):
+        raise OptionError(f"{where} is {url[:200]!r}; {_like()}")
+    is_tls, is_websocket = known[parts.scheme], parts.scheme in ("ws", "wss")
+    if port is None:
+        port = WEB_PORTS[is_tls] if parts.scheme in WEB else DEFAULT_PORT
+    path = ""
+    if is_websocket:
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    elif parts.path not in ("", "/") or parts.query:
+        raise OptionError(f"{where} is {url[:200]!r}, but only a WebSocket has a path; {_like()}")
+    return Address(parts.hostname, port, is_tls, is_websocket, path)
+
+
+def _like() -> str:
+    return f"it must be like {DEFAULT_URL}"
+
+
+def read_access(given: argparse.Namespace) -> Access:
+    """Who we are; asks for the passcode if there is a terminal.
+
+    Raises:
+      OptionError: a file cannot be read, or nothing tells the passcode.
+    """
+    if given.token_file:
+        if given.login:
+            raise OptionError("--login and --token-file exclude each other; give one of them")
+        return Access(token=read_secret(given.token_file, "--token-file"))
+    if not given.login:
+        if given.passcode_file:
+            raise OptionError("--passcode-file says whose it is by --login; give that as well")
+        return Access()
+    if given.passcode_file:
+        return Access(given.login, read_secret(given.passcode_file, "--passcode-file"))
+    passcode = os.environ.get(PASSCODE_VARIABLE)
+    return Access(given.login, ask_passcode(given.login) if passcode is None else passcode)
+
+
+def read_secret(path: str, flag: str) -> str:
+    """The first line of a file.
+
+    Raises:
+      OptionError: it cannot be read, or is no text; nothing of it is told.
+    """
+    try:
+        with open(path, "rb") as file:
+            line: bytes = file.readline(MAX_SECRET_BYTES + 3)
+    except OSError as error:
+        raise OptionError(f"{flag} {path} cannot be read: {error.strerror}") from None
+    line = line.removesuffix(b"\n").removesuffix(b"\r")
+    if not line:
+        raise OptionError(f"{flag} {path}: its first line is empty; write the secret there")
+    if len(line) > MAX_SECRET_BYTES:
+        raise OptionError(f"{flag} {path}: its first line has over {MAX_SECRET_BYTES} bytes")
+    try:
+        return line.decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"{flag} {path}: its first line is no UTF-8; convert it") from None
+
+
+def ask_passcode(user: str) -> str:
+    """What the operator types; it is shown nowhere.
+
+    Raises:
+      OptionError: there is no terminal to ask at, or nothing was typed.
+    """
+    others = f"set {PASSCODE_VARIABLE} or use --passcode-file"
+    if not sys.stdin.isatty():
+        raise OptionError(f"the passcode of {user!r} is needed, and no terminal to ask on: {others}")
+    try:
+        with warnings.catch_warnings():
+            # It would go on, and show what is typed.
+            warnings.simplefilter("error", getpass.GetPassWarning)
+            return getpass.getpass(f"Passcode of {user}: ")
+    except getpass.GetPassWarning:
+        raise OptionError(f"the terminal cannot hide what is typed: {others}") from None
+    except UnicodeDecodeError:
+        raise OptionError("the passcode is not in the terminal's character set") from None
+    except EOFError:
+        raise OptionError(f"no passcode was typed: {others}") from None
+
+
+def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | None":
+    """What the broker's certificate is checked against; None = there is no TLS.
+
+    Raises:
+      OptionError: the file cannot be used, or TLS is not what the URL means.
+    """
+    if given.ca_file and given.insecure_tls:
+        raise OptionError("--ca-file and --insecure-tls exclude each other; give one of them")
+    if not address.is_tls:
+        if given.ca_file or given.insecure_tls:
+            raise OptionError("--ca-file and --insecure-tls are for stomps, wss and https")
+        return None
+    import ssl
+
+    try:
+        context = ssl.create_default_context(cafile=given.ca_file or None)
+    except (OSError, ssl.SSLError) as error:
+        cause = error.strerror if type(error) is not ssl.SSLError else "it holds no certificate"
+        raise OptionError(f"--ca-file {given.ca_file} cannot be used: {cause}") from None
+    if given.insecure_tls:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,137 @@
+"""Ask the broker for a page."""
+
+import argparse
+import base64
+import http.client
+import json
+import socket
+import ssl
+from typing import Any
+
+from attrs import frozen
+
+from trio_stomp.cli._connect_options import Access, Address, read_access, read_address, tls_context
+from trio_stomp.cli._tool import CannotDo, printable
+
+TIMEOUT_S = 10.0
+MAX_PAGE_BYTES = 64 * 1024 * 1024
+SHOWN_CHARS = 300
+
+
+class Unreachable(CannotDo):
+    """Nobody answers, or not in HTTP."""
+
+
+@frozen
+class Answer:
+    """What a page says."""
+
+    status: int
+    body: bytes
+
+    def text(self) -> str:
+        """The first line, for people."""
+        lines = self.body.decode(errors="replace").strip().splitlines()
+        return printable(lines[0][:SHOWN_CHARS]) if lines else f"status {self.status}"
+
+
+@frozen
+class Site:
+    """The pages of one broker."""
+
+    address: Address
+    tls: ssl.SSLContext | None
+    access: Access = Access()
+
+    def get(self, path: str, timeout_s: float = TIMEOUT_S) -> Answer:
+        """Ask for a page.
+
+        Args:
+          path: With its query, escaped.
+          timeout_s: The longest wait for a single answer of the network.
+
+        Raises:
+          Unreachable: nobody answers, or not in HTTP.
+        """
+        url = self.address.web_url
+        connection = self._connect(timeout_s)
+        try:
+            connection.request("GET", path, headers=self._headers())
+            response = connection.getresponse()
+            body = response.read(MAX_PAGE_BYTES + 1)
+        except ssl.SSLCertVerificationError as error:
+            raise Unreachable(
+                f"{url}: its certificate is not trusted: {error.verify_message}; "
+                "name who signed it with --ca-file"
+            ) from None
+        except (ssl.SSLError, http.client.HTTPException) as error:
+            raise Unreachable(
+                f"{url} is answered, but not as a broker does ({type(error).__name__}); "
+                "check scheme and port of --url"
+            ) from None
+        except (OSError, UnicodeError) as error:
+            raise Unreachable(f"cannot reach {url}: {_cause(error)}; {REMEDY}") from None
+        finally:
+            connection.close()
+        if len(body) > MAX_PAGE_BYTES:
+            raise Unreachable(f"{url}{path} has over {MAX_PAGE_BYTES} bytes: is it a broker?")
+        return Answer(response.status, body)
+
+    def _connect(self, timeout_s: float) -> http.client.HTTPConnection:
+        host, port = self.address.host, self.address.port
+        if self.tls is None:
+            return http.client.HTTPConnection(host, port, timeout=timeout_s)
+        return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=self.tls)
+
+    def _headers(self) -> dict[str, str]:
+        access = self.access
+        if access.token:
+            return {"Authorization": f"Bearer {access.token}"}
+        if access.login:
+            pair = base64.b64encode(f"{access.login}:{access.passcode}".encode()).decode()
+            return {"Authorization": f"Basic {pair}"}
+        return {}
+
+    def get_json(self, path: str) -> dict[str, Any]:
+        """Ask for a page that is a JSON object.
+
+        Raises:
+          CannotDo: nobody answers, the page is not there or not for us, or it is something else.
+        """
+        answer = self.get(path)
+        page = self.address.web_url + path.partition("?")[0]
+        if answer.status == 401:
+            raise CannotDo(f"{page} wants to know who asks: give --login or --token-file")
+        if answer.status == 404:
+            raise CannotDo(f"{page} is not there: the broker is an older one, or none of ours")
+        if answer.status != 200:
+            raise CannotDo(f"{page} answers {answer.status}: {answer.text()}")
+        try:
+            found = json.loads(answer.body)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise CannotDo(f"{page} does not answer in JSON: is that a broker of ours?")
+        return found
+
+
+REMEDY = "is the broker running there? check --url"
+
+
+def _cause(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        return "no such host"
+    return (getattr(error, "strerror", None) or str(error)).lower()
+
+
+def open_site(given: argparse.Namespace, *, with_access: bool = True) -> Site:
+    """The pages of the broker that the command line names.
+
+    Raises:
+      OptionError: a bad option.
+    """
+    address = read_address(given)
+    tls = tls_context(given, address)
+    return Site(address, tls, read_access(given) if with_access else Access())

@@ -1,0 +1,151 @@
+"""The first word of the command line: which command it is, and how its end is told.
+
+It imports next to nothing, so that ``health`` starts fast.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NoReturn
+
+from trio_stomp._errors import OptionError
+from trio_stomp._version import __version__
+from trio_stomp.cli._tool import (
+    BAD_OPTION,
+    CANNOT,
+    PROGRAM,
+    CannotDo,
+    near,
+)
+
+INTERRUPTED, PIPE_CLOSED = 130, 141
+"""128 and the signal's number, as a shell has it."""
+
+GROUPS = (
+    (
+        "run a broker",
+        (
+            ("serve", "run a broker; the word may be left out: trio_stomp --port 61613"),
+            ("config", "check settings, show where they come from, compare and import them"),
+            ("passwd", "say who may log in, and with which passcode"),
+            ("acl", "ask the rules what a client may do"),
+            ("store", "look at what survives, check, move and compact it"),
+            ("doctor", "check what a broker needs of this machine"),
+        ),
+    ),
+    (
+        "use a broker",
+        (
+            ("send", "send a message, a file, or many as lines"),
+            ("subscribe", "print what comes to destinations, now or from a stream's past"),
+            ("bench", "measure deliveries a second and their latency"),
+        ),
+    ),
+    (
+        "look after a broker",
+        (
+            ("top", "watch rates, queues, drops and latencies in the terminal"),
+            ("health", "tell whether it is well: exit code 0 or 1"),
+            ("explain", "tell what happened to a message, or why a client gets none"),
+            ("dlq", "look at dead letters, send them again, drop them"),
+            ("subs", "list durable subscriptions, and end them"),
+            ("reload", "have a broker of this machine read its files again"),
+        ),
+    ),
+    ("the shell", (("completion", "print what completes commands and options in a shell"),)),
+)
+
+USAGE = f"""\
+usage: {PROGRAM} COMMAND ...
+       {PROGRAM} [serve] [options] [name=value ...]
+
+A STOMP 1.0, 1.1 and 1.2 message broker, over TCP and WebSocket on one port, and its tools.
+"""
+
+EPILOG = f"""\
+{PROGRAM} COMMAND --help tells all of a command, {PROGRAM} serve --help every option of a broker.
+Tools reach the broker at stomp://127.0.0.1:61613, or where --url or TRIO_STOMP_URL says.
+docs/cli.md tells more.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Do what the command line says, and return the exit code.
+
+    Args:
+      argv: The arguments, the program's name left out; None = those of this process.
+
+    Returns:
+      0 if all is well, 1 if something cannot be done, 2 for a bad option; 130 after Ctrl-C; others
+      as the command's own help says.
+
+    Raises:
+      SystemExit: help or the version was asked for, and printed.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        name, rest = _command(argv)
+        code: int = import_module(f"trio_stomp.cli._{name}").main(rest)
+        if name != "serve":
+            sys.stdout.flush()
+    except OptionError as error:
+        return _failed(PROGRAM, error, BAD_OPTION)
+    except CannotDo as error:
+        return _failed(f"{PROGRAM} {name}", error, CANNOT)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read it, as `head`, has had enough; Python would complain at its end again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return PIPE_CLOSED
+    return code
+
+
+def _failed(who: str, error: Exception, code: int) -> int:
+    sys.stderr.write(f"{who}: error: {error}\n")
+    return code
+
+
+def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """The command, and its arguments.
+
+    Raises:
+      OptionError: there is no such command.
+      SystemExit: help or the version was printed.
+    """
+    first, rest = (argv[0], argv[1:]) if argv else ("", argv)
+    if first == "help" and rest:
+        first, rest = rest[0], ["--help"]
+    if first in ("-h", "--help", "help"):
+        _print_and_end(help_text())
+    if first == "--version" and not rest:
+        _print_and_end(f"{PROGRAM} {__version__}\n")
+    if first in names():
+        return first, rest
+    # Options, and stompica's words: name=value.
+    if not first or first.startswith("-") or "=" in first:
+        return "serve", argv
+    raise OptionError(
+        f"unknown command {first[:80]!r}{near(first, names())} ({PROGRAM} --help lists all)"
+    )
+
+
+def _print_and_end(text: str) -> NoReturn:
+    sys.stdout.write(text)
+    raise SystemExit(0)
+
+
+def names() -> list[str]:
+    """All commands, in the order of the help."""
+    return [name for _, commands in GROUPS for name, _ in commands]
+
+
+def help_text() -> str:
+    """The commands in groups, with a line for each."""
+    width = max(map(len, names()))
+    parts = [USAGE]
+    for title, commands in GROUPS:
+        lines = "".join(f"  {name:<{width}}  {text}\n" for name, text in commands)
+        parts.append(f"{title}:\n{lines}")
+    return "\n".join([*parts, EPILOG])

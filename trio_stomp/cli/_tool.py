@@ -1,0 +1,159 @@
+"""What the commands beside ``serve`` share: the parser, the ways to fail, how things are shown."""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NoReturn
+
+from trio_stomp._errors import OptionError
+
+PROGRAM = "trio_stomp"
+WELL, CANNOT, BAD_OPTION = 0, 1, 2
+"""Exit codes."""
+
+CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
+UNKNOWN = "unrecognized arguments: "
+
+
+class CannotDo(Exception):
+    """The broker or the machine says no: one line for the operator, and exit code 1."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line with the remedy, and never repeat what may be a secret."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse the command line.
+
+        Raises:
+          OptionError: always.
+        """
+        if found := CHOICE.search(message):
+            message += near(found[1], re.findall(r"[\w-]+", found[2]))
+        elif message.startswith(UNKNOWN):
+            message = self._unknown(message.removeprefix(UNKNOWN).split(" "))
+        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
+
+    def _unknown(self, words: Sequence[str]) -> str:
+        flags = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
+        if not flags:
+            return f"{words[0][:80]!r} is a word too many (--help tells which there are)"
+        # What follows it is not shown: it may be a passcode.
+        if flags[0].startswith("--pass"):
+            return (
+                f"{flags[0]} is no option: a passcode on the command line can be seen by every "
+                "user of the machine; use TRIO_STOMP_PASSCODE or --passcode-file"
+            )
+        return f"unknown option {flags[0][:80]}{near(flags[0], _flags(self))} (--help lists all)"
+
+
+def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """All options of a parser, and of its commands."""
+    for action in parser._actions:
+        yield from action.option_strings
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _flags(command)
+
+
+def make_tool_parser(name: str, description: str, epilog: str = "") -> Parser:
+    """Return a parser of the words after ``name``."""
+    return Parser(
+        prog=f"{PROGRAM} {name}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+
+def add_commands(parser: Parser, texts: dict[str, str]) -> dict[str, argparse.ArgumentParser]:
+    """Give it commands of its own, one of which must be told, as ``command``.
+
+    Args:
+      texts: By name, what each does.
+    """
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    return {
+        name: commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        for name, text in texts.items()
+    }
+
+
+def add_json(parser: argparse.ArgumentParser, text: str = "for programs") -> None:
+    """Add ``--json``."""
+    parser.add_argument("--json", action="store_true", help=text)
+
+
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """Add ``--progress`` and ``--no-progress``."""
+    parser.add_argument(
+        "--progress",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="tell how far it is, on standard error (default: if that is a terminal)",
+    )
+
+
+def near(name: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean …?"`` for the nearest known name, or nothing."""
+    # Only who has mistyped waits for it.
+    import difflib
+
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def printable(text: str) -> str:
+    """A client's text, in one line that cannot drive the terminal."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def show_json(value: object) -> None:
+    """Print a whole JSON document, for people to read as well."""
+    print(json.dumps(value, indent=2))
+
+
+def show_table(rows: Iterable[Sequence[object]], *columns: str) -> None:
+    """Print rows under their headings: numbers to the right, texts to the left."""
+    rows = list(rows)
+    lines = [list(columns), *([_shown(cell) for cell in row] for row in rows)]
+    numeric = [
+        bool(rows) and all(isinstance(row[at], int | float) for row in rows)
+        for at in range(len(columns))
+    ]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(columns))]
+    for line in lines:
+        cells = [
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, numeric, strict=True)
+        ]
+        print("  ".join(cells).rstrip())
+
+
+def _shown(cell: object) -> str:
+    if isinstance(cell, float):
+        return f"{cell:,.1f}"
+    return f"{cell:,}" if isinstance(cell, int) else printable(str(cell))
+
+
+def warn(tool: str, text: str) -> None:
+    """Tell something on standard error, which is no failure."""
+    sys.stderr.write(f"{PROGRAM} {tool}: warning: {text}\n")
+
+
+def ask_yes(question: str) -> bool:
+    """Ask at the terminal, and take only yes for yes.
+
+    Raises:
+      OptionError: there is no terminal to ask at.
+    """
+    if not sys.stdin.isatty():
+        raise OptionError(f"{question} standard input is no terminal to ask on; say --yes")
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")

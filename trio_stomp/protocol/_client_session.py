@@ -1,0 +1,467 @@
+"""The client's side of one session: bytes → what the broker says, and what is said to it → bytes.
+
+Operations wanted: many small MESSAGEs in one chunk, at a cost near that of finding their ends.
+Whatever the broker writes in front of a message's own headers changes each time (message-id, ack,
+offset), what stands behind mostly does not. So a MESSAGE is split there, and the back is looked up
+among blocks already parsed. What does not look like that takes the way through ``FrameDecoder``,
+which gives the same.
+"""
+
+import re
+from collections.abc import Iterable
+
+from attrs import define, field
+
+from trio_stomp._errors import CloseReason, FrameError, OptionError, ProtocolError
+from trio_stomp._value import value
+from trio_stomp.frames import (
+    CONNECT,
+    DISCONNECT,
+    OPENING,
+    SEND,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    UNTIL_NUL,
+    V1_0,
+    AckRun,
+    FrameDecoder,
+    FrameLimits,
+    FrameRun,
+    Head,
+    HeadCache,
+    encode_frame,
+    encode_header,
+    parse_head,
+)
+from trio_stomp.protocol._heartbeat import NO_HEARTBEATS, HeartbeatPlan, negotiate_heartbeats
+from trio_stomp.protocol._options import ProtocolOptions
+from trio_stomp.protocol._states import State
+from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version
+
+Pairs = Iterable[tuple[str, str]]
+
+CONNECTED = "CONNECTED"
+MESSAGE = "MESSAGE"
+RECEIPT = "RECEIPT"
+ERROR = "ERROR"
+
+_LEAD = re.compile(
+    rb"MESSAGE\nsubscription:([A-Za-z0-9._/+=#@-]{1,200})(?:\nack:([A-Za-z0-9._/+=#@-]{1,200}))?"
+    rb"\nmessage-id:([A-Za-z0-9._/+=#@-]{1,200})(?:\nx-stream-offset:([0-9]{1,18}))?(?=\n)"
+)
+"""What the broker writes for one delivery, in texts that no version escapes or trims."""
+_PLAIN_RECEIPT = re.compile(rb"RECEIPT\nreceipt-id:([A-Za-z0-9._/+=#@-]{1,200})(?=\n)")
+_LEAD_LINE_BYTES = 256
+"""No header line of a lead is longer; where the limit is below that, the decoder does it all."""
+_LEAD_HEADERS = 4
+_REST_BYTES = 4096
+"""A frame that is not complete is kept as it is up to this size, and searched anew; beyond it the
+decoder has it, which never looks at a byte twice."""
+_MAX_LINES = 1024
+"""Destinations whose header line is remembered."""
+_OWN = frozenset({"destination", "content-length", "receipt", "transaction", "id", "ack"})
+
+
+@value
+class Delivered:
+    """A MESSAGE.
+
+    Args:
+      head: Its headers, those of the fields below perhaps left out. Not to be changed.
+      subscription: The id told in SUBSCRIBE; None = STOMP 1.0, where none was told.
+      message_id: As the broker wrote it.
+      ack: What ACK and NACK repeat; "" = the broker wants none.
+      offset: Place in its stream; None = it is of no stream.
+    """
+
+    head: Head
+    subscription: str | None
+    message_id: str
+    ack: str
+    offset: int | None
+    body: bytes
+
+    def headers(self) -> dict[str, str]:
+        """All headers, a new mapping; of a repeated one the first."""
+        lead = {"subscription": self.subscription, "message-id": self.message_id}
+        found = {name: text for name, text in lead.items() if text}
+        if self.ack:
+            found["ack"] = self.ack
+        if self.offset is not None:
+            found["x-stream-offset"] = str(self.offset)
+        for name, text in self.head.headers:
+            found.setdefault(name, text)
+        return found
+
+
+@value
+class Receipted:
+    """A RECEIPT: ``headers`` are its evidence, without the id."""
+
+    receipt_id: str
+    headers: tuple[tuple[str, str], ...]
+
+
+@value
+class Welcomed:
+    """CONNECTED: the session is open."""
+
+    version: Version
+    heartbeats: HeartbeatPlan
+    headers: tuple[tuple[str, str], ...]
+
+
+@value
+class Failed:
+    """An ERROR of the broker; nothing follows it."""
+
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def get(self, name: str) -> str | None:
+        """The value of header ``name``, or None."""
+        return next((text for key, text in self.headers if key == name), None)
+
+
+Told = Delivered | Receipted | Welcomed | Failed
+
+
+@define(eq=False)
+class _ToldDecoder(FrameDecoder):
+    """The decoder for what a broker sends: each of its frames may have a body by length."""
+
+    def _note_rules(self) -> None:
+        super()._note_rules()
+        # Behind CONNECTED its version's rules hold; and no client gets an ACK.
+        self._has_plain_acks = False
+        self._stoppers = frozenset({CONNECTED}) if self.rules is OPENING else frozenset()
+
+    def _parse(self, block: bytes) -> tuple[Head, bytes | None]:
+        # parse_head reads the content-length of a SEND alone.
+        command, line_end, lines = block.partition(b"\n")
+        head = parse_head(SEND.encode() + line_end + lines, self.rules, self.limits)
+        head.command = command.rstrip(b"\r").decode(errors="replace")
+        return head, None
+
+    def reclaim(self) -> bytes:
+        """Give back what is held of an incomplete frame, if it is little."""
+        if not 0 < len(self._partial) <= _REST_BYTES:
+            return b""
+        held = bytes(self._partial)
+        self._partial.clear()
+        self._needed = self._scanned = 0
+        self._terminators = ()
+        return held
+
+
+@define(eq=False)
+class ClientSession:
+    """The client's side of one STOMP session. No clock, no I/O.
+
+    Handles: framing both ways, what was negotiated, the headers that each version wants.
+    Does not handle: who waits for a receipt, which subscriptions there are, when to beat.
+
+    Args:
+      limits: Bounds of one frame of the broker's.
+      options: Of these the heart-beats: what the client offers to send, and asks for.
+      versions: Names of the versions that are offered.
+    """
+
+    limits: FrameLimits = field(factory=FrameLimits)
+    options: ProtocolOptions = field(factory=ProtocolOptions)
+    versions: tuple[str, ...] = ("1.0", "1.1", "1.2")
+    state: State = State.OPENING
+    version: Version = STOMP_1_0
+    heartbeats: HeartbeatPlan = NO_HEARTBEATS
+    error: FrameError | ProtocolError | None = None
+    """Set when the broker has broken a rule; everything after it is ignored."""
+    decoder: _ToldDecoder = field(init=False)
+    _cache: HeadCache = field(factory=HeadCache)
+    _rest: bytes = b""
+    _has_fast_way: bool = False
+    _lines: dict[str, bytes] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self.decoder = _ToldDecoder(self.limits, HeadCache(max_entries=1))
+
+    # --- what comes -----------------------------------------------------------------------
+
+    def receive_data(self, data: bytes) -> list[Told]:
+        """What ``data`` means, in order. Nothing follows a ``Failed``, or an ``error``.
+
+        Args:
+          data: What came next from the broker, cut anywhere.
+        """
+        told: list[Told] = []
+        decoder = self.decoder
+        while self.state is not State.CLOSED:
+            opening = self.state is State.OPENING
+            if self._has_fast_way and not decoder.buffered_bytes:
+                if self._rest:
+                    data, self._rest = self._rest + data, b""
+                at, is_short = self._receive_plain(data, told)
+                if is_short and len(data) - at <= _REST_BYTES:
+                    self._rest = data[at:]
+                    break
+                data = data[at:] if at else data
+            runs = decoder.receive_data(data)
+            for run in runs:
+                self._receive_run(run, told)
+            if decoder.error is not None and self.state is not State.CLOSED:
+                self._refuse(decoder.error)
+            if self._has_fast_way:
+                self._rest = decoder.reclaim()
+            if not (opening and runs):
+                break
+            data = b""
+        return told
+
+    def _receive_plain(self, data: bytes, told: list[Told]) -> tuple[int, bool]:
+        """Take the frames that look as our broker writes them.
+
+        Returns: Where the first other begins, and whether it surely is incomplete.
+        """
+        heads, limits = self._cache.heads, self.limits
+        match_lead, find, add = _LEAD.match, data.find, told.append
+        needs_ack_header = self.version.acks_by_header
+        position, size = 0, len(data)
+        while position < size:
+            if data[position] == 10:
+                position += 1
+                continue
+            lead = match_lead(data, position)
+            if lead is None:
+                after = self._receive_receipt(data, position, told)
+                if after < 0:
+                    break
+                position = after
+                continue
+            blank = find(b"\n\n", position)
+            if blank < 0 or blank - position > limits.max_header_block_bytes:
+                break
+            tail = data[lead.end() : blank]
+            head = heads.get(tail) or self._parse_tail(tail)
+            if head is None:
+                return position, False
+            start, length = blank + 2, head.content_length
+            end = find(b"\0", start) if length == UNTIL_NUL else start + length
+            if end < 0 or end >= size:
+                return position, True
+            if data[end] or end - start > limits.max_body_bytes:
+                return position, False
+            subscription, ack, message_id, offset = lead.groups()
+            identity = message_id.decode()
+            if needs_ack_header:
+                ack_id = ack.decode() if ack else ""
+            else:
+                ack_id = identity
+            number = None if offset is None else int(offset)
+            body = data[start:end]
+            add(Delivered(head, subscription.decode(), identity, ack_id, number, body))
+            position = end + 1
+        return position, find(b"\0", position) < 0
+
+    def _receive_receipt(self, data: bytes, position: int, told: list[Told]) -> int:
+        """The place behind a plain RECEIPT at ``position``, or -1 if there is none."""
+        plain = _PLAIN_RECEIPT.match(data, position)
+        blank = data.find(b"\n\n", position) if plain is not None else -1
+        if plain is None or blank < 0 or data[blank + 2 : blank + 3] != b"\0":
+            return -1
+        if blank - position > self.limits.max_header_block_bytes:
+            return -1
+        tail = data[plain.end() : blank]
+        head = self._cache.heads.get(tail) or self._parse_tail(tail)
+        if head is None or head.content_length > 0:
+            return -1
+        told.append(Receipted(plain[1].decode(), head.headers))
+        return blank + 3
+
+    def _parse_tail(self, tail: bytes) -> Head | None:
+        """The headers of a block behind its lead; None if they want a closer look."""
+        if b"\r" in tail or b"\0" in tail:
+            return None
+        if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:
+            return None
+        try:
+            head = parse_head(SEND.encode() + tail, self.version.rules, self.limits)
+        except FrameError:
+            return None  # whatever is wrong with it, the decoder says it better
+        head.command = MESSAGE
+        self._cache.put(tail, head)
+        return head
+
+    def _receive_run(self, run: FrameRun | AckRun, told: list[Told]) -> None:
+        assert isinstance(run, FrameRun)
+        for body in run.bodies:
+            if self.state is State.CLOSED:
+                return
+            try:
+                told.append(self._receive_frame(run.head, body))
+            except ProtocolError as error:
+                self._refuse(error)
+
+    def _receive_frame(self, head: Head, body: bytes) -> Told:
+        command = head.command
+        if command == ERROR:
+            self.state = State.CLOSED
+            return Failed(head.headers, body)
+        if self.state is State.OPENING and command == CONNECTED:
+            return self._welcome(head)
+        if self.state is State.OPEN and command == MESSAGE:
+            return self._deliver(head, body)
+        if self.state is State.OPEN and command == RECEIPT:
+            evidence = tuple(pair for pair in head.headers if pair[0] != "receipt-id")
+            return Receipted(head.get("receipt-id") or "", evidence)
+        when = "before CONNECTED" if self.state is State.OPENING else "in an open session"
+        raise ProtocolError(
+            "unknown-command", f"the broker sent {command[:40]!r} {when}, where STOMP has no such"
+        )
+
+    def _welcome(self, head: Head) -> Welcomed:
+        name = head.get("version") or "1.0"
+        version = next((each for each in VERSIONS if each.name == name.strip()), None)
+        if version is None or version.name not in self.versions:
+            raise ProtocolError(
+                "unsupported-version",
+                f"the broker answered version:{name[:20]}, but {', '.join(self.versions)}"
+                " was offered",
+                reason=CloseReason.UNSUPPORTED,
+            )
+        if version.heartbeats:
+            self.heartbeats = negotiate_heartbeats(head.get("heart-beat"), self.options)
+        self.version = version
+        self.state = State.OPEN
+        self.decoder.use(version.rules, HeadCache(max_entries=1))
+        roomy = (
+            self.limits.takes_lines_of(_LEAD_LINE_BYTES) and self.limits.max_headers > _LEAD_HEADERS
+        )
+        # What 1.0 trims, and that its blocks end in a line feed alone, is left to the decoder.
+        self._has_fast_way = roomy and version.rules is not V1_0
+        return Welcomed(version, self.heartbeats, head.headers)
+
+    def _deliver(self, head: Head, body: bytes) -> Delivered:
+        identity = head.get("message-id") or ""
+        ack = (head.get("ack") or "") if self.version.acks_by_header else identity
+        offset = head.get("x-stream-offset") or ""
+        is_number = offset.isascii() and offset.isdigit() and len(offset) <= 18
+        number = int(offset) if is_number else None
+        return Delivered(head, head.get("subscription"), identity, ack, number, body)
+
+    def _refuse(self, error: FrameError | ProtocolError) -> None:
+        self.state = State.CLOSED
+        self.error = error
+
+    # --- what is said ---------------------------------------------------------------------
+
+    def connect(self, headers: Pairs) -> bytes:
+        """CONNECT: ``host``, credentials and the like, beside what the session negotiates.
+
+        Raises:
+          OptionError: a header that CONNECT cannot carry; its text is not repeated.
+        """
+        beats = f"{self.options.heartbeat_send_ms},{self.options.heartbeat_expect_ms}"
+        own = (("accept-version", ",".join(self.versions)), ("heart-beat", beats))
+        pairs = (*own, *headers)
+        for name, text in pairs:
+            if text and not encode_header(name, text, OPENING):
+                raise OptionError(f"{_shown(name)} holds a line end or NUL: CONNECT has no escapes")
+        return encode_frame(CONNECT, pairs, OPENING)
+
+    def send(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Pairs = (),
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
+        """SEND.
+
+        Raises:
+          OptionError: the version cannot carry a header, or one of ``headers`` is written here.
+        """
+        line = self._lines.get(destination)
+        if line is None:
+            if not destination:
+                raise OptionError("a SEND needs a destination")
+            line = b"SEND\n" + self._line("destination", destination)
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            self._lines[destination] = line
+        if headers:
+            line += self._own_lines(headers)
+        if transaction is not None:
+            line += b"transaction:%b\n" % transaction.encode()
+        if receipt is not None:
+            line += b"receipt:%b\n" % receipt.encode()
+        return b"%bcontent-length:%d\n\n%b\0" % (line, len(body), body)
+
+    def subscribe(self, headers: Pairs) -> bytes:
+        """SUBSCRIBE with these headers, ``receipt`` among them."""
+        lines = b"".join(self._line(name, text) for name, text in headers)
+        return b"%b\n%b\n\0" % (SUBSCRIBE.encode(), lines)
+
+    def unsubscribe(self, headers: Pairs) -> bytes:
+        """UNSUBSCRIBE with these headers."""
+        lines = b"".join(self._line(name, text) for name, text in headers)
+        return b"%b\n%b\n\0" % (UNSUBSCRIBE.encode(), lines)
+
+    def acknowledge(
+        self,
+        delivered: Delivered,
+        *,
+        negative: bool = False,
+        requeue: bool = True,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
+        """ACK or NACK of a delivery, as the version wants it named.
+
+        Raises:
+          OptionError: STOMP 1.0 has no NACK.
+        """
+        version = self.version
+        if negative and not version.nacks:
+            raise OptionError(f"STOMP {version.name} has no NACK; offer the version 1.1 or 1.2")
+        lines = self._line("id" if version.acks_by_header else "message-id", delivered.ack)
+        if not version.acks_by_header and delivered.subscription:
+            lines += self._line("subscription", delivered.subscription)
+        if transaction is not None:
+            lines += b"transaction:%b\n" % transaction.encode()
+        if receipt is not None:
+            lines += b"receipt:%b\n" % receipt.encode()
+        if negative and not requeue:
+            lines += b"requeue:false\n"
+        return b"%b\n%b\n\0" % (b"NACK" if negative else b"ACK", lines)
+
+    def transact(self, command: str, name: str, receipt: str | None = None) -> bytes:
+        """BEGIN, COMMIT or ABORT of the transaction ``name``."""
+        asked = () if receipt is None else (("receipt", receipt),)
+        return encode_frame(command, (("transaction", name), *asked), self.version.rules)
+
+    def disconnect(self, receipt: str) -> bytes:
+        """DISCONNECT; the RECEIPT says that all before it has been handled."""
+        return encode_frame(DISCONNECT, (("receipt", receipt),), self.version.rules)
+
+    def _own_lines(self, headers: Pairs) -> bytes:
+        lines = b""
+        for name, text in headers:
+            if name in _OWN:
+                raise OptionError(f"the header {name} is written by the client; leave it out")
+            lines += self._line(name, text)
+        return lines
+
+    def _line(self, name: str, text: str) -> bytes:
+        rules = self.version.rules
+        line = encode_header(name, text, rules)
+        if not line and (text or rules is not V1_0):
+            raise OptionError(
+                f"{_shown(name)} holds what STOMP {rules.name} cannot carry: a NUL, or a line end"
+                " where the version has no escape for it"
+            )
+        return line
+
+
+def _shown(name: str) -> str:
+    return f"the header {name[:40]!r}"
