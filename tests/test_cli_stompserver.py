@@ -136,7 +136,7 @@ def test_a_directory_that_cannot_be_made_is_told(
 
 def test_the_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--help"])
+        parse(["--help"])
     told = capsys.readouterr().out
     for word in ("-q ", "--queuetype", "-s DIR", "-w DIR", "-c SECONDS", "store --help"):
         assert word in told

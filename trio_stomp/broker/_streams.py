@@ -277,8 +277,13 @@ class Streams:
         if before > state.first:
             self.log.write(Trim(name, before), is_urgent=False)
 
+    @property
+    def window_bytes(self) -> int:
+        """What of all streams is in memory."""
+        return sum(stream.window_bytes for stream in self._streams.values())
+
     def expire(self, now: float) -> None:
-        """Let time pass."""
+        """Let time pass: drop from memory what is too old, or too much while memory is short."""
         now_ms = wall_ms(now, self.wall_offset_s)
         for stream in self._streams.values():
             stream.expire(now_ms)

@@ -1,9 +1,11 @@
 """Floor 1: one session, without a clock.
 
-Handles: both sides of a session, version negotiation, which command is allowed when, required headers, heart-beat plans.
+Handles: version negotiation, which command is allowed when, required headers, heart-beat plans;
+for the broker's side and for the client's.
 Does not handle: time, sockets, destinations.
 """
 
+from trio_stomp.protocol._client_frames import ClientFrames as ClientFrames
 from trio_stomp.protocol._client_session import ClientSession as ClientSession
 from trio_stomp.protocol._client_session import Delivered as Delivered
 from trio_stomp.protocol._client_session import Failed as Failed

@@ -1,4 +1,4 @@
-"""The client's side of one session: bytes → what the broker says, and what is said to it → bytes.
+"""The client's side of one session: bytes → what the broker says.
 
 Operations wanted: many small MESSAGEs in one chunk, at a cost near that of finding their ends.
 Whatever the broker writes in front of a message's own headers changes each time (message-id, ack,
@@ -16,11 +16,8 @@ from trio_stomp._errors import CloseReason, FrameError, OptionError, ProtocolErr
 from trio_stomp._value import value
 from trio_stomp.frames import (
     CONNECT,
-    DISCONNECT,
     OPENING,
     SEND,
-    SUBSCRIBE,
-    UNSUBSCRIBE,
     UNTIL_NUL,
     V1_0,
     AckRun,
@@ -33,12 +30,11 @@ from trio_stomp.frames import (
     encode_header,
     parse_head,
 )
+from trio_stomp.protocol._client_frames import ClientFrames
 from trio_stomp.protocol._heartbeat import NO_HEARTBEATS, HeartbeatPlan, negotiate_heartbeats
 from trio_stomp.protocol._options import ProtocolOptions
 from trio_stomp.protocol._states import State
 from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version
-
-Pairs = Iterable[tuple[str, str]]
 
 CONNECTED = "CONNECTED"
 MESSAGE = "MESSAGE"
@@ -57,9 +53,6 @@ _LEAD_HEADERS = 4
 _REST_BYTES = 4096
 """A frame that is not complete is kept as it is up to this size, and searched anew; beyond it the
 decoder has it, which never looks at a byte twice."""
-_MAX_LINES = 1024
-"""Destinations whose header line is remembered."""
-_OWN = frozenset({"destination", "content-length", "receipt", "transaction", "id", "ack"})
 
 
 @value
@@ -158,7 +151,7 @@ class _ToldDecoder(FrameDecoder):
 class ClientSession:
     """The client's side of one STOMP session. No clock, no I/O.
 
-    Handles: framing both ways, what was negotiated, the headers that each version wants.
+    Handles: framing, what was negotiated; what the client says is in ``frames``.
     Does not handle: who waits for a receipt, which subscriptions there are, when to beat.
 
     Args:
@@ -175,16 +168,16 @@ class ClientSession:
     heartbeats: HeartbeatPlan = NO_HEARTBEATS
     error: FrameError | ProtocolError | None = None
     """Set when the broker has broken a rule; everything after it is ignored."""
+    frames: ClientFrames = field(init=False)
+    """What the client says, as the version of the open session writes it."""
     decoder: _ToldDecoder = field(init=False)
     _cache: HeadCache = field(factory=HeadCache)
     _rest: bytes = b""
     _has_fast_way: bool = False
-    _lines: dict[str, bytes] = field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
+        self.frames = ClientFrames(self.version)
         self.decoder = _ToldDecoder(self.limits, HeadCache(max_entries=1))
-
-    # --- what comes -----------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> list[Told]:
         """What ``data`` means, in order. Nothing follows a ``Failed``, or an ``error``.
@@ -207,7 +200,7 @@ class ClientSession:
             runs = decoder.receive_data(data)
             for run in runs:
                 self._receive_run(run, told)
-            if decoder.error is not None and self.state is not State.CLOSED:
+            if decoder.error is not None:
                 self._refuse(decoder.error)
             if self._has_fast_way:
                 self._rest = decoder.reclaim()
@@ -251,10 +244,9 @@ class ClientSession:
                 return position, False
             subscription, ack, message_id, offset = lead.groups()
             identity = message_id.decode()
+            ack_id = identity
             if needs_ack_header:
                 ack_id = ack.decode() if ack else ""
-            else:
-                ack_id = identity
             number = None if offset is None else int(offset)
             body = data[start:end]
             add(Delivered(head, subscription.decode(), identity, ack_id, number, body))
@@ -337,6 +329,7 @@ class ClientSession:
         )
         # What 1.0 trims, and that its blocks end in a line feed alone, is left to the decoder.
         self._has_fast_way = roomy and version.rules is not V1_0
+        self.frames = ClientFrames(version)
         return Welcomed(version, self.heartbeats, head.headers)
 
     def _deliver(self, head: Head, body: bytes) -> Delivered:
@@ -348,12 +341,11 @@ class ClientSession:
         return Delivered(head, head.get("subscription"), identity, ack, number, body)
 
     def _refuse(self, error: FrameError | ProtocolError) -> None:
-        self.state = State.CLOSED
-        self.error = error
+        if self.state is not State.CLOSED:  # nothing is looked at behind an ERROR
+            self.state = State.CLOSED
+            self.error = error
 
-    # --- what is said ---------------------------------------------------------------------
-
-    def connect(self, headers: Pairs) -> bytes:
+    def connect(self, headers: Iterable[tuple[str, str]]) -> bytes:
         """CONNECT: ``host``, credentials and the like, beside what the session negotiates.
 
         Raises:
@@ -364,104 +356,7 @@ class ClientSession:
         pairs = (*own, *headers)
         for name, text in pairs:
             if text and not encode_header(name, text, OPENING):
-                raise OptionError(f"{_shown(name)} holds a line end or NUL: CONNECT has no escapes")
+                raise OptionError(
+                    f"the header {name[:40]!r} holds a line end or NUL: CONNECT has no escapes"
+                )
         return encode_frame(CONNECT, pairs, OPENING)
-
-    def send(
-        self,
-        destination: str,
-        body: bytes,
-        headers: Pairs = (),
-        *,
-        receipt: str | None = None,
-        transaction: str | None = None,
-    ) -> bytes:
-        """SEND.
-
-        Raises:
-          OptionError: the version cannot carry a header, or one of ``headers`` is written here.
-        """
-        line = self._lines.get(destination)
-        if line is None:
-            if not destination:
-                raise OptionError("a SEND needs a destination")
-            line = b"SEND\n" + self._line("destination", destination)
-            if len(self._lines) >= _MAX_LINES:
-                self._lines.clear()
-            self._lines[destination] = line
-        if headers:
-            line += self._own_lines(headers)
-        if transaction is not None:
-            line += b"transaction:%b\n" % transaction.encode()
-        if receipt is not None:
-            line += b"receipt:%b\n" % receipt.encode()
-        return b"%bcontent-length:%d\n\n%b\0" % (line, len(body), body)
-
-    def subscribe(self, headers: Pairs) -> bytes:
-        """SUBSCRIBE with these headers, ``receipt`` among them."""
-        lines = b"".join(self._line(name, text) for name, text in headers)
-        return b"%b\n%b\n\0" % (SUBSCRIBE.encode(), lines)
-
-    def unsubscribe(self, headers: Pairs) -> bytes:
-        """UNSUBSCRIBE with these headers."""
-        lines = b"".join(self._line(name, text) for name, text in headers)
-        return b"%b\n%b\n\0" % (UNSUBSCRIBE.encode(), lines)
-
-    def acknowledge(
-        self,
-        delivered: Delivered,
-        *,
-        negative: bool = False,
-        requeue: bool = True,
-        receipt: str | None = None,
-        transaction: str | None = None,
-    ) -> bytes:
-        """ACK or NACK of a delivery, as the version wants it named.
-
-        Raises:
-          OptionError: STOMP 1.0 has no NACK.
-        """
-        version = self.version
-        if negative and not version.nacks:
-            raise OptionError(f"STOMP {version.name} has no NACK; offer the version 1.1 or 1.2")
-        lines = self._line("id" if version.acks_by_header else "message-id", delivered.ack)
-        if not version.acks_by_header and delivered.subscription:
-            lines += self._line("subscription", delivered.subscription)
-        if transaction is not None:
-            lines += b"transaction:%b\n" % transaction.encode()
-        if receipt is not None:
-            lines += b"receipt:%b\n" % receipt.encode()
-        if negative and not requeue:
-            lines += b"requeue:false\n"
-        return b"%b\n%b\n\0" % (b"NACK" if negative else b"ACK", lines)
-
-    def transact(self, command: str, name: str, receipt: str | None = None) -> bytes:
-        """BEGIN, COMMIT or ABORT of the transaction ``name``."""
-        asked = () if receipt is None else (("receipt", receipt),)
-        return encode_frame(command, (("transaction", name), *asked), self.version.rules)
-
-    def disconnect(self, receipt: str) -> bytes:
-        """DISCONNECT; the RECEIPT says that all before it has been handled."""
-        return encode_frame(DISCONNECT, (("receipt", receipt),), self.version.rules)
-
-    def _own_lines(self, headers: Pairs) -> bytes:
-        lines = b""
-        for name, text in headers:
-            if name in _OWN:
-                raise OptionError(f"the header {name} is written by the client; leave it out")
-            lines += self._line(name, text)
-        return lines
-
-    def _line(self, name: str, text: str) -> bytes:
-        rules = self.version.rules
-        line = encode_header(name, text, rules)
-        if not line and (text or rules is not V1_0):
-            raise OptionError(
-                f"{_shown(name)} holds what STOMP {rules.name} cannot carry: a NUL, or a line end"
-                " where the version has no escape for it"
-            )
-        return line
-
-
-def _shown(name: str) -> str:
-    return f"the header {name[:40]!r}"

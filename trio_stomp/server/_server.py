@@ -51,6 +51,8 @@ SWEEP_S = 1.0
 """How often the core is told that time passes."""
 
 
+SPARE_HISTORY_BYTES = 256 * 1024
+"""So much of streams in memory is not worth giving up."""
 RELIEF_PAUSE_S = 0.1
 """When memory is short, one connection at most is ended in this time."""
 
@@ -151,6 +153,7 @@ class Server:
     """Connections that have ended, by reason."""
     accepted: int = 0
     _relieved_at: float = -1.0
+    _history_bytes: int = 0
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
@@ -398,13 +401,18 @@ class Server:
             await self.inbox.put(Control(self.broker.tick))
 
     def _relieve(self, now: float) -> None:
-        """Memory is short: whoever takes no bytes and holds the most of it must go.
+        """Memory is short: history goes first, then whoever takes no bytes and holds the most.
 
         Else the producers of everybody would wait until the write stall ends that connection.
         """
         if now < self._relieved_at + RELIEF_PAUSE_S:
             return
         self._relieved_at = now
+        history = self.broker.streams.window_bytes
+        if history > SPARE_HISTORY_BYTES and history != self._history_bytes:
+            self._history_bytes = history  # if that helps nothing, it is not tried again
+            self.dispatcher.call_soon(self.broker.streams.expire)
+            return
         stuck = [each for each in self.connections if each.outbox.is_stuck(now)]
         if not stuck:
             return

@@ -115,8 +115,9 @@ function drawTimes(context, { begin, end }, x, height, colour) {
   context.textBaseline = "alphabetic";
   for (let at = Math.ceil(begin / step) * step; at <= end; at += step) {
     const text = step < 60_000 ? clock(at) : clock(at).slice(0, 5);
-    const place = Math.min(Math.max(x(at), x(begin) + 16), x(end) - 16);
-    if (Math.abs(place - x(at)) < 8) context.fillText(text, place, height - 2);
+    const half = context.measureText(text).width / 2;
+    const place = Math.min(Math.max(x(at), x(begin) + half), x(end) - half);
+    if (Math.abs(place - x(at)) < half / 2) context.fillText(text, place, height - 2);
   }
 }
 

@@ -231,7 +231,9 @@ export class Model {
   }
 
   #takeLatency(record, at) {
-    const { heat } = this.#point(at);
+    const point = this.#point(at);
+    const { heat } = point;
+    point.isTimed = true;
     const list = this.latency;
     list.take(record, at, (old, item) => {
       this.bounds = item.le_ms;

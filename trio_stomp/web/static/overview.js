@@ -160,7 +160,7 @@ export class Overview {
     const figures = (each) =>
       `${format.rate(each.in)} received, ${format.rate(each.out)} delivered a second`;
     this.rates.setAttribute("aria-label", `Messages over time; now ${figures(now)}`);
-    say(byId("rates-hover"), point === null ? "a second" : `${format.clock(point.at)}: ${figures(point)}`);
+    say(byId("rates-hover"), point === null ? "" : `${format.clock(point.at)}: ${figures(point)}`);
   }
 
   #drawHeat() {
@@ -190,16 +190,17 @@ export function summary(sum, bounds) {
 
 function addPercentiles(point, bounds) {
   const buckets = point.heat.get("delivery");
-  if (buckets === undefined || point.timed === buckets) return;
-  const p99 = percentile(buckets, bounds, 0.99);
-  if (p99 !== null) Object.assign(point, { p99, p50: percentile(buckets, bounds, 0.5) });
+  if (buckets === undefined) return;
+  point.p50 = percentile(buckets, bounds, 0.5);
+  point.p99 = percentile(buckets, bounds, 0.99);
 }
 
 /** The newest value of each figure: the last point may not be whole yet. */
 export function latest(points) {
   const [before, last] = [points.at(-2) ?? {}, points.at(-1) ?? {}];
-  const { p50, p99, ...figures } = before;
-  return { ...figures, ...last };
+  const now = { ...before, ...last };
+  if (last.isTimed && last.p99 === undefined) now.p50 = now.p99 = undefined;
+  return now;
 }
 
 function makeTile(tile) {

@@ -1,0 +1,270 @@
+// The parts of the dashboard that need no page, with Node's own test runner: node --test
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const at = new URL("../../trio_stomp/web/static/", import.meta.url);
+const load = (name) => import(new URL(name, at));
+const { Model, MAX_EVENTS, MAX_ENDED, MAX_POINTS, percentile } = await load("model.js");
+const format = await load("format.js");
+const { headersForRetry, headersForReturn, isGrave, targets, waitsThere } = await load("retry.js");
+const { roundUp, span, stretches, usedBuckets, warmth } = await load("charts.js");
+const { backOff } = await load("watch.js");
+const { outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("try.js");
+
+const START = Date.parse("2026-11-21T12:00:00Z");
+const BOUNDS = [1, 2, 4];
+
+function record(second, more = {}, boot = "a") {
+  const ts = new Date(START + 1000 * second).toISOString();
+  return { v: 1, broker_id: "north", epoch: "e", offset: second, ts, interval_s: 1, boot, ...more };
+}
+
+const list = (second, items, more = {}, boot = "a") =>
+  record(second, { part: 1, parts: 1, full: false, items, ...more }, boot);
+
+const destination = (name, sent, given = 0) => ({
+  destination: name,
+  type: "topic",
+  subscribers: 1,
+  enqueued_total: sent,
+  delivered_total: given,
+  dropped_total: 0,
+  bytes_in_total: 10 * sent,
+  bytes_out_total: 0,
+  depth: 0,
+  unacked: 0,
+});
+
+const timed = (name, counts) => ({
+  destination: name,
+  stage: "delivery",
+  count_total: counts.reduce((sum, each) => sum + each, 0),
+  sum_ms_total: 1,
+  max_ms: 1,
+  le_ms: BOUNDS,
+  bucket_counts: counts,
+});
+
+test("a rate is the growth of counters over the time between two lists", () => {
+  const model = new Model();
+  model.apply("DIAG/destinations", list(0, [destination("/a", 100)], { full: true }));
+  assert.equal(model.points.at(-1).in, undefined);
+  model.apply("DIAG/destinations", list(2, [destination("/a", 110), destination("/b", 4)]));
+  assert.equal(model.points.at(-1).in, 7);
+  assert.equal(model.points.at(-1).bytesIn, 70);
+  assert.equal(model.destinations.things.get("/a").rates.in, 5);
+  assert.equal(model.destinations.things.get("/b").rates.in, 2);
+});
+
+test("what a list of changes leaves out did nothing, and is still there", () => {
+  const model = new Model();
+  model.apply("DIAG/destinations", list(0, [destination("/a", 0), destination("/b", 0)], { full: true }));
+  model.apply("DIAG/destinations", list(1, [destination("/a", 5), destination("/b", 5)]));
+  model.apply("DIAG/destinations", list(2, [destination("/b", 6)]));
+  assert.equal(model.destinations.things.get("/a").rates.in, 0);
+  assert.equal(model.points.at(-1).in, 1);
+});
+
+test("counters that were never seen before do not pass for traffic of this moment", () => {
+  const model = new Model();
+  model.apply("DIAG/destinations", list(0, [destination("/a", 0)]));
+  model.apply("DIAG/destinations", list(1, [destination("/old", 1e6)]));
+  assert.equal(model.points.at(-1).in, 0);
+});
+
+test("only a whole list says what is gone", () => {
+  const model = new Model();
+  const all = [destination("/a", 1), destination("/b", 1)];
+  model.apply("DIAG/destinations", list(0, all, { full: true }));
+  model.apply("DIAG/destinations", list(1, [all[0]], { full: true, part: 2, parts: 2 }));
+  assert.equal(model.destinations.things.size, 2, "part 1 of 2 was missed");
+  model.apply("DIAG/destinations", list(2, [all[0]], { full: true, part: 1, parts: 2 }));
+  assert.equal(model.destinations.things.size, 2);
+  model.apply("DIAG/destinations", list(2, [], { full: true, part: 2, parts: 2 }));
+  assert.deepEqual([...model.destinations.things.keys()], ["/a"]);
+});
+
+test("a new boot counts from nothing, and is told", () => {
+  const model = new Model();
+  model.apply("DIAG/destinations", list(0, [destination("/a", 100)], { full: true }));
+  model.apply("DIAG/destinations", list(5, [destination("/a", 3)], { full: true }, "b"));
+  model.apply("DIAG/destinations", list(6, [destination("/a", 5)], {}, "b"));
+  assert.equal(model.points.at(-1).in, 2);
+  assert.equal(model.events[0].name, "start");
+  assert.equal(new Model().events.length, 0);
+});
+
+test("a counter that fell began anew", () => {
+  const model = new Model();
+  model.apply("DIAG/destinations", list(0, [destination("/a", 100)], { full: true }));
+  model.apply("DIAG/destinations", list(1, [destination("/a", 3)]));
+  assert.equal(model.points.at(-1).in, 3);
+});
+
+test("latency is what grew in each interval", () => {
+  const model = new Model();
+  model.apply("DIAG/latency", list(0, [timed("/a", [5, 0, 0, 0])], { full: true }));
+  assert.equal(model.points.at(-1).heat.size, 0);
+  model.apply("DIAG/latency", list(1, [timed("/a", [6, 2, 0, 0]), timed("/b", [0, 1, 0, 0])]));
+  assert.deepEqual(model.recentBuckets("delivery"), [1, 3, 0, 0]);
+  assert.deepEqual(model.recentBuckets("delivery", "/a"), [1, 2, 0, 0]);
+  assert.deepEqual(model.recentBuckets("ingress"), [0, 0, 0, 0]);
+  assert.deepEqual(model.timedDestinations(), ["/a", "/b"]);
+});
+
+test("a percentile is interpolated in its bucket", () => {
+  assert.equal(percentile([0, 10, 0, 0], BOUNDS, 0.5), 1.5);
+  assert.equal(percentile([10, 0, 0, 0], BOUNDS, 0.99), 0.99);
+  assert.equal(percentile([0, 0, 0, 3], BOUNDS, 0.5), 4);
+  assert.equal(percentile([0, 0, 0, 0], BOUNDS, 0.5), null);
+  assert.equal(percentile([1, 0, 0, 1], BOUNDS, 1), 4);
+});
+
+const event = (second, name, more = {}) =>
+  record(second, { name, session_id: "s", user: "u", destination: "", reason: "", detail: "", ...more });
+
+test("events, endings and drops are kept, within bounds", () => {
+  const model = new Model();
+  model.apply("DIAG/event/connect", event(0, "connect"));
+  model.apply("DIAG/event/disconnect", event(7, "disconnect", { reason: "slow-consumer", detail: "from x:1" }));
+  assert.equal(model.ended[0].reason, "slow-consumer");
+  assert.equal(model.ended[0].remote, "x:1");
+  assert.equal(model.ended[0].at - model.ended[0].began, 7000);
+  model.apply("DIAG/event/drop", event(8, "drop", { reason: "no-subscriber", detail: "4" }));
+  model.apply("DIAG/event/drop", event(9, "drop", { reason: "no-subscriber", detail: "3" }));
+  assert.equal(model.drops.get("no-subscriber").lost, 7);
+  for (let n = 0; n < 2000; n += 1) {
+    model.apply("DIAG/event/disconnect", event(10, "disconnect", { reason: `r${n}` }));
+    model.apply("DIAG/event/drop", event(10, "drop", { reason: `r${n}`, detail: "what?" }));
+  }
+  assert.equal(model.events.length, MAX_EVENTS);
+  assert.equal(model.ended.length, MAX_ENDED);
+  assert.ok(model.endings.size <= 100);
+  assert.ok(model.drops.size <= 100);
+});
+
+test("points are bounded in number and age", () => {
+  const model = new Model();
+  for (let n = 0; n < 5000; n += 1) model.apply("DIAG/stale", record(n / 10, { stale_queue_size: 0 }));
+  assert.equal(model.points.length, MAX_POINTS);
+  model.apply("DIAG/stale", record(100_000, { stale_queue_size: 0 }));
+  assert.equal(model.points.length, 1);
+});
+
+test("the broker's input queue is no queue, even beside a topic of that name", () => {
+  const model = new Model();
+  const queue = (name, more) => ({ destination: name, input_depth: 0, ack_depth: 0, stale_depth: 0, ...more });
+  model.apply(
+    "DIAG/queues",
+    list(0, [queue("input", { input_depth: 9 }), queue("/queue/a", { input_depth: 2 }), queue("input", { stale_depth: 1 })], { full: true }),
+  );
+  assert.equal(model.input.input_depth, 9);
+  assert.deepEqual([...model.queues.keys()], ["/queue/a", "input"]);
+  assert.equal(model.points.at(-1).waiting, 2);
+});
+
+test("unknown topics are passed over", () => {
+  const model = new Model();
+  model.apply("DIAG/news", record(0, { items: 3 }));
+  assert.equal(model.events.length, 0);
+});
+
+test("a processor's share is of the time between two records", () => {
+  const model = new Model();
+  const used = (second, user) =>
+    record(second, { cpu_user_s_total: user, cpu_sys_s_total: 1, rss_bytes: 5, loop_lag_ms_p99: 1 });
+  model.apply("DIAG/process", used(0, 1));
+  model.apply("DIAG/process", used(4, 2));
+  assert.equal(model.points.at(-1).cpu, 25);
+});
+
+test("a dead letter is sent again without what belongs to its death or its first sending", () => {
+  const letter = {
+    destination: "/queue/DLQ.a", subscription: "1", "message-id": "x", ack: "x", "content-length": "3",
+    redelivered: "true", "delivery-count": "2", "original-destination": "/queue/a",
+    "x-death-reason": "rejected", "x-death-count": "5", "x-first-death-queue": "/queue/a",
+    "x-first-death-reason": "rejected", "x-dedup-id": "7", "_AMQ_DUPL_ID": "7", "user-id": "anna",
+    AMQ_SCHEDULED_DELAY: "10", trace: "t", "content-type": "text/plain", persistent: "true", priority: "7",
+  };
+  assert.deepEqual(headersForRetry(letter), {
+    trace: "t", "content-type": "text/plain", persistent: "true", priority: "7",
+  });
+  const back = headersForReturn(letter);
+  assert.equal(back["original-destination"], "/queue/a");
+  assert.equal(back["x-death-reason"], "rejected");
+  for (const name of ["destination", "ack", "x-dedup-id", "content-length", "user-id"]) assert.ok(!(name in back));
+});
+
+test("targets are counted, and those that keep messages known", () => {
+  const to = (name) => ({ headers: name ? { "original-destination": name } : {} });
+  assert.deepEqual(targets([to("/a"), to("/b"), to("/b"), to("")]), [["/b", 2], ["/a", 1], ["", 1]]);
+  assert.ok(waitsThere("/queue/a"));
+  for (const name of ["/topic/a", "#a", "", "/queue/a,/topic/b", "/queue/monitor"]) assert.ok(!waitsThere(name));
+  assert.ok(isGrave("/queue/DLQ.a") && isGrave("/queue/deadletter") && !isGrave("/queue/a"));
+});
+
+test("attempts come later and later, never together, never never", () => {
+  assert.equal(backOff(0, 0), 250);
+  assert.equal(backOff(0, 1), 500);
+  assert.equal(backOff(3, 1), 4000);
+  assert.equal(backOff(99, 1), 30_000);
+  assert.equal(backOff(5000, 0), 15_000);
+});
+
+test("figures are written for people", () => {
+  assert.equal(format.rate(0), "0");
+  assert.equal(format.rate(0.01), "<0.1");
+  assert.equal(format.rate(12.34), "12.3");
+  assert.equal(format.rate(undefined), "–");
+  assert.equal(format.brief(9999), "9,999");
+  assert.equal(format.brief(12_345), "12.3K");
+  assert.equal(format.bytes(1536), "1.5 KiB");
+  assert.equal(format.bytes(3), "3 B");
+  assert.equal(format.bytes(1e18), "909,495 TiB");
+  assert.equal(format.bytes(null), "–");
+  assert.equal(format.millis(0.051), "0.051 ms");
+  assert.equal(format.millis(1638.4), "1.6 s");
+  assert.equal(format.duration(3723), "1 h 2 min");
+  assert.equal(format.duration(86400 * 3), "3 d 0 h");
+  assert.equal(format.some(1, "subscription"), "1 subscription");
+  assert.equal(format.cut("abcdef", 3), "abc…");
+});
+
+test("axes end at round numbers, and lines break where nothing was heard", () => {
+  assert.deepEqual([0, 1, 3, 7, 1500, 0.03].map(roundUp), [1, 1, 5, 10, 2000, 0.05]);
+  const points = [0, 1, 2, 9, 10].map((second) => ({ at: second * 1000, value: second }));
+  const found = stretches(points, (point) => point.value, 2500);
+  assert.deepEqual(found.map((each) => each.length), [3, 2]);
+  assert.deepEqual(span([]), { begin: -60_000, end: 0 });
+});
+
+test("a heat map shows the buckets used, and few messages beside many", () => {
+  assert.deepEqual(usedBuckets([0, 0, 5, 0, 0, 0, 0, 0, 0]), { low: 1, high: 6 });
+  assert.deepEqual(usedBuckets([0, 0, 0, 0, 0, 0, 0, 1]), { low: 2, high: 7 });
+  assert.deepEqual(usedBuckets([]), { low: 0, high: -1 });
+  assert.equal(warmth(0, 100), 0);
+  assert.equal(warmth(100, 100), 1);
+  assert.ok(warmth(1, 1e6) > 0.12);
+});
+
+test("headers are read as they are typed, and refused with their line", () => {
+  assert.deepEqual(parseHeaders(" priority: 7\n\nx:a:b\n"), { priority: "7", x: "a:b" });
+  assert.deepEqual(parseHeaders(""), {});
+  assert.throws(() => parseHeaders("priority 7"), /priority 7/);
+  assert.throws(() => parseHeaders(":7"), /name:value/);
+});
+
+test("a RECEIPT is told in words", () => {
+  assert.equal(outcome({ matched: "0" }), "The broker has taken it; nobody is subscribed.");
+  assert.equal(outcome({ stored: "memory" }), "The broker has taken it; it waits, stored in memory.");
+  assert.equal(outcome({ duplicate: "true" }), "Taken before: a duplicate.");
+  assert.equal(outcome({}), "The broker has taken it.");
+});
+
+test("snippets name the address of the page", () => {
+  const here = { hostname: "[::1]", port: "", protocol: "https:" };
+  assert.match(pythonSnippet(here), /Connection12\(\[\("::1", 443\)\]\)/);
+  assert.match(pythonSnippet({ hostname: "a", port: "61613", protocol: "http:" }), /\("a", 61613\)/);
+  assert.match(javascriptSnippet('ws://x/"'), /brokerURL: "ws:\/\/x\/\\""/);
+});

@@ -1,0 +1,140 @@
+"""What a client says: SEND, SUBSCRIBE, ACK and the others → bytes, as one version writes them."""
+
+from collections.abc import Iterable
+
+from attrs import define, field
+
+from trio_stomp._errors import OptionError
+from trio_stomp.frames import (
+    DISCONNECT,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    V1_0,
+    encode_frame,
+    encode_header,
+)
+from trio_stomp.protocol._versions import Version
+
+Pairs = Iterable[tuple[str, str]]
+
+_MAX_LINES = 1024
+"""Destinations whose header line is remembered."""
+_OWN = frozenset(
+    {"destination", "content-length", "receipt", "transaction", "subscription", "message-id", "ack"}
+)
+"""Headers of a SEND that are written here, or are the broker's to write."""
+
+
+@define(eq=False)
+class ClientFrames:
+    """The frames of a client in an open session, all but CONNECT.
+
+    Args:
+      version: Negotiated: it decides the escapes, and how an ACK names its delivery.
+    """
+
+    version: Version
+    _lines: dict[str, bytes] = field(factory=dict)
+
+    def send(
+        self,
+        destination: str,
+        body: bytes,
+        headers: Pairs = (),
+        *,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
+        """SEND.
+
+        Raises:
+          OptionError: the version cannot carry a header, or one of ``headers`` is written here.
+        """
+        line = self._lines.get(destination)
+        if line is None:
+            if not destination:
+                raise OptionError("a SEND needs a destination")
+            line = b"SEND\n" + self._line("destination", destination)
+            if len(self._lines) >= _MAX_LINES:
+                self._lines.clear()
+            self._lines[destination] = line
+        if headers:
+            line += self._own_lines(headers)
+        if transaction is not None:
+            line += b"transaction:%b\n" % transaction.encode()
+        if receipt is not None:
+            line += b"receipt:%b\n" % receipt.encode()
+        return b"%bcontent-length:%d\n\n%b\0" % (line, len(body), body)
+
+    def subscribe(self, headers: Pairs) -> bytes:
+        """SUBSCRIBE with these headers, ``receipt`` among them."""
+        lines = b"".join(self._line(name, text) for name, text in headers)
+        return b"%b\n%b\n\0" % (SUBSCRIBE.encode(), lines)
+
+    def unsubscribe(self, headers: Pairs) -> bytes:
+        """UNSUBSCRIBE with these headers."""
+        lines = b"".join(self._line(name, text) for name, text in headers)
+        return b"%b\n%b\n\0" % (UNSUBSCRIBE.encode(), lines)
+
+    def acknowledge(
+        self,
+        ack: str,
+        subscription: str | None,
+        *,
+        negative: bool = False,
+        requeue: bool = True,
+        receipt: str | None = None,
+        transaction: str | None = None,
+    ) -> bytes:
+        """ACK or NACK of a delivery, as the version wants it named.
+
+        Args:
+          ack, subscription: As ``Delivered`` has them.
+
+        Raises:
+          OptionError: STOMP 1.0 has no NACK.
+        """
+        version = self.version
+        if negative and not version.nacks:
+            raise OptionError(f"STOMP {version.name} has no NACK; offer the version 1.1 or 1.2")
+        lines = self._line("id" if version.acks_by_header else "message-id", ack)
+        if not version.acks_by_header and subscription:
+            lines += self._line("subscription", subscription)
+        if transaction is not None:
+            lines += b"transaction:%b\n" % transaction.encode()
+        if receipt is not None:
+            lines += b"receipt:%b\n" % receipt.encode()
+        if negative and not requeue:
+            lines += b"requeue:false\n"
+        return b"%b\n%b\n\0" % (b"NACK" if negative else b"ACK", lines)
+
+    def transact(self, command: str, name: str, receipt: str | None = None) -> bytes:
+        """BEGIN, COMMIT or ABORT of the transaction ``name``."""
+        asked = () if receipt is None else (("receipt", receipt),)
+        return encode_frame(command, (("transaction", name), *asked), self.version.rules)
+
+    def disconnect(self, receipt: str) -> bytes:
+        """DISCONNECT; the RECEIPT says that all before it has been handled."""
+        return encode_frame(DISCONNECT, (("receipt", receipt),), self.version.rules)
+
+    def _own_lines(self, headers: Pairs) -> bytes:
+        lines = b""
+        for name, text in headers:
+            if name in _OWN:
+                raise OptionError(f"the header {name} is written by the client; leave it out")
+            lines += self._line(name, text)
+        return lines
+
+    def _line(self, name: str, text: str) -> bytes:
+        rules = self.version.rules
+        line = encode_header(name, text, rules)
+        if not line and (text or rules is not V1_0):
+            raise OptionError(
+                f"{_shown(name)} holds what STOMP {rules.name} cannot carry: a NUL, or a line end"
+                " where the version has no escape for it"
+            )
+        return line
+
+
+def _shown(name: str) -> str:
+    return f"the header {name[:40]!r}"
