@@ -239,6 +239,28 @@ async def test_a_limit_of_frames_and_of_a_session(autojump_clock: MockClock, cas
         assert (await client.receive()).command == "RECEIPT"
 
 
+@pytest.mark.parametrize(
+    ("headers", "values"),
+    [
+        ({"content-length": "2000"}, {"max_body_bytes": 1000}),
+        ({f"h{number}": "x" for number in range(9)}, {"max_headers": 5}),
+        ({"h": "x" * 200}, {"max_header_line_bytes": 100}),
+    ],
+    ids=lambda value: next(iter(value)),
+)
+async def test_a_header_block_that_was_parsed_before_the_limit_fell(
+    headers: dict[str, str], values: dict[str, object]
+):
+    """Parsed blocks are remembered: a reload must have them forgotten."""
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        await client.publish("/t", b"x" * 2000, headers=headers)
+        assert await client.fence() == []
+        await reload(dial, **values)
+        await client.publish("/t", b"x" * 2000, headers=headers)
+        assert (await client.receive()).command == "ERROR"
+
+
 async def test_heart_beats_of_new_sessions(autojump_clock: MockClock):
     offer = {"heart-beat": "200,100"}
     async with open_dial(**QUIET) as dial:

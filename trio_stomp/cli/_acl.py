@@ -1,9 +1,7 @@
 """``python -m trio_stomp acl …``: what the rules say of a client, before one asks the broker."""
 
 import argparse
-import json
 from collections.abc import Callable, Sequence
-from typing import NoReturn
 
 from attrs import frozen
 
@@ -20,6 +18,7 @@ from trio_stomp.broker import (
     needs,
     places,
 )
+from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser, show_json
 from trio_stomp.config import hint, read_acl_file
 
 NAME = "acl"
@@ -36,13 +35,6 @@ bad option or a bad file.
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours to print."""
-
-    def error(self, message: str) -> NoReturn:
-        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
-
-
 def main(argv: Sequence[str]) -> int:
     """Do what the words after ``acl`` say, and return the exit code.
 
@@ -54,27 +46,20 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the words after ``acl``."""
-    parser = _Parser(
-        prog="trio_stomp acl",
-        description="Tools for the rules of who may do what.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser = make_tool_parser(NAME, "Tools for the rules of who may do what.", EPILOG)
     texts = {
         "test": "tell whether a client may do something, and which rule says so",
         "check": "read a file of rules, count them, warn of those that never decide",
         "show": "list the rules in the order in which they are tried",
     }
-    for name, text in texts.items():
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    for name, command in add_commands(parser, texts).items():
         if name == "check":
             command.add_argument("file", metavar="FILE")
         else:
             command.add_argument("--acl-file", default="", metavar="FILE", help="rules, as TOML")
+        add_json(command)
         if name == "test":
             command.add_argument(
                 "--group",
@@ -83,7 +68,6 @@ def make_parser() -> argparse.ArgumentParser:
                 metavar="G",
                 help="a role that the client's token brings; may be repeated",
             )
-            command.add_argument("--json", action="store_true", help="for programs")
             for word in ("user", "action", "destination"):
                 command.add_argument(word, metavar=word.upper())
     return parser
@@ -121,7 +105,7 @@ def _test(given: argparse.Namespace) -> int:
     ]
     allowed = all(answer.verdict.allowed for answer in answers)
     if given.json:
-        _show_json(given, answers, allowed)
+        _show_test(given, answers, allowed)
     else:
         for answer in answers:
             print(answer.verdict.explanation)
@@ -157,7 +141,7 @@ def _needs(destination: str, action: Action) -> list[Need]:
     return found
 
 
-def _show_json(given: argparse.Namespace, answers: Sequence[_Answer], allowed: bool) -> None:
+def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: bool) -> None:
     told = {
         "user": given.user,
         "action": given.action,
@@ -174,7 +158,7 @@ def _show_json(given: argparse.Namespace, answers: Sequence[_Answer], allowed: b
             for answer in answers
         ],
     }
-    print(json.dumps(told, indent=2))
+    show_json(told)
 
 
 # check
@@ -183,6 +167,17 @@ def _show_json(given: argparse.Namespace, answers: Sequence[_Answer], allowed: b
 def _check(given: argparse.Namespace) -> int:
     rules = read_acl_file(given.file)
     hidden, compared = _hidden(rules)
+    if given.json:
+        show_json(
+            {
+                "rules": len(rules.rules),
+                "groups": len(rules.groups),
+                "certificates": len(rules.certificates),
+                "hidden": [{"rule": later.place, "by": earlier.place} for later, earlier in hidden],
+                "compared_all": compared,
+            }
+        )
+        return ALLOWED
     for later, earlier in hidden:
         print(
             f"warning: {later.place} never decides: {earlier.place} comes before it and is for all"
@@ -221,6 +216,9 @@ def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
 
 def _show(given: argparse.Namespace) -> int:
     rules = _rules(given.acl_file).rules
+    if given.json:
+        show_json([_fields(rule) for rule in rules])
+        return ALLOWED
     width = len(str(len(rules)))
     for number, rule in enumerate(rules, 1):
         print(f"{number:>{width}}  {_told(rule)}  [{rule.place}]")
@@ -237,6 +235,17 @@ def _told(rule: Rule) -> str:
     who += [f"group {group!r}" for group in sorted(rule.groups)]
     named = " or ".join(who) or "everybody logged in"
     return f"{'allow' if rule.allow else 'deny'} {actions} to {where} for {named}"
+
+
+def _fields(rule: Rule) -> dict[str, object]:
+    return {
+        "allow": rule.allow,
+        "actions": [action.value for action in Action if action in rule.actions],
+        "to": list(rule.patterns),
+        "users": list(rule.users),
+        "groups": sorted(rule.groups),
+        "rule": rule.place,
+    }
 
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {

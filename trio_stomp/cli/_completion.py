@@ -66,9 +66,7 @@ def whole_parser() -> argparse.ArgumentParser:
             # What makes up a broker's command line stands apart from what runs it.
             module = "arguments" if name == "serve" else name
             made = importlib.import_module(f"trio_stomp.cli._{module}").make_parser()
-            commands.add_parser(
-                name, help=text, description=text, parents=[made], add_help=False
-            )
+            commands.add_parser(name, help=text, description=text, parents=[made], add_help=False)
     return whole
 
 

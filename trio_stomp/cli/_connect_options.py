@@ -182,7 +182,10 @@ def read_access(given: argparse.Namespace) -> Access:
     if given.token_file:
         if given.login:
             raise OptionError("--login and --token-file exclude each other; give one of them")
-        return Access(token=read_secret(given.token_file, "--token-file"))
+        token = read_secret(given.token_file, "--token-file").strip()
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise OptionError(f"--token-file {given.token_file}: its first line is no token")
+        return Access(token=token)
     if not given.login:
         if given.passcode_file:
             raise OptionError("--passcode-file says whose it is by --login; give that as well")
@@ -223,7 +226,9 @@ def ask_passcode(user: str) -> str:
     """
     others = f"set {PASSCODE_VARIABLE} or use --passcode-file"
     if not sys.stdin.isatty():
-        raise OptionError(f"the passcode of {user!r} is needed, and no terminal to ask on: {others}")
+        raise OptionError(
+            f"the passcode of {user!r} is needed, and no terminal to ask on: {others}"
+        )
     try:
         with warnings.catch_warnings():
             # It would go on, and show what is typed.

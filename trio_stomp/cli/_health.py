@@ -5,7 +5,15 @@ from collections.abc import Sequence
 
 from trio_stomp.cli._connect_options import add_url
 from trio_stomp.cli._http_get import Answer, Unreachable, open_site
-from trio_stomp.cli._tool import WELL, Parser, add_json, make_tool_parser, printable, show_json
+from trio_stomp.cli._tool import (
+    WELL,
+    Parser,
+    add_json,
+    make_tool_parser,
+    printable,
+    seconds,
+    show_json,
+)
 
 NAME = "health"
 UNWELL, UNREACHABLE = 1, 2
@@ -48,7 +56,9 @@ def main(argv: Sequence[str]) -> int:
     if details is None:
         verdict += "" if healthy else f": {answer.text()}"
     else:
-        verdict += "".join(f"\n  {printable(name)}: {_word(each)}" for name, each in details.items())
+        verdict += "".join(
+            f"\n  {printable(name)}: {_word(each)}" for name, each in details.items()
+        )
     _show(told, verdict, as_json=given.json)
     return WELL if healthy else UNWELL
 
@@ -78,7 +88,7 @@ def make_parser() -> Parser:
     parser = make_tool_parser(NAME, "Tell whether a broker is well.", EPILOG)
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds,
         default=5.0,
         metavar="SECONDS",
         help="wait no longer than this for an answer (default: 5)",

@@ -16,6 +16,8 @@ from trio_stomp.cli._tool import CannotDo, printable
 TIMEOUT_S = 10.0
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 SHOWN_CHARS = 300
+REMEDY = "is the broker running there? check --url"
+NOBODY = Access()
 
 
 class Unreachable(CannotDo):
@@ -41,7 +43,7 @@ class Site:
 
     address: Address
     tls: ssl.SSLContext | None
-    access: Access = Access()
+    access: Access = NOBODY
 
     def get(self, path: str, timeout_s: float = TIMEOUT_S) -> Answer:
         """Ask for a page.
@@ -115,9 +117,6 @@ class Site:
         return found
 
 
-REMEDY = "is the broker running there? check --url"
-
-
 def _cause(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "no answer in time"
@@ -134,4 +133,4 @@ def open_site(given: argparse.Namespace, *, with_access: bool = True) -> Site:
     """
     address = read_address(given)
     tls = tls_context(given, address)
-    return Site(address, tls, read_access(given) if with_access else Access())
+    return Site(address, tls, read_access(given) if with_access else NOBODY)

@@ -2,7 +2,6 @@
 
 import argparse
 import getpass
-import json
 import os
 import sys
 import warnings as python_warnings
@@ -13,6 +12,7 @@ from attrs import frozen
 
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._progress import progress
+from trio_stomp.cli._tool import PROGRAM, Parser, add_commands, add_json, add_progress, show_json
 from trio_stomp.security import (
     MAX_PASSCODE_BYTES,
     Changes,
@@ -54,7 +54,7 @@ ON_THE_COMMAND_LINE = (
 SHOWN_USERS = 3
 
 
-class _Parser(argparse.ArgumentParser):
+class _Parser(Parser):
     """A parser whose errors are ours to print, and never repeat what may be a secret."""
 
     def error(self, message: str) -> NoReturn:
@@ -104,18 +104,16 @@ def main(argv: Sequence[str], *, hasher: Hasher | None = None) -> int:
     return CANNOT
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the words after ``passwd``."""
     parser = _Parser(
-        prog="trio_stomp passwd",
+        prog=f"{PROGRAM} {NAME}",
         description="Users and passcodes of a broker.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in TEXTS.items():
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    for name, command in add_commands(parser, TEXTS).items():
         if name == "import":
             command.add_argument("source", metavar="SOURCE")
         command.add_argument("file", metavar="FILE")
@@ -130,14 +128,9 @@ def make_parser() -> argparse.ArgumentParser:
                 "--replace", action="store_true", help="give users that exist another passcode"
             )
         if name == "list":
-            command.add_argument("--json", action="store_true", help="for programs")
+            add_json(command)
         if name == "import":
-            command.add_argument(
-                "--progress",
-                action=argparse.BooleanOptionalAction,
-                default=None,
-                help="tell how far it is, on standard error (default: if that is a terminal)",
-            )
+            add_progress(command)
     return parser
 
 
@@ -263,7 +256,7 @@ def _list(tool: _Tool) -> int:
         for name, stored in book.users.items()
     ]
     if tool.given.json:
-        print(json.dumps(rows, indent=2))
+        show_json(rows)
         return WELL
     for row in rows:
         remark = "  (other parameters than new ones)" if row["needs_rehash"] else ""

@@ -1,14 +1,21 @@
 """``python -m trio_stomp store …``: look at what survives, check, move and compact it."""
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, TextIO
 
-from trio_stomp._errors import OptionError
 from trio_stomp.cli._progress import progress
+from trio_stomp.cli._tool import (
+    Parser,
+    add_commands,
+    add_json,
+    add_progress,
+    make_tool_parser,
+    printable,
+    show_json,
+)
 from trio_stomp.store import (
     StoreError,
     compact,
@@ -29,13 +36,6 @@ is damaged or cannot be done, 2 for a bad option.
 """
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are ours to print."""
-
-    def error(self, message: str) -> NoReturn:
-        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
-
-
 def main(argv: Sequence[str]) -> int:
     """Do what the words after ``store`` say, and return the exit code.
 
@@ -51,16 +51,11 @@ def main(argv: Sequence[str]) -> int:
     return code
 
 
-def make_parser() -> argparse.ArgumentParser:
+def make_parser() -> Parser:
     """Return the parser of the words after ``store``."""
-    parser = _Parser(
-        prog="trio_stomp store",
-        description="Tools for what survives a broker: its journal or its database.",
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
+    parser = make_tool_parser(
+        NAME, "Tools for what survives a broker: its journal or its database.", EPILOG
     )
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     texts = {
         "verify": "read everything, and report what is damaged: file, offset, size",
         "inspect": "tell what is in it: places, streams, files",
@@ -68,21 +63,19 @@ def make_parser() -> argparse.ArgumentParser:
         "import": "read JSON lines into an empty store",
         "compact": "copy what lives together, and give the rest of the disk back",
     }
-    for name, text in texts.items():
-        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+    for name, command in add_commands(parser, texts).items():
         command.add_argument("target", metavar="DIR" if name == "compact" else "DIR|URL")
-        command.add_argument(
-            "--progress",
-            action=argparse.BooleanOptionalAction,
-            default=None,
-            help="tell how far it is, on standard error (default: if that is a terminal)",
-        )
-        if name in ("verify", "inspect"):
-            command.add_argument("--json", action="store_true", help="for programs")
+        add_progress(command)
+        if name != "export":
+            add_json(command)
         if name in ("export", "import"):
             what = "write to" if name == "export" else "read from"
             command.add_argument(
-                "file", nargs="?", default="-", help=f"{what} this file (default: -, the standard)"
+                "file",
+                nargs="?",
+                default="-",
+                metavar="FILE",
+                help=f"{what} this file (default: -, the standard)",
             )
     return parser
 
@@ -91,7 +84,7 @@ def _verify(given: argparse.Namespace) -> int:
     with progress("verify", wanted=given.progress) as tell:
         found = verify(given.target, tell)
     if given.json:
-        _show_json(
+        show_json(
             {
                 "messages": found.messages,
                 "streamed": found.streamed,
@@ -115,7 +108,7 @@ def _inspect(given: argparse.Namespace) -> int:
     with progress("inspect", wanted=given.progress) as tell:
         found = inspect(given.target, tell)
     if given.json:
-        _show_json(found)
+        show_json(found)
         return WELL
     print(f"store {found['store']}, commit {found['commit']}, next id {found['next_id']}")
     print(f"settings {len(_rows(found['settings']))}, redelivered {found['redelivered']}")
@@ -141,18 +134,7 @@ def _table(rows: Iterable[dict[str, object]], *columns: str) -> None:
     print()
     print("".join(f"{column:>16}" for column in numbers), "", name)
     for row in rows:
-        print("".join(f"{row[column]:>16}" for column in numbers), "", _printable(str(row[name])))
-
-
-def _printable(text: str) -> str:
-    """A name may be a client's: it must not drive the terminal."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
-    )
-
-
-def _show_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
+        print("".join(f"{row[column]:>16}" for column in numbers), "", printable(str(row[name])))
 
 
 def _export(given: argparse.Namespace) -> int:
@@ -178,13 +160,13 @@ def _write(lines: Iterable[str], file: TextIO) -> None:
 
 def _import(given: argparse.Namespace) -> int:
     if given.file == "-":
-        return _imported(given.target, sys.stdin)
+        return _imported(given, sys.stdin)
     with (
         Path(given.file).open(encoding="utf-8", newline="\n") as file,
         progress("import", wanted=given.progress) as tell,
     ):
         total = Path(given.file).stat().st_size
-        return _imported(given.target, _told(file, total, tell))
+        return _imported(given, _told(file, total, tell))
 
 
 def _told(file: TextIO, total: int, tell: Callable[[int, int], None]) -> Iterable[str]:
@@ -195,17 +177,23 @@ def _told(file: TextIO, total: int, tell: Callable[[int, int], None]) -> Iterabl
         yield line
 
 
-def _imported(target: str, lines: Iterable[str]) -> int:
-    count = import_to(target, lines)
-    told = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
-    print(f"{target}: {told or 'nothing'}")
+def _imported(given: argparse.Namespace, lines: Iterable[str]) -> int:
+    count = import_to(given.target, lines)
+    if given.json:
+        show_json(dict(sorted(count.items())))
+    else:
+        told = ", ".join(f"{number} {kind}" for kind, number in sorted(count.items()))
+        print(f"{given.target}: {told or 'nothing'}")
     return WELL
 
 
 def _compact(given: argparse.Namespace) -> int:
     with progress("compact", wanted=given.progress) as tell:
         before, after = compact(given.target, tell)
-    print(f"{given.target}: {before} bytes before, {after} bytes now")
+    if given.json:
+        show_json({"bytes_before": before, "bytes_now": after})
+    else:
+        print(f"{given.target}: {before} bytes before, {after} bytes now")
     return WELL
 
 

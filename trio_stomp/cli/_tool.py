@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,6 +16,10 @@ WELL, CANNOT, BAD_OPTION = 0, 1, 2
 
 CHOICE = re.compile(r"invalid choice: '([^']*)' \(choose from (.*)\)")
 UNKNOWN = "unrecognized arguments: "
+
+
+MAX_SECONDS = 365 * 24 * 3600.0
+MAX_COUNT = 10**15
 
 
 class CannotDo(Exception):
@@ -46,7 +51,7 @@ class Parser(argparse.ArgumentParser):
                 f"{flags[0]} is no option: a passcode on the command line can be seen by every "
                 "user of the machine; use TRIO_STOMP_PASSCODE or --passcode-file"
             )
-        return f"unknown option {flags[0][:80]}{near(flags[0], _flags(self))} (--help lists all)"
+        return f"{UNKNOWN}{flags[0][:80]}{near(flags[0], _flags(self))} (--help lists all)"
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -95,6 +100,40 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
         default=None,
         help="tell how far it is, on standard error (default: if that is a terminal)",
     )
+
+
+def seconds(text: str) -> float:
+    """Read a time on the command line: above 0."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value <= MAX_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no number of seconds above 0")
+    return value
+
+
+def count(text: str) -> int:
+    """Read a whole number on the command line: 1 or more."""
+    return _whole(text, 1, MAX_COUNT)
+
+
+def size_in_bytes(text: str) -> int:
+    """Read a number of bytes on the command line: 0 or more."""
+    return _whole(text, 0, MAX_COUNT)
+
+
+def port_number(text: str) -> int:
+    """Read a port on the command line."""
+    return _whole(text, 0, 65535)
+
+
+def _whole(text: str, least: int, most: int) -> int:
+    # Not int() alone, which takes "1_0" and digits of every script.
+    value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no whole number from {least} to {most}")
+    return value
 
 
 def near(name: str, known: Iterable[str]) -> str:

@@ -16,6 +16,44 @@ BACKLOG_FULL = "backlog-full"
 UNSENT = "unsent"
 SLOW_LISTENER = "slow-consumer"
 EVENTS_LOST = "too-many-events"
+SCHEDULED = "scheduled"
+DAMAGED = "damaged"
+EXPIRED, OVERFLOW = "expired", "overflow"
+"""Why messages die that are counted elsewhere: as expired, and as dropped by a full queue."""
+
+
+def untold_drops(server: "Server") -> dict[str, int]:
+    """Messages thrown away since the boot, for the reasons that nobody is told of as it happens."""
+    broker = server.broker
+    return {
+        INPUT_QUEUE_FULL: server.inbox.dropped,
+        NO_SUBSCRIBER: broker.fan_out.drops.no_subscriber,
+        STALE_QUEUE_FULL: broker.stale.statistics.dropped,
+        BACKLOG_ABANDONED: broker.fan_out.drops.backlog_abandoned,
+        QUEUE_FULL: broker.overflow.dropped,
+        BACKLOG_FULL: broker.feeds.dropped,
+        UNSENT: server.outboxes.unsent,
+    }
+
+
+def all_drops(server: "Server") -> dict[str, int]:
+    """Messages thrown away since the boot, by reason; what expired is not among them.
+
+    Each figure only grows.
+    """
+    broker = server.broker
+    deaths, storage = broker.queues.deaths, broker.storage
+    return {
+        **untold_drops(server),
+        SLOW_LISTENER: broker.fan_out.drops.slow_consumer,
+        SCHEDULED: broker.scheduler.lost,
+        DAMAGED: 0 if storage is None else storage.lost,
+        **{
+            death.value: count - deaths.kept[death]
+            for death, count in deaths.buried.items()
+            if death.value not in (EXPIRED, OVERFLOW)
+        },
+    }
 
 
 @define(eq=False)
@@ -34,15 +72,9 @@ class DropTeller:
         Args:
           lost_by_listeners: Copies of DIAG messages that too slow subscribers did not get.
         """
-        events, drops = server.broker.events, server.broker.fan_out.drops
+        events = server.broker.events
         counters = {
-            INPUT_QUEUE_FULL: server.inbox.dropped,
-            NO_SUBSCRIBER: drops.no_subscriber,
-            STALE_QUEUE_FULL: server.broker.stale.statistics.dropped,
-            BACKLOG_ABANDONED: drops.backlog_abandoned,
-            QUEUE_FULL: server.broker.overflow.dropped,
-            BACKLOG_FULL: server.broker.feeds.dropped,
-            UNSENT: server.outboxes.unsent,
+            **untold_drops(server),
             SLOW_LISTENER: lost_by_listeners,
             EVENTS_LOST: events.lost,
         }

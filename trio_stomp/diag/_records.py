@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from trio_stomp._errors import CloseReason
-from trio_stomp.broker import BOUNDS_MS, Broker, Census, Histogram, ParkedDestination, Queue, Route
+from trio_stomp.broker import (
+    BOUNDS_MS,
+    Broker,
+    Census,
+    Histogram,
+    ParkedDestination,
+    Queue,
+    Route,
+    Subscription,
+)
 from trio_stomp.diag._stream import Record, timestamp
 
 if TYPE_CHECKING:
@@ -49,7 +58,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
         "remote": client.remote,
         "transport": client.transport,
         "stomp_version": session.version.name if connection.is_open else "",
-        "state": "closed" if outbox.is_closed else session.state.name.lower(),
+        "state": connection_state(connection),
         "connected_at": timestamp(wall_now - (now - connection.opened_at)),
         "subscriptions": len(client.subscriptions),
         "frames_in_total": connection.frames_in,
@@ -61,6 +70,11 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
         "heartbeat_rtt_ms": None,
         "last_in_age_s": max(0.0, now - connection.last_received),
     }
+
+
+def connection_state(connection: "Connection") -> str:
+    """Opening, open or closed."""
+    return "closed" if connection.outbox.is_closed else connection.session.state.name.lower()
 
 
 def websocket_record(connection: "Connection") -> Record:
@@ -210,6 +224,24 @@ def latency_record(stage: Stage) -> Record:
         "max_ms": times.max_s * 1000,
         "le_ms": list(BOUNDS_MS),
         "bucket_counts": list(times.buckets),
+    }
+
+
+def subscription_record(subscription: Subscription) -> Record:
+    """A subscription; no table of the schema has these, which are only told when asked for."""
+    client, consumer, feed = subscription.client, subscription.consumer, subscription.feed
+    return {
+        "session_id": client.session_id,
+        "user": client.user,
+        "subscription_id": subscription.id,
+        "destination": subscription.destination,
+        "wildcard": any(pattern is not None for _, pattern in subscription.places),
+        "ack": "auto" if consumer is None else consumer.ack,
+        "selector": subscription.selector is not None,
+        "no_local": subscription.no_local,
+        "durable": feed is not None and bool(feed.durable),
+        "prefetch": 0 if consumer is None else consumer.options.prefetch_count,
+        "unacked": 0 if consumer is None else len(consumer.unacked),
     }
 
 

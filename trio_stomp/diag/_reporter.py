@@ -22,8 +22,9 @@ from trio_stomp.diag._changes import (
     stage_mark,
 )
 from trio_stomp.diag._drops import DropTeller
+from trio_stomp.diag._figures import Figures
 from trio_stomp.diag._options import DiagOptions
-from trio_stomp.diag._process import PauseMeter, process_record
+from trio_stomp.diag._process import PauseMeter
 from trio_stomp.diag._records import (
     buffers_record,
     connection_record,
@@ -72,6 +73,8 @@ class Reporter:
     wall: Callable[[], float] = time.time
     interval_s: float = field(init=False)
     stream: DiagStream = field(init=False)
+    figures: Figures = field(init=False)
+    """The same figures for whoever asks at another time."""
     _started: float = field(factory=trio.current_time)
     _drops: DropTeller = field(factory=DropTeller)
     _pauses: PauseMeter = field(factory=PauseMeter)
@@ -85,6 +88,7 @@ class Reporter:
     def __attrs_post_init__(self) -> None:
         self.interval_s = self.options.diag_interval_s
         self.stream = DiagStream(self.options.diag_broker_id, self.wall)
+        self.figures = Figures(self.server, self.stream, self._started, self._pauses)
 
     def begin(self) -> None:
         """Open the stream, where the options want one. The broker has what the store held."""
@@ -129,6 +133,7 @@ class Reporter:
         server = self.server
         broker, dispatcher = server.broker, server.dispatcher
         turns, dispatcher.turn_times = dispatcher.turn_times, Histogram()
+        self.figures.end_interval(turns)
         self._drops.tell(server, self.stream.lost)
         heard = {table for table in _schema.REPORTED if self._is_heard(table.topic)}
         self._pauses.turn(_schema.PROCESS in heard)
@@ -142,10 +147,7 @@ class Reporter:
         if _schema.STALE in heard:
             self._publish(_schema.STALE, stale_record(broker, census), ts, now)
         if _schema.PROCESS in heard:
-            committer = server.committer
-            store = None if committer is None else committer.store.statistics()
-            record = process_record(turns, self._pauses, now - self._started, store)
-            self._publish(_schema.PROCESS, record, ts, now)
+            self._publish(_schema.PROCESS, self.figures.process(now), ts, now)
         if not self._parts:
             # Else the last interval's lists are not out yet, and these would only come later still.
             self._plan_connections(heard, buffers_record(server, census), ts, now, wall_now)

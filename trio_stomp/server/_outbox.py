@@ -105,6 +105,8 @@ class Outbox:
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] = field(factory=deque)
     _rest: memoryview | bytes = b""
+    _writing: list[Item] = field(factory=list)
+    """What ``_rest`` and ``_pieces`` are the end of."""
     _pieces: Iterator[bytes] = field(factory=lambda: iter(()))
     _charged: int = 0
     """What ``_rest`` and ``_pieces`` were charged; given back when both are out."""
@@ -230,7 +232,6 @@ class Outbox:
             return
         charged = self.waiting_bytes
         data = self._join(staged, now)
-        staged.clear()
         try:
             sent = self.wire.send_nowait(data)
         except trio.BrokenResourceError:
@@ -241,6 +242,7 @@ class Outbox:
             self.last_sent = now
             self.bytes_out += sent
         if sent == len(data):
+            staged.clear()
             self.waiting_bytes = 0
             self.shared.memory.used_bytes -= charged
             if self._wants_room:
@@ -249,6 +251,7 @@ class Outbox:
             return
         self._charged = charged
         self._rest = memoryview(data)[sent:]
+        self._writing, self._staged = staged, []
         self._block(now)
 
     def is_stuck(self, now: float) -> bool:
@@ -301,17 +304,26 @@ class Outbox:
     def break_off(self) -> None:
         """The wire is dead: throw away what waits, and what will come."""
         self.is_broken = self.is_closed = True
-        for _, delivery in (*self._ready, *self._staged):
-            if delivery is not None and not delivery.returns:
-                delivery.publication.route.dropped += delivery.count
-                self.shared.unsent += delivery.count
+        unwritten = len(self._rest) + sum(map(len, self._pieces))
+        for item, count in _cut_off(self._writing, unwritten):
+            self._lose(item, count)
+        for item in (*self._ready, *self._staged):
+            self._lose(item)
         self._ready.clear()
-        self._staged = []
+        self._staged, self._writing = [], []
         self._rest, self._pieces = b"", iter(())
         self.shared.memory.give(self.waiting_bytes)
         self.waiting_bytes = self._charged = 0
         if self._empty is not None:
             self._empty.set()
+
+    def _lose(self, item: Item, count: int | None = None) -> None:
+        """Messages of an item will never be sent; all of them, or the last ``count``."""
+        delivery = item[1]
+        if delivery is not None and not delivery.returns:
+            lost = delivery.count if count is None else count
+            delivery.publication.route.dropped += lost
+            self.shared.unsent += lost
 
     def _fill(self, now: float) -> bool:
         """Have something in ``_rest`` to send; False if nothing waits."""
@@ -342,12 +354,14 @@ class Outbox:
                     self.frames_out += delivery.count
                     self._observe(delivery, now)
                     self._pieces = _pieces(prefix, self._tails(prefix, delivery))
+                    self._writing = [(prefix, delivery)]
                     return
                 if items:
                     break
             items.append(ready.popleft())
             size += cost
         self._charged = size
+        self._writing = items
         self._rest = self._join(items, now)
 
     def _sent(self, sent: int, now: float) -> None:
@@ -436,6 +450,28 @@ def _cost(prefix: bytes, delivery: Delivery | None) -> int:
     if delivery is None:
         return len(prefix)
     return delivery.size + delivery.count * len(prefix)
+
+
+def _cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Item, int]]:
+    """Of what was joined, the messages that are not wholly among all but ``unwritten`` bytes.
+
+    Yields: items, and how many of their last messages; to a few bytes where WebSocket headers or
+    expired messages stand between.
+    """
+    for item in reversed(items):
+        prefix, delivery = item
+        if unwritten <= 0:
+            return
+        if delivery is None:
+            unwritten -= len(prefix)
+            continue
+        count = 0
+        for tail in reversed(delivery.tails[1:]):
+            if unwritten <= 0:
+                break
+            unwritten -= len(prefix) + len(tail)
+            count += 1
+        yield item, count
 
 
 def _pieces(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:

@@ -1,10 +1,13 @@
 """Floor 5: the pages that a browser finds on the broker's port.
 
-Handles: the dashboard's files, the answer to a WebSocket path without an upgrade, 404 and 405.
+Handles: the dashboard's files, the answer to a WebSocket path without an upgrade, 404 and 405;
+metrics, health, and figures as JSON.
 Does not handle: reading requests and the upgrade itself (``transport``), sockets; the figures
 of the dashboard, which it gets as any client of STOMP does (``static/``).
 """
 
+from trio_stomp.web._options import WebOptions as WebOptions
+from trio_stomp.web._pages import add_pages as add_pages
 from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site

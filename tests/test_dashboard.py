@@ -1,0 +1,570 @@
+"""The dashboard in headless Chromium, against a broker in a process of its own."""
+
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+
+from tests._chromium import Chromium, Page, chromium_or_skip, running_chromium
+from tests._foreign import JS, PATIENCE_S, PythonPeer, running_broker
+
+pytestmark = pytest.mark.foreign
+
+OFTEN = ("--diag-interval-s", "0.2")
+VIEWS = ("overview", "connections", "destinations", "queues", "latency", "events", "try")
+MARKUP = "<img src=x onerror=alert(1)>"
+LONG = "/topic/" + "W" * 300
+
+USERS = "anna:secret\nbob:secret\ncarl:secret\n"
+RULES = """
+[[rule]]
+allow = "all"
+to = "**"
+user = "anna"
+
+[[rule]]
+allow = "monitor"
+to = "**"
+user = "bob"
+
+[[rule]]
+allow = ["send", "receive"]
+to = "/topic/**"
+user = "carl"
+"""
+
+Open = Callable[..., AbstractContextManager[Page]]
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+    with running_chromium(chromium_or_skip(), tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
+
+
+@pytest.fixture
+def port(chromium: Chromium) -> Iterator[int]:
+    with running_broker(*OFTEN) as found:
+        yield found
+
+
+@pytest.fixture
+def page(chromium: Chromium, port: int) -> Iterator[Page]:
+    """The dashboard of a broker that anybody may watch; at the end nothing was complained of."""
+    with chromium.page(url(port)) as found:
+        live(found)
+        yield found
+        assert found.complaints == []
+
+
+@pytest.fixture
+def guarded(chromium: Chromium, tmp_path: Path) -> Iterator[int]:
+    """The port of a broker with users and rules."""
+    users, rules = tmp_path / "users", tmp_path / "acl.toml"
+    users.write_text(USERS)
+    users.chmod(0o600)
+    rules.write_text(RULES)
+    options = ("--passwd-file", str(users), "--acl-file", str(rules))
+    with running_broker(*OFTEN, "--log-level", "error", *options) as found:
+        yield found
+
+
+def url(port: int) -> str:
+    return f"http://127.0.0.1:{port}/"
+
+
+def live(page: Page) -> None:
+    page.until("document.getElementById('status').dataset.state === 'live'")
+
+
+def log_in(page: Page, user: str, passcode: str = "secret") -> None:
+    page.until("!document.getElementById('login').hidden")
+    page.fill("#login-form [name=login]", user)
+    page.fill("#login-form [name=passcode]", passcode)
+    page.click("#login-form button")
+
+
+def anonymous(port: int, version: str = "1.2", **headers: str) -> PythonPeer:
+    return PythonPeer(port, version, headers)
+
+
+def shows(page: Page, place: str, text: str) -> None:
+    """Wait until a text can be read somewhere."""
+    page.until(f"document.querySelector({place!r}).innerText.includes({text!r})")
+
+
+def row(name: str) -> str:
+    """The row of a queue, in JavaScript."""
+    return (
+        "[...document.querySelectorAll('#queues-table tr')]"
+        f".find((row) => row.firstChild.textContent === {name!r})"
+    )
+
+
+def waiting(page: Page, name: str, count: str) -> None:
+    page.until(f"{row(name)}.children[1].textContent === {count!r}")
+
+
+def act(page: Page, action: str, name: str) -> None:
+    """Press a button of a queue."""
+    label = f'button[aria-label="{action} {name}"]'
+    page.until(f"document.querySelector({label!r})?.disabled === false")
+    page.click(label)
+
+
+def bury(port: int, queue: str, *bodies: str, **headers: str) -> None:
+    """Make dead letters."""
+    peer = anonymous(port)
+    peer.subscribe(queue, ack="client-individual")
+    for body in bodies:
+        peer.send(queue, body, headers)
+        peer.nack(peer.get(), requeue="false")
+    peer.leave()
+
+
+def test_what_needs_no_page_in_node() -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("NODE IS NOT THERE: the dashboard's modules were not tested alone")
+    command = [node, "--test", str(JS / "dashboard.test.mjs")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_loads_from_the_broker_alone_and_complains_of_nothing(page: Page, port: int) -> None:
+    for view in VIEWS:
+        page.go(view)
+    assert set(page.requested) >= {url(port), url(port) + "static/stomp.umd.min.js"}
+    here = (url(port), f"ws://127.0.0.1:{port}/ws")
+    assert [each for each in page.requested if not each.startswith(here)] == []
+
+
+def test_text_cannot_become_markup_and_scripts_only_come_as_files(page: Page) -> None:
+    refused = page.js(
+        "(() => { try { document.body.innerHTML = '<p>'; } catch (e) { return e.name; } })()"
+    )
+    assert refused == "TypeError"
+    page.js("document.body.append(Object.assign(document.createElement('script'), {}))")
+    assert page.js("fetch('http://127.0.0.1:1/').then(() => 'let through', (e) => e.name)")
+    assert any("Content Security Policy" in each for each in page.complaints)
+    page.complaints.clear()
+
+
+def test_rates_rise_when_messages_are_sent(page: Page, port: int) -> None:
+    first = "document.querySelector('#tiles strong').textContent"
+    page.until(f"{first} === '0/s'")
+    peer = anonymous(port)
+    peer.subscribe("/topic/prices")
+    for _ in range(200):
+        peer.try_send("/topic/prices", "x")
+    peer.settle()
+    page.until(f"{first} !== '0/s'")
+    shows(page, "#busiest", "/topic/prices")
+    shows(page, "#heat-hover", "median")
+    page.until(f"{first} === '0/s'")
+    peer.leave()
+
+
+def test_lists_what_was_there_before_it_came(chromium: Chromium, port: int) -> None:
+    """Lists of changes leave out what is idle; the stream's history has it."""
+    anna = anonymous(port, login="anna", passcode="x")
+    anna.subscribe("/topic/idle")
+    anna.send("/topic/idle", "x")
+    anna.send("/queue/full", "x")
+    with chromium.page(url(port)) as early:
+        live(early)
+        early.go("destinations")
+        shows(early, "#destinations-table", "/topic/idle")
+    # By now these figures are old news.
+    with chromium.page(url(port)) as page:
+        live(page)
+        page.go("connections")
+        shows(page, "#connections-table", "anna")
+        shows(page, "#connections-table", "(this page)")
+        page.go("destinations")
+        shows(page, "#destinations-table", "/topic/idle")
+        page.go("queues")
+        waiting(page, "/queue/full", "1")
+        page.fill("#queues-filter", "nothing is called so")
+        shows(page, "#queues-table", "Nothing waits anywhere")
+        assert page.complaints == []
+    anna.leave()
+
+
+def test_tells_why_a_connection_ended(page: Page, port: int) -> None:
+    peer = anonymous(port, login="anna", passcode="x")
+    peer.try_send("/topic/*", "x")
+    assert peer.refused().headers["code"] == "wildcard-in-send"
+    shows(page, "#endings", "protocol-error")
+    page.go("events")
+    shows(page, "#events-table", "protocol-error")
+    page.fill("#events-filter", "anna")
+    page.js("document.getElementById('events-kind').value = 'disconnect'")
+    page.js("document.getElementById('events-kind').dispatchEvent(new Event('input'))")
+    page.until("document.querySelectorAll('#events-table tbody tr').length === 1")
+    page.go("connections")
+    shows(page, "#ended-table", "protocol-error")
+
+
+def test_the_feed_can_be_paused(page: Page, port: int) -> None:
+    page.go("events")
+    page.click("#events-pause")
+    anonymous(port, login="late", passcode="x").leave()
+    page.go("connections")
+    shows(page, "#ended-table", "late")
+    page.go("events")
+    assert "late" not in page.text("#events-table")
+    page.click("#events-pause")
+    shows(page, "#events-table", "late")
+
+
+def test_drops_are_told_by_reason(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    peer.send("/topic/nobody", "x")
+    shows(page, "#drops", "no-subscriber")
+    peer.leave()
+
+
+def test_what_is_sent_is_received(page: Page) -> None:
+    page.go("try")
+    page.click("#subscribe-form button")
+    shows(page, "#subscriptions", "/topic/hello")
+    page.fill("#send-form [name=headers]", "colour:green")
+    page.fill("#send-form [name=body]", "Grüße, 茶 <b>")
+    page.click("#send-form button")
+    shows(page, "#send-result", "subscribers: 1")
+    shows(page, "#received", "Grüße, 茶 <b>")
+    shows(page, "#wire", "colour:green")
+    page.click("#subscriptions button")
+    page.until("document.getElementById('subscriptions').childElementCount === 0")
+    page.click("#send-form button")
+    shows(page, "#send-result", "nobody is subscribed")
+    page.fill("#send-form [name=headers]", "colour")
+    page.click("#send-form button")
+    shows(page, "#send-result", "name:value")
+
+
+def test_an_error_is_shown_and_the_next_try_works(page: Page) -> None:
+    page.go("try")
+    page.fill("#send-form [name=destination]", "/topic/*")
+    page.click("#send-form button")
+    shows(page, "#send-result", "wildcard-in-send")
+    page.fill("#send-form [name=destination]", "/topic/x")
+    page.click("#send-form button")
+    shows(page, "#send-result", "The broker has taken it")
+
+
+def test_snippets_name_this_broker(page: Page, port: int) -> None:
+    page.go("try")
+    python = page.text("#snippet-python")
+    compile(python, "snippet", "exec")
+    assert f'Connection12([("127.0.0.1", {port})])' in python
+    assert f'brokerURL: "ws://127.0.0.1:{port}/ws"' in page.text("#snippet-javascript")
+
+
+def test_a_queue_is_browsed_and_purged(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    for number in range(120):
+        peer.send("/queue/full", f"body {number}")
+    page.go("queues")
+    waiting(page, "/queue/full", "120")
+    act(page, "Browse", "/queue/full")
+    shows(page, "#browser-note", "120 messages")
+    assert page.js("document.querySelectorAll('#browser-messages li').length") == 120
+    shows(page, "#browser-messages", "body 119")
+    page.press("Escape", 27)
+    page.until("!document.getElementById('browser').open")
+    act(page, "Purge", "/queue/full")
+    shows(page, "#confirm", "120")
+    page.click("#confirm-no")
+    page.until("!document.getElementById('confirm').open")
+    waiting(page, "/queue/full", "120")
+    act(page, "Purge", "/queue/full")
+    page.click("#confirm-yes")
+    shows(page, "#queues-result", "120 messages deleted")
+    waiting(page, "/queue/full", "0")
+    peer.subscribe("/queue/full")
+    assert peer.is_quiet()
+    peer.leave()
+
+
+def test_dead_letters_are_tried_again(page: Page, port: int) -> None:
+    bury(port, "/queue/jobs", "one", "two", **{"trace": "7"})
+    # Known by its id, it would pass for a duplicate of its first sending, and be lost.
+    bury(port, "/queue/jobs", "three", **{"x-dedup-id": "3"})
+    page.go("queues")
+    waiting(page, "/queue/DLQ.jobs", "3")
+    act(page, "Browse", "/queue/DLQ.jobs")
+    shows(page, "#browser-messages", "x-death-reason: rejected")
+    page.click("#browser-close")
+    act(page, "Retry", "/queue/DLQ.jobs")
+    shows(page, "#confirm-choices", "3 to /queue/jobs")
+    page.click("#confirm-yes")
+    shows(page, "#queues-result", "3 letters sent again")
+    peer = anonymous(port)
+    peer.subscribe("/queue/jobs")
+    messages = [peer.get() for _ in range(3)]
+    assert [each.body for each in messages] == ["one", "two", "three"]
+    assert [each.headers.get("trace") for each in messages] == ["7", "7", None]
+    assert not [name for each in messages for name in each.headers if "death" in name]
+    assert "original-destination" not in messages[0].headers
+    waiting(page, "/queue/DLQ.jobs", "0")
+    peer.subscribe("/queue/DLQ.jobs", id="2")
+    assert peer.is_quiet()
+    peer.leave()
+
+
+def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> None:
+    """Who sends a message may write where it claims to come from."""
+    peer = anonymous(port)
+    for name in ("/queue/trap", "/topic/empty", ""):
+        headers = {"original-destination": name} if name else {}
+        peer.send("/queue/DLQ.x", name, headers)
+    page.go("queues")
+    waiting(page, "/queue/DLQ.x", "3")
+    act(page, "Retry", "/queue/DLQ.x")
+    shows(page, "#confirm-choices", "1 to /queue/trap")
+    shows(page, "#confirm-choices", "nobody is known to be subscribed")
+    ticked = page.js("[...document.querySelectorAll('#confirm input')].map((each) => each.checked)")
+    assert sorted(ticked) == [False, False, True]
+    page.click("#confirm-yes")
+    shows(page, "#queues-result", "1 letters sent again, 2 put back")
+    peer.subscribe("/queue/DLQ.x")
+    assert sorted(peer.bodies(2)) == ["", "/topic/empty"]
+    peer.subscribe("/queue/trap", id="2")
+    assert peer.get().body == "/queue/trap"
+    assert peer.is_quiet()
+    peer.leave()
+
+
+def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
+    """Whatever clients call things, it does not become part of the page."""
+    bury(port, f"/queue/{MARKUP}", MARKUP, **{"trace": MARKUP})
+    peer = anonymous(port, login=MARKUP, passcode="x")
+    peer.subscribe(f"/topic/{MARKUP}")
+    peer.send(f"/topic/{MARKUP}", MARKUP, {MARKUP: MARKUP})
+    with chromium.page(url(port)) as page:
+        live(page)
+        for view in VIEWS[:-1]:
+            page.go(view)
+            shows(page, "main", MARKUP)
+        page.go("queues")
+        act(page, "Browse", f"/queue/DLQ.{MARKUP}")
+        shows(page, "#browser-messages", MARKUP)
+        page.click("#browser-messages summary")
+        page.press("Escape", 27)
+        page.until("!document.getElementById('browser').open")
+        act(page, "Retry", f"/queue/DLQ.{MARKUP}")
+        shows(page, "#confirm-choices", MARKUP)
+        page.click("#confirm-no")
+        page.go("try")
+        for form in ("subscribe", "send"):
+            page.fill(f"#{form}-form [name=destination]", f"/topic/{MARKUP}")
+        page.fill("#send-form [name=body]", MARKUP)
+        page.click("#subscribe-form button")
+        shows(page, "#subscriptions", MARKUP)
+        page.click("#send-form button")
+        shows(page, "#received", MARKUP)
+        assert page.js("document.querySelectorAll('img').length") == 1
+        assert page.js("document.querySelectorAll('[onerror]').length") == 0
+        assert page.complaints == []
+    peer.leave()
+
+
+def test_follows_the_system_and_the_switch(page: Page) -> None:
+    back = "getComputedStyle(document.body).backgroundColor"
+    page.prefer("light")
+    light = page.until(back)
+    page.prefer("dark")
+    dark = page.until(f"{back} !== {light!r} && {back}")
+    page.click("#theme")
+    page.until(f"{back} === {light!r}")
+    page.call("Page.reload")
+    page.until(f"document.getElementById('status')?.dataset.state === 'live' && {back} === {light!r}")
+    page.click("#theme")
+    page.until(f"{back} === {dark!r}")
+    page.prefer("light")
+    assert page.js(back) == dark
+    page.click("#theme")
+    page.until(f"{back} === {light!r}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_told_from_its_ground(page: Page, scheme: str) -> None:
+    """WCAG 2, AA: 4.5 to 1 for all colours that text has."""
+    page.prefer(scheme)
+    for name in ("ink", "soft", "mark", "in", "out", "good", "warn", "bad"):
+        for ground in ("card", "back"):
+            assert page.js(CONTRAST % (name, ground)) >= 4.5, (name, ground)
+    assert page.js(CONTRAST % ("on-mark", "mark")) >= 4.5
+
+
+CONTRAST = """(() => {
+  const light = (name) => {
+    const probe = document.createElement("i");
+    probe.style.color = `var(--${name})`;
+    document.body.append(probe);
+    const parts = getComputedStyle(probe).color.match(/[0-9.]+/g).slice(0, 3);
+    probe.remove();
+    const [r, g, b] = parts.map((part) => {
+      const share = part / 255;
+      return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const [high, low] = [light("%s"), light("%s")].sort((a, b) => b - a);
+  return (high + 0.05) / (low + 0.05);
+})()"""
+
+
+def test_a_phone_needs_no_sideways_scroll(chromium: Chromium, port: int) -> None:
+    peer = anonymous(port, login="W" * 200, passcode="x")
+    peer.subscribe(LONG)
+    peer.send(LONG, "W" * 2000)
+    peer.send("/queue/" + "W" * 300, "x")
+    bury(port, "/queue/jobs", "x")
+    with chromium.page(url(port), 360, 740) as page:
+        live(page)
+        for view in VIEWS:
+            page.go(view)
+            if view != "try":
+                shows(page, "main", "WWWW")
+            assert page.js("document.documentElement.scrollWidth") == 360, view
+            inside = "[...document.querySelectorAll('button, input, a, .card')]"
+            beyond = page.js(
+                f"{inside}.filter((each) => !each.closest('nav') && each.checkVisibility()"
+                " && each.getBoundingClientRect().right > 360).map((each) => each.outerHTML)"
+            )
+            assert beyond == [], view
+        assert page.complaints == []
+    peer.leave()
+
+
+def test_everything_that_can_be_pressed_has_a_name(page: Page, port: int) -> None:
+    bury(port, "/queue/jobs", "x")
+    page.go("queues")
+    waiting(page, "/queue/DLQ.jobs", "1")
+    tree = page.call("Accessibility.getFullAXTree")["nodes"]
+    roles = {"button", "link", "textbox", "searchbox", "combobox", "img", "checkbox"}
+    unnamed = [
+        node["role"]["value"]
+        for node in tree
+        if node.get("role", {}).get("value") in roles and not node["ignored"]
+        if not node.get("name", {}).get("value")
+    ]
+    assert unnamed == []
+    names = {node.get("name", {}).get("value") for node in tree}
+    assert "Retry /queue/DLQ.jobs" in names
+
+
+def test_the_keyboard_will_do(page: Page) -> None:
+    page.press("Tab", 9)
+    assert page.js("document.activeElement.className") == "skip"
+    page.js("document.activeElement.click()")
+    assert page.js("document.activeElement.id") == "main"
+    page.go("connections")
+    page.js("document.querySelector('#connections-table th button').focus()")
+    page.js("document.activeElement.click()")
+    assert page.js("document.querySelector('#connections-table th').ariaSort") == "ascending"
+
+
+def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: int) -> None:
+    with chromium.page(url(guarded)) as page:
+        shows(page, "#login", "who you are")
+        assert page.js("document.getElementById('overview').hidden")
+        log_in(page, "anna", "wrong")
+        shows(page, "#login-why", "passcode")
+        log_in(page, "anna")
+        live(page)
+        page.go("connections")
+        shows(page, "#connections-table", "anna")
+        page.go("try")
+        page.click("#send-form button")
+        shows(page, "#send-result", "The broker has taken it")
+        shows(page, "#wire", "passcode:•••")
+        assert "secret" not in page.text("main")
+        assert page.js("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
+        assert page.js("document.cookie") == ""
+        assert "secret" not in page.js("document.querySelector('#login-form').outerHTML")
+        assert page.js("document.querySelector('#login-form [name=passcode]').value") == ""
+        page.call("Page.reload")
+        shows(page, "#login", "who you are")
+        assert page.complaints == []
+
+
+def test_what_is_not_allowed_is_told_and_not_offered_again(
+    chromium: Chromium, guarded: int
+) -> None:
+    anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
+    anna.send("/queue/full", "x")
+    with chromium.page(url(guarded)) as page:
+        log_in(page, "bob")
+        live(page)
+        page.go("queues")
+        waiting(page, "/queue/full", "1")
+        act(page, "Purge", "/queue/full")
+        page.click("#confirm-yes")
+        shows(page, "#queues-result", "not-authorized")
+        page.until("document.querySelector('[aria-label=\"Purge /queue/full\"]').disabled")
+        live(page)
+        waiting(page, "/queue/full", "1")
+    anna.leave()
+
+
+def test_who_may_not_watch_may_still_try(chromium: Chromium, guarded: int) -> None:
+    with chromium.page(url(guarded)) as page:
+        log_in(page, "carl")
+        shows(page, "#login-why", "carl may not monitor this broker")
+        page.go("try")
+        page.click("#subscribe-form button")
+        shows(page, "#subscriptions", "/topic/hello")
+        page.click("#send-form button")
+        shows(page, "#received", "Hello, world")
+        page.click('nav a[href="#overview"]')
+        log_in(page, "anna")
+        live(page)
+
+
+def test_comes_back_when_the_broker_does(chromium: Chromium) -> None:
+    with running_broker(*OFTEN) as port:
+        context = chromium.page(url(port))
+        page = context.__enter__()
+        live(page)
+    try:
+        shows(page, "#status", "again in")
+        shows(page, "#status", "old")
+        page.until("!document.getElementById('notice').hidden")
+        with running_broker(*OFTEN, "--port", str(port)):
+            live(page)
+            page.until("document.getElementById('notice').hidden")
+            page.go("events")
+            shows(page, "#events-table", "the broker was started")
+            page.go("connections")
+            page.until("document.querySelectorAll('#connections-table tbody tr').length === 1")
+    finally:
+        context.__exit__(None, None, None)
+
+
+def test_does_without_a_stream(chromium: Chromium) -> None:
+    with running_broker(*OFTEN, "--no-diag-stream") as port, chromium.page(url(port)) as page:
+        live(page)
+        shows(page, "#notice", "no history")
+        page.until("document.querySelector('#tiles article:nth-child(3) strong').innerText === '1'")
+        anonymous(port).leave()
+        shows(page, "#latest", "disconnect")
+        assert page.complaints == []
+
+
+def test_old_figures_are_called_old(chromium: Chromium) -> None:
+    with running_broker("--diag-interval-s", "3600") as port, chromium.page(url(port)) as page:
+        shows(page, "#status", "waiting for figures")
+        anonymous(port).leave()
+        live(page)
+        # An event has come, and nothing for longer than the page takes for an interval.
+        page.js("(() => { const now = Date.now; Date.now = () => now() + 60000; })()")
+        page.until("document.getElementById('status').dataset.state === 'stale'")
+        assert re.search(r"\d+ s old|1 min", page.text("#status"))

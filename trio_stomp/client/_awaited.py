@@ -1,0 +1,80 @@
+"""What is asked of the broker, and waits for its RECEIPT."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import trio
+from attrs import define, field, frozen
+
+from trio_stomp.client._errors import ClientError
+from trio_stomp.protocol import ClientFrames
+
+
+@frozen
+class Receipt:
+    """What a RECEIPT told beside its id.
+
+    Args:
+      headers: All of it: the evidence of docs/wire.md, or what another broker tells.
+    """
+
+    headers: Mapping[str, str] = field(converter=lambda pairs: MappingProxyType(dict(pairs)))
+
+    @property
+    def stored(self) -> str:
+        """Where the message is kept: ``memory``, ``journal``, …; "" = not told."""
+        return self.headers.get("stored", "")
+
+    @property
+    def matched(self) -> int | None:
+        """Subscribers that the message went to; None = not told."""
+        return _number(self.headers.get("matched"))
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether the broker had it before, by its ``x-dedup-id``, and did not take it again."""
+        return self.headers.get("duplicate") == "true"
+
+    @property
+    def stream_offset(self) -> int | None:
+        """Its place in the topic's stream; None = not told."""
+        return _number(self.headers.get("x-stream-offset"))
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+@define(eq=False, repr=False)
+class Awaited:
+    """One answer to come: a receipt's, or a request's.
+
+    Args:
+      again: Makes the frame anew for the next link; None = if the link breaks, the answer is lost.
+      on_refused: Called at once if the broker refuses.
+    """
+
+    again: Callable[[ClientFrames], bytes] | None = None
+    on_refused: Callable[[ClientError], None] | None = None
+    outcome: object = None
+    """What came, or the error."""
+    _settled: trio.Event = field(factory=trio.Event)
+
+    def settle(self, outcome: object) -> None:
+        """The answer is there; the first one counts."""
+        if self.outcome is None:
+            self.outcome = outcome
+            if self.on_refused is not None and isinstance(outcome, ClientError):
+                self.on_refused(outcome)
+            self._settled.set()
+
+    async def wait(self) -> object:
+        """What came.
+
+        Raises:
+          ClientError: that instead.
+        """
+        await self._settled.wait()
+        if isinstance(self.outcome, ClientError):
+            raise self.outcome
+        return self.outcome

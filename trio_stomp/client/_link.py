@@ -1,0 +1,176 @@
+"""One connection: a reader, a writer that batches, and a watch on the peer's heart-beats."""
+
+from collections.abc import Callable
+
+import trio
+from attrs import define, field
+
+from trio_stomp.client._errors import BrokerError, ClientError, LinkLost, refusal
+from trio_stomp.client._pipe import Pipe
+from trio_stomp.protocol import ClientFrames, ClientSession, Failed, Told, Welcomed
+
+LINGER_S = 1.0
+"""How long an ERROR is waited for that tells why nothing can be written any more."""
+
+
+@define(eq=False, repr=False)
+class Link:
+    """An open session over one pipe, until it ends.
+
+    Args:
+      number: Counts the links of the client, from 1.
+      receive: Takes what the broker says, in order, batch by batch; never waits.
+      wait_until_wanted: Waits while nothing more is to be read.
+      max_outgoing_bytes: So much may wait to be written before ``is_full``.
+    """
+
+    pipe: Pipe
+    session: ClientSession
+    number: int
+    receive: Callable[[list[Told]], None]
+    wait_until_wanted: Callable[[], "trio.Event | None"]
+    max_outgoing_bytes: int
+    is_full: bool = False
+    reason: ClientError | None = None
+    _outgoing: list[bytes] = field(factory=list)
+    _outgoing_bytes: int = 0
+    _wake: trio.Event = field(factory=trio.Event)
+    _room: trio.Event = field(factory=trio.Event)
+    _heard_at: float = 0.0
+    _is_paused: bool = False
+    _scope: trio.CancelScope = field(factory=trio.CancelScope)
+
+    @property
+    def frames(self) -> ClientFrames:
+        """What this session's version writes."""
+        return self.session.frames
+
+    async def open(self, connect: bytes) -> Welcomed:
+        """Send CONNECT, and wait for the answer.
+
+        Raises:
+          ClientError: refused, or the connection ended.
+        """
+        session = self.session
+        try:
+            await self.pipe.send(connect)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass  # an ERROR may say why
+        told: list[Told] = []
+        while not told:
+            try:
+                data = await self.pipe.receive()
+            except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+                raise LinkLost("the connection broke before CONNECTED came") from error
+            if not data:
+                raise LinkLost("the broker closed the connection before CONNECTED came")
+            told = session.receive_data(data)
+            if not told and session.error is not None:
+                raise self._broken_rule()
+        first, *others = told
+        if isinstance(first, Failed):
+            raise refusal(first, opening=True)
+        assert isinstance(first, Welcomed)
+        self._heard_at = trio.current_time()
+        # Only an ERROR can come before anything was asked for.
+        if others:
+            self.receive(others)
+        return first
+
+    def say(self, data: bytes) -> None:
+        """Have bytes of whole frames written, in order; lost if the link is about to end."""
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+        if self._outgoing_bytes >= self.max_outgoing_bytes:
+            self.is_full = True
+        if len(self._outgoing) == 1:
+            self._wake.set()
+
+    async def wait_for_room(self) -> None:
+        """Wait until little enough waits to be written, or the link has ended."""
+        while self.is_full and self.reason is None:
+            await self._room.wait()
+
+    def end(self, reason: ClientError) -> None:
+        """End the link; the first reason counts."""
+        if self.reason is None:
+            self.reason = reason
+            self._room.set()
+            self._scope.cancel()
+
+    async def run(self) -> ClientError:
+        """Read and write until the link ends; why it did."""
+        async with trio.open_nursery() as nursery:
+            with self._scope:
+                async with trio.open_nursery() as tasks:
+                    tasks.start_soon(self._write)
+                    tasks.start_soon(self._watch)
+                    await self._read()
+            nursery.cancel_scope.cancel()
+        assert self.reason is not None
+        return self.reason
+
+    async def _read(self) -> None:
+        receive_data = self.session.receive_data
+        while True:
+            try:
+                data = await self.pipe.receive()
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return self.end(LinkLost("the connection broke"))
+            if not data:
+                return self.end(LinkLost("the broker closed the connection"))
+            self._heard_at = trio.current_time()
+            told = receive_data(data)
+            if told:
+                self.receive(told)
+            if self.session.error is not None:
+                self.end(self._broken_rule())
+            while (event := self.wait_until_wanted()) is not None:
+                self._is_paused = True
+                await event.wait()
+            if self._is_paused:
+                self._is_paused = False
+                self._heard_at = trio.current_time()
+
+    def _broken_rule(self) -> BrokerError:
+        error = self.session.error
+        assert error is not None
+        return BrokerError(error.code, f"the broker broke a rule of STOMP: {error.message}", {})
+
+    async def _write(self) -> None:
+        beat_s = self.session.heartbeats.send_after_s or float("inf")
+        while True:
+            if not self._outgoing:
+                self._wake = trio.Event()
+                with trio.move_on_after(beat_s):
+                    await self._wake.wait()
+            data = b"".join(self._outgoing) or b"\n"
+            self._outgoing.clear()
+            self._outgoing_bytes = 0
+            try:
+                await self.pipe.send(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                # The broker may have said why; whoever waits for room waits no longer.
+                await trio.sleep(LINGER_S)
+                return self.end(LinkLost("the connection broke"))
+            if self.is_full and self._outgoing_bytes < self.max_outgoing_bytes:
+                self.is_full = False
+                self._room.set()
+                self._room = trio.Event()
+
+    async def _watch(self) -> None:
+        dead_after_s = self.session.heartbeats.dead_after_s
+        if not dead_after_s:
+            return
+        while True:
+            await trio.sleep_until(self._heard_at + dead_after_s)
+            if self._is_paused:  # it may beat, and is not listened to
+                self._heard_at = trio.current_time()
+                continue
+            # If it was we who were late, what came meanwhile is about to be read.
+            for _ in range(2):
+                await trio.lowlevel.checkpoint()
+            if trio.current_time() >= self._heard_at + dead_after_s:
+                return self.end(
+                    LinkLost(f"the broker was silent for {dead_after_s:g} s, though it promised")
+                )

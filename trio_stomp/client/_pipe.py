@@ -1,0 +1,221 @@
+"""Ways to the broker: an address or a connector → bytes out and in."""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+import trio
+from attrs import define, field, frozen
+
+from trio_stomp._errors import OptionError
+from trio_stomp.client._errors import ConnectFailed
+
+Connector = Callable[[], Awaitable[trio.abc.Stream]]
+"""Opens a stream to the broker, each time that it is called."""
+
+READ_BYTES = 65536
+DEFAULT_PORT = 61613
+_PORTS = {"stomp": DEFAULT_PORT, "stomps": 61614, "ws": 80, "wss": 443}
+_SECRET = ("stomps", "wss")
+_WEBSOCKET = ("ws", "wss")
+_SUBPROTOCOLS = {"1.2": "v12.stomp", "1.1": "v11.stomp", "1.0": "v10.stomp"}
+
+
+@frozen
+class Way:
+    """Where the broker is.
+
+    Args:
+      connector: Opens the stream itself; None = TCP to ``host`` and ``port``.
+      path: Of the WebSocket; "" = there is none.
+    """
+
+    host: str
+    port: int = 0
+    is_secret: bool = False
+    path: str = ""
+    connector: Connector | None = field(default=None, repr=False)
+    ssl_context: ssl.SSLContext | None = field(default=None, repr=False)
+
+    @property
+    def address(self) -> str:
+        """What errors call it."""
+        if self.connector is not None:
+            return "the connector"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) -> Way:
+    """Read an address.
+
+    Raises:
+      OptionError: it is none; its text is not repeated if it may hold a secret.
+    """
+    if not isinstance(where, str):
+        return Way("localhost", connector=where, ssl_context=ssl_context)
+    if "@" in where:
+        raise OptionError("no credentials in the url: tell them as login= and passcode=, or token=")
+    try:
+        parts = urlsplit(where)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise OptionError(f"{where!r} is no url; write stomp://host:port") from None
+    scheme = parts.scheme
+    if scheme not in _PORTS or not host:
+        raise OptionError(
+            f"{where!r} is no address of a broker; write stomp://host:port, or with stomps, ws, wss"
+        )
+    is_websocket = scheme in _WEBSOCKET
+    if not is_websocket and (parts.path not in ("", "/") or parts.query):
+        raise OptionError(f"{where!r}: only ws:// and wss:// have a path")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "") if is_websocket else ""
+    port = _PORTS[scheme] if port is None else port
+    return Way(host, port, scheme in _SECRET, path, ssl_context=ssl_context)
+
+
+class Pipe(Protocol):
+    """STOMP bytes out and in, whatever lies between.
+
+    Both ways raise ``trio.BrokenResourceError`` or ``trio.ClosedResourceError`` once it is broken.
+    """
+
+    async def send(self, data: bytes) -> None:
+        """Send bytes of whole frames."""
+
+    async def receive(self) -> bytes:
+        """What came next; empty at the end."""
+
+
+@define(eq=False, repr=False)
+class StreamPipe:
+    """STOMP bytes are the stream's bytes."""
+
+    stream: trio.abc.Stream
+
+    async def send(self, data: bytes) -> None:
+        """As ``Pipe``."""
+        await self.stream.send_all(data)
+
+    async def receive(self) -> bytes:
+        """As ``Pipe``."""
+        return bytes(await self.stream.receive_some(READ_BYTES))
+
+
+@define(eq=False, repr=False)
+class WebSocketPipe:
+    """STOMP bytes travel in binary messages, through trio-websocket."""
+
+    connection: Any
+    closed: type[Exception]
+
+    async def send(self, data: bytes) -> None:
+        """As ``Pipe``."""
+        try:
+            await self.connection.send_message(data)
+        except self.closed as error:
+            raise trio.BrokenResourceError(str(error)) from error
+
+    async def receive(self) -> bytes:
+        """As ``Pipe``."""
+        try:
+            while not (message := await self.connection.get_message()):
+                pass  # an empty message is none of STOMP, and not the end
+        except self.closed:
+            return b""
+        return message.encode() if isinstance(message, str) else bytes(message)
+
+
+@asynccontextmanager
+async def open_pipe(
+    way: Way, versions: tuple[str, ...], max_message_bytes: int
+) -> AsyncIterator[Pipe]:
+    """Connect; closed at the end, at once.
+
+    Raises:
+      ConnectFailed: no way to the broker.
+      OptionError: trio-websocket is not installed.
+    """
+    stream = await _dial(way)
+    try:
+        if not way.path:
+            yield StreamPipe(stream)
+            return
+        async with _upgraded(way, stream, versions, max_message_bytes) as pipe:
+            yield pipe
+    finally:
+        await trio.aclose_forcefully(stream)
+
+
+async def _dial(way: Way) -> trio.abc.Stream:
+    with _told_as_connect_failed(way):
+        if way.connector is not None:
+            return await way.connector()
+        stream = await trio.open_tcp_stream(way.host, way.port)
+        if not way.is_secret:
+            return stream
+    try:
+        context = way.ssl_context or ssl.create_default_context()
+        secret = trio.SSLStream(
+            stream, context, server_hostname=way.host, https_compatible=True
+        )
+        with _told_as_connect_failed(way):
+            await secret.do_handshake()
+    except BaseException:
+        await trio.aclose_forcefully(stream)
+        raise
+    return secret
+
+
+@contextmanager
+def _told_as_connect_failed(way: Way) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, ssl.CertificateError) as e:
+        cause = e.__cause__ if isinstance(e, trio.BrokenResourceError) and e.__cause__ else e
+        raise ConnectFailed(f"no connection to {way.address}: {cause}") from e
+
+
+@asynccontextmanager
+async def _upgraded(
+    way: Way, stream: trio.abc.Stream, versions: tuple[str, ...], max_message_bytes: int
+) -> AsyncIterator[Pipe]:
+    try:
+        import trio_websocket
+    except ImportError:
+        raise OptionError(
+            "ws:// and wss:// need trio-websocket: pip install 'trio-stomp[client]'"
+        ) from None
+    raised: BaseException | None = None
+    refused: BaseException | None = None
+    try:
+        # A nursery wraps what is raised in it; nobody outside shall see that this one is here.
+        async with trio.open_nursery() as nursery:
+            connection = await trio_websocket.wrap_client_stream(
+                nursery,
+                stream,  # type: ignore[arg-type]
+                way.host if way.port in (80, 443) else f"{way.host}:{way.port}",
+                way.path,
+                subprotocols=[_SUBPROTOCOLS[name] for name in reversed(versions)],
+                max_message_size=max_message_bytes,
+                receive_buffer_size=READ_BYTES,
+            )
+            try:
+                yield WebSocketPipe(connection, trio_websocket.ConnectionClosed)
+            except trio.Cancelled:
+                raise
+            except BaseException as error:
+                raised = error
+            nursery.cancel_scope.cancel()
+    except* trio_websocket.HandshakeError as group:
+        refused = group.exceptions[0]
+    if raised is not None:
+        raise raised
+    if refused is not None:
+        status = getattr(refused, "status_code", None)
+        what = f"it answered {status}" if status else str(refused)
+        raise ConnectFailed(f"no WebSocket at {way.address}{way.path.partition('?')[0]}: {what}")
+
+
+__all__ = ["Connector", "Pipe", "Way", "open_pipe", "way_to"]

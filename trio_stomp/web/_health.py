@@ -1,0 +1,233 @@
+"""``/healthz``: how the broker is, and why."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import asdict, define, field, frozen
+
+from trio_stomp._version import __version__
+from trio_stomp.transport import HttpRequest
+from trio_stomp.web._query import Answer, Query, as_json
+
+if TYPE_CHECKING:
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+OK, DEGRADED, FAILING = "ok", "degraded", "failing"
+_WORSE = (OK, DEGRADED, FAILING)
+
+HIGH_SHARE = 0.9
+"""From this part of a limit on, something is wrong; the memory slows producers down there."""
+FULL_SHARE = 0.99
+SLOW_TURN_S = 1.0
+FEW_FILES, LAST_FILES = 64, 8
+LOW_DISK_BYTES, LAST_DISK_BYTES = 256 * 1024 * 1024, 16 * 1024 * 1024
+DISK_PATIENCE_S = 10.0
+"""A disk that has not told how full it is for so long does not answer."""
+
+
+@frozen
+class Check:
+    """One thing that was looked at.
+
+    Args:
+      status: ok, degraded (look after it) or failing (send nobody here).
+      value: What was found, in the unit that the name or the detail tells.
+      limit: What it is measured against; None = nothing.
+      detail: For people.
+    """
+
+    name: str
+    status: str
+    value: float
+    limit: float | None
+    detail: str
+
+
+Start = Callable[[Callable[[], int], Callable[[int], None]], None]
+
+
+def _in_thread(look: Callable[[], int], tell: Callable[[int], None]) -> None:
+    trio.lowlevel.start_thread_soon(look, lambda outcome: tell(outcome.unwrap()))
+
+
+@define(eq=False, repr=False)
+class Disk:
+    """How much room a directory's disk has.
+
+    A disk that hangs must not hang the broker with it: a thread asks, and what it found is told
+    to whoever asks next. The first look is at the start, where the store waits for the disk anyway.
+
+    Args:
+      directory: In it, or "" for none.
+      start: Has a function called in a thread, and its result told.
+    """
+
+    directory: str
+    start: Start = _in_thread
+    free_bytes: int = 0
+    _asked_at: float | None = None
+    """When the look that is not over began, in seconds of the broker's clock."""
+
+    def __attrs_post_init__(self) -> None:
+        if self.directory:
+            self.free_bytes = self._look()
+
+    def ask(self, now: float) -> None:
+        """Have it looked at again, if nobody is looking."""
+        if self.directory and self._asked_at is None:
+            self._asked_at = now
+            self.start(self._look, self._tell)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it should have answered long ago."""
+        return self._asked_at is not None and now - self._asked_at >= DISK_PATIENCE_S
+
+    def _look(self) -> int:
+        try:
+            return shutil.disk_usage(self.directory).free
+        except OSError:
+            return 0
+
+    def _tell(self, free_bytes: int) -> None:
+        self.free_bytes = free_bytes
+        self._asked_at = None
+
+
+def files_limit() -> int:
+    """How many files the process may open; 0 = nobody knows, or there is no limit."""
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return 0 if limit == resource.RLIM_INFINITY else limit
+
+
+def open_files() -> int:
+    """How many files the process has open; 0 = nobody knows."""
+    try:
+        return len(os.listdir("/proc/self/fd")) - 1
+    except OSError:
+        return 0
+
+
+@define(eq=False, repr=False)
+class Health:
+    """Looks at the broker when it is asked.
+
+    Args:
+      server: Whose.
+      figures: Tell how long turns took.
+      disk: Where the store is.
+    """
+
+    server: "Server"
+    figures: "Figures"
+    disk: Disk
+    files: Callable[[], tuple[int, int]] = field(default=lambda: (open_files(), files_limit()))
+    """Open files, and the limit."""
+
+    def healthz(self, request: HttpRequest) -> Answer:
+        """All checks; 503 if one of them fails."""
+        Query.of(request, ())
+        checks = self.checks(trio.current_time())
+        status = max((check.status for check in checks), key=_WORSE.index)
+        record = {
+            "status": status,
+            **self.figures.head(),
+            "version": __version__,
+            "checks": [asdict(check) for check in checks],
+        }
+        return as_json(record, 503 if status == FAILING else 200)
+
+    def checks(self, now: float) -> list[Check]:
+        """All of them, whether or not they apply.
+
+        Args:
+          now: Seconds of the broker's clock.
+        """
+        return [
+            self._draining(),
+            self._store(),
+            self._memory(),
+            self._input(),
+            self._lag(),
+            self._files(),
+            self._disk(now),
+        ]
+
+    def _draining(self) -> Check:
+        why, committer = self.server.why_unready(), self.server.committer
+        if not why or (committer is not None and why == committer.error):
+            return Check("draining", OK, 0, None, "the broker takes connections")
+        return Check("draining", FAILING, 1, None, why)
+
+    def _store(self) -> Check:
+        committer = self.server.committer
+        if committer is None:
+            return Check("store", OK, 0, None, "nothing survives this broker (option data_dir)")
+        if committer.error:
+            return Check("store", FAILING, 0, None, committer.error)
+        statistics = committer.store.statistics()
+        limit = statistics.limit_bytes
+        detail = f"{statistics.bytes} bytes on the disk"
+        status = _status(statistics.bytes, limit) if limit else OK
+        if status != OK:
+            detail += " (option max_store_bytes)"
+        elif statistics.damaged:
+            status, detail = DEGRADED, f"{statistics.damaged} records were found damaged"
+        return Check("store", status, statistics.bytes, limit or None, detail)
+
+    def _memory(self) -> Check:
+        memory = self.server.memory
+        status = _status(memory.used_bytes, memory.limit_bytes)
+        detail = "bytes of messages (option max_memory_bytes)"
+        if status == OK and memory.is_short:
+            kept = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
+            status, detail = DEGRADED, f"{kept}: nearly all that these may hold"
+        return Check("memory", status, memory.used_bytes, memory.limit_bytes, detail)
+
+    def _input(self) -> Check:
+        inbox, limits = self.server.inbox, self.server.limits
+        by_count = inbox.frames / limits.max_input_queue_size
+        share = max(by_count, inbox.bytes / limits.max_input_queue_bytes)
+        # Full, it slows producers down, or drops; but it is emptied.
+        status = DEGRADED if share >= HIGH_SHARE else OK
+        return Check("input_queue", status, share, 1.0, "part of its room that is filled")
+
+    def _lag(self) -> Check:
+        longest = self.figures.longest_turn_s
+        # What is asked now is answered now; so it is over.
+        status = DEGRADED if longest >= SLOW_TURN_S else OK
+        detail = "longest turn of the dispatcher in the last interval, in seconds"
+        return Check("event_loop_lag", status, longest, SLOW_TURN_S, detail)
+
+    def _files(self) -> Check:
+        used, limit = self.files()
+        if not limit:
+            return Check("descriptors", OK, used, None, "open files")
+        left = limit - used
+        status = FAILING if left < LAST_FILES else DEGRADED if left < FEW_FILES else OK
+        return Check("descriptors", status, used, limit, "open files (ulimit -n)")
+
+    def _disk(self, now: float) -> Check:
+        disk = self.disk
+        if not disk.directory:
+            return Check("disk", OK, 0, None, "nothing is stored in files")
+        disk.ask(now)
+        free = disk.free_bytes
+        if disk.is_silent(now):
+            return Check("disk", FAILING, free, None, "the disk of the data directory is silent")
+        low, last = free < LOW_DISK_BYTES, free < LAST_DISK_BYTES
+        status = FAILING if last else DEGRADED if low else OK
+        return Check("disk", status, free, LOW_DISK_BYTES, "bytes free for the data directory")
+
+
+def _status(value: float, limit: float) -> str:
+    share = value / limit
+    return FAILING if share >= FULL_SHARE else DEGRADED if share >= HIGH_SHARE else OK

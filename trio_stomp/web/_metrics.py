@@ -1,0 +1,305 @@
+"""``/metrics``: everything that is counted, in the words of Prometheus and OpenMetrics.
+
+The broker counts in plain integers for its own sake; they are read here when somebody asks, so
+that nothing of this costs a message anything. Needs prometheus-client (the extra ``metrics``).
+"""
+
+import platform
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+
+from trio_stomp._version import __version__
+from trio_stomp.broker import BOUNDS_MS, Histogram, Route
+from trio_stomp.transport import HttpRequest
+from trio_stomp.web._query import NOT_KEPT, Answer, Query
+from trio_stomp.web._queue_figures import QueueFigures, count_queues
+from trio_stomp.web._ranking import Ranking
+
+if TYPE_CHECKING:
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+PREFIX = "trio_stomp_"
+MAX_ACCEPT_BYTES = 1024
+
+# A client's transport, told by what carries it and whether that is secret.
+_TRANSPORTS = (
+    ("tcp", "tcp", "false"),
+    ("tls", "tcp", "true"),
+    ("ws", "ws", "false"),
+    ("wss", "ws", "true"),
+)
+_VERSIONS = ("1.0", "1.1", "1.2", "none")
+
+_LE = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
+
+Labelled = Iterable[tuple[tuple[str, ...], float]]
+
+
+def counter(name: str, help: str, value: float) -> Metric:
+    """A counter without labels."""
+    return CounterMetricFamily(PREFIX + name, help, value=value)
+
+
+def counters(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Metric:
+    """A counter for each set of labels."""
+    family = CounterMetricFamily(PREFIX + name, help, labels=labels)
+    for said, value in values:
+        family.add_metric(said, value)
+    return family
+
+
+def gauge(name: str, help: str, value: float) -> Metric:
+    """A gauge without labels."""
+    return GaugeMetricFamily(PREFIX + name, help, value=value)
+
+
+def gauges(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Metric:
+    """A gauge for each set of labels."""
+    family = GaugeMetricFamily(PREFIX + name, help, labels=labels)
+    for said, value in values:
+        family.add_metric(said, value)
+    return family
+
+
+def histogram(name: str, help: str, times: Histogram) -> Metric:
+    """The broker's histogram, its buckets added up as Prometheus wants them."""
+    buckets: list[tuple[str, float]] = []
+    below = 0
+    for bound, count in zip(_LE, times.buckets, strict=True):
+        below += count
+        buckets.append((bound, below))
+    return HistogramMetricFamily(PREFIX + name, help, buckets=buckets, sum_value=times.sum_s)
+
+
+@define(eq=False, repr=False)
+class BrokerCollector:
+    """Reads the broker's figures; what ``prometheus_client`` calls a collector.
+
+    Args:
+      server: Whose.
+      figures: What the DIAG topics tell, too.
+      limit: Destinations, and queues, that are told of by name.
+    """
+
+    server: "Server"
+    figures: "Figures"
+    limit: int
+    _ranking: Ranking = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._ranking = Ranking(self.limit)
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures of this moment."""
+        routes = self.figures.routes()
+        yield from self._about()
+        yield from self._connections()
+        yield from self._messages(routes)
+        yield from self._fates()
+        yield from self._queues(count_queues(routes, self.limit))
+        yield from self._stale()
+        yield from self._destinations(routes)
+        yield from self._room()
+        yield from self._store()
+
+    def _about(self) -> Iterator[Metric]:
+        said = (__version__, platform.python_version())
+        yield gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
+        is_ready = not self.server.why_unready()
+        yield gauge("ready", "Whether more clients may be sent here (/readyz).", is_ready)
+        times = self.figures.turns()
+        yield histogram("event_loop_lag_seconds", "How long turns held the event loop.", times)
+
+    def _connections(self) -> Iterator[Metric]:
+        server = self.server
+        present, attempts = self.figures.present(), server.authenticator.attempts
+        traffic = present.traffic
+        yield gauges(
+            "connections",
+            "Connections of now; version none = no session is open.",
+            ("transport", "tls", "version"),
+            _kinds(present.kinds),
+        )
+        yield counter("connections_accepted", "Connections accepted.", server.accepted)
+        yield counter(
+            "connections_refused",
+            "Those that were turned away, as there were too many.",
+            server.admission.refused,
+        )
+        yield counters(
+            "connections_opened",
+            "Connections whose CONNECT was read.",
+            ("transport", "tls"),
+            [((way, tls), traffic.opened.get(name, 0)) for name, way, tls in _TRANSPORTS],
+        )
+        ended = [((reason.text,), count) for reason, count in server.ended.items()]
+        yield counters("connections_closed", "Connections that have ended.", ("reason",), ended)
+        yield counter("frames_received", "Frames, heart-beats not counted.", traffic.frames_in)
+        sent = [(("MESSAGE",), traffic.frames_out)]
+        yield counters("frames_sent", "Frames written, by command.", ("command",), sent)
+        yield counter("bytes_received", "Bytes received.", traffic.bytes_in)
+        yield counter("bytes_sent", "Bytes sent.", traffic.bytes_out)
+        late = traffic.heartbeats_missed
+        yield counter("heartbeats_late", "Silences longer than promised.", late)
+        yield gauge("transactions_open", "Transactions begun and not ended.", present.transactions)
+        yield gauge("outbox_bytes", "Bytes that wait to be written.", present.waiting_bytes)
+        yield counters(
+            "auth_attempts",
+            "Logins.",
+            ("result",),
+            [
+                (("succeeded",), attempts.succeeded),
+                (("failed",), attempts.failed),
+                (("throttled",), attempts.throttled),
+                (("anonymous",), attempts.anonymous),
+                (("not_anonymous",), attempts.not_anonymous),
+            ],
+        )
+
+    def _messages(self, routes: list[Route]) -> Iterator[Metric]:
+        broker = self.server.broker
+        received, acks = broker.publisher.received, broker.acks
+        unroutable = broker.fan_out.drops.no_subscriber
+        yield gauge("subscriptions", "Subscriptions in force.", len(broker.subscriber))
+        yield gauge("destinations", "Destinations remembered.", len(broker.routes))
+        yield counter("messages_received", "Messages sent to a destination.", received)
+        yield counter(
+            "messages_duplicate",
+            "Messages that were sent again and not taken twice.",
+            broker.publisher.duplicates,
+        )
+        yield counter("messages_unroutable", "Messages that nobody wanted.", unroutable)
+        yield counter(
+            "messages_delivered",
+            "Copies given to subscribers, of DIAG messages too.",
+            broker.fan_out.delivered,
+        )
+        yield counter("messages_redelivered", "Messages given back.", acks.redelivered)
+        yield counter("messages_acked", "Deliveries acknowledged.", acks.acked)
+        yield counter("messages_nacked", "Deliveries refused.", acks.nacked)
+        times = self.figures.delivery_times(routes)
+        yield histogram("delivery_seconds", "From the sender's socket to the receiver's.", times)
+
+    def _fates(self) -> Iterator[Metric]:
+        broker = self.server.broker
+        dropped = [((reason,), count) for reason, count in self.figures.drops().items()]
+        yield counters("messages_dropped", "Messages thrown away.", ("reason",), dropped)
+        yield counters(
+            "messages_expired",
+            "Messages that outlived their time, by where they did.",
+            ("place",),
+            [((place,), count) for place, count in self.figures.expired().items()],
+        )
+        kept = [((death.value,), count) for death, count in broker.queues.deaths.kept.items()]
+        yield counters("messages_dead_lettered", "Dead letters made.", ("reason",), kept)
+        lost = broker.events.lost
+        yield counter("diag_events_lost", "Events of one turn beyond what is told of.", lost)
+
+    def _queues(self, queues: QueueFigures) -> Iterator[Metric]:
+        states = ((("ready",), queues.ready), (("unacked",), queues.unacked))
+        yield gauge("queues", "Queues.", queues.count)
+        yield gauges("queue_messages", "Messages in all queues.", ("state",), states)
+        yield gauge("queue_bytes", "Bytes of their bodies.", queues.bytes)
+        yield gauges(
+            "queue_depth",
+            "Messages in the fullest queues.",
+            ("queue", "state"),
+            (
+                ((name, state), count)
+                for name, each in queues.fullest.items()
+                for state, count in (("ready", each.ready), ("unacked", each.unacked))
+            ),
+        )
+        consumers = [((name,), each.consumers) for name, each in queues.fullest.items()]
+        yield gauges("queue_consumers", "Consumers of the fullest queues.", ("queue",), consumers)
+
+    def _stale(self) -> Iterator[Metric]:
+        stale = self.server.broker.stale
+        yield gauge("stale_messages", "Messages parked for late subscribers.", stale.size)
+        yield gauge("stale_bytes", "What they cost.", stale.bytes)
+        statistics = stale.statistics
+        yield counter("stale_parked", "Messages parked.", statistics.parked)
+        yield counter("stale_revived", "Those given to a late subscriber.", statistics.revived)
+
+    def _destinations(self, routes: list[Route]) -> Iterator[Metric]:
+        counted = self._ranking.count(routes, self.server.broker.routes.past)
+        for place, (name, help) in enumerate(
+            (
+                ("destination_messages_received", "Messages sent to the busiest destinations."),
+                ("destination_messages_delivered", "Copies given to their subscribers."),
+                ("destination_messages_dropped", "Messages or copies thrown away there."),
+            )
+        ):
+            values = [((each,), counts[place]) for each, counts in counted.items()]
+            yield counters(name, help, ("destination",), values)
+
+    def _room(self) -> Iterator[Metric]:
+        server = self.server
+        memory, inbox = server.memory, server.inbox
+        yield gauge("memory_budget_bytes", "The most for messages.", memory.limit_bytes)
+        yield gauge("memory_used_bytes", "Bytes of messages.", memory.used_bytes)
+        yield gauge("memory_kept_bytes", "Those of them that wait.", memory.kept_bytes)
+        yield gauge("input_queue_frames", "Frames that wait for the dispatcher.", inbox.frames)
+        yield gauge("input_queue_bytes", "What they came in.", inbox.bytes)
+
+    def _store(self) -> Iterator[Metric]:
+        committer = self.server.committer
+        if committer is None:
+            return
+        store = committer.store.statistics()
+        yield SummaryMetricFamily(
+            PREFIX + "journal_fsync_seconds",
+            "Waits for the disk.",
+            count_value=store.syncs,
+            sum_value=store.sync_s,
+        )
+        yield gauge("journal_bytes", "What the store takes on the disk.", store.bytes)
+        yield gauge("journal_messages", "Messages in it, not done with.", store.live_messages)
+        yield counter("journal_commits", "Turns appended.", store.commits)
+        yield counter("journal_damaged", "Records found damaged.", store.damaged)
+
+
+def _kinds(kinds: Mapping[tuple[str, str], int]) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Connections by transport, secrecy and version; zeros too, so that no series goes."""
+    for name, way, tls in _TRANSPORTS:
+        for version in _VERSIONS:
+            yield (way, tls, version), kinds.get((name, version), 0)
+
+
+@define(eq=False, repr=False)
+class Metrics:
+    """The page.
+
+    Args:
+      collector: Of the broker.
+    """
+
+    collector: BrokerCollector
+    _registry: CollectorRegistry = field(factory=lambda: CollectorRegistry(auto_describe=False))
+
+    def __attrs_post_init__(self) -> None:
+        self._registry.register(self.collector)
+        ProcessCollector(registry=self._registry)
+
+    def answer(self, request: HttpRequest) -> Answer:
+        """All metrics, in the format that the request accepts."""
+        Query.of(request, ())
+        accepted = b",".join(request.values(b"accept"))[:MAX_ACCEPT_BYTES].decode("latin-1")
+        try:
+            encode, content_type = choose_encoder(accepted)
+        except (TypeError, ValueError):
+            # A version that is none; whatever this asks for, plain text is understood.
+            encode, content_type = choose_encoder("")
+        return 200, (("Content-Type", content_type), *NOT_KEPT), encode(self._registry)

@@ -1,0 +1,26 @@
+"""What the web floor lets an operator choose."""
+
+from attrs import frozen
+
+from trio_stomp._option import option
+
+MAX_DESTINATIONS = 10_000
+"""More is no fare for Prometheus: each costs a time series for each metric."""
+
+
+@frozen
+class WebOptions:
+    """What the pages tell."""
+
+    metrics_destinations: int = option(
+        50,
+        "destinations, and queues, that /metrics tells of one by one; the others are added up",
+        minimum=0,
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if self.metrics_destinations > MAX_DESTINATIONS:
+            raise ValueError(
+                f"metrics_destinations is {self.metrics_destinations}, but must be"
+                f" {MAX_DESTINATIONS} or less"
+            )

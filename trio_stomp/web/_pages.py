@@ -1,0 +1,53 @@
+"""The pages with figures, entered into a site."""
+
+from typing import TYPE_CHECKING
+
+from trio_stomp.transport import HttpRequest
+from trio_stomp.web._health import Disk, Health
+from trio_stomp.web._options import WebOptions
+from trio_stomp.web._query import NOT_KEPT, Answer, page
+from trio_stomp.web._site import Page, Site
+from trio_stomp.web._tables import Tables
+
+if TYPE_CHECKING:
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server
+
+_NO_LIBRARY = (
+    "/metrics needs prometheus-client on the broker's side: pip install 'trio-stomp[metrics]'\n"
+)
+
+
+def add_pages(
+    site: Site, server: "Server", figures: "Figures", options: WebOptions, data_dir: str = ""
+) -> None:
+    """Let a site answer ``/metrics``, ``/healthz``, ``/varz``, ``/connz``, ``/subsz``, ``/queuez``.
+
+    All are private: for loopback, and for users who may monitor.
+
+    Args:
+      server: Whose figures; assembled by the time that somebody asks.
+      figures: Of the diagnostics of that server.
+      options: What is told.
+      data_dir: Where the store has its files; "" = nowhere. Asked once how full its disk is.
+    """
+    tables = Tables(server, figures)
+    site.pages["/healthz"] = page(Health(server, figures, Disk(data_dir)).healthz)
+    site.pages["/varz"] = page(tables.varz)
+    site.pages["/connz"] = page(tables.connz)
+    site.pages["/subsz"] = page(tables.subsz)
+    site.pages["/queuez"] = page(tables.queuez)
+    site.pages["/metrics"] = _metrics(server, figures, options)
+
+
+def _metrics(server: "Server", figures: "Figures", options: WebOptions) -> Page:
+    try:
+        # Here and not above: it is optional.
+        from trio_stomp.web._metrics import BrokerCollector, Metrics
+    except ImportError:
+        return page(_not_implemented)
+    return page(Metrics(BrokerCollector(server, figures, options.metrics_destinations)).answer)
+
+
+def _not_implemented(request: HttpRequest) -> Answer:
+    return 501, NOT_KEPT, _NO_LIBRARY.encode()

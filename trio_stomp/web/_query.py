@@ -1,0 +1,124 @@
+"""What the query of a page's address asks for, checked; and answers to it."""
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from urllib.parse import parse_qsl
+
+from attrs import frozen
+
+from trio_stomp.transport import HttpError, HttpRequest, encode_response
+from trio_stomp.web._site import Page
+
+MAX_PARAMETERS = 16
+NOT_KEPT = (("Cache-Control", "no-store"),)
+JSON = (("Content-Type", "application/json"), *NOT_KEPT)
+
+TOKEN = "access_token"
+"""Says who asks, where no header can: read before any page is."""
+
+
+@frozen
+class Query:
+    """The parameters of a request, by name; each may be told once.
+
+    Args:
+      path: Of the page.
+      told: Name and value, as decoded.
+    """
+
+    path: str
+    told: Mapping[str, str]
+
+    @classmethod
+    def of(cls, request: HttpRequest, known: Iterable[str]) -> "Query":
+        """Read the query of a request to a page that knows some parameters.
+
+        Raises:
+          HttpError: the peer's fault: one that the page does not know, or one told twice.
+        """
+        text = request.target.partition("#")[0].partition("?")[2]
+        names = list(known)
+        try:
+            pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
+        except ValueError:
+            raise HttpError(
+                400, f"the query has more than {MAX_PARAMETERS} parameters; leave some out"
+            ) from None
+        told: dict[str, str] = {}
+        for name, value in pairs:
+            # Values are not quoted here: the parameter may be a misspelt token.
+            if name not in names and name != TOKEN:
+                raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, names)}")
+            if name in told:
+                raise HttpError(400, f"the parameter {name} is told twice; leave one out")
+            told[name] = value
+        return cls(request.path, told)
+
+    def number(self, name: str, default: int, *, least: int, most: int) -> int:
+        """A whole number.
+
+        Raises:
+          HttpError: it is none, or out of range.
+        """
+        text = self.told.get(name)
+        if text is None:
+            return default
+        # Not int(): it takes signs, spaces, underscores, other alphabets and thousands of digits.
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(most))):
+            raise self._bad(name, f"must be a whole number from {least} to {most}")
+        number = int(text)
+        if not least <= number <= most:
+            raise self._bad(name, f"must be a whole number from {least} to {most}")
+        return number
+
+    def word(self, name: str, choices: Iterable[str]) -> str:
+        """One of some words; the first of them if none is told.
+
+        Raises:
+          HttpError: it is another.
+        """
+        words = list(choices)
+        text = self.told.get(name, words[0])
+        if text not in words:
+            raise self._bad(name, f"must be one of {', '.join(words)}{_hint(text, words)}")
+        return text
+
+    def text(self, name: str) -> str:
+        """Any text; "" if none is told."""
+        return self.told.get(name, "")
+
+    def _bad(self, name: str, rule: str) -> HttpError:
+        return HttpError(400, f"{name} is {self.told[name][:40]!r}, but {rule}")
+
+
+Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
+"""Status, headers and body."""
+
+
+def page(build: Callable[[HttpRequest], Answer]) -> Page:
+    """A private page that may raise ``HttpError``, and leaves the body of a HEAD out."""
+
+    def answer(request: HttpRequest) -> bytes:
+        try:
+            status, headers, body = build(request)
+        except HttpError as error:
+            # repr() has made whatever the peer sent plain text; but not every text is UTF-8.
+            status, headers = error.status, (*NOT_KEPT, *error.headers)
+            body = f"{error.text}\n".encode(errors="replace")
+        return encode_response(status, headers, body, head_only=request.method == "HEAD")
+
+    return Page(answer)
+
+
+def as_json(record: Mapping[str, object], status: int = 200) -> Answer:
+    """A record as the answer."""
+    # As on the DIAG topics: pure ASCII, neither NaN nor infinity.
+    return status, JSON, json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def _hint(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name[:40], known, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known are {', '.join(known)}" if known else "; this page has none"

@@ -1,0 +1,312 @@
+"""Lists as JSON, a page at a time, with the parameters that NATS's monitoring has.
+
+``/varz`` the process and its totals, ``/connz`` connections, ``/subsz`` subscriptions, ``/queuez``
+queues. The records are those of the DIAG topics, made for one page only; what it costs beside that
+is one look at each thing of the list, and only where something has to be sorted or left out.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from attrs import define
+
+from trio_stomp._version import __version__
+from trio_stomp.broker import Queue, Subscription
+from trio_stomp.server import Connection
+from trio_stomp.transport import HttpError, HttpRequest
+from trio_stomp.web._query import Answer, Query, as_json
+
+if TYPE_CHECKING:
+    from trio_stomp.diag import Figures
+    from trio_stomp.server import Server, Traffic
+
+T = TypeVar("T")
+
+LIMIT, MAX_LIMIT, MAX_OFFSET = 100, 1_000, 10_000_000
+START, ANY, HELD = "start", "any", "held"
+
+Key = Callable[[T], float]
+
+
+def _subscriptions(connection: Connection) -> float:
+    return len(connection.client.subscriptions)
+
+
+def _pending(connection: Connection) -> float:
+    return connection.outbox.waiting_bytes
+
+
+def _bytes_in(connection: Connection) -> float:
+    return connection.bytes_in
+
+
+def _bytes_out(connection: Connection) -> float:
+    return connection.outbox.bytes_out
+
+
+def _frames_in(connection: Connection) -> float:
+    return connection.frames_in
+
+
+def _frames_out(connection: Connection) -> float:
+    return connection.outbox.frames_out
+
+
+def _idle(connection: Connection) -> float:
+    return -connection.last_received
+
+
+def _last(connection: Connection) -> float:
+    return connection.last_received
+
+
+CONNECTION_ORDERS: Mapping[str, "Key[Connection] | None"] = MappingProxyType(
+    {
+        START: None,
+        "subscriptions": _subscriptions,
+        "pending_bytes": _pending,
+        "bytes_in": _bytes_in,
+        "bytes_out": _bytes_out,
+        "frames_in": _frames_in,
+        "frames_out": _frames_out,
+        "idle": _idle,
+        "last": _last,
+        # NATS's words for the same.
+        "cid": None,
+        "subs": _subscriptions,
+        "pending": _pending,
+        "bytes_from": _bytes_in,
+        "bytes_to": _bytes_out,
+        "msgs_from": _frames_in,
+        "msgs_to": _frames_out,
+    }
+)
+"""Greatest first; by default in the order in which they were accepted."""
+
+QUEUE_ORDERS: Mapping[str, "Key[Queue]"] = MappingProxyType(
+    {
+        HELD: lambda queue: queue.held,
+        "depth": lambda queue: queue.depth,
+        "unacked": lambda queue: queue.unacked,
+        "bytes": lambda queue: queue.size,
+        "consumers": lambda queue: len(queue.consumers),
+        "redelivered": lambda queue: queue.redelivered,
+    }
+)
+"""Greatest first."""
+
+
+@define(eq=False, repr=False)
+class Window:
+    """The part of a list that was asked for."""
+
+    offset: int
+    limit: int
+
+    @classmethod
+    def of(cls, query: Query) -> "Window":
+        """Read ``offset`` and ``limit``.
+
+        Raises:
+          HttpError: out of range.
+        """
+        return cls(
+            query.number("offset", 0, least=0, most=MAX_OFFSET),
+            query.number("limit", LIMIT, least=1, most=MAX_LIMIT),
+        )
+
+    def cut(self, things: Iterable[T]) -> list[T]:
+        """The part of ``things``."""
+        return list(islice(things, self.offset, self.offset + self.limit))
+
+    def greatest(self, things: Iterable[T], key: "Key[T] | None") -> list[T]:
+        """The part of ``things``, greatest first; as they stand without ``key``."""
+        if key is None:
+            return self.cut(things)
+        return heapq.nlargest(self.offset + self.limit, things, key=key)[self.offset :]
+
+    def record(self, total: int, count: int) -> dict[str, object]:
+        """What is told of the list beside the part."""
+        return {"total": total, "offset": self.offset, "limit": self.limit, "count": count}
+
+
+@define(eq=False, repr=False)
+class Tables:
+    """The pages with lists.
+
+    Args:
+      server: Whose.
+      figures: Where the records come from.
+    """
+
+    server: "Server"
+    figures: "Figures"
+
+    def varz(self, request: HttpRequest) -> Answer:
+        """The process, its limits and totals."""
+        Query.of(request, ())
+        server, figures = self.server, self.figures
+        session, stale = figures.session_and_stale()
+        present, memory, inbox = figures.present(), server.memory, server.inbox
+        return as_json(
+            {
+                **figures.head(),
+                "version": __version__,
+                "unready": server.why_unready(),
+                "process": figures.process(),
+                "session": session,
+                "stale": stale,
+                "connections": self._connections(present.traffic),
+                "messages": self._messages(),
+                "logins": self._logins(),
+                "transactions": present.transactions,
+                "outbox_bytes": present.waiting_bytes,
+                "memory": {
+                    "used_bytes": memory.used_bytes,
+                    "kept_bytes": memory.kept_bytes,
+                    "limit_bytes": memory.limit_bytes,
+                },
+                "input": {
+                    "frames": inbox.frames,
+                    "bytes": inbox.bytes,
+                    "limit_frames": server.limits.max_input_queue_size,
+                    "limit_bytes": server.limits.max_input_queue_bytes,
+                },
+                "destinations": len(server.broker.routes),
+                "wildcards": server.broker.routes.wildcards,
+            }
+        )
+
+    def _connections(self, traffic: "Traffic") -> dict[str, object]:
+        server = self.server
+        return {
+            "now": len(server.connections),
+            "limit": server.limits.max_connections,
+            "accepted_total": server.accepted,
+            "refused_total": server.admission.refused,
+            "opened_total": traffic.opened,
+            "closed_total": {reason.text: count for reason, count in server.ended.items()},
+            "frames_in_total": traffic.frames_in,
+            "frames_out_total": traffic.frames_out,
+            "bytes_in_total": traffic.bytes_in,
+            "bytes_out_total": traffic.bytes_out,
+            "heartbeats_missed_total": traffic.heartbeats_missed,
+        }
+
+    def _messages(self) -> dict[str, object]:
+        broker = self.server.broker
+        dead = {death.value: count for death, count in broker.queues.deaths.kept.items()}
+        return {
+            "received_total": broker.publisher.received,
+            "duplicates_total": broker.publisher.duplicates,
+            "delivered_total": broker.fan_out.delivered,
+            "acked_total": broker.acks.acked,
+            "nacked_total": broker.acks.nacked,
+            "redelivered_total": broker.acks.redelivered,
+            "expired_total": self.figures.expired(),
+            "dropped_total": self.figures.drops(),
+            "dead_lettered_total": dead,
+        }
+
+    def _logins(self) -> dict[str, object]:
+        attempts = self.server.authenticator.attempts
+        return {
+            "succeeded_total": attempts.succeeded,
+            "failed_total": attempts.failed,
+            "throttled_total": attempts.throttled,
+            "anonymous_total": attempts.anonymous,
+            "not_anonymous_total": attempts.not_anonymous,
+        }
+
+    def connz(self, request: HttpRequest) -> Answer:
+        """Connections."""
+        query = Query.of(request, ("sort", "state", "limit", "offset"))
+        window = Window.of(query)
+        order = query.word("sort", CONNECTION_ORDERS)
+        state = query.word("state", (ANY, "opening", "open", "closed"))
+        connections: Sequence[Connection] | Mapping[Connection, None] = self.server.connections
+        if state != ANY:
+            connections = [each for each in connections if self.figures.state(each) == state]
+        part = window.greatest(connections, CONNECTION_ORDERS[order])
+        return as_json(
+            {
+                **self.figures.head(),
+                **window.record(len(connections), len(part)),
+                "sort": order,
+                "state": state,
+                "connections": self.figures.connections(part),
+            }
+        )
+
+    def subsz(self, request: HttpRequest) -> Answer:
+        """Subscriptions, client by client."""
+        query = Query.of(request, ("session", "limit", "offset"))
+        window = Window.of(query)
+        session = query.text("session")
+        broker = self.server.broker
+        if session:
+            listed = [
+                subscription
+                for client in broker.clients
+                if client.session_id == session
+                for subscription in client.subscriptions.values()
+            ]
+            total, part = len(listed), window.cut(listed)
+        else:
+            total = len(broker.subscriber)
+            part = list(islice(self._subscriptions_from(window.offset), window.limit))
+        return as_json(
+            {
+                **self.figures.head(),
+                **window.record(total, len(part)),
+                "wildcards": broker.routes.wildcards,
+                "destinations": len(broker.routes),
+                "subscriptions": self.figures.subscriptions(part),
+            }
+        )
+
+    def _subscriptions_from(self, offset: int) -> Iterator[Subscription]:
+        """Subscriptions behind the first ``offset``; clients before that are not looked into."""
+        for client in self.server.broker.clients:
+            mine = client.subscriptions
+            if offset >= len(mine):
+                offset -= len(mine)
+                continue
+            yield from islice(mine.values(), offset, None)
+            offset = 0
+
+    def queuez(self, request: HttpRequest) -> Answer:
+        """Queues, or what is parked for late subscribers."""
+        query = Query.of(request, ("sort", "state", "limit", "offset"))
+        window = Window.of(query)
+        order = query.word("sort", QUEUE_ORDERS)
+        state = query.word("state", (ANY, "waiting", "idle", "parked"))
+        figures, stale = self.figures, self.server.broker.stale
+        if state == "parked":
+            if order != HELD:
+                raise HttpError(400, f"sort is {order!r}, but what is parked is sorted by {HELD}")
+            total = stale.destinations()
+            parked = stale.largest(window.offset + window.limit)[window.offset :]
+            records = figures.queues([], parked)
+        else:
+            queues = [each for each in self.server.broker.queues if _is_in(each, state)]
+            total = len(queues)
+            records = figures.queues(window.greatest(queues, QUEUE_ORDERS[order]), [])
+        first, *rest = records
+        return as_json(
+            {
+                **figures.head(),
+                **window.record(total, len(rest)),
+                "sort": order,
+                "state": state,
+                "input": first,
+                "queues": rest,
+            }
+        )
+
+
+def _is_in(queue: Queue, state: str) -> bool:
+    return state == ANY or (queue.held > 0) == (state == "waiting")
