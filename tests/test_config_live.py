@@ -12,6 +12,7 @@ from tests._fakes import MEMORY, WS_MEMORY, Client, Dial, StreamPipe, WebSocketP
 from tests._tls import authority
 from tests.test_hostile_limits import LIMIT_CASES, Limit
 from trio_stomp import OptionError, Settings
+from trio_stomp._serve import _use
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.config import Change, adopt, changes, options, own, policy_book
 from trio_stomp.store import Done, JournalOptions, JournalStore, Turn
@@ -206,14 +207,10 @@ async def test_all_parts_of_a_broker_share_the_groups():
 
 async def reload(dial: Dial, **values: object) -> None:
     """What the broker does at SIGHUP, for options."""
-    settings = dial.security.settings
-    told = adopt(settings, Settings.of(**{**dial.options, **values}))
-    assert all(each.is_live for each in told)
-    codecs = dial.server.codecs
-    for cache in (codecs.opening, *codecs.caches):
-        cache.heads.clear()
-    dial.security._reload()
-    await dial.server.use(dial.security.accounts, dial.security.rules)
+    settings, new = dial.security.settings, Settings.of(**{**dial.options, **values})
+    assert all(each.is_live for each in changes(settings, new))
+    # Not read in a thread: a mock clock would not wait for that.
+    await _use(settings, dial.security, dial.server, new, dial.security._read(new))
 
 
 @pytest.mark.parametrize(

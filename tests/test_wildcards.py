@@ -2,9 +2,9 @@
 
 import pytest
 
-from trio_stomp._errors import ProtocolError
+from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._trie import matches
-from trio_stomp.broker._wildcards import ONE_WORD, Pattern, compile_pattern, split
+from trio_stomp.broker._wildcards import MAX_WORDS, ONE_WORD, Pattern, compile_pattern, split
 
 # Pattern, what it reaches, what it does not.
 NATIVE = [
@@ -121,3 +121,23 @@ def test_split_keeps_every_character():
     name = "/a..b/.c/"
     assert "".join(split(name)) == name
     assert split(name)[1::2] == ["/", ".", ".", "/", ".", "/"]
+
+
+@pytest.mark.parametrize("separator", [".", "/"])
+@pytest.mark.parametrize("last", ["*", ">", "**", "a*", "*.a"])
+def test_the_words_of_a_pattern_are_bounded_and_the_operators_are_not(separator: str, last: str):
+    words = MAX_WORDS - 1 - last.count(".")
+    longest = separator.join(["a"] * words + [last])
+    assert compile_pattern(longest, "native") is not None
+    text = f"a{separator}{longest}"
+    with pytest.raises(ProtocolError, match=f"has {MAX_WORDS + 1} words") as caught:
+        compile_pattern(text, "native")
+    assert caught.value.code == "invalid-wildcard"
+    assert caught.value.reason is CloseReason.LIMIT_EXCEEDED
+    assert "end it sooner with >" in caught.value.message
+    assert compile_pattern(text, "native", max_words=None) is not None
+
+
+def test_a_name_without_wildcard_has_as_many_words_as_it_likes():
+    assert compile_pattern(".".join("a" * 500), "native") is None
+    assert compile_pattern(".".join("a" * 500) + "*", "seed") is not None

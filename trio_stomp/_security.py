@@ -2,10 +2,11 @@
 when he says so."""
 
 import logging
+import ssl
 import time
 
 import trio
-from attrs import define, field
+from attrs import define, field, frozen
 
 from trio_stomp._errors import OptionError
 from trio_stomp.broker import AccessRules, built_in_rules
@@ -14,6 +15,15 @@ from trio_stomp.security import Accounts
 from trio_stomp.transport import ProxyNetworks, TlsBox
 
 logger = logging.getLogger("trio_stomp")
+
+
+@frozen(repr=False)
+class Access:
+    """What the files say, not in force yet."""
+
+    accounts: Accounts
+    rules: AccessRules | None
+    context: ssl.SSLContext | None
 
 
 @define(eq=False, repr=False)
@@ -42,7 +52,8 @@ class Security:
         await trio.to_thread.run_sync(self._open)
 
     def _open(self) -> None:
-        self.accounts, self.rules = self._read()
+        access = self._read(self.settings)
+        self.accounts, self.rules = access.accounts, access.rules
         transport = self.settings.transport
         if transport.tls_cert:
             self.tls = TlsBox(
@@ -56,29 +67,31 @@ class Security:
             self.proxies = ProxyNetworks.parse(transport.proxy_addresses)
         self._warn()
 
-    async def reload(self) -> None:
-        """Read all files again; all of it holds afterwards, or nothing of it.
+    async def read(self, settings: Settings) -> "Access":
+        """Read all files again, as ``settings`` name them; nothing of it holds before ``use``.
 
         Raises:
           OptionError: as ``open``.
-        """
-        await trio.to_thread.run_sync(self._reload)
 
-    def _reload(self) -> None:
-        accounts, rules = self._read()
-        if self.tls is not None:
-            self.tls.reload()
-        self.accounts, self.rules = accounts, rules
+        Checkpoint: always. Cancel: nothing has changed.
+        """
+        return await trio.to_thread.run_sync(self._read, settings)
+
+    def use(self, access: "Access") -> None:
+        """Let hold from now on what ``read`` has read."""
+        self.accounts, self.rules = access.accounts, access.rules
+        if self.tls is not None and access.context is not None:
+            self.tls.context = access.context
         self._warn()
 
-    def _read(self) -> tuple[Accounts, AccessRules | None]:
-        options = self.settings.security
-        rules = read_acl_file(options.acl_file) if options.acl_file else None
+    def _read(self, settings: Settings) -> "Access":
+        options = settings.security
+        rules = read_acl_file(options.acl_file) if options.acl_file else settings.rules
         certificates = rules.certificates if rules is not None else {}
-        accounts = Accounts.read(options, self.settings.transport.tls_login, certificates)
+        accounts = Accounts.read(options, settings.transport.tls_login, certificates)
         if rules is None and accounts.exist:
             rules = built_in_rules()
-        return accounts, rules
+        return Access(accounts, rules, self.tls.load() if self.tls is not None else None)
 
     def _warn(self) -> None:
         told = list(self.accounts.warnings(self.settings.security.passwd_file))

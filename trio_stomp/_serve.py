@@ -4,23 +4,24 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 import trio
 
 from trio_stomp._entrances import address_of, check_addresses, open_entrances
 from trio_stomp._memory import MemoryBudget
-from trio_stomp._security import Security
+from trio_stomp._security import Access, Security
 from trio_stomp._storage import open_store
 from trio_stomp._version import __version__
-from trio_stomp.broker import SOON_S, Broker, DestinationPolicy, Log, PolicyBook, Recovery, base36
+from trio_stomp.broker import SOON_S, Broker, Log, Recovery, base36
 from trio_stomp.broker import dialect as find_dialect
-from trio_stomp.config import Settings
+from trio_stomp.config import Settings, adopt, own, policy_book
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Server, ServerHandle
 from trio_stomp.store import Recovered, Store
-from trio_stomp.web import Site
+from trio_stomp.web import Site, add_pages
 
 logger = logging.getLogger("trio_stomp")
 
@@ -52,7 +53,7 @@ async def serve(
     Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
     ordered shutdown call ``handle.stop()``.
     """
-    settings = settings or Settings()
+    settings = own(settings or Settings())
     async with AsyncExitStack() as unused:
         for listener in listeners or ():
             unused.push_async_callback(trio.aclose_forcefully, listener)
@@ -69,16 +70,38 @@ async def serve(
         )
         server = _assemble(settings, security, handle, opened)
 
-        async def reload() -> None:
-            await security.reload()
-            await server.use(security.accounts, security.rules)
-
-        handle.on_reload = reload
+        handle.on_reload = partial(_reload, settings, security, server)
         if opened is not None:
             await _restore(server, *opened)
         server.diagnostics.begin()
         unused.pop_all()
     await server.run(entrances, handle, lambda: task_status.started(handle))
+
+
+async def _reload(
+    settings: Settings, security: Security, server: Server, told: Settings | None
+) -> None:
+    """Have all that can be changed while the broker runs be as ``told``; or nothing, if it errs."""
+    new = told if told is not None else own(settings)
+    await _use(settings, security, server, new, await security.read(new))
+
+
+async def _use(
+    settings: Settings, security: Security, server: Server, new: Settings, access: Access
+) -> None:
+    adopt(own(settings), new)  # whether it can be done at all
+    book = policy_book(new)
+
+    def apply() -> None:
+        for change in adopt(settings, new):
+            level = logging.INFO if change.is_live else logging.WARNING
+            logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
+        security.use(access)
+        server.memory.limit_bytes = settings.server.max_memory_bytes
+        server.broker.use_policies(book)
+        server.broker.events.tell("config")
+
+    await server.reconfigure(access.accounts, access.rules, apply)
 
 
 async def _close(store: Store) -> None:
@@ -119,17 +142,13 @@ def _assemble(
         security.proxies,
     )
     name = "" if settings.protocol.hide_server else f"trio_stomp/{__version__}"
-    default = DestinationPolicy(
-        max_redeliveries=settings.broker.max_redeliveries,
-        ack_timeout_ms=settings.broker.ack_timeout_ms,
-    )
     broker = Broker(
         settings.broker,
         memory,
         server,
         base36(boot),
         name,
-        PolicyBook(settings.destinations, default),
+        policy_book(settings),
         dialect,
         started - trio.current_time(),
         _log(settings, opened),
@@ -137,7 +156,9 @@ def _assemble(
     )
     broker.publisher.warn = broker.streams.warn = logger.warning
     store = opened[0] if opened is not None else None
-    server.assemble(broker, Reporter(settings.diag, server), store)
+    reporter = Reporter(settings.diag, server)
+    server.assemble(broker, reporter, store)
+    add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
     return server
 
 

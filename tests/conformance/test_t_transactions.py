@@ -184,8 +184,8 @@ async def test_a_commit_that_does_not_fit_does_nothing(dial: Dial) -> None:
     await client.send("BEGIN", IN_TX)
     await client.publish("/topic/a", b"1", headers=IN_TX)
     await client.publish("/queue/b", b"2", headers=IN_TX)
-    # Each fits, but not all together.
-    await client.publish("/queue/a", *[b"x" * 5000] * 3, headers=IN_TX)
+    # It fits as long as it is one message, but not as four.
+    await client.publish("/queue/a,/queue/c,/queue/d,/queue/e", b"x" * 2000, headers=IN_TX)
     await client.send("COMMIT", {**IN_TX, "receipt": "c"})
     assert (await client.expect_error("queue-full"))["receipt-id"] == "c"
     assert bodies(await settled(watcher)) == []

@@ -12,8 +12,10 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp._identity import Identity
 from trio_stomp.broker._blame import asked_receipt, quoted
+from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination import MONITOR
+from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
 from trio_stomp.broker._log import PageWanted, StreamWanted
@@ -122,6 +124,17 @@ class Broker(Parts):
                 self.refuse(client, error, now)
             if self.fan_out.slow:
                 self._settle_slow(now, tells=True)
+
+    def use_policies(self, book: PolicyBook) -> None:
+        """Let other policies hold from now on, for what is there already, too.
+
+        What waits stays, though it may be more than a new bound allows: a bound is for what comes.
+        """
+        self.book = self.queues.policies = book
+        for route in self.routes:
+            configure(route, self)
+        for feed in self.feeds.all():
+            feed.queue.policy = book.policy_for(feed.queue.route.name)
 
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float

@@ -20,17 +20,18 @@ class ConfigurationHost(Protocol):
 
 
 def configure(route: "Route", host: ConfigurationHost) -> None:
-    """Give a new route what holds for it."""
+    """Give a route what holds for it, when it is made and when policies change."""
     policy = host.book.policy_for(route.name)
+    is_named = policy is not host.book.default
     ttl_ms = policy.ttl_ms
     if not ttl_ms and route.kind in (Kind.TOPIC, Kind.WORK):
         ttl_ms = host.policies.ttl_ms
     route.ttl_s = ttl_ms / 1000
     route.retain = policy.retain
-    route.persistent = policy.persistent
-    if policy is not host.book.default:
-        route.slow_consumer = policy.slow_consumer
-    elif route.kind is Kind.QUEUE:
-        route.persistent = host.policies.persistent
-    if policy.stream and route.kind is Kind.TOPIC and not route.private:
-        route.stream = host.streams.of_topic(route.name, policy)
+    route.slow_consumer = policy.slow_consumer if is_named else ""
+    is_queue = route.kind is Kind.QUEUE and not is_named
+    route.persistent = host.policies.persistent if is_queue else policy.persistent
+    if route.kind is Kind.TOPIC and not route.private:
+        route.stream = host.streams.of_topic(route.name, policy) if policy.stream else None
+    if route.queue is not None:
+        route.queue.policy = policy

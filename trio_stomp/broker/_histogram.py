@@ -27,3 +27,10 @@ class Histogram:
         self.sum_s += seconds * count
         if seconds > self.max_s:
             self.max_s = seconds
+
+    def add(self, other: "Histogram") -> None:
+        """Add all observations of another."""
+        self.buckets = list(map(sum, zip(self.buckets, other.buckets, strict=True)))
+        self.count += other.count
+        self.sum_s += other.sum_s
+        self.max_s = max(self.max_s, other.max_s)

@@ -15,7 +15,10 @@ class BrokerPolicies:
     """Bounds and policies of destinations, subscriptions and the stale queue."""
 
     ttl_ms: int = option(
-        0, "lifetime of a topic or work-queue message; 0 = no expiry, no stale queue", minimum=0
+        0,
+        "lifetime of a topic or work-queue message; 0 = no expiry, no stale queue",
+        minimum=0,
+        live=True,
     )
     max_stale_queue_size: int = option(
         1_000_000, "messages kept for late subscribers while they live", minimum=1, live=True
@@ -55,12 +58,16 @@ class BrokerPolicies:
         "header",
         "which messages to queues are stored before RECEIPT, where no policy names the queue",
         choices=("header", "always", "never"),
+        live=True,
     )
     max_redeliveries: int = option(
-        4, "failed deliveries after which a message is dead, less one", minimum=0
+        4, "failed deliveries after which a message is dead, less one", minimum=0, live=True
     )
     ack_timeout_ms: int = option(
-        0, "time to acknowledge, then a message is offered again; 0 = for ever", minimum=0
+        0,
+        "time to acknowledge, then a message is offered again; 0 = for ever",
+        minimum=0,
+        live=True,
     )
     dialect: str = option(
         "native",

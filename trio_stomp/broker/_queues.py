@@ -37,6 +37,8 @@ class DeathCounters:
     """Messages that died, by reason, since the start; whether or not they became dead letters."""
 
     buried: dict[Death, int] = field(factory=lambda: dict.fromkeys(Death, 0))
+    kept: dict[Death, int] = field(factory=lambda: dict.fromkeys(Death, 0))
+    """Those of them that became dead letters."""
     lost: int = 0
     """Dead messages that were kept nowhere: by policy, or as there was no room."""
 
@@ -235,6 +237,7 @@ class QueueBook:
             refund(self.memory, head, 1, size)
             self.deaths.lost += 1
             return
+        self.deaths.kept[death] += 1
         origin = Publication(grave.route, head, [], now, NEVER)
         grave.route.enqueued += 1
         origin.is_stored = bool(message.stored)

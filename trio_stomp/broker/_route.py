@@ -115,6 +115,24 @@ class Route:
             self.delivery = Histogram()
         self.delivery.observe(seconds, count)
 
+    def add(self, other: "Route") -> None:
+        """Add the counters of another, which is about to be forgotten."""
+        self.enqueued += other.enqueued
+        self.delivered += other.delivered
+        self.dropped += other.dropped
+        self.expired += other.expired
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        if self.ingress is not None and other.ingress is not None:
+            self.ingress.add(other.ingress)
+        if self.delivery is not None and other.delivery is not None:
+            self.delivery.add(other.delivery)
+
+
+def _nowhere() -> Route:
+    """Takes the counters of destinations that are forgotten."""
+    return Route("", Kind.TOPIC, ingress=Histogram(), delivery=Histogram())
+
 
 def _leave_as_it_is(route: Route) -> None:
     """What is done to a new route where there are no policies."""
@@ -139,6 +157,9 @@ class RouteTable:
     """What the store knows is being taken over: it is charged for, but not refused."""
     retaining: dict[Route, None] = field(factory=dict)
     """Those that keep a last value."""
+    past: Route = field(factory=_nowhere)
+    """What clients' destinations had counted when they were forgotten, all together; of queues of
+    wildcard subscriptions, how long their messages took."""
     _quiet: OrderedDict[Route, None] = field(factory=OrderedDict)
     """Those that may be idle, the oldest first: all that are, and some that are in use again."""
     _routes: dict[str, Route] = field(factory=dict)
@@ -226,7 +247,10 @@ class RouteTable:
 
     def detached(self, name: str, pattern: Pattern | None) -> Route:
         """The route whose counters a feed's queue uses; one of its own for a wildcard."""
-        return self.open(name) if pattern is None else Route(name, classify(name))
+        if pattern is None:
+            return self.open(name)
+        # Its counters end with it; what it observes is told of nowhere else.
+        return Route(name, classify(name), delivery=self.past.delivery)
 
     def note_change(self) -> None:
         """A member has become direct, or is not any more: look up again before the next use."""
@@ -283,6 +307,8 @@ class RouteTable:
             if route.is_idle:
                 wanted -= 1
                 del self._routes[route.name]
+                if not route.reserved:
+                    self.past.add(route)
                 self.forget(route)
                 self.memory.give_table(route.cost)
                 route.cost = 0

@@ -57,6 +57,7 @@ TITLES = {
     "server": "connections and memory",
     "security": "who may come in",
     "transport": "TLS and proxies",
+    "web": "pages",
     "diag": "diagnostics",
     "store": "what survives",
     "journal": "the journal",

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -75,7 +75,7 @@ def main(argv: Sequence[str]) -> int:
     set_up_threads()
     try:
         _make_directory(arguments.new_directory)
-        trio.run(run, arguments.settings, warning)
+        trio.run(run, arguments.settings, warning, arguments.reload)
     except CannotStart as error:
         return _failed(error, NO_ADDRESS)
     except OptionError as error:
@@ -96,12 +96,17 @@ def _failed(error: Exception, code: int) -> int:
     return code
 
 
-async def run(settings: Settings, warning: str | None = None) -> None:
+async def run(
+    settings: Settings,
+    warning: str | None = None,
+    reread: Callable[[], Settings] | None = None,
+) -> None:
     """Serve until a signal stops the broker.
 
     Args:
       settings: What to serve, and where.
       warning: Logged once the broker runs: the first line of the log is the address.
+      reread: The settings as the files have them now; None = there are none.
 
     Raises:
       CannotStart, OptionError: the operator's fault; nothing was started.
@@ -128,7 +133,7 @@ async def run(settings: Settings, warning: str | None = None) -> None:
                         logger.warning("%s", warning)
                     notify(f"READY=1\nSTATUS=listening on {', '.join(handle.addresses)}")
                     watchers.start_soon(feed_watchdog)
-                    watchers.start_soon(_obey, signals, handle, servers.cancel_scope)
+                    watchers.start_soon(_obey, signals, handle, servers.cancel_scope, reread)
             watchers.cancel_scope.cancel()
     if isinstance(failure, OptionError):
         raise failure
@@ -139,17 +144,20 @@ async def run(settings: Settings, warning: str | None = None) -> None:
 
 
 async def _obey(
-    signals: AsyncIterator[int], handle: "ServerHandle", servers: trio.CancelScope
+    signals: AsyncIterator[int],
+    handle: "ServerHandle",
+    servers: trio.CancelScope,
+    reread: Callable[[], Settings] | None,
 ) -> None:
     """Read files again at SIGHUP; stop in order at the first other signal, at once at the next."""
     while (number := await anext(signals)) == signal.SIGHUP:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            await handle.reload()
+            await handle.reload(reread() if reread is not None else None)
         except OptionError as error:
             logger.error("got SIGHUP, but everything stays as it was: %s", error)
         else:
-            logger.info("got SIGHUP: read users, rules, keys and certificates again")
+            logger.info("got SIGHUP: read settings, users, rules, keys and certificates again")
         notify("READY=1")
     notify("STOPPING=1")
     logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp.client._errors import ClientError
+from trio_stomp._errors import StompError
 from trio_stomp.protocol import ClientFrames
 
 
@@ -55,7 +55,7 @@ class Awaited:
     """
 
     again: Callable[[ClientFrames], bytes] | None = None
-    on_refused: Callable[[ClientError], None] | None = None
+    on_refused: Callable[[StompError], None] | None = None
     outcome: object = None
     """What came, or the error."""
     _settled: trio.Event = field(factory=trio.Event)
@@ -64,7 +64,7 @@ class Awaited:
         """The answer is there; the first one counts."""
         if self.outcome is None:
             self.outcome = outcome
-            if self.on_refused is not None and isinstance(outcome, ClientError):
+            if self.on_refused is not None and isinstance(outcome, StompError):
                 self.on_refused(outcome)
             self._settled.set()
 
@@ -72,9 +72,9 @@ class Awaited:
         """What came.
 
         Raises:
-          ClientError: that instead.
+          StompError: that instead.
         """
         await self._settled.wait()
-        if isinstance(self.outcome, ClientError):
+        if isinstance(self.outcome, StompError):
             raise self.outcome
         return self.outcome

@@ -45,9 +45,7 @@ class Refused(ClientError):
       body: What else it says, as text.
     """
 
-    def __init__(
-        self, code: str, message: str, headers: Mapping[str, str], body: str = ""
-    ) -> None:
+    def __init__(self, code: str, message: str, headers: Mapping[str, str], body: str = "") -> None:
         super().__init__(f"{message} ({code})" if code else message)
         self.code = code
         self.message = message
@@ -130,7 +128,7 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
     return kind(code, message, MappingProxyType(headers), body)
 
 
-def may_pass(error: ClientError) -> bool:
+def may_pass(error: StompError) -> bool:
     """Whether another attempt may succeed where this one failed, if nobody changes anything."""
     if isinstance(error, Refused):
         return error.code in _PASSING or error.code in _HARMLESS

@@ -28,7 +28,7 @@ class Link:
     session: ClientSession
     number: int
     receive: Callable[[list[Told]], None]
-    wait_until_wanted: Callable[[], "trio.Event | None"]
+    wait_until_wanted: Callable[[], trio.Event | None]
     max_outgoing_bytes: int
     is_full: bool = False
     reason: ClientError | None = None
@@ -72,9 +72,9 @@ class Link:
             raise refusal(first, opening=True)
         assert isinstance(first, Welcomed)
         self._heard_at = trio.current_time()
-        # Only an ERROR can come before anything was asked for.
-        if others:
-            self.receive(others)
+        for each in others:  # only an ERROR can come before anything was asked for
+            if isinstance(each, Failed):
+                raise refusal(each, opening=True)
         return first
 
     def say(self, data: bytes) -> None:
@@ -100,13 +100,11 @@ class Link:
 
     async def run(self) -> ClientError:
         """Read and write until the link ends; why it did."""
-        async with trio.open_nursery() as nursery:
-            with self._scope:
-                async with trio.open_nursery() as tasks:
-                    tasks.start_soon(self._write)
-                    tasks.start_soon(self._watch)
-                    await self._read()
-            nursery.cancel_scope.cancel()
+        with self._scope:
+            async with trio.open_nursery() as tasks:
+                tasks.start_soon(self._write)
+                tasks.start_soon(self._watch)
+                await self._read()
         assert self.reason is not None
         return self.reason
 

@@ -157,9 +157,7 @@ async def _dial(way: Way) -> trio.abc.Stream:
             return stream
     try:
         context = way.ssl_context or ssl.create_default_context()
-        secret = trio.SSLStream(
-            stream, context, server_hostname=way.host, https_compatible=True
-        )
+        secret = trio.SSLStream(stream, context, server_hostname=way.host, https_compatible=True)
         with _told_as_connect_failed(way):
             await secret.do_handshake()
     except BaseException:

@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from trio_stomp._errors import OptionError
-from trio_stomp.client._errors import AuthenticationError, ClientError, Refused, may_pass
+from trio_stomp._errors import OptionError, StompError
+from trio_stomp.client._errors import AuthenticationError, Refused, may_pass
 
 
 @frozen
@@ -43,7 +43,7 @@ class ReconnectPolicy:
         if self.max_attempts < 0:
             raise OptionError(f"max_attempts={self.max_attempts} must be 0 or more")
 
-    def delay_s(self, attempt: int, error: ClientError) -> float:
+    def delay_s(self, attempt: int, error: StompError) -> float:
         """Seconds to wait before an attempt, counted from 1; never less than the broker asks."""
         longest = self.first_delay_s * 2.0 ** min(attempt - 1, 60)
         wait_s = self.random() * min(longest, self.max_delay_s)
@@ -51,7 +51,7 @@ class ReconnectPolicy:
             wait_s += error.retry_after_s
         return wait_s
 
-    def goes_on(self, attempt: int, error: ClientError) -> bool:
+    def goes_on(self, attempt: int, error: StompError) -> bool:
         """Whether attempt number ``attempt`` is made at all."""
         if self.max_attempts and attempt > self.max_attempts:
             return False

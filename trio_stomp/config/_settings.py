@@ -11,6 +11,7 @@ from trio_stomp.security._options import SecurityOptions
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.store._options import JournalOptions, StoreOptions
 from trio_stomp.transport._options import TransportOptions
+from trio_stomp.web._options import WebOptions
 
 LAST_PORT = 65_535
 
@@ -47,6 +48,7 @@ class Settings:
     diag: DiagOptions = Factory(DiagOptions)
     store: StoreOptions = Factory(StoreOptions)
     journal: JournalOptions = Factory(JournalOptions)
+    web: WebOptions = Factory(WebOptions)
     destinations: tuple[tuple[str, DestinationPolicy], ...] = ()
     """Policies by destination pattern; the first that matches counts."""
     rules: AccessRules | None = None

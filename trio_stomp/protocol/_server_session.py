@@ -56,6 +56,11 @@ class Codecs:
     opening: HeadCache = field(factory=lambda: HeadCache(max_entries=64))
     caches: tuple[HeadCache, ...] = field(factory=lambda: tuple(HeadCache() for _ in VERSIONS))
 
+    def forget_heads(self) -> None:
+        """Parse header blocks anew: other limits hold now."""
+        for cache in (self.opening, *self.caches):
+            cache.heads.clear()
+
     @property
     def cached_heads(self) -> int:
         """Header blocks remembered, over all versions."""

@@ -40,6 +40,11 @@ class Transactions:
     _open: dict[str, _Transaction] = field(factory=dict)
 
     @property
+    def count(self) -> int:
+        """How many have been begun and not ended."""
+        return len(self._open)
+
+    @property
     def are_open(self) -> bool:
         """Whether any has been begun and not ended."""
         return bool(self._open)

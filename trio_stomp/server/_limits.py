@@ -44,7 +44,7 @@ class ServerLimits:
         32 * MIB, "bytes waiting to be written to one connection", minimum=1024
     )
     max_memory_bytes: int = option(
-        512 * MIB, "bytes of messages in the process, in whatever state", minimum=MIB
+        512 * MIB, "bytes of messages in the process, in whatever state", minimum=MIB, live=True
     )
     write_stall_s: float = option(
         30.0, "a connection that takes no byte for so long is closed", minimum=0.001, live=True

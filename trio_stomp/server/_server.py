@@ -10,14 +10,14 @@ of the inbox, then the watchdog.
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 
-from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._identity import Identity
 from trio_stomp.broker import AccessRules, Broker, Census, Client, Delivery, MemoryBudget
 from trio_stomp.protocol import Codecs, ServerSession
@@ -28,10 +28,13 @@ from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection, ConnectionShared, WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
+from trio_stomp.server._handle import Entrance, ServerHandle
 from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
 from trio_stomp.server._pages import Pages
+from trio_stomp.server._relief import Relief
+from trio_stomp.server._traffic import Traffic
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
@@ -51,12 +54,6 @@ SWEEP_S = 1.0
 """How often the core is told that time passes."""
 
 
-SPARE_HISTORY_BYTES = 256 * 1024
-"""So much of streams in memory is not worth giving up."""
-RELIEF_PAUSE_S = 0.1
-"""When memory is short, one connection at most is ended in this time."""
-
-
 class Diagnostics(Protocol):
     """The diagnostics floor, as the server sees it. The dispatcher calls it within its turns."""
 
@@ -70,51 +67,6 @@ class Diagnostics(Protocol):
 
     def end_turn(self, now: float) -> None:
         """Publish what happened in this turn."""
-
-
-async def _nothing_to_reload() -> None:
-    await trio.lowlevel.checkpoint()
-
-
-@frozen(eq=False, repr=False)
-class Entrance:
-    """Where clients come from, and whether their bytes are secret.
-
-    Args:
-      tls: ``off``, ``optional`` (the first bytes tell) or ``required``.
-    """
-
-    listener: "trio.abc.Listener[trio.abc.Stream]"
-    tls: str = "off"
-
-
-@define(eq=False, repr=False)
-class ServerHandle:
-    """A running broker, for the program that runs it."""
-
-    addresses: tuple[str, ...]
-    tls_addresses: tuple[str, ...] = ()
-    """Of the port where TLS is required."""
-    on_reload: Callable[[], Awaitable[None]] = _nothing_to_reload
-    _stopping: trio.Event = field(factory=trio.Event)
-
-    def stop(self) -> None:
-        """Begin the ordered shutdown; ``serve`` returns when it is done."""
-        self._stopping.set()
-
-    async def reload(self) -> None:
-        """Read the files of users, rules, keys and certificates again; all of them, or none.
-
-        Raises:
-          OptionError: one of them is wrong: the operator's fault. What held before still holds.
-
-        Checkpoint: always. Cancel: nothing has changed, or everything has.
-        """
-        await self.on_reload()
-
-    async def wait_stopping(self) -> None:
-        """Wait until somebody has called ``stop``. Checkpoint: always."""
-        await self._stopping.wait()
 
 
 @define(eq=False, repr=False)
@@ -150,10 +102,9 @@ class Server:
     admission: Admission = field(init=False)
     connections: dict[Connection, None] = field(factory=dict)
     ended: dict[CloseReason, int] = field(factory=lambda: dict.fromkeys(CloseReason, 0))
-    """Connections that have ended, by reason."""
+    """Connections that have ended, by reason; what they had moved is in ``past``."""
+    past: Traffic = field(factory=Traffic)
     accepted: int = 0
-    _relieved_at: float = -1.0
-    _history_bytes: int = 0
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
@@ -194,7 +145,7 @@ class Server:
             self.watchdog,
             self.pages,
             self.dispatcher.resume,
-            self._relieve,
+            Relief(self.connections, broker, self.outboxes, self.dispatcher).relieve,
             self._tell_late,
             self._tell_login,
             self.authenticator,
@@ -353,6 +304,7 @@ class Server:
         finally:
             del self.connections[connection]
             self.ended[connection.reason] += 1
+            self.past.add(connection)
 
     def _connect(self, wire: Wire, refusal: RemoteError | None) -> Connection:
         # Where there are rules, they say who may use the command DIAG.
@@ -394,38 +346,10 @@ class Server:
             await self.inbox.put(Control(self.diagnostics.tick))
 
     async def _sweep(self) -> None:
-        if not self.broker.policies.ttl_ms:
-            return
         while True:
             await trio.sleep(SWEEP_S)
-            await self.inbox.put(Control(self.broker.tick))
-
-    def _relieve(self, now: float) -> None:
-        """Memory is short: history goes first, then whoever takes no bytes and holds the most.
-
-        Else the producers of everybody would wait until the write stall ends that connection.
-        """
-        if now < self._relieved_at + RELIEF_PAUSE_S:
-            return
-        self._relieved_at = now
-        history = self.broker.streams.window_bytes
-        if history > SPARE_HISTORY_BYTES and history != self._history_bytes:
-            self._history_bytes = history  # if that helps nothing, it is not tried again
-            self.dispatcher.call_soon(self.broker.streams.expire)
-            return
-        stuck = [each for each in self.connections if each.outbox.is_stuck(now)]
-        if not stuck:
-            return
-        worst = max(stuck, key=lambda each: each.outbox.waiting_bytes)
-        self.outboxes.unsent += worst.outbox.discard()
-        worst.end(
-            ProtocolError(
-                "memory-limit",
-                "the connection takes its messages too slowly while the broker is short of memory"
-                " (option max_memory_bytes)",
-                reason=CloseReason.MEMORY_LIMIT,
-            )
-        )
+            if self.broker.policies.ttl_ms:  # it may be told while the broker runs
+                await self.inbox.put(Control(self.broker.tick))
 
     async def _monitor(self) -> None:
         interval = self.broker.policies.monitor_interval_s
@@ -458,19 +382,33 @@ class Server:
 
         self.dispatcher.call_soon(tell)
 
-    async def use(self, accounts: Accounts, rules: AccessRules | None) -> None:
-        """Judge everybody anew, by other accounts and rules. Checkpoint: always."""
-        before, self.authenticator.accounts = self.authenticator.accounts, accounts
-        # To prove nothing may have been enough before; then it was so for each of them.
-        lets_anonymous = self.authenticator.lets_anonymous(is_loopback=True)
+    async def reconfigure(
+        self, accounts: Accounts, rules: AccessRules | None, apply: Callable[[], None]
+    ) -> None:
+        """Let other settings, accounts and rules hold, in one turn of the dispatcher.
 
-        def is_known(identity: Identity) -> bool:
-            if not identity.method:
-                return lets_anonymous
-            return accounts.still_know(identity, before)
+        Args:
+          apply: Changes what else shall change; called in that turn.
 
-        self.codecs.judges_early = rules is not None
-        await self.inbox.put(Control(lambda now: self.broker.use_rules(rules, is_known, now)))
+        Checkpoint: always. Cancel: it is still done.
+        """
+
+        def turn(now: float) -> None:
+            before, self.authenticator.accounts = self.authenticator.accounts, accounts
+            # To prove nothing may have been enough before; then it was so for each of them.
+            lets_anonymous = self.authenticator.lets_anonymous(is_loopback=True)
+
+            def is_known(identity: Identity) -> bool:
+                if not identity.method:
+                    return lets_anonymous
+                return accounts.still_know(identity, before)
+
+            apply()
+            self.codecs.judges_early = rules is not None
+            self.codecs.forget_heads()  # they were held to other limits
+            self.broker.use_rules(rules, is_known, now)
+
+        await self.inbox.put(Control(turn))
 
     def why_unready(self) -> str:
         """Why nobody should be sent here now; "" = there is no reason."""

@@ -49,7 +49,7 @@ class TransportOptions:
                 raise ValueError(f"{name} needs a certificate: give tls_cert, too")
         if self.tls_client_ca and self.tls_client_certificates == "off":
             raise ValueError(
-                "tls_client_ca is told, but tls_client_certificates is off, not optional or required"
+                "tls_client_ca needs tls_client_certificates to be optional or required"
             )
         if self.tls_client_certificates != "off" and not self.tls_client_ca:
             raise ValueError(

@@ -127,8 +127,16 @@ class TlsBox:
         )
         self.context = self._load()
 
+    def load(self) -> ssl.SSLContext:
+        """Read the files again; connections get the context once it is put into ``context``.
+
+        Raises:
+          OptionError: the operator's fault.
+        """
+        return self._load()
+
     def reload(self) -> None:
-        """Read the files again.
+        """Read the files again, and use what they say.
 
         Raises:
           OptionError: the operator's fault; the context stays what it was.

@@ -1,0 +1,235 @@
+"""The client: what an application does with a broker."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Literal, overload
+
+import trio
+from attrs import define
+
+from trio_stomp._errors import OptionError
+from trio_stomp.client._awaited import Awaited, Receipt
+from trio_stomp.client._core import ClientEvent, Core
+from trio_stomp.client._errors import RequestTimedOut
+from trio_stomp.client._message import Message
+from trio_stomp.client._send import send_headers
+from trio_stomp.client._subscription import Subscription
+from trio_stomp.client._transaction import Transaction
+
+AckMode = Literal["auto", "client", "client-individual"]
+
+PREFETCH = 100
+
+_DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
+_ACK_MODES = ("auto", "client", "client-individual")
+
+
+@define(eq=False, repr=False)
+class Client:
+    """An open client; ``open_client`` makes it. All methods may be used by many tasks at once.
+
+    Each of them raises, beside what it names itself, the error that ended the client.
+    """
+
+    _core: Core
+
+    @property
+    def events(self) -> trio.MemoryReceiveChannel[ClientEvent]:
+        """What becomes of the link: the newest 64 events that were not received yet."""
+        return self._core.events
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a link at this moment."""
+        return self._core.link is not None
+
+    @property
+    def connected_headers(self) -> Mapping[str, str]:
+        """What the last CONNECTED told: ``version``, ``server``, ``session``, …"""
+        return MappingProxyType(dict(self._core.connected))
+
+    @overload
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str = ...,
+        *,
+        headers: Mapping[str, str] | None = ...,
+        persistent: bool = ...,
+        receipt: Literal[True] = ...,
+    ) -> Receipt: ...
+    @overload
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str = ...,
+        *,
+        headers: Mapping[str, str] | None = ...,
+        persistent: bool = ...,
+        receipt: Literal[False],
+    ) -> None: ...
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        persistent: bool = False,
+        receipt: bool = True,
+    ) -> Receipt | None:
+        """SEND.
+
+        With ``receipt`` it waits for the RECEIPT; if the link breaks meanwhile it is sent again on
+        the next one, with an ``x-dedup-id`` by which the broker takes it once. Without, it waits
+        only for room in the outgoing buffer, where it is lost if the link breaks.
+
+        Args:
+          body: Text is sent as UTF-8.
+          headers: Further headers, unescaped.
+          persistent: Whether the message is to survive the broker (docs/durability.md).
+
+        Returns: What became of it, as the RECEIPT tells.
+
+        Raises:
+          OptionError: a header cannot be sent; the caller's fault.
+          Refused: the broker's ERROR; its class says whose fault.
+          LinkLost: the client does not connect again.
+        """
+        data = body.encode() if isinstance(body, str) else body
+        told = send_headers(headers, persistent) if headers or persistent else ()
+        core = self._core
+        if not receipt:
+            link = core.link
+            if link is None or link.is_full:
+                link = await core.ready()
+            await trio.lowlevel.checkpoint_if_cancelled()
+            link.say(link.frames.send(destination, data, told))
+            return None
+        again = core.options.policy is not None
+        if again and not any(name in _DEDUP_HEADERS for name, _ in told):
+            told = (*told, ("x-dedup-id", f"{core.nonce}-{core.number()}"))
+        return await core.ask(
+            lambda frames, receipt: frames.send(destination, data, told, receipt=receipt),
+            again=again,
+        )
+
+    @asynccontextmanager
+    async def subscribe(
+        self,
+        destination: str,
+        *,
+        ack: AckMode = "auto",
+        prefetch: int = PREFETCH,
+        id: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        selector: str | None = None,
+        durable: str | None = None,
+        offset: int | str | None = None,
+        on_stale: Literal["raise", "ignore"] = "raise",
+    ) -> AsyncIterator[Subscription]:
+        """SUBSCRIBE; in force within the block, on every link.
+
+        Args:
+          ack: ``auto``: a message is done with when it is here.
+          prefetch: Messages in the buffer; unless ``ack`` is ``auto``, also those that may be
+            unacknowledged.
+          id: Of the subscription; the default is a new one.
+          headers: Further headers.
+          selector: Only what matches.
+          durable: Name under which the broker keeps what comes while nobody is there.
+          offset: Of a stream: a number, ``first``, ``last``, ``next`` or ``timestamp=S``.
+          on_stale: What an ACK does whose link is gone.
+
+        Raises:
+          OptionError: an argument is wrong.
+          Refused: the broker's ERROR; also later, from the iterator, if it comes then.
+        """
+        if ack not in _ACK_MODES:
+            raise OptionError(f"ack={ack!r} is none of {', '.join(_ACK_MODES)}")
+        if prefetch < 1:
+            raise OptionError(f"prefetch={prefetch} must be 1 or more")
+        core = self._core
+        told = {"destination": destination, "ack": ack}
+        if ack != "auto":
+            told["prefetch-count"] = str(prefetch)
+        if selector is not None:
+            told["selector"] = selector
+        if durable is not None:
+            told["durable-subscription-name"] = told["activemq.subscriptionName"] = durable
+        if offset is not None:
+            told["x-stream-offset"] = f"offset={offset}" if isinstance(offset, int) else offset
+        name = id or f"s{core.number()}"
+        if name in core.subscriptions:
+            raise OptionError(f"id={name!r} is in use by another subscription of this client")
+        subscription = Subscription(
+            name,
+            {**told, **(headers or {})},
+            prefetch,
+            ack != "auto",
+            durable is not None,
+            on_stale == "ignore",
+            core,
+        )
+        try:
+            await subscription.enter()
+            yield subscription
+        finally:
+            subscription.leave()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Transaction]:
+        """BEGIN; COMMIT with a receipt at the end of the block, ABORT if an exception leaves it.
+
+        Raises:
+          LinkLost: the link broke, and the transaction with it; if that was while COMMIT waited
+            for its RECEIPT, all of it has happened, or nothing.
+          Refused: the broker's ERROR; nothing has happened.
+        """
+        transaction = Transaction(f"t{self._core.number()}", core=self._core)
+        await transaction.begin()
+        try:
+            yield transaction
+        except BaseException:
+            transaction.abort()
+            raise
+        await transaction.commit()
+
+    async def request(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+    ) -> Message:
+        """SEND with ``reply-to`` and ``correlation-id``, and wait for the answer.
+
+        Args:
+          timeout_s: Seconds for all of it, waiting for a link too.
+
+        Raises:
+          RequestTimedOut: no answer came; it may have been handled all the same.
+          LinkLost: the link broke; likewise.
+          Refused: the broker's ERROR.
+        """
+        core = self._core
+        data = body.encode() if isinstance(body, str) else body
+        correlation = f"{core.nonce}-{core.number()}"
+        own = (("reply-to", core.reply_to), ("correlation-id", correlation))
+        reply = Awaited()
+        receipt = ""
+        try:
+            with trio.move_on_after(timeout_s):
+                link = await core.ready()
+                receipt = core.expect(Awaited(on_refused=reply.settle))
+                told = (*own, *send_headers(headers, False))
+                link.say(link.frames.send(destination, data, told, receipt=receipt))
+                core.replies[correlation] = reply
+                answer = await reply.wait()
+                assert isinstance(answer, Message)
+                return answer
+        finally:
+            core.replies.pop(correlation, None)
+            core.awaited.pop(receipt, None)
+        raise RequestTimedOut(f"{destination}: no answer within {timeout_s:g} s")

@@ -1,0 +1,387 @@
+"""What outlives a link: who waits for what, which subscriptions there are, and connecting again."""
+
+import secrets
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from itertools import count
+from typing import Literal
+
+import trio
+from attrs import define, field, frozen
+
+from trio_stomp._errors import OptionError, StompError
+from trio_stomp.client._awaited import Awaited, Receipt
+from trio_stomp.client._errors import (
+    ClientClosed,
+    ClientError,
+    ConnectFailed,
+    LinkLost,
+    Refused,
+    refusal,
+)
+from trio_stomp.client._link import Link
+from trio_stomp.client._message import Message
+from trio_stomp.client._pipe import Way, open_pipe
+from trio_stomp.client._reconnect import ReconnectPolicy
+from trio_stomp.client._subscription import Subscription
+from trio_stomp.frames import FrameLimits
+from trio_stomp.protocol import (
+    ClientFrames,
+    ClientSession,
+    Delivered,
+    Failed,
+    ProtocolOptions,
+    Receipted,
+    Told,
+    Welcomed,
+)
+
+EVENTS_KEPT = 64
+GOODBYE_S = 1.0
+"""How long the broker may take to close the connection after it confirmed the DISCONNECT."""
+
+FrameMaker = Callable[[ClientFrames, str], bytes]
+"""Makes a frame that asks for the receipt named."""
+
+
+@frozen
+class ClientEvent:
+    """What became of the link.
+
+    Args:
+      kind: ``connected``; ``disconnected``; ``reconnecting``: the next attempt is made after
+        ``delay_s``.
+      attempt: In a row, from 1; 0 where none failed.
+      error: Why the link ended, or the attempt failed.
+      headers: Of CONNECTED.
+    """
+
+    kind: Literal["connected", "disconnected", "reconnecting"]
+    attempt: int = 0
+    delay_s: float = 0.0
+    error: StompError | None = None
+    headers: Mapping[str, str] = field(factory=dict)
+
+
+@frozen
+class CoreOptions:
+    """How a client connects; see ``open_client``."""
+
+    way: Way
+    headers: Callable[[], tuple[tuple[str, str], ...]] = field(repr=False)
+    protocol: ProtocolOptions
+    limits: FrameLimits
+    versions: tuple[str, ...]
+    policy: ReconnectPolicy | None
+    connect_timeout_s: float
+    close_timeout_s: float
+    max_outgoing_bytes: int
+    renews_token: bool = False
+    """Whether each connecting brings a new token."""
+
+
+@define(eq=False, repr=False)
+class Core:
+    """The part of a client that its messages, subscriptions and transactions share."""
+
+    options: CoreOptions
+    link: Link | None = None
+    """The open link, if there is one."""
+    link_number: int = 0
+    failure: StompError | None = None
+    on_failure: Callable[[], None] = lambda: None
+    nonce: str = field(factory=lambda: secrets.token_hex(6))
+    """Tells this client's ids from those of all others."""
+    connected: Mapping[str, str] = field(factory=dict)
+    events: trio.MemoryReceiveChannel[ClientEvent] = field(init=False)
+    ended: trio.Event = field(factory=trio.Event)
+    subscriptions: dict[str, Subscription] = field(factory=dict)
+    replies: dict[str, Awaited] = field(factory=dict)
+    awaited: dict[str, Awaited] = field(factory=dict)
+    _emit_to: trio.MemorySendChannel[ClientEvent] = field(init=False)
+    _numbers: "count[int]" = field(factory=lambda: count(1))
+    _crowded: set[Subscription] = field(factory=set)
+    _wanted: trio.Event | None = None
+    _changed: trio.Event = field(factory=trio.Event)
+    is_leaving: bool = False
+    _was_refused: bool = False
+    """The ERROR that ended the link belonged to one frame, and has been told to who sent it."""
+
+    def __attrs_post_init__(self) -> None:
+        self._emit_to, self.events = trio.open_memory_channel[ClientEvent](EVENTS_KEPT)
+
+    @property
+    def reply_to(self) -> str:
+        """Where answers to this client's requests go."""
+        return f"/temp-queue/replies-{self.nonce}"
+
+    def number(self) -> str:
+        """A number that this client did not use before."""
+        return str(next(self._numbers))
+
+    # --- asking ---------------------------------------------------------------------------
+
+    async def ready(self) -> Link:
+        """The open link, once there is one with room to write.
+
+        Raises:
+          ClientError: the client has ended.
+        """
+        while True:
+            if self.failure is not None:
+                raise self.failure
+            link = self.link
+            if link is None:
+                await self._changed.wait()
+            elif link.is_full:
+                self._want()
+                await link.wait_for_room()
+                if link.reason is not None:
+                    await trio.lowlevel.checkpoint()
+            else:
+                return link
+
+    def expect(self, awaited: Awaited) -> str:
+        """Have a receipt told to ``awaited``; its id."""
+        receipt = self.number()
+        self.awaited[receipt] = awaited
+        self._want()
+        return receipt
+
+    async def ask(self, make: FrameMaker, *, again: bool) -> Receipt:
+        """Send a frame and wait for its RECEIPT.
+
+        Args:
+          again: Whether to send it on the next link too, if this one breaks.
+
+        Raises:
+          OptionError: the frame cannot be made.
+          ClientError: refused; or the link broke, and the frame is not sent again.
+        """
+        link = await self.ready()
+        receipt = self.number()
+        link.say(make(link.frames, receipt))
+        remake = (lambda frames: make(frames, receipt)) if again else None
+        awaited = self.awaited[receipt] = Awaited(remake)
+        self._want()
+        try:
+            outcome = await awaited.wait()
+        finally:
+            self.awaited.pop(receipt, None)
+        assert isinstance(outcome, Receipt)
+        return outcome
+
+    # --- what comes -----------------------------------------------------------------------
+
+    def _receive(self, told: list[Told]) -> None:
+        subscriptions, number = self.subscriptions, self.link_number
+        for each in told:
+            if type(each) is Delivered:
+                subscription = subscriptions.get(each.subscription or "")
+                if subscription is not None:
+                    subscription.put(each, number)
+                elif each.subscription == self.reply_to:
+                    self._reply(each)
+            elif type(each) is Receipted:
+                awaited = self.awaited.pop(each.receipt_id, None)
+                if awaited is not None:
+                    awaited.settle(Receipt(each.headers))
+            elif type(each) is Failed:
+                self._refuse(each)
+
+    def _reply(self, delivered: Delivered) -> None:
+        awaited = self.replies.pop(delivered.head.get("correlation-id") or "", None)
+        if awaited is not None:
+            awaited.settle(Message(delivered))
+
+    def _refuse(self, failed: Failed) -> None:
+        error = refusal(failed, opening=False)
+        asker = self.awaited.pop(failed.get("receipt-id") or "", None)
+        if asker is not None:
+            self._was_refused = True
+            asker.settle(error)
+        if self.link is not None:
+            self.link.end(error)
+
+    def _wait_until_wanted(self) -> trio.Event | None:
+        is_full = self.link is not None and self.link.is_full
+        if not self._crowded or self.awaited or self.replies or is_full or self.is_leaving:
+            self._wanted = None
+            return None
+        self._wanted = trio.Event()
+        return self._wanted
+
+    def _want(self) -> None:
+        if self._wanted is not None:
+            self._wanted.set()
+            self._wanted = None
+
+    def note_crowd(self, subscription: Subscription, is_crowded: bool) -> None:
+        """Read on only while no buffer is full."""
+        if is_crowded:
+            self._crowded.add(subscription)
+        else:
+            self._crowded.discard(subscription)
+            if not self._crowded:
+                self._want()
+
+    def remember(self, subscription: Subscription) -> None:
+        """Bring it what comes for it, on later links too."""
+        self.subscriptions[subscription.id] = subscription
+
+    def forget(self, subscription: Subscription) -> None:
+        """It gets nothing more."""
+        self.subscriptions.pop(subscription.id, None)
+
+    async def unsubscribe(self, headers: tuple[tuple[str, str], ...]) -> None:
+        """UNSUBSCRIBE, and wait until that is done."""
+        await self.ask(
+            lambda frames, receipt: frames.unsubscribe((*headers, ("receipt", receipt))),
+            again=False,
+        )
+
+    # --- links ----------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Keep a link open until the client leaves or fails; tells by ``failure``, never raises."""
+        policy, attempt = self.options.policy, 0
+        while True:
+            self._was_refused = False
+            before, opened_at = self.link_number, trio.current_time()
+            error = await self._attempt()
+            is_first = self.link_number == 0
+            if self.link_number > before:
+                self._lose_link(error)
+                held_s = trio.current_time() - opened_at
+                if policy is not None and held_s >= policy.stable_after_s:
+                    attempt = 0
+            attempt += 1
+            if self.is_leaving:
+                self.failure = ClientClosed("the client has been left")
+                break
+            if policy is None or (is_first and not policy.retry_first):
+                self.failure = error
+                break
+            if not (self._goes_on_anyway(error) or policy.goes_on(attempt, error)):
+                self.failure = error
+                break
+            delay_s = policy.delay_s(attempt, error)
+            self._emit(ClientEvent("reconnecting", attempt, delay_s, error))
+            await trio.sleep(delay_s)
+        self._end()
+
+    def _goes_on_anyway(self, error: StompError) -> bool:
+        expired = isinstance(error, Refused) and error.code == "credentials-expired"
+        return self._was_refused or (expired and self.options.renews_token)
+
+    async def _attempt(self) -> StompError:
+        """Connect, and stay connected as long as it goes; why it went no further."""
+        options = self.options
+        limits = options.limits
+        most = limits.max_body_bytes + limits.max_header_block_bytes + 1024
+        session = ClientSession(limits, options.protocol, options.versions)
+        scope = trio.CancelScope(deadline=trio.current_time() + options.connect_timeout_s)
+        with scope:
+            try:
+                connect = session.connect(options.headers())
+                async with open_pipe(options.way, options.versions, most) as pipe:
+                    link = Link(
+                        pipe,
+                        session,
+                        self.link_number + 1,
+                        self._receive,
+                        self._wait_until_wanted,
+                        options.max_outgoing_bytes,
+                    )
+                    welcomed = await link.open(connect)
+                    scope.deadline = float("inf")
+                    self._take_up(link, welcomed)
+                    return await link.run()
+            except LinkLost as error:
+                return ConnectFailed(f"no session at {options.way.address}: {error}")
+            except StompError as error:
+                return error
+        return ConnectFailed(
+            f"no session at {options.way.address} within {options.connect_timeout_s:g} s"
+        )
+
+    def _take_up(self, link: Link, welcomed: Welcomed) -> None:
+        """Say on a new link all that is to be in force, before anybody else says anything."""
+        self.link, self.link_number = link, link.number
+        self.connected = dict(welcomed.headers)
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.say_on(link)
+        for awaited in tuple(self.awaited.values()):
+            if awaited.again is not None:
+                try:
+                    link.say(awaited.again(link.frames))
+                except OptionError as error:  # this link's version is an older one
+                    awaited.settle(LinkLost(f"not sent again: {error}"))
+        self._emit(ClientEvent("connected", headers=self.connected))
+        self._change()
+
+    def _lose_link(self, error: StompError) -> None:
+        self.link = None
+        self._emit(ClientEvent("disconnected", error=error))
+        lost = [(key, each) for key, each in self.awaited.items() if each.again is None]
+        for receipt, _ in lost:
+            del self.awaited[receipt]
+        for awaited in (*(each for _, each in lost), *self.replies.values()):
+            awaited.settle(LinkLost(f"the link ended before the answer came ({error})"))
+        self.replies.clear()
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.lose_link()
+
+    def stop(self) -> None:
+        """Whoever still waits for something is told that nothing comes."""
+        if self.failure is None:
+            self.failure = ClientClosed("the client has been left")
+            self.is_leaving = True
+            self._end()
+
+    def _end(self) -> None:
+        failure = self.failure
+        assert failure is not None
+        for awaited in (*self.awaited.values(), *self.replies.values()):
+            awaited.settle(failure)
+        for subscription in tuple(self.subscriptions.values()):
+            subscription.end(failure)
+        self._change()
+        self._emit_to.close()
+        self.ended.set()
+        if not self.is_leaving:
+            self.on_failure()
+
+    def _change(self) -> None:
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_opened(self) -> None:
+        """Wait for the first link.
+
+        Raises:
+          ClientError: there will be none.
+        """
+        while self.link_number == 0 and self.failure is None:
+            await self._changed.wait()
+        if self.link_number == 0 and self.failure is not None:
+            raise self.failure
+
+    async def leave(self) -> None:
+        """DISCONNECT, and wait until all before it has been handled; not for ever."""
+        self.is_leaving = True
+        self._want()
+        if self.link is None:
+            return
+        with trio.move_on_after(self.options.close_timeout_s), suppress(ClientError):
+            await self.ask(lambda frames, receipt: frames.disconnect(receipt), again=False)
+            with trio.move_on_after(GOODBYE_S):
+                await self.ended.wait()
+
+    def _emit(self, event: ClientEvent) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            try:
+                self._emit_to.send_nowait(event)
+            except trio.WouldBlock:
+                self.events.receive_nowait()  # whoever looks late sees the newest
+                self._emit_to.send_nowait(event)

@@ -1,0 +1,145 @@
+"""``open_client``: the way in, and the nursery that everything of a client lives in."""
+
+import ssl
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import trio
+
+from trio_stomp._errors import OptionError
+from trio_stomp.client._client import Client
+from trio_stomp.client._core import Core, CoreOptions
+from trio_stomp.client._pipe import Connector, way_to
+from trio_stomp.client._reconnect import ReconnectPolicy
+from trio_stomp.frames import FrameLimits
+from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, ClientSession, ProtocolOptions
+
+VERSIONS = tuple(each.name for each in (STOMP_1_0, STOMP_1_1, STOMP_1_2))
+
+Token = str | Callable[[], str]
+
+DEFAULT_POLICY = ReconnectPolicy()
+
+
+@asynccontextmanager
+async def open_client(
+    where: str | Connector,
+    *,
+    login: str | None = None,
+    passcode: str | None = None,
+    token: Token | None = None,
+    host: str | None = None,
+    heart_beat: tuple[float, float] = (10.0, 10.0),
+    versions: tuple[str, ...] = VERSIONS,
+    client_id: str | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    reconnect: ReconnectPolicy | None = DEFAULT_POLICY,
+    headers: Mapping[str, str] | None = None,
+    connect_timeout_s: float = 10.0,
+    close_timeout_s: float = 5.0,
+    max_outgoing_bytes: int = 256 * 1024,
+    limits: FrameLimits | None = None,
+) -> AsyncIterator[Client]:
+    """Connect to a broker, and stay connected within the block.
+
+    At the end of the block: DISCONNECT, and its RECEIPT is waited for. If the block is cancelled,
+    or the client ends by an error, everything is closed at once; such an error cancels the block
+    and is raised from here, in no group.
+
+    Args:
+      where: ``stomp://host:port``, ``stomps://``, ``ws://host:port/path`` or ``wss://``; or
+        anything that opens a stream when it is called.
+      login, passcode: Who the client is; never shown in errors.
+      token: Sent as ``Authorization: Bearer``. If it is a function it is asked at each connecting,
+        and a token that expired leads to another connecting, not to an error.
+      host: The virtual host; the default is that of the address.
+      heart_beat: Seconds between heart-beats that are sent, and that are asked for; 0 = none.
+      versions: What is offered, of 1.0, 1.1 and 1.2.
+      client_id: For durable subscriptions that belong to this client alone.
+      ssl_context: Whom to trust; the default are the system's authorities.
+      reconnect: When to connect again; None = never.
+      headers: Further headers of CONNECT.
+      connect_timeout_s: Seconds for one connecting, up to CONNECTED.
+      close_timeout_s: Seconds that the ordered end may take.
+      max_outgoing_bytes: What may wait to be written; then ``send`` waits.
+      limits: Bounds of one frame of the broker's.
+
+    Raises:
+      OptionError: an argument is wrong; the caller's fault.
+      ConnectFailed: no connection, or no answer to CONNECT.
+      AuthenticationError: the broker does not take the credentials.
+      ClientError: what ended the client later.
+    """
+    way = way_to(where, ssl_context)
+    told = _connect_headers(login, passcode, token, host or way.host, client_id, headers)
+    protocol = ProtocolOptions(*_milliseconds(heart_beat))
+    known = tuple(name for name in VERSIONS if name in versions)
+    if not known or len(known) != len(versions):
+        raise OptionError(f"versions={versions!r} must be some of {', '.join(VERSIONS)}")
+    options = CoreOptions(
+        way,
+        told,
+        protocol,
+        limits or FrameLimits(),
+        known,
+        reconnect,
+        connect_timeout_s,
+        close_timeout_s,
+        max_outgoing_bytes,
+        callable(token),
+    )
+    ClientSession(options.limits, protocol, known).connect(told())  # a wrong header shows here
+    async with _run(Core(options)) as client:
+        yield client
+
+
+@asynccontextmanager
+async def _run(core: Core) -> AsyncIterator[Client]:
+    raised: BaseException | None = None
+    # A nursery wraps what is raised in it: here it is caught inside, and raised outside.
+    async with trio.open_nursery() as nursery:
+        core.on_failure = nursery.cancel_scope.cancel
+        nursery.start_soon(core.run)
+        try:
+            await core.wait_opened()
+            yield Client(core)
+            await core.leave()
+        except trio.Cancelled:
+            raise
+        except BaseException as error:
+            raised = error
+        core.stop()
+        nursery.cancel_scope.cancel()
+    if raised is not None:
+        raise raised
+    if core.failure is not None and not core.is_leaving:
+        raise core.failure
+
+
+def _milliseconds(heart_beat: tuple[float, float]) -> tuple[int, int]:
+    if any(not 0 <= each < 1_000_000 for each in heart_beat):
+        raise OptionError(f"heart_beat={heart_beat!r} must be two numbers of seconds, 0 or more")
+    send_s, expect_s = heart_beat
+    return round(send_s * 1000), round(expect_s * 1000)
+
+
+def _connect_headers(
+    login: str | None,
+    passcode: str | None,
+    token: Token | None,
+    host: str,
+    client_id: str | None,
+    headers: Mapping[str, str] | None,
+) -> Callable[[], tuple[tuple[str, str], ...]]:
+    """A function that makes the headers of CONNECT anew for each connecting."""
+    if token is not None and (login is not None or passcode is not None):
+        raise OptionError("login= with passcode=, or token=: not both")
+
+    def told() -> tuple[tuple[str, str], ...]:
+        said = {"host": host, "login": login, "passcode": passcode, "client-id": client_id}
+        if token is not None:
+            said["Authorization"] = f"Bearer {token() if callable(token) else token}"
+        known = tuple((name, text) for name, text in said.items() if text is not None)
+        return (*known, *(headers or {}).items())
+
+    return told

@@ -1,0 +1,13 @@
+"""What SEND tells beside destination and body."""
+
+from collections.abc import Mapping
+
+Pairs = tuple[tuple[str, str], ...]
+
+PERSISTENT: Pairs = (("persistent", "true"),)
+
+
+def send_headers(headers: Mapping[str, str] | None, persistent: bool) -> Pairs:
+    """The application's headers, and what its arguments mean."""
+    told = tuple(headers.items()) if headers else ()
+    return PERSISTENT + told if persistent else told

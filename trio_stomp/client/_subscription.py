@@ -1,0 +1,351 @@
+"""One subscription: a bounded buffer between the reader and the application."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Protocol, Self
+
+import trio
+from attrs import define, field
+
+from trio_stomp._errors import OptionError, StompError
+from trio_stomp.client._awaited import Awaited
+from trio_stomp.client._errors import (
+    BrokerError,
+    ClientClosed,
+    LinkLost,
+    SlowConsumer,
+    StaleMessage,
+)
+from trio_stomp.client._link import Link
+from trio_stomp.client._message import Message
+from trio_stomp.protocol import Delivered
+
+MAX_EXCESS_BYTES = 16 * 1024 * 1024
+"""Bodies beyond a full buffer: what comes before a RECEIPT that somebody waits for."""
+
+_STARTS = frozenset(
+    {"x-stream-offset", "from-seq", "last-message-id", "x-stream-epoch", "replay-delay"}
+)
+"""Headers that say where a stream is to be read from, the first time."""
+DURABLE_HEADERS = frozenset(
+    {
+        "durable",
+        "persistent",
+        "auto-delete",
+        "durable-subscription-name",
+        "durable-subscriber-name",
+        "activemq.subscriptionName",
+        "x-queue-name",
+        "client-id",
+    }
+)
+"""What names a durable subscription; in UNSUBSCRIBE it ends that for good."""
+_KEPT_BY_BROKER = ("/queue/", "/amq/queue/", "/dsub/", "queue://", "#")
+"""Destinations whose messages come again if they were not acknowledged."""
+
+
+class Owner(Protocol):
+    """What a subscription needs of its client."""
+
+    link: Link | None
+    link_number: int
+
+    async def ready(self) -> Link:
+        """The open link, with room to write."""
+
+    async def unsubscribe(self, headers: tuple[tuple[str, str], ...]) -> None:
+        """UNSUBSCRIBE with these headers and a receipt, and wait for it."""
+
+    def expect(self, awaited: Awaited) -> str:
+        """Have a receipt told to ``awaited``; its id."""
+
+    def note_crowd(self, subscription: "Subscription", is_crowded: bool) -> None:
+        """Whether its buffer is full."""
+
+    def remember(self, subscription: "Subscription") -> None:
+        """Bring it what comes for it, on later links too."""
+
+    def forget(self, subscription: "Subscription") -> None:
+        """It gets nothing more."""
+
+
+@define(eq=False, repr=False)
+class Subscription:
+    """The messages of one SUBSCRIBE: ``async for message in messages``.
+
+    The buffer holds ``prefetch`` messages, and what one read has brought beside; then the socket
+    is not read, for any subscription, until half of it is taken. While somebody waits for a
+    RECEIPT it is read all the same, up to 16 MiB of bodies.
+
+    Args:
+      id: Of this client's, unique.
+      headers: Of SUBSCRIBE, but id and receipt.
+      prefetch: Messages.
+      tracks: Whether messages are acknowledged.
+      is_durable: Whether the broker keeps what comes while nobody is there.
+      ignores_stale: Whether an ACK for a link that is gone does nothing, instead of raising.
+    """
+
+    id: str
+    headers: Mapping[str, str]
+    prefetch: int
+    tracks: bool
+    is_durable: bool
+    ignores_stale: bool
+    _owner: Owner
+    awaited: Awaited = field(factory=Awaited)
+    excess_bytes: int = 0
+    is_crowded: bool = False
+    error: StompError | None = None
+    """Why nothing more comes, once the buffer is empty."""
+    _comes_again: bool = field(init=False)
+    _buffer: deque[Message] = field(factory=deque)
+    _lot: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _last: Delivered | None = None
+    _epoch: str = ""
+    _is_at_end: bool = False
+    _is_known: bool = False
+    """Whether the broker has it, as far as we know."""
+
+    def __attrs_post_init__(self) -> None:
+        destination = self.headers["destination"]
+        kept = self.is_durable or destination.startswith(_KEPT_BY_BROKER)
+        self._comes_again = self.tracks and kept
+
+    # --- for the application --------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where a reader of the stream goes on who has had what was taken from here; None = none.
+
+        To be kept, and told as ``offset`` to the next ``subscribe``.
+        """
+        if self._buffer:
+            return self._buffer[0].stream_offset
+        return self._next_offset()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        try:
+            return await self.receive()
+        except ClientClosed:
+            raise StopAsyncIteration from None
+
+    async def receive(self) -> Message:
+        """The next message. A checkpoint if none is there, else only a check for cancellation.
+
+        Raises:
+          ClientClosed: the subscription has been left.
+          ClientError: it has been ended, by an ERROR or with the client.
+        """
+        while not self._buffer:
+            if self.error is not None:
+                raise self.error
+            await self._lot.park()
+        await trio.lowlevel.checkpoint_if_cancelled()
+        # Another task may have had it meanwhile: a cancellation check runs no other task.
+        return self._pop()
+
+    def receive_nowait(self) -> Message:
+        """The next message.
+
+        Raises:
+          trio.WouldBlock: there is none.
+          ClientError: as ``receive``.
+        """
+        if not self._buffer:
+            raise trio.WouldBlock if self.error is None else self.error
+        return self._pop()
+
+    async def receive_batch(self) -> list[Message]:
+        """All messages that are there, at least one: the cheapest way.
+
+        Raises:
+          ClientError: as ``receive``.
+        """
+        first = await self.receive()
+        batch = [first, *self._buffer]
+        self._buffer.clear()
+        self._ease()
+        return batch
+
+    async def forget(self) -> None:
+        """End a durable subscription for good: what waits for it is thrown away.
+
+        Raises:
+          ClientError: refused, or the link broke: it may have been ended, or not.
+        """
+        self.end(ClientClosed("the subscription has been ended"))
+        self._buffer.clear()
+        self._is_known = False
+        self._owner.forget(self)
+        durable = (pair for pair in self.headers.items() if pair[0] in DURABLE_HEADERS)
+        await self._owner.unsubscribe((("id", self.id), *durable))
+
+    def _pop(self) -> Message:
+        message = self._buffer.popleft()
+        if self.is_crowded and len(self._buffer) <= self.prefetch // 2:
+            self._ease()
+        return message
+
+    def _ease(self) -> None:
+        if self.is_crowded:
+            self.is_crowded = False
+            self.excess_bytes = 0
+            self._owner.note_crowd(self, False)
+
+    # --- for the messages -----------------------------------------------------------------
+
+    def acknowledge(
+        self,
+        message: Message,
+        *,
+        negative: bool = False,
+        requeue: bool = True,
+        passes: bool = False,
+        transaction: str | None = None,
+    ) -> bool:
+        """ACK or NACK, unless it was said already; whether anything was written.
+
+        Args:
+          passes: Whether an error would hide another one that is on its way.
+        """
+        if not self.tracks or message.is_settled or not message.delivered.ack:
+            return False
+        owner = self._owner
+        link = owner.link
+        if link is None or message.link_number != link.number:
+            if self._comes_again and not self.ignores_stale and not passes:
+                raise StaleMessage(
+                    f"{message!r} came over a link that is gone; the broker hands it out again"
+                )
+            return False
+        try:
+            frame = link.frames.acknowledge(
+                message.delivered.ack,
+                message.delivered.subscription,
+                negative=negative,
+                requeue=requeue,
+                transaction=transaction,
+            )
+        except OptionError:
+            if passes:
+                return False
+            raise
+        message.is_settled = True
+        link.say(frame)
+        return True
+
+    # --- for the client -------------------------------------------------------------------
+
+    def put(self, delivered: Delivered, link_number: int) -> None:
+        """Take a message from the reader."""
+        if delivered.offset is not None and self._note_place(delivered):
+            return
+        self._buffer.append(Message(delivered, self, link_number))
+        if len(self._buffer) >= self.prefetch:
+            self.excess_bytes += len(delivered.body)
+            if not self.is_crowded:
+                self.is_crowded = True
+                self._owner.note_crowd(self, True)
+            elif self.excess_bytes > MAX_EXCESS_BYTES:
+                self._overflow()
+        if self._lot:
+            self._lot.unpark()
+
+    def _overflow(self) -> None:
+        self.end(
+            SlowConsumer(
+                f"{self.headers['destination']}: {MAX_EXCESS_BYTES} bytes came beyond the buffer"
+                " before a RECEIPT that was waited for; take the messages in a task of their own"
+            )
+        )
+        self.leave()
+
+    def _note_place(self, delivered: Delivered) -> bool:
+        """Remember where in its stream the reader is; whether the message is only about that."""
+        if delivered.body or delivered.head.get("x-stream-end") != "true":
+            self._last = delivered
+            return False
+        if self._epoch and delivered.head.get("x-stream-epoch") != self._epoch:
+            self.end(
+                BrokerError(
+                    "stream-lost",
+                    f"the stream of {self.headers['destination']} was lost while the link was gone:"
+                    " its offsets begin anew",
+                    delivered.headers(),
+                )
+            )
+            return True
+        self._is_at_end = True
+        return False
+
+    def _next_offset(self) -> int | None:
+        last = self._last
+        return None if last is None or last.offset is None else last.offset + 1
+
+    def end(self, error: StompError) -> None:
+        """Nothing more comes; the first error counts."""
+        if self.error is None:
+            self.error = error
+            self._ease()
+            self._lot.unpark_all()
+
+    def leave(self) -> None:
+        """Tell the broker, if it can be told; what it sends from now on is not looked at."""
+        self.end(ClientClosed("the subscription has been left"))
+        self._buffer.clear()
+        self._ease()
+        self._owner.forget(self)
+        link = self._owner.link
+        if link is not None and self._is_known:
+            self._is_known = False
+            link.say(link.frames.unsubscribe((("id", self.id),)))
+
+    def lose_link(self) -> None:
+        """What the broker will hand out again is not handed out from here."""
+        if self._comes_again:
+            self._buffer.clear()
+            self._ease()
+
+    async def enter(self) -> None:
+        """SUBSCRIBE, and wait until it is in force, over as many links as it takes.
+
+        Raises:
+          ClientError: refused; or the client has ended.
+        """
+        link = await self._owner.ready()
+        self.say_on(link)
+        self._owner.remember(self)
+        while True:
+            try:
+                await self.awaited.wait()
+                return
+            except LinkLost:
+                await self._owner.ready()
+
+    def say_on(self, link: Link) -> None:
+        """SUBSCRIBE on a link, a stream from where it was left."""
+        if self._is_at_end:
+            return
+        self.awaited = Awaited(on_refused=self._refused)
+        headers = dict(self.headers)
+        offset = self._next_offset()
+        if offset is not None and self._last is not None:
+            headers = {name: text for name, text in headers.items() if name not in _STARTS}
+            headers["x-stream-offset"] = f"offset={offset}"
+            self._epoch = self._last.head.get("x-stream-epoch") or ""
+            if self._epoch:
+                headers["x-stream-epoch"] = self._epoch
+        receipt = self._owner.expect(self.awaited)
+        pairs = (("id", self.id), *headers.items(), ("receipt", receipt))
+        link.say(link.frames.subscribe(pairs))
+        self._is_known = True
+
+    def _refused(self, error: StompError) -> None:
+        if not isinstance(error, LinkLost):
+            self._is_known = False
+            self.end(error)
+            self._owner.forget(self)

@@ -1,0 +1,100 @@
+"""A transaction: all of it happens at COMMIT, or nothing."""
+
+from collections.abc import Mapping
+
+from attrs import define, field
+
+from trio_stomp.client._awaited import Receipt
+from trio_stomp.client._core import Core
+from trio_stomp.client._errors import LinkLost
+from trio_stomp.client._link import Link
+from trio_stomp.client._message import Message
+from trio_stomp.client._send import send_headers
+from trio_stomp.frames import ABORT, BEGIN, COMMIT
+
+
+@define(eq=False, repr=False)
+class Transaction:
+    """SENDs, ACKs and NACKs that wait for COMMIT. It lives on one link: if that breaks, it is gone.
+
+    Args:
+      name: Of this client's, never used twice.
+    """
+
+    name: str
+    receipt: Receipt | None = None
+    """Of COMMIT, behind the ``async with`` block."""
+    _core: Core = field(kw_only=True)
+    _link: Link | None = None
+    _acknowledged: list[Message] = field(factory=list)
+
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        persistent: bool = False,
+    ) -> None:
+        """SEND at COMMIT. Waits only for room to write.
+
+        Raises:
+          LinkLost: the transaction is gone.
+          OptionError: a header cannot be sent.
+        """
+        data = body.encode() if isinstance(body, str) else body
+        told = send_headers(headers, persistent)
+        link = await self._alive()
+        link.say(link.frames.send(destination, data, told, transaction=self.name))
+
+    async def ack(self, message: Message) -> None:
+        """ACK at COMMIT.
+
+        Raises:
+          LinkLost: the transaction is gone.
+          StaleMessage: the message came over an earlier link.
+        """
+        await self._acknowledge(message, negative=False, requeue=True)
+
+    async def nack(self, message: Message, *, requeue: bool = True) -> None:
+        """NACK at COMMIT; arguments and errors as ``Message.nack``, and ``LinkLost``."""
+        await self._acknowledge(message, negative=True, requeue=requeue)
+
+    async def _acknowledge(self, message: Message, *, negative: bool, requeue: bool) -> None:
+        await self._alive()
+        subscription = message.subscription
+        if subscription is not None and subscription.acknowledge(
+            message, negative=negative, requeue=requeue, transaction=self.name
+        ):
+            self._acknowledged.append(message)
+
+    async def _alive(self) -> Link:
+        link = await self._core.ready()
+        if link is not self._link:
+            raise LinkLost("the link of this transaction ended: nothing of it has happened")
+        return link
+
+    async def begin(self) -> None:
+        """BEGIN, on the link of this moment."""
+        self._link = link = await self._core.ready()
+        link.say(link.frames.transact(BEGIN, self.name))
+
+    async def commit(self) -> None:
+        """COMMIT, and wait for its RECEIPT.
+
+        Raises:
+          LinkLost: the link broke; if it did so while waiting, all of it has happened, or nothing.
+          ClientError: refused; nothing has happened.
+        """
+        await self._alive()
+        self.receipt = await self._core.ask(
+            lambda frames, receipt: frames.transact(COMMIT, self.name, receipt), again=False
+        )
+
+    def abort(self) -> None:
+        """ABORT, if the link is still there; what was acknowledged is not. Never waits."""
+        link = self._link
+        if link is not None and link is self._core.link:
+            link.say(link.frames.transact(ABORT, self.name))
+        for message in self._acknowledged:
+            message.is_settled = False

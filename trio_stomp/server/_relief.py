@@ -1,0 +1,59 @@
+"""What is given up when memory is short, so that those who work can go on."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp._errors import CloseReason, ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from trio_stomp.broker import Broker
+    from trio_stomp.server._connection import Connection
+    from trio_stomp.server._dispatcher import Dispatcher
+    from trio_stomp.server._outbox import OutboxShared
+
+PAUSE_S = 0.1
+"""When memory is short, one connection at most is ended in this time."""
+SPARE_HISTORY_BYTES = 256 * 1024
+"""So much of streams in memory is not worth giving up."""
+
+
+@define(eq=False, repr=False)
+class Relief:
+    """Gives memory back, one thing at a time."""
+
+    connections: "Mapping[Connection, None]"
+    broker: "Broker"
+    outboxes: "OutboxShared"
+    dispatcher: "Dispatcher"
+    _relieved_at: float = -1.0
+    _history_bytes: int = 0
+
+    def relieve(self, now: float) -> None:
+        """History goes first, then whoever takes no bytes and holds the most.
+
+        Else the producers of everybody would wait until the write stall ends that connection.
+        """
+        if now < self._relieved_at + PAUSE_S:
+            return
+        self._relieved_at = now
+        history = self.broker.streams.window_bytes
+        if history > SPARE_HISTORY_BYTES and history != self._history_bytes:
+            self._history_bytes = history  # if that helps nothing, it is not tried again
+            self.dispatcher.call_soon(self.broker.streams.expire)
+            return
+        stuck = [each for each in self.connections if each.outbox.is_stuck(now)]
+        if not stuck:
+            return
+        worst = max(stuck, key=lambda each: each.outbox.waiting_bytes)
+        self.outboxes.unsent += worst.outbox.discard()
+        worst.end(
+            ProtocolError(
+                "memory-limit",
+                "the connection takes its messages too slowly while the broker is short of memory"
+                " (option max_memory_bytes)",
+                reason=CloseReason.MEMORY_LIMIT,
+            )
+        )

@@ -1,0 +1,45 @@
+"""What connections have moved, added up: also of those that ended, so that no total shrinks."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
+
+
+@define(eq=False, repr=False)
+class Traffic:
+    """Counters of connections, all together."""
+
+    opened: dict[str, int] = field(factory=dict)
+    """Those whose CONNECT was read, by transport (``tcp``, ``tls``, ``ws``, ``wss``)."""
+    frames_in: int = 0
+    frames_out: int = 0
+    """MESSAGEs."""
+    bytes_in: int = 0
+    bytes_out: int = 0
+    heartbeats_missed: int = 0
+
+    def add(self, connection: "Connection") -> None:
+        """Add the counters of one connection."""
+        outbox = connection.outbox
+        self.frames_in += connection.frames_in
+        self.frames_out += outbox.frames_out
+        self.bytes_in += connection.bytes_in
+        self.bytes_out += outbox.bytes_out
+        self.heartbeats_missed += connection.heartbeats_missed
+        if connection.is_open:
+            transport = connection.client.transport
+            self.opened[transport] = self.opened.get(transport, 0) + 1
+
+    def copy(self) -> "Traffic":
+        """The same figures, to be added to."""
+        return Traffic(
+            dict(self.opened),
+            self.frames_in,
+            self.frames_out,
+            self.bytes_in,
+            self.bytes_out,
+            self.heartbeats_missed,
+        )
