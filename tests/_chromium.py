@@ -191,8 +191,8 @@ class Page:
         self.until(f"!document.getElementById({json.dumps(view)}).hidden")
 
     def click(self, selector: str) -> None:
-        """Click in the middle of an element, as a mouse does."""
-        self.until(f"document.querySelector({json.dumps(selector)})")
+        """Click in the middle of an element once it can be seen, as a mouse does."""
+        self.until(f"document.querySelector({json.dumps(selector)})?.checkVisibility()")
         box = self.js(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             " e.scrollIntoView({block: 'center', behavior: 'instant'});"

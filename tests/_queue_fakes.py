@@ -30,6 +30,7 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._queue import Queue
+from trio_stomp.frames import Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     Acked,
@@ -284,7 +285,7 @@ class Bench:
 
     def heads_bytes(self) -> int:
         """What the header blocks of all messages are charged that wait or are unacknowledged."""
-        found = {}
+        found: dict[Head, None] = {}
         for queue in self.broker.queues:
             for message in queue.waiting.in_order():
                 found[message.publication.head] = None

@@ -27,7 +27,10 @@ from trio_stomp.broker._dialect import MAX_COMPOSITE
 from trio_stomp.broker._durables import MAX_DURABLES
 from trio_stomp.broker._events import MAX_PENDING
 from trio_stomp.broker._queue import MAX_GROUPS
+from trio_stomp.broker._selector import SelectorCompiler
+from trio_stomp.broker._selector_terms import MAX_DEPTH
 from trio_stomp.broker._temporary import MAX_TEMPORARY
+from trio_stomp.broker._wildcards import MAX_WORDS
 from trio_stomp.config import options
 from trio_stomp.frames import HeadCache
 from trio_stomp.frames._decoder import MAX_COMMAND_BYTES
@@ -96,6 +99,7 @@ WHERE = {
     "selector length": AT_THE_LIMIT,
     "streams": "test_streams::test_a_pattern_gives_each_of_its_topics_a_stream_up_to_a_limit",
     "temporary destinations": AT_THE_LIMIT,
+    "words of a wildcard": AT_THE_LIMIT,
     "websocket control frame": "test_websocket_rfc6455::test_case_on_a_connection",
     "websocket message": "test_websocket_rfc6455_limits::test_the_limit_of_a_message",
     "write": "test_outbox::test_the_writer_joins_but_within_bounds",
@@ -130,6 +134,8 @@ def test_each_limit_without_an_option_is_as_documented() -> None:
         f"{MAX_TEMPORARY:,} temporary destinations of a connection",
         f"{MAX_COMPOSITE} parts of a composite destination",
         f"{MAX_GROUPS:,} message groups of a queue",
+        f"{MAX_WORDS} words of a wildcard",
+        f"{SelectorCompiler().max_bytes // 1024} KiB and {MAX_DEPTH} levels of a selector",
         f"a command has at most {MAX_COMMAND_BYTES} bytes",
         f"{_CAPACITY} batches lie in the inbox at once",
         f"{HeadCache().max_entries:,} parsed header blocks a version",
@@ -253,6 +259,11 @@ async def wildcard_subscriptions(client: Client, count: int) -> None:
     await client.send_bytes(last("SUBSCRIBE", ("destination", "/t/>"), ("id", "last")))
 
 
+async def words(client: Client, count: int) -> None:
+    name = ".".join(["a"] * (count - 1) + ["*"])
+    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "last")))
+
+
 async def destinations(client: Client, count: int) -> None:
     for number in range(count - 1):
         await client.send("SUBSCRIBE", {"destination": f"/t{number}", "id": f"{number}"})
@@ -337,6 +348,7 @@ LIMIT_CASES = [
         Limit("max_destinations", act, 16, "too-many-destinations", {"max_destinations": 16})
         for act in (destinations, destinations_and_a_send)
     ),
+    Limit("words of a wildcard", words, MAX_WORDS, "invalid-wildcard"),
     Limit("temporary destinations", temporary, MAX_TEMPORARY, "too-many-temporary-destinations"),
     Limit("selector length", selector_bytes, 4096, "invalid-selector"),
     Limit("selector depth", selector_depth, 32, "invalid-selector",

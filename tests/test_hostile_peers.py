@@ -583,7 +583,8 @@ async def test_full_transactions_give_everything_back(autojump_clock: MockClock,
             count += 1024
         await bomber.fence()
         heads = sum(
-            head_bytes((("destination", "/t"), ("transaction", f"{number}"))) for number in range(16)
+            head_bytes((("destination", "/t"), ("transaction", f"{number}")))
+            for number in range(16)
         )
         begun = sum(256 + len(f"{number}") for number in range(16))
         assert dial.server.memory.used_bytes == count * 356 + heads + begun
@@ -629,8 +630,6 @@ async def test_transactions_of_many_share_one_budget(autojump_clock: MockClock) 
         dial.hang_up()
         await until(lambda: not dial.server.connections, 0.1)
         assert dial.server.memory.used_bytes == 0
-
-
 
 
 async def test_transactions_that_are_never_ended_stop_nobody_else(
@@ -730,7 +729,53 @@ async def clear(dial: Dial, client: Client, count: int, kind: str) -> None:
         await client.fence()
 
 
+async def test_groups_and_ids_of_subscriptions_are_charged_too(
+    autojump_clock: MockClock,
+) -> None:
+    """Names of 15 KB each, which nothing but their number bounded."""
+    async with open_dial(**QUIET) as dial:
+        client, memory = await dial.connect(), dial.server.memory
+        await client.fence()
+        before = memory.tables_bytes
+        for number in range(20):
+            pairs = {"id": f"{number}" + "i" * 15_000, "destination": "/t", "receipt": "r"}
+            await client.send("SUBSCRIBE", pairs)
+            await client.receive()
+        assert memory.tables_bytes - before > 20 * 2 * 15_000
+        before = memory.tables_bytes
+        await client.subscribe("/queue/q", id="q", headers={"ack": "client"})
+        for number in range(20):
+            pairs = {"message_group": f"{number}" + "g" * 15_000}
+            await client.publish("/queue/q", b"x", headers=pairs)
+        await client.receive_many(20)
+        assert memory.tables_bytes - before > 20 * 15_000
+        client.abort()
+        await until(lambda: not dial.server.connections, 0.1)
+        assert memory.tables_bytes < 10_000
+        reader = await dial.connect()
+        await reader.subscribe("/queue/q")
+        await reader.receive_many(20)
+
+
 # --- WebSocket peers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 100, 4000])
+async def test_the_start_of_a_frame_is_charged(autojump_clock: MockClock, size: int) -> None:
+    """What the codec keeps until the frame is whole is memory as well."""
+    async with open_dial(**QUIET) as dial:
+        socket = await open_session(dial)
+        await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
+        await trio.testing.wait_all_tasks_blocked()
+        assert dial.server.memory.used_bytes == size
+        await socket.send(ws(TEXT, send(b"x" * 5000))[size:])
+        await socket.until(lambda it: it.bodies == [b"x" * 5000])
+        assert dial.server.memory.used_bytes == 0
+        await socket.send(ws(TEXT, send(b"x" * 5000))[:size])
+        await trio.testing.wait_all_tasks_blocked()
+        abort(socket.stream)
+        await until(lambda: not dial.server.connections, 0.1)
+        assert dial.server.memory.used_bytes == 0
 
 
 @pytest.mark.covers("W14", "W22")

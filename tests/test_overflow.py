@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests._core_fakes import Core, Received, run_of
+from tests._core_fakes import Core, Received, queue_head, run_of
 from tests._queue_fakes import HEAD, OVERHEAD, Bench, bench, numbered
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker._queue import Death
@@ -273,6 +273,45 @@ def test_memory_makes_producers_wait_too():
     reader.subscribes(Q)
     assert reader.bodies() == numbered("", 5)
     assert not sender.box.paused
+
+
+def test_headers_make_producers_wait_too_and_nobody_turns_for_ever():
+    desk = blocking(max_messages=100)
+    each = OVERHEAD + 1 + queue_head(Q, ("x", "h" * 10_000))
+    desk.memory.limit_bytes = 3 * each
+    sender, reader = desk.actor(), desk.actor()
+    for number in range(5):
+        sender.sends(Q, str(number), x="h" * 10_000)
+    desk.turn()
+    assert sender.box.paused
+    assert desk.memory.used_bytes == desk.memory.limit_bytes
+    assert desk.waiting(Q) == ["0", "1", "2"]
+    desk.turn()
+    reader.subscribes(Q)
+    assert reader.bodies() == numbered("", 5)
+    assert not sender.box.paused
+    assert desk.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("overflow", ["reject", "block", "drop-oldest"])
+def test_headers_that_the_memory_can_never_hold_are_refused(overflow):
+    desk = bench(overflow=overflow)
+    desk.memory.limit_bytes = 5_000
+    actor = desk.actor()
+    actor.sends(Q, "a")
+    actor.sends(Q, "b", x="h" * 3_000)
+    assert actor.error().get("code") == "queue-full"
+    assert desk.memory.used_bytes == OVERHEAD + 1 + HEAD
+    assert desk.waiting(Q) == ["a"]
+
+
+def test_a_composite_that_fits_but_for_its_headers_is_nowhere():
+    desk = Bench()
+    actor = desk.actor()
+    desk.memory.limit_bytes = 2 * (OVERHEAD + 1) + HEAD
+    actor.sends("/queue/q,/queue/r", "a")
+    assert actor.error().get("code") == "queue-full"
+    assert desk.memory.used_bytes == 0
 
 
 def test_it_waits_for_the_queue_that_was_full_whatever_it_was_called():

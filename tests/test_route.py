@@ -1,8 +1,13 @@
 """Destinations in use: who gets what, generations, and the bound on how many are remembered."""
 
+from collections.abc import Callable
+from random import Random
+
 import pytest
 
-from tests._core_fakes import Core, OutboxFake
+from tests._core_fakes import Core, OutboxFake, Received
+from tests._durable_fakes import DurableBench
+from tests._queue_fakes import Actor, Bench
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, Client, Route, Subscription
 from trio_stomp.broker._destination import Kind, check_sendable, classify, is_reserved
@@ -230,3 +235,142 @@ def test_a_route_observes_latency_from_the_first_message_on():
     assert route.ingress is not None
     assert (route.delivery.count, route.delivery.sum_s, route.delivery.max_s) == (4, 1.75, 0.5)
     assert (route.ingress.count, route.ingress.sum_s) == (2, 2.0)
+
+
+# Which routes are looked at to make room.
+
+
+def used_and_left(core: Core) -> None:
+    reader = core.peer()
+    reader.subscribes("/queue/a")
+    core.broker.routes._quiet.clear()
+    reader.unsubscribes()
+
+
+def consumed_and_left(core: Core) -> None:
+    reader = core.peer()
+    core.peer().sends("/queue/a", "x")
+    reader.subscribes("/queue/a", ack="client")
+    core.broker.routes._quiet.clear()
+    reader.acks(*reader.messages())
+    reader.is_gone()
+
+
+def expired(core: Core) -> None:
+    core.peer().sends("/queue/a", "x", headers=(("ttl", "1000"),))
+    core.broker.routes._quiet.clear()
+    core.passes(2)
+
+
+def left_with_a_topic(core: Core) -> None:
+    reader = core.peer()
+    reader.subscribes("/queue/a", "q")
+    core.broker.routes._quiet.clear()
+    reader.is_gone()
+
+
+@pytest.mark.parametrize("act", [used_and_left, consumed_and_left, expired, left_with_a_topic])
+def test_a_queue_that_is_idle_again_can_be_forgotten(act: Callable[[Core], None]) -> None:
+    core = Core(BrokerPolicies(max_destinations=40))
+    act(core)
+    route = core.broker.routes.known("/queue/a")
+    assert route is not None
+    assert route.is_idle
+    assert route in core.broker.routes._quiet
+
+
+def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
+    core = Core(BrokerPolicies(max_destinations=40))
+    sender = core.peer()
+    sender.sends("a", "x", headers=(("retain", "set"),))
+    core.broker.routes._quiet.clear()
+    sender.sends("a", "", headers=(("retain", "remove"),))
+    route = core.broker.routes.known("a")
+    assert route is not None
+    assert route.is_idle
+    assert route in core.broker.routes._quiet
+
+
+def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
+    core = Core(BrokerPolicies(max_destinations=20))
+    routes = core.broker.routes
+    holder, sender = core.peer(), core.peer()
+    for number in range(8):
+        sender.sends(f"/t/{number}")
+        holder.subscribes(f"/t/{number}", f"{number}")
+    for number in range(40):
+        sender.sends(f"/new/{number}")
+    assert all(routes.known(f"/t/{number}") is not None for number in range(8))
+    assert not any(route.name.startswith("/t/") for route in routes._quiet)
+    holder.unsubscribes("3")
+    assert routes.known("/t/3") in routes._quiet
+    for number in range(40, 80):
+        sender.sends(f"/new/{number}")
+    assert routes.known("/t/3") is None
+    core.ends()
+
+
+def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at() -> None:
+    core = Core()
+    reader = core.peer()
+    reader.subscribes("a.*", ack="client")
+    reader.unsubscribes()
+    assert all(core.broker.routes.known(route.name) is route for route in core.broker.routes._quiet)
+    for number in range(100):
+        core.broker.routes.note_quiet(Route(f"{number}", Kind.TOPIC))
+    assert len(core.broker.routes._quiet) <= len(core.broker.routes)
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+def test_every_idle_route_is_among_those_to_be_looked_at(is_stored: bool) -> None:
+    """Whatever was done before; or a full table would refuse names though it has idle ones."""
+    random = Random(7)
+    core = DurableBench() if is_stored else Bench()
+    actors = [core.actor() for _ in range(4)]
+    names = ["/queue/a", "/queue/b", "/topic/a", "#w"]
+    told: tuple[dict[str, str], ...]
+    told = ({}, {"persistent": "true"}, {"ttl": "1000"}, {"retain": "set"}, {"retain": "remove"})
+    kept: dict[str, list[Received]] = {}
+    for step in range(3000):
+        place = random.randrange(4)
+        actor, name = actors[place], random.choice(names)
+        match random.randrange(8):
+            case 0 | 1:
+                actor.sends(name, "x", **random.choice(told))
+            case 2 | 3 if name not in actor.client.subscriptions:
+                actor.subscribes(name, name, ack=random.choice(["auto", "client-individual"]))
+            case 4 if name in actor.client.subscriptions:
+                actor.unsubscribes(name)
+            case 5:
+                core.passes(random.random())
+            case 6:
+                mine = actor.client.subscriptions
+                got = [
+                    each
+                    for each in kept.pop(actor.client.session_id, [])
+                    if each.get("subscription") in mine and each.get("ack")
+                ]
+                alive = [each for each in got if is_unacked(actor, each)]
+                if alive:
+                    actor.acks(*alive)
+            case 7 if random.random() < 0.1:
+                actor.is_gone()
+                actors[place] = core.actor()
+        for each in actors:
+            kept.setdefault(each.client.session_id, []).extend(
+                frame for frame in each.frames() if frame.command == "MESSAGE"
+            )
+        routes = core.broker.routes
+        if step % 7 == 0:
+            # As if all had been looked at: those in use are taken out.
+            for route in [route for route in routes._quiet if not route.is_idle]:
+                del routes._quiet[route]
+        assert [
+            route.name for route in routes if route.is_idle and route not in routes._quiet
+        ] == []
+
+
+def is_unacked(actor: Actor, frame: Received) -> bool:
+    consumer = actor.client.subscriptions[frame.get("subscription") or ""].consumer
+    number = int((frame.get("ack") or "").rpartition("-")[2])
+    return consumer is not None and number in consumer.unacked

@@ -20,6 +20,7 @@ from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._table_costs import hold_selector, release_selector
 
 Q = "/queue/q"
+DURABLE = (("durable-subscription-name", "d"),)
 LEAST = 1024 * 1024
 
 
@@ -187,21 +188,26 @@ def test_unsubscribe_gives_everything_back(destination: str, ack: str) -> None:
     core.ends()
 
 
+def beside_names(core: Core | Bench) -> int:
+    """What is charged for anything but names, of which the broker's events have some, too."""
+    return core.memory.tables_bytes - sum(route.cost for route in core.broker.routes)
+
+
 def test_a_durable_subscription_is_charged_until_it_is_ended() -> None:
     pytest.importorskip("lark")
     core = Core()
-    durable = (("durable", "true"), ("selector", "a = 1"))
+    durable = (*DURABLE, ("selector", "a = 1"))
     first = core.peer(client_id="me")
     first.subscribes("a.*", "d", headers=durable)
-    held = core.memory.tables_bytes
+    held = beside_names(core)
     first.is_gone()
-    kept = core.memory.tables_bytes
-    assert 0 < kept < held
+    kept = beside_names(core)
+    assert 2048 + 832 < kept < held
     again = core.peer(client_id="me")
     again.subscribes("a.*", "d", headers=durable)
-    assert core.memory.tables_bytes == held
-    again.unsubscribes("d", headers=(("durable", "true"),))
-    assert core.memory.tables_bytes == 0
+    assert beside_names(core) == held
+    again.unsubscribes("d", headers=DURABLE)
+    assert beside_names(core) == 0
     core.ends()
 
 
@@ -209,12 +215,12 @@ def test_a_durable_subscription_that_came_from_the_store_is_charged_the_same() -
     pytest.importorskip("lark")
     core = DurableBench()
     actor = core.actor()
-    actor.subscribes("/topic/a.*", "d", durable="true", selector="a = 1")
+    actor.subscribes("/topic/a.*", "d", durable_subscription_name="d", selector="a = 1")
+    core.turn()
     actor.is_gone()
     core.turn()
-    kept = core.memory.tables_bytes
     again = core.restarts()
-    assert again.memory.tables_bytes == kept > 0
+    assert beside_names(again) == beside_names(core) > 2048 + 832
 
 
 # --- refused --------------------------------------------------------------------------------------
@@ -227,7 +233,7 @@ def test_a_durable_subscription_that_came_from_the_store_is_charged_the_same() -
         ("/t", "client", ()),
         (Q, "client", ()),
         ("/t", "auto", (("selector", "a = '" + "x" * 3000 + "'"),)),
-        ("/t", "client", (("durable", "true"), ("client-id", "c"))),
+        ("/t", "client", DURABLE),
         (">", "auto", ()),
     ],
 )
@@ -259,9 +265,9 @@ def test_one_that_fails_later_gives_back_what_it_was_charged(
     core = Core()
     peer, other = core.peer(client_id="a"), core.peer(client_id="b")
     monkeypatch.setattr("trio_stomp.broker._durables.MAX_DURABLES", 1)
-    peer.subscribes("/t", headers=(("durable", "true"),))
+    peer.subscribes("/t", headers=DURABLE)
     before = core.memory.tables_bytes
-    other.subscribes("/t", headers=(("durable", "true"), ("selector", "a = 1")))
+    other.subscribes("/t", headers=(*DURABLE, ("selector", "a = 1")))
     assert other.error().get("code") == "too-many-durable-subscriptions"
     assert core.memory.tables_bytes == before
     core.ends()
@@ -270,8 +276,8 @@ def test_one_that_fails_later_gives_back_what_it_was_charged(
 def test_long_patterns_of_many_clients_share_one_bound() -> None:
     """Of 10,000 there would be hundreds of MiB; and others still publish."""
     core = small()
-    taken = 0
-    while not taken or peer.outbox.closed is None:
+    taken, peer = 0, core.peer()
+    while peer.outbox.closed is None:
         peer = core.peer()
         for number in range(20):
             peer.subscribes(f"{taken}." + "*." * 30 + "*", f"{number}")
@@ -282,7 +288,7 @@ def test_long_patterns_of_many_clients_share_one_bound() -> None:
     assert 30 < taken < LEAST // (64 * 300)
     assert core.memory.tables_bytes <= LEAST
     other = core.peer()
-    other.sends("/queue/new", "x")
+    other.sends("/t/new", "x")
     assert other.outbox.closed is None
     core.ends()
 
@@ -356,20 +362,32 @@ def test_scheduled_ids_are_charged_too() -> None:
     assert core.memory.used_bytes == core.broker.scheduler.waiting == 0
 
 
-def test_ids_go_with_their_destination_and_come_back_with_what_is_withdrawn() -> None:
-    policy = DestinationPolicy(dedup_window=2, persistent="always")
-    core = DurableBench({Q: policy}, is_prompt=False)
-    actor = core.actor()
-    core.broker.routes.open(Q)
-    sizes = []
-    for number in range(4):
-        actor.sends(Q, x_dedup_id=f"{number}" * 100 * (number + 1))
-        sizes.append(core.memory.tables_bytes)
+def id_bytes(core: DurableBench) -> int:
+    """What the ids of a queue are charged, all of them of one byte each."""
     route = core.broker.routes.known(Q)
-    assert route is not None
-    core.broker.known.forget(route)
-    assert core.memory.tables_bytes == route.cost
-    assert not route.seen
+    return 257 * len(route.seen) if route is not None else 0
+
+
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_ids_that_are_withdrawn_are_given_back(is_forgotten: bool) -> None:
+    """Even if their destination was forgotten meanwhile, with all that it knew."""
+    core = DurableBench({Q: DestinationPolicy(dedup_window=2)}, is_prompt=False)
+    for id in "12":
+        core.actor().sends(Q, x_dedup_id=id, persistent="true")
+        core.turn()
+        core.answers()
+    assert beside_names(core) == id_bytes(core) == 2 * 257
+    core.actor().sends(Q, x_dedup_id="3", persistent="true")
+    core.turn()
+    assert beside_names(core) == id_bytes(core) == 2 * 257
+    if is_forgotten:
+        route = core.broker.routes.open(Q)
+        core.broker.routes.forget(route)
+        core.memory.give_table(route.cost)
+        route.cost = 0
+        assert beside_names(core) == 0
+    core.fails()
+    assert beside_names(core) == (0 if is_forgotten else 2 * 257)
 
 
 # --- message groups -------------------------------------------------------------------------------
@@ -393,8 +411,11 @@ def test_groups_are_charged_and_given_back_with_their_consumers() -> None:
     one = bench.actors[1]
     groups = [name for name, owner in bench.queue(Q).groups.items() if owner is one.consumer()]
     cost = one.client.subscriptions["0"].cost
+    names = sum(route.cost for route in bench.broker.routes)
     one.is_gone()
-    assert bench.memory.tables_bytes == before - cost - len(groups) * 356
+    # Events that tell of it have names of their own.
+    told = sum(route.cost for route in bench.broker.routes) - names
+    assert bench.memory.tables_bytes == before - cost - len(groups) * 356 + told
     bench.ends()
 
 

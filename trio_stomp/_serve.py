@@ -21,7 +21,7 @@ from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Server, ServerHandle
 from trio_stomp.store import Recovered, Store
-from trio_stomp.web import Site, add_pages
+from trio_stomp.web import Page, Site, add_pages, explain_page
 
 logger = logging.getLogger("trio_stomp")
 
@@ -158,6 +158,7 @@ def _assemble(
     store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, store)
+    site.pages["/explain"] = Page(partial(explain_page, broker.explainer.explain))
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
     return server
 

@@ -7,7 +7,7 @@ const at = new URL("../../trio_stomp/web/static/", import.meta.url);
 const load = (name) => import(new URL(name, at));
 const { Model, MAX_EVENTS, MAX_ENDED, MAX_POINTS, percentile } = await load("model.js");
 const format = await load("format.js");
-const { headersForRetry, headersForReturn, isGrave, targets, waitsThere } = await load("retry.js");
+const { headersForRetry, headersForReturn, isGrave, origin, targets, waitsThere } = await load("retry.js");
 const { roundUp, span, stretches, usedBuckets, warmth } = await load("charts.js");
 const { backOff } = await load("watch.js");
 const { outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("try.js");
@@ -201,6 +201,9 @@ test("targets are counted, and those that keep messages known", () => {
   assert.deepEqual(targets([to("/a"), to("/b"), to("/b"), to("")]), [["/b", 2], ["/a", 1], ["", 1]]);
   assert.ok(waitsThere("/queue/a"));
   for (const name of ["/topic/a", "#a", "", "/queue/a,/topic/b", "/queue/monitor"]) assert.ok(!waitsThere(name));
+  assert.equal(origin("/queue/DLQ.a"), "/queue/a");
+  assert.equal(origin("/queue/DLQ.topic/a"), "/topic/a");
+  for (const name of ["/queue/DLQ.", "/queue/deadletter", "/queue/trouble"]) assert.equal(origin(name), "");
   assert.ok(isGrave("/queue/DLQ.a") && isGrave("/queue/deadletter") && !isGrave("/queue/a"));
 });
 

@@ -1,16 +1,18 @@
 """SENDs to DIAG destinations: the figures that a body asks for go with its MESSAGE (SEEDS A8)."""
 
-from collections.abc import Sized
+import json
+from collections.abc import Callable, Sized
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp.broker._delivery import Publication
+from trio_stomp.broker._destination import EXPLAIN
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._queries import Queries
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._subscriber import Subscriber
-from trio_stomp.frames import Head
+from trio_stomp.frames import FrameRun, Head
 
 _ASKED_BYTES = 64
 """No question is longer."""
@@ -25,6 +27,10 @@ class Answers:
     subscriber: Subscriber
     stale: StaleQueue
     clients: Sized
+    explain: Callable[[str], dict[str, object]] = field(init=False)
+    """Answers what is asked at ``DIAG/explain``; joined by the broker."""
+    send: Callable[[FrameRun], None] = field(init=False)
+    """Sends an answer to where its asker wants it; likewise."""
 
     def queries(self) -> Queries:
         """Answers to the seed's questions about this moment."""
@@ -38,8 +44,11 @@ class Answers:
 
     def to_topic(self, publication: Publication) -> None:
         """Send a publication on, each of its messages with what its body asks for."""
-        queries = self.queries()
         head = publication.head
+        if publication.route.name == EXPLAIN:
+            self._explain(publication)
+            return
+        queries = self.queries()
         for body in publication.bodies:
             figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
             kept = {name: text for name, text in head.headers if name not in figures}
@@ -55,3 +64,20 @@ class Answers:
                     publication.sender,
                 )
             )
+
+    def _explain(self, publication: Publication) -> None:
+        """What happened to messages: to ``reply-to``, or to all who listen at ``DIAG/explain``."""
+        head, options = publication.head, publication.options
+        reply_to = options.reply_to if options is not None else ""
+        told = [("destination", reply_to or EXPLAIN), ("content-type", "application/json")]
+        correlation = head.get("correlation-id")
+        if correlation is not None:
+            told.append(("correlation-id", correlation))
+        for body in publication.bodies:
+            answer = json.dumps(self.explain(body.decode(errors="replace"))).encode()
+            made = Head("SEND", tuple(told), len(answer), told[0][1])
+            if reply_to:
+                self.send(FrameRun(made, [answer], []))
+            else:
+                at, until = publication.received_at, publication.expires_at
+                self.fan_out.to_all(Publication(publication.route, made, [answer], at, until))

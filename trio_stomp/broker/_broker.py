@@ -18,10 +18,12 @@ from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
+from trio_stomp.broker._explain import Explainer
 from trio_stomp.broker._log import PageWanted, StreamWanted
 from trio_stomp.broker._monitor import monitor_body
 from trio_stomp.broker._overflow import QueueFull
 from trio_stomp.broker._parts import Parts
+from trio_stomp.broker._ports import Nowhere
 from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker._stream import Stream
 from trio_stomp.broker._subscription import Client
@@ -63,6 +65,8 @@ class Broker(Parts):
     durability: Durability = field(init=False)
     sessions: Sessions = field(init=False)
     committer: Committer = field(init=False)
+    explainer: Explainer = field(init=False)
+    _nowhere: Nowhere = field(factory=Nowhere)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -76,6 +80,11 @@ class Broker(Parts):
             self.guard,
         )
         self.durability = Durability(self.log, self.publisher, self.streams, self)
+        self.explainer = Explainer(
+            self.chronicle, self.boot, self.dialect, self.routes, self.clients, self.guard, self
+        )
+        self.answers.explain = self.explainer.explain
+        self.answers.send = self._send_answer
         self.committer = Committer(self.publisher, self.acknowledger, self.queues, self.overflow)
 
     # What the dispatcher calls.
@@ -90,6 +99,7 @@ class Broker(Parts):
           received_at: When their bytes were read, in seconds of the broker's clock.
           now: The same clock, now.
         """
+        self.chronicle.now = now
         if client.is_blocked:
             client.held.append((events, received_at))
             return
@@ -108,6 +118,8 @@ class Broker(Parts):
                 elif type(event) is Acked:
                     if self.acknowledger.apply(client, event, now) and self.log is not None:
                         client.acked = self.log.turn
+                    if self.chronicle.is_kept:
+                        self.chronicle.acknowledged(client, event)
                     for _, name in event.receipts:
                         self.durability.tell(client, encode_receipt(name), name)
                 else:
@@ -164,6 +176,7 @@ class Broker(Parts):
 
     def end_turn(self, now: float) -> None:
         """Hand out what came into queues, and let producers go on that waited for room."""
+        self.chronicle.now = now
         self.queues.pump(now)
         # Again and again: nobody may begin another turn, if an auto consumer took all of it.
         while self.overflow.blocked and (ready := self.overflow.ready()):
@@ -205,6 +218,7 @@ class Broker(Parts):
             del self.clients[client]
             detail = f"from {client.remote}"
             self.events.tell("disconnect", client, reason=reason.text, detail=detail)
+        client.outbox = self._nowhere
 
     def writable(self, client: Client, now: float) -> None:
         """The client takes more: go on with what waits for it."""
@@ -293,6 +307,10 @@ class Broker(Parts):
             wanted.found(found)
         else:
             self.streams.loaded(wanted, found)
+
+    def _send_answer(self, run: FrameRun) -> None:
+        now = self.chronicle.now
+        self.overflow.send_quietly(lambda: self.publisher.send(None, run, now, now)[0])
 
     # SEND.
 

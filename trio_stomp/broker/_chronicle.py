@@ -6,16 +6,18 @@ went wrong is kept apart, so that a busy minute does not push it out. No body is
 """
 
 from collections import deque
-from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from trio_stomp.broker._events import BrokerEvent
+from trio_stomp.protocol import Acked
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from trio_stomp.broker._delivery import Publication
+    from trio_stomp.broker._events import BrokerEvent
     from trio_stomp.broker._message import Message
     from trio_stomp.broker._subscription import Client, Subscription
 
@@ -56,11 +58,20 @@ class Chronicle:
         self.routine = deque(maxlen=self.capacity)
         self.trouble = deque(maxlen=self.capacity)
 
-    def sent(self, publication: "Publication", first: int, copies: int) -> None:
-        """Messages of a topic went to its subscribers, as deliveries from ``first`` on."""
+    @property
+    def is_kept(self) -> bool:
+        """Whether anything is noted at all."""
+        return self.capacity > 0
+
+    def sent(self, publication: "Publication", first: int, copies: int, count: int = 0) -> None:
+        """Messages of a topic went to subscribers, as deliveries from ``first`` on.
+
+        Args:
+          count: So many of them; 0 = all.
+        """
         sender = publication.sender
         session = sender.session_id if sender is not None else ""
-        count = len(publication.bodies)
+        count = count or len(publication.bodies)
         self.routine.append(
             ("sent", self.now, publication.route.name, session, first, count, copies)
         )
@@ -80,15 +91,16 @@ class Chronicle:
             ("delivered", self.now, queue, session, subscription.tag, first, len(messages), numbers)
         )
 
-    def acknowledged(
-        self, client: "Client", names: Sequence[bytes], *, negative: bool, cumulative: bool
-    ) -> None:
+    def acknowledged(self, client: "Client", event: Acked) -> None:
         """A client sent ACKs or NACKs; only the outermost are kept, for runs are consecutive."""
-        told = (names[0], names[-1], len(names), cumulative)
-        word = "rejected" if negative else "acknowledged"
+        names, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
+        consumer = subscription.consumer if subscription is not None else None
+        is_cumulative = consumer is not None and consumer.ack == "client"
+        word = "rejected" if event.negative else "acknowledged"
+        told = (names[0], names[-1], len(names), is_cumulative)
         self.routine.append((word, self.now, client.session_id, *told))
 
-    def happened(self, event: BrokerEvent) -> None:
+    def happened(self, event: "BrokerEvent") -> None:
         """A client came or went, or subscribed to something, or no longer."""
         self.routine.append(
             ("event", self.now, event.name, event.session_id, event.destination, event.reason)

@@ -44,6 +44,14 @@ class Publication:
         """The same without the bytes: for messages that each keep their own."""
         return self.with_bodies(self.route, [])
 
+    def without_sender(self) -> "Publication":
+        """The same of nobody: what waits for days must not keep its sender in memory."""
+        if self.sender is None:
+            return self
+        made = self.with_bodies(self.route, self.bodies)
+        made.sender = None  # it is nobody else's yet
+        return made
+
     def with_bodies(self, route: "Route", bodies: list[bytes]) -> "Publication":
         """The same with other bodies, at the route that its destination has now."""
         return Publication(

@@ -20,6 +20,8 @@ RESERVED = frozenset(
 )
 """Topics that only the broker publishes to."""
 
+EXPLAIN = "DIAG/explain"
+"""Where one asks what happened to a message."""
 MONITOR = "/queue/monitor"
 """stompserver's statistics: a topic of the broker's own, in the name space of queues."""
 STREAM = "/stream/"

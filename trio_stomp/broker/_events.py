@@ -3,6 +3,7 @@
 from attrs import define, field
 
 from trio_stomp._value import value
+from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._destination import DIAG_EVENT
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._subscription import Client, Subscription
@@ -32,6 +33,8 @@ class BrokerEvents:
     lost: int = 0
     are_kept: bool = False
     """They go into a stream, whether or not anybody listens."""
+    chronicle: Chronicle | None = None
+    """Notes them for ``explain``."""
 
     def tell(
         self,
@@ -43,13 +46,16 @@ class BrokerEvents:
         detail: str = "",
     ) -> None:
         """Note an event, if it is kept, or anybody is subscribed to ``DIAG/event/<name>``."""
+        session, user = (client.session_id, client.user) if client is not None else ("", "")
+        event = BrokerEvent(name, session, user, destination, reason, detail)
+        if self.chronicle is not None:
+            self.chronicle.happened(event)
         if not self.are_kept and not self.routes.own(DIAG_EVENT + name).subscribers:
             return
         if len(self.pending) >= MAX_PENDING:
             self.lost += 1
             return
-        session, user = (client.session_id, client.user) if client is not None else ("", "")
-        self.pending.append(BrokerEvent(name, session, user, destination, reason, detail))
+        self.pending.append(event)
 
     def tell_slow(self, slow: list[tuple[Subscription, int]]) -> None:
         """Note subscribers that were too slow, and what they lost."""

@@ -8,7 +8,7 @@ last few seconds of a busy broker and the last days of a quiet one, and says how
 
 import json
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from attrs import define
 
@@ -33,6 +33,12 @@ MAX_QUESTION_CHARS = 4096
 Event = tuple[Any, ...]
 
 
+class PolicyHost(Protocol):
+    """Where the policies of now stand."""
+
+    book: PolicyBook
+
+
 @define(eq=False, repr=False)
 class Explainer:
     """Answers questions about messages. It changes nothing."""
@@ -42,8 +48,8 @@ class Explainer:
     dialect: Dialect
     routes: RouteTable
     clients: "dict[Client, None]"
-    book: PolicyBook
     guard: Guard
+    host: "PolicyHost"
 
     def explain(self, question: str) -> dict[str, object]:
         """The answer to a question, ready to be JSON: ``summary``, ``events``, ``horizon_s``.
@@ -86,6 +92,7 @@ class Explainer:
             return f"it was read from a stream, at offset {digits}; its log tells all of it", []
         number = int(digits)
         events = [event for event in self._all() if _is_about(event, tag, number)]
+        events += [each for event in events for each in self._lost_of(event)]
         accepted = _accepted_of(events, number)
         if accepted:
             events = [
@@ -100,6 +107,13 @@ class Explainer:
                 [],
             )
         return _verdict(events), events
+
+    def _lost_of(self, sent: Event) -> Iterator[Event]:
+        """What somebody did not get of a run that others did."""
+        if sent[0] == "sent":
+            for event in self.chronicle.trouble:
+                if event[3] == sent[2] and event[1] == sent[1]:
+                    yield event
 
     # By subscriber.
 
@@ -132,7 +146,7 @@ class Explainer:
                 f"{queue.depth} wait, {queue.unacked} unacknowledged, {len(queue.consumers)}"
                 " consumers"
             )
-        lines.append(f"policy: {self.book.where(name)}")
+        lines.append(f"policy: {self.host.book.where(name)}")
         return "; ".join(lines)
 
     def _client(self, client: "Client", name: str) -> Iterator[str]:

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.broker._chronicle import Chronicle, Fate
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
-from trio_stomp.broker._route import Member
+from trio_stomp.broker._route import Member, Route
 from trio_stomp.broker._subscription import Subscription
 from trio_stomp.frames import message_blocks, message_tails
 
@@ -34,6 +35,8 @@ class FanOut:
     messages: int = 0
     delivered: int = 0
     drops: DropCounters = field(factory=DropCounters)
+    chronicle: Chronicle | None = None
+    """Notes what becomes of messages, for ``explain``."""
     slow: list[tuple[Subscription, int]] = field(factory=list)
     """Subscribers that were too slow, and what they lost; for the broker to settle."""
 
@@ -62,6 +65,8 @@ class FanOut:
                 encoded[wire] = delivery
             if member.receive(publication, delivery, self):
                 copies += 1
+        if self.chronicle is not None and not route.reserved:
+            self.chronicle.sent(publication, first, copies)
         return copies
 
     def in_turn(self, publication: Publication) -> bool:
@@ -82,6 +87,8 @@ class FanOut:
 
     def to_member(self, member: Member, publication: Publication, bodies: list[bytes]) -> None:
         """Give some bodies of a publication to one member of a work queue alone."""
+        if self.chronicle is not None:
+            self.chronicle.sent(publication, self.messages + 1, 1, len(bodies))
         if isinstance(member, Subscription):
             if len(bodies) < len(publication.bodies):
                 # Its own bodies only: others' would live as long as it waits in this outbox.
@@ -117,12 +124,14 @@ class FanOut:
         count = len(publication.bodies)
         publication.route.expired += count
         self.drops.expired += count
+        self.note(Fate.EXPIRED, publication.route, count)
 
     def refuse(self, publication: Publication) -> None:
         """Count parked messages whose first subscriber does not want them: they are gone."""
         count = len(publication.bodies)
         publication.route.dropped += count
         self.drops.no_subscriber += count
+        self.note(Fate.UNWANTED, publication.route, count)
 
     def number(self, count: int) -> int:
         """Numbers for ``count`` more deliveries; the first of them."""
@@ -156,6 +165,13 @@ class FanOut:
             self.count(delivery, -1)
         self.drops.slow_consumer += lost
         self.slow.append((subscription, lost))
+        rule = f"slow_consumer = {policy!r}"
+        self.note(Fate.SLOW_CONSUMER, route, lost, subscription.client.session_id, rule)
+
+    def note(self, fate: Fate, route: Route, count: int, session: str = "", rule: str = "") -> None:
+        """Note messages that somebody does not get, for ``explain``."""
+        if self.chronicle is not None and not route.reserved:
+            self.chronicle.lost(fate, route.name, count=count, session=session, rule=rule)
 
     def _disconnect(self, subscription: Subscription) -> int:
         """End a connection; how many messages that loses."""

@@ -74,8 +74,8 @@ class Guard:
         kind = classify(name)
         if kind is Kind.QUEUE:
             self._check_new_queue(client, name)
-        elif kind is Kind.STREAM:
-            # It asks what the stream holds, and has the broker send the answer.
+        elif kind is Kind.STREAM or (kind is Kind.DIAG and options is not None):
+            # It asks what the broker knows, and has it send the answer.
             for told in resolve(options.reply_to, self.dialect) if options is not None else ():
                 self._need(client, Action.SEND, told)
         else:

@@ -36,15 +36,18 @@ def like(pattern: str, escape: str) -> Matcher:
         return lambda text: len(text) == size and begins(text, 0)
     last = rest.pop()
     ends, end_size = _at(last), len(last)
-    finds = [(_finder(segment), len(segment)) for segment in rest if segment]
+    middle = [(_finder(segment), len(segment)) for segment in rest if segment]
 
     def matches(text: str) -> bool:
         stop = len(text) - end_size
         if stop < size or not begins(text, 0) or not ends(text, stop):
             return False
         place = size
-        for find, length in finds:
-            place = find(text, place, stop)
+        for part, length in middle:
+            if isinstance(part, str):
+                place = text.find(part, place, stop)
+            else:
+                place = part(text, place, stop)
             if place < 0:
                 return False
             place += length
@@ -86,10 +89,11 @@ def _at(segment: _Segment) -> Callable[[str, int], bool]:
     return lambda text, place: match(text, place) is not None
 
 
-def _finder(segment: _Segment) -> _Find:
+def _finder(segment: _Segment) -> str | _Find:
+    """How a segment is found; a plain text says it by itself, and takes no more memory."""
     literal = _literal(segment)
     if literal is not None:
-        return lambda text, start, stop: text.find(literal, start, stop)
+        return literal
     if len(segment) <= SHORT:
         search = _regex(segment).search
 

@@ -58,6 +58,7 @@ class Overflow:
             if policy == NEWEST or (sender is not None and sender.is_gone):
                 self.dropped += 1
                 queue.route.dropped += 1
+                self.queues.note_dropped(queue)
                 return True
             cost = cost_alone(head, 1, size)
             if self._never_fits(queue, size, cost):

@@ -7,6 +7,7 @@ from attrs import define, evolve, field
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
 from trio_stomp.broker._answers import Answers
+from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._dialect import Dialect, dialect
@@ -71,6 +72,7 @@ class Parts:
     routes: RouteTable = field(init=False)
     stale: StaleQueue = field(init=False)
     fan_out: FanOut = field(init=False)
+    chronicle: Chronicle = field(init=False)
     events: BrokerEvents = field(init=False)
     guard: Guard = field(init=False)
     queues: QueueBook = field(init=False)
@@ -102,6 +104,8 @@ class Parts:
     def _make_places(self) -> None:
         """Where messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
+        self.chronicle = Chronicle(policies.explain_events)
+        noted = self.chronicle if self.chronicle.is_kept else None
         self.known = Duplicates(
             lambda name: self.book.policy_for(name).dedup_window, memory, self.log
         )
@@ -109,10 +113,11 @@ class Parts:
             policies, lambda route: configure(route, self), self.known.forget, memory
         )
         self.stale = StaleQueue(policies, memory)
-        self.fan_out = FanOut(policies)
+        self.fan_out = FanOut(policies, chronicle=noted)
         self.events = BrokerEvents(self.routes)
         self.guard = Guard(self.events, self.dialect, self._is_there, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
+        self.events.chronicle = self.queues.chronicle = noted
         self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
         self.queues.acknowledger = self.acknowledger
         self.overflow = Overflow(memory, self.queues)

@@ -77,6 +77,9 @@ class BrokerPolicies:
     unknown_ack: str = option(
         "error", "an ACK of an unknown message is an ERROR, or ignored", choices=("error", "ignore")
     )
+    explain_events: int = option(
+        20_000, "events that explain answers from; and as many of what went wrong", minimum=0
+    )
     monitor_interval_s: float = option(
         5.0, "time between messages on /queue/monitor; 0 = none", minimum=0.0
     )

@@ -67,3 +67,32 @@ class TakesCensus(Protocol):
 
 def silently(text: str) -> None:
     """Tell no operator: nobody wants to know."""
+
+
+class Nowhere:
+    """The outbox of a client that has gone: whoever still holds the client holds no more of it."""
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        """As ``Outbox``: it is taken, and goes nowhere."""
+        return True
+
+    def stage_frame(self, frame: bytes) -> None:
+        """As ``Outbox``."""
+
+    def drop_oldest(self, size: int) -> int:
+        """As ``Outbox``."""
+        return 0
+
+    def has_room(self) -> bool:
+        """As ``Outbox``."""
+        return False
+
+    def discard(self) -> int:
+        """As ``Outbox``."""
+        return 0
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """As ``Outbox``."""
+
+    def close(self, reason: CloseReason) -> None:
+        """As ``Outbox``."""

@@ -7,8 +7,9 @@ from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind
+from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._evidence import STORED, together
@@ -335,7 +336,7 @@ class Publisher:
     def _distribute(self, publication: Publication, now: float) -> bytes:
         """To the subscribers of a topic or work queue; or nobody is there."""
         route = publication.route
-        if not route.subscribers:
+        if not route.subscribers and route.name != EXPLAIN:
             return self._keep(publication, now)
         if route.kind is Kind.TOPIC:
             return b"matched:%d\n" % self.fan_out.to_all(publication)
@@ -358,8 +359,10 @@ class Publisher:
 
     def _drop(self, publication: Publication) -> bytes:
         count = len(publication.bodies)
-        publication.route.dropped += count
+        route = publication.route
+        route.dropped += count
         self.fan_out.drops.no_subscriber += count
+        self.fan_out.note(Fate.NO_SUBSCRIBER, route, count)
         return b"matched:0\n"
 
     def _enqueue(self, publication: Publication, now: float) -> int:

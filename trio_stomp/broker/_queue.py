@@ -63,6 +63,11 @@ class QueueHost(Protocol):
     def bury(self, queue: "Queue", message: Message, death: Death, now: float) -> None:
         """A message is dead: to the dead letters, as policy says; it is no longer the queue's."""
 
+    def note_delivered(
+        self, queue: "Queue", consumer: Consumer, first: int, messages: list[Message]
+    ) -> None:
+        """Messages went to a consumer, as deliveries from ``first`` on."""
+
     def finish(self, id: int) -> None:
         """The store may forget a message."""
 
@@ -272,6 +277,8 @@ class Queue:
         """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
         self.consumers.remove(consumer)
         del consumer.queues[self]
+        if self._last is consumer:
+            self._last = None  # or it would be in memory as long as the queue
         self._forget_groups([each for each, owner in self.groups.items() if owner is consumer])
         self._note_choosy()
         self.host.mark(self)
@@ -303,6 +310,7 @@ class Queue:
                     self._release_all(messages)
                     self.dequeued += len(messages)
                 first = consumer.deliver(self, messages)
+                self.host.note_delivered(self, consumer, first, messages)
                 if consumer.tracks:
                     consumer.note_time(first, now)
                     if self.place:

@@ -9,6 +9,7 @@ from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._chronicle import Chronicle, Fate
 from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import PRIVATE_QUEUE
@@ -56,6 +57,8 @@ class QueueBook:
     storage: "Storage | None" = None
     """Where queues survive; None = nowhere."""
     deaths: DeathCounters = field(factory=DeathCounters)
+    chronicle: Chronicle | None = None
+    """Notes what becomes of messages, for ``explain``."""
     accepted: int = 0
     """Messages accepted so far: the number of the last one."""
     _marked: list[Source] = field(factory=list)
@@ -140,7 +143,8 @@ class QueueBook:
         """New messages, numbered in order of acceptance."""
         first = self.accepted + 1
         self.accepted += len(bodies)
-        return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
+        kept = publication.without_sender()
+        return [Message(n, kept, body, level) for n, body in enumerate(bodies, first)]
 
     def stored_messages(
         self, publication: Publication, bodies: list[bytes], level: int, stored: int
@@ -149,10 +153,8 @@ class QueueBook:
         first = self.accepted + 1
         self.accepted += len(bodies)
         ahead = stored - first
-        return [
-            Message(n, publication, body, level, 0, n + ahead)
-            for n, body in enumerate(bodies, first)
-        ]
+        kept = publication.without_sender()
+        return [Message(n, kept, body, level, 0, n + ahead) for n, body in enumerate(bodies, first)]
 
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
@@ -167,7 +169,25 @@ class QueueBook:
         if is_stored and queue.place and self.storage is not None:
             self.storage.accept(queue, origin, bodies, level, size)
         else:
+            self._note_queued(queue, origin, len(bodies))
             queue.put_all(level, self.messages(origin, bodies, level), size)
+
+    def _note_queued(self, queue: Queue, origin: Publication, count: int) -> None:
+        if self.chronicle is not None:
+            self.chronicle.queued(queue.name, origin.sender, self.accepted + 1, count)
+
+    def note_dropped(self, queue: Queue) -> None:
+        """A full queue dropped a message, by its policy."""
+        if self.chronicle is not None:
+            rule = f"overflow = {queue.policy.overflow!r}"
+            self.chronicle.lost(Fate.QUEUE_FULL, queue.name, rule=rule)
+
+    def note_delivered(
+        self, queue: Queue, consumer: Consumer, first: int, messages: list[Message]
+    ) -> None:
+        """Messages went to a consumer, as deliveries from ``first`` on."""
+        if self.chronicle is not None:
+            self.chronicle.delivered(queue.name, consumer.subscription, first, messages)
 
     # For the queues.
 
@@ -220,6 +240,11 @@ class QueueBook:
     def bury(self, queue: Queue, message: Message, death: Death, now: float) -> None:
         """A message is dead: make it a dead letter, if policy wants it and there is room."""
         self.deaths.buried[death] += 1
+        if self.chronicle is not None:
+            at = (message.number, 1)
+            self.chronicle.lost(
+                death.value, queue.name, numbers=at, rule=self._deadly(queue, death)
+            )
         queue.route.dropped += death is not Death.EXPIRED
         name = self._grave(queue, death)
         if not name or name == queue.name:
@@ -238,7 +263,8 @@ class QueueBook:
             self.deaths.lost += 1
             return
         self.deaths.kept[death] += 1
-        origin = Publication(grave.route, head, [], now, NEVER)
+        expires_at = now + grave.route.ttl_s if grave.route.ttl_s else NEVER
+        origin = Publication(grave.route, head, [], now, expires_at)
         grave.route.enqueued += 1
         origin.is_stored = bool(message.stored)
         self.accept(grave, origin, [message.body], message.level, size)
@@ -267,6 +293,12 @@ class QueueBook:
         """Have messages loaded that are in the store alone."""
         assert self.storage is not None
         self.storage.page_in(queue, level, paged)
+
+    def _deadly(self, queue: Queue, death: Death) -> str:
+        """What of a policy made a message die."""
+        if death is Death.DELIVERY_LIMIT:
+            return f"max_redeliveries = {queue.policy.max_redeliveries}"
+        return f"overflow = {queue.policy.overflow!r}" if death is Death.OVERFLOW else ""
 
     def _grave(self, queue: Queue, death: Death) -> str:
         if death is Death.EXPIRED and not queue.policy.dead_letter_expired:

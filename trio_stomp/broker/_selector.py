@@ -62,7 +62,11 @@ _HINTS = {
 
 TOKEN_BYTES = 832
 CHAR_BYTES = 24
-"""What the closures of a compiled selector take, measured and rounded up."""
+CHAR_BYTES_WITH_HOLES = 640
+SEGMENT_BYTES = 160
+SEGMENT_BYTES_WITH_HOLES = 800
+"""What a compiled selector takes for each word, character, and part of a LIKE between two ``%``,
+measured and rounded up; holes are ``_``."""
 _TOKEN = re.compile(r"'[^']*+'|[\w$.]+|\S")
 
 _WORDS = {"$END": "the end", "COMMA": ",", "LPAR": "(", "RPAR": ")", "STRING": "a 'text'"}
@@ -96,7 +100,10 @@ class Selector:
     def cost(self) -> int:
         """Bytes that it takes at most, compiled; by its text alone."""
         tokens = sum(1 for _ in _TOKEN.finditer(self.text))
-        return tokens * TOKEN_BYTES + CHAR_BYTES * len(self.text)
+        has_holes = "_" in self.text
+        each = SEGMENT_BYTES_WITH_HOLES if has_holes else SEGMENT_BYTES
+        char = CHAR_BYTES_WITH_HOLES if has_holes and not self.text.isascii() else CHAR_BYTES
+        return tokens * TOKEN_BYTES + self.text.count("%") * each + char * len(self.text)
 
 
 @define(eq=False)

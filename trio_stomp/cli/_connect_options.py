@@ -22,14 +22,21 @@ if TYPE_CHECKING:
 DEFAULT_URL = "stomp://127.0.0.1:61613"
 URL_VARIABLE = "TRIO_STOMP_URL"
 PASSCODE_VARIABLE = "TRIO_STOMP_PASSCODE"
-DEFAULT_PORT = 61613
 MAX_SECRET_BYTES = 64 * 1024
 
-PLAIN = {"stomp": False, "tcp": False, "stomps": True, "stomp+ssl": True, "ssl": True}
-"""Schemes of STOMP over TCP, and whether each means TLS."""
-WEB = {"ws": False, "http": False, "wss": True, "https": True}
-"""Schemes of the same port with another first byte, and whether each means TLS."""
-WEB_PORTS = {False: 80, True: 443}
+PORTS = {
+    "stomp": 61613,
+    "tcp": 61613,
+    "ws": 80,
+    "http": 80,
+    "stomps": 61614,
+    "stomp+ssl": 61614,
+    "ssl": 61614,
+    "wss": 443,
+    "https": 443,
+}
+"""Schemes and their ports, the same as the client's; what is spoken there is told by both."""
+OVER_TLS = frozenset({"stomps", "stomp+ssl", "ssl", "wss", "https"})
 
 
 @frozen
@@ -137,7 +144,6 @@ def parse_url(url: str, where: str = "--url") -> Address:
     Raises:
       OptionError: that is no URL of a broker.
     """
-    known = PLAIN | WEB
     # A host and a port alone are plainly meant as such.
     text = url if "://" in url else f"stomp://{url}"
     try:
@@ -151,16 +157,16 @@ def parse_url(url: str, where: str = "--url") -> Address:
             f"{where} holds a login: leave it out of the URL, and use --login and "
             f"{PASSCODE_VARIABLE}"
         )
-    if parts.scheme not in known:
+    if parts.scheme not in PORTS:
         raise OptionError(
-            f"{where} has the scheme {parts.scheme!r}{near(parts.scheme, known)}"
-            f" (known: {', '.join(known)})"
+            f"{where} has the scheme {parts.scheme!r}{near(parts.scheme, PORTS)}"
+            f" (known: {', '.join(PORTS)})"
         )
     if not parts.hostname or parts.fragment or any(char.isspace() for char in text):
         raise OptionError(f"{where} is {url[:200]!r}; {_like()}")
-    is_tls, is_websocket = known[parts.scheme], parts.scheme in ("ws", "wss")
+    is_tls, is_websocket = parts.scheme in OVER_TLS, parts.scheme in ("ws", "wss")
     if port is None:
-        port = WEB_PORTS[is_tls] if parts.scheme in WEB else DEFAULT_PORT
+        port = PORTS[parts.scheme]
     path = ""
     if is_websocket:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

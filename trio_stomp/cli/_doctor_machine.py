@@ -22,6 +22,7 @@ from trio_stomp._version import __version__
 from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._process import SPARE_FILES
+from trio_stomp.cli._reload import pid_of
 from trio_stomp.cli._tool import CannotDo
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -149,7 +150,7 @@ def _who_answers(host: str, port: int, place: str) -> Finding:
     if answer.status != 200 or answer.body.strip() != b"ok":
         return Finding(FAIL, "port", f"{place} is taken by another program", other)
     try:
-        pid = site.get_json("/varz").get("pid")
+        pid = pid_of(site.get_json("/varz"))
     except CannotDo:
         pid = None
     who = f" (process {pid})" if isinstance(pid, int) else ""

@@ -1,9 +1,10 @@
 """``trio_stomp health``: is the broker well? For people, and for Docker's HEALTHCHECK."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from trio_stomp.cli._connect_options import add_url
+from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._http_get import Answer, Unreachable, open_site
 from trio_stomp.cli._tool import (
     WELL,
@@ -17,10 +18,12 @@ from trio_stomp.cli._tool import (
 
 NAME = "health"
 UNWELL, UNREACHABLE = 1, 2
+NOT_FOR_US = (401, 403, 404)
 
 EPILOG = """\
-Asked is /healthz, or /readyz of a broker that has no such page; neither takes a login. The exit
-code is 0 if the broker is well, 1 if it is not, 2 if nobody answers, or for a bad option.
+Asked is /healthz, which tells why to whoever is on the broker's machine or may monitor, and for
+others /readyz. The exit code is 0 if the broker is well (degraded as well: it works), 1 if it is
+not, 2 if nobody answers, or for a bad option.
 """
 
 
@@ -31,12 +34,12 @@ def main(argv: Sequence[str]) -> int:
       OptionError: the operator's fault; its text is the one line to show.
     """
     given = make_parser().parse_args(list(argv))
-    site = open_site(given, with_access=False)
+    site = open_site(given)
     url = site.address.web_url
     try:
         page = "/healthz"
         answer = site.get(page, given.timeout)
-        if answer.status == 404:
+        if answer.status in NOT_FOR_US:
             page = "/readyz"
             answer = site.get(page, given.timeout)
     except Unreachable as error:
@@ -52,15 +55,25 @@ def main(argv: Sequence[str]) -> int:
         "status": answer.status,
         "details": details,
     }
-    verdict = f"{url}: {'healthy' if healthy else 'not healthy'}"
+    verdict = "healthy" if healthy else "not healthy"
     if details is None:
         verdict += "" if healthy else f": {answer.text()}"
     else:
-        verdict += "".join(
-            f"\n  {printable(name)}: {_word(each)}" for name, each in details.items()
-        )
-    _show(told, verdict, as_json=given.json)
+        verdict += "".join(_lines(details))
+    _show(told, f"{url}: {verdict}", as_json=given.json)
     return WELL if healthy else UNWELL
+
+
+def _lines(details: dict[str, Any]) -> Iterator[str]:
+    """What /healthz tells: its word for all, and the checks that make it so."""
+    if isinstance(status := details.get("status"), str):
+        yield f" ({printable(status)})"
+    checks = details.get("checks")
+    for check in checks if isinstance(checks, list) else ():
+        if isinstance(check, dict):
+            words = (str(check.get(key, "?")) for key in ("status", "name", "detail"))
+            status, name, detail = map(printable, words)
+            yield f"\n  {status:<8}  {name}: {detail}"
 
 
 def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:
@@ -70,17 +83,13 @@ def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:
         print(verdict)
 
 
-def _details(answer: Answer) -> dict[str, object] | None:
+def _details(answer: Answer) -> dict[str, Any] | None:
     """What the page tells beside its status; None = it is no JSON object."""
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-def _word(value: object) -> str:
-    return printable(value if isinstance(value, str) else json.dumps(value))
 
 
 def make_parser() -> Parser:
@@ -94,5 +103,5 @@ def make_parser() -> Parser:
         help="wait no longer than this for an answer (default: 5)",
     )
     add_json(parser)
-    add_url(parser)
+    add_access(parser)
     return parser

@@ -125,7 +125,7 @@ def _cause(error: Exception) -> str:
     return (getattr(error, "strerror", None) or str(error)).lower()
 
 
-def open_site(given: argparse.Namespace, *, with_access: bool = True) -> Site:
+def open_site(given: argparse.Namespace) -> Site:
     """The pages of the broker that the command line names.
 
     Raises:
@@ -133,4 +133,4 @@ def open_site(given: argparse.Namespace, *, with_access: bool = True) -> Site:
     """
     address = read_address(given)
     tls = tls_context(given, address)
-    return Site(address, tls, read_access(given) if with_access else NOBODY)
+    return Site(address, tls, read_access(given))

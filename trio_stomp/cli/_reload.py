@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._connect_options import add_access
@@ -45,7 +46,7 @@ def main(argv: Sequence[str]) -> int:
                 f"reload: {site.address.host} is another machine: signals reach only this one; "
                 "run it there"
             )
-        pid = _checked(site.get_json("/varz").get("pid"))
+        pid = _checked(pid_of(site.get_json("/varz")))
     else:
         pid = given.pid
         if pid <= 1:
@@ -63,6 +64,12 @@ def _is_here(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def pid_of(varz: dict[str, Any]) -> object:
+    """What /varz says of the process; None = nothing."""
+    process = varz.get("process")
+    return varz.get("pid", process.get("pid") if isinstance(process, dict) else None)
 
 
 def _checked(pid: object) -> int:

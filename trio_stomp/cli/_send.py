@@ -2,21 +2,22 @@
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import IO
 
-from attrs import define, field
+import trio
+from attrs import define, field, frozen
 
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._lines import Outgoing, add_headers, read_headers, read_line
 from trio_stomp.cli._progress import Tell, progress
-from trio_stomp.cli._session import Client, run_session
+from trio_stomp.cli._session import run_session
 from trio_stomp.cli._tool import (
     WELL,
     Parser,
@@ -25,11 +26,13 @@ from trio_stomp.cli._tool import (
     make_tool_parser,
     printable,
 )
+from trio_stomp.client import Client
 
 NAME = "send"
 STANDARD = "-"
-AT_ONCE = 256
-"""Messages on their way without a RECEIPT."""
+READ_BYTES = 65536
+AT_ONCE, BYTES_AT_ONCE = 256, 16 * 1024 * 1024
+"""Messages on their way whose RECEIPTs have not come."""
 
 EPILOG = """\
 Without BODY, --file or --lines the body is what standard input holds. With --json, standard input
@@ -55,94 +58,124 @@ def main(argv: Sequence[str]) -> int:
     if given.persistent:
         headers.setdefault("persistent", "true")
     _check(given)
-    tally = Tally(as_json=given.json, is_single=_is_single(given))
+    is_single = _is_single(given)
+    tally = Tally(as_json=given.json, is_single=is_single)
     with ExitStack() as stack:
-        messages = _messages(given, headers, stack)
-        total = _size(given)
-        tell = stack.enter_context(
-            progress("send", wanted=given.progress if not _is_single(given) else False)
-        )
-        run_session(given, partial(send_all, messages, tally, tell, total), tally.confirmed)
+        source = _source(given, stack)
+        tell = stack.enter_context(progress("send", wanted=False if is_single else given.progress))
+        if is_single:
+            messages = _single(given, headers, source)
+        else:
+            messages = _each_line(given, headers, source, tell)
+        run_session(given, partial(send_all, messages, tally), tally.confirmed)
     tally.show()
     return WELL
 
 
 def _check(given: argparse.Namespace) -> None:
-    sources = [given.body is not None, bool(given.file), given.lines and not given.file]
     if given.body is not None and (given.file or given.lines):
         raise OptionError("send: BODY, --file and --lines exclude each other; give one of them")
     if given.lines and given.json:
         raise OptionError("send: --lines and --json exclude each other; give one of them")
-    if not given.destination and (not given.json or any(sources[:1])):
+    if not given.destination and _is_single(given) | given.lines:
         raise OptionError("send: DESTINATION is missing")
 
 
 def _is_single(given: argparse.Namespace) -> bool:
-    return not given.lines and not (given.json and given.body is None)
+    return not given.lines and (not given.json or given.body is not None)
 
 
-def _size(given: argparse.Namespace) -> int:
-    """Bytes to be read; 0 = nobody knows."""
-    try:
-        return Path(given.file).stat().st_size if given.file else 0
-    except OSError:
-        return 0
+@frozen
+class _Source:
+    """Where bodies are read from.
 
-
-def _messages(
-    given: argparse.Namespace, headers: Mapping[str, str], stack: ExitStack
-) -> Iterator[tuple[Outgoing, int]]:
-    """The messages, each with how many bytes of the source were read by then.
-
-    Raises:
-      OptionError: the file cannot be read.
+    Args:
+      size: In bytes; 0 = nobody knows.
     """
-    to = given.destination or ""
-    if given.body is not None and given.body != STANDARD:
-        return iter([(Outgoing(to, _encoded(given.body), dict(headers)), 0)])
-    source: IO[bytes] = sys.stdin.buffer
-    name = "standard input"
-    if given.file:
-        name = f"--file {given.file}"
+
+    name: str
+    number: int
+    size: int
+
+    async def read(self, size: int = READ_BYTES) -> bytes:
+        """Some bytes, when they are there; none at the end.
+
+        Not through Python's own buffer: a thread that still reads there when the program ends,
+        after Ctrl-C, would crash it.
+
+        Raises:
+          OptionError: it cannot be read.
+        """
         try:
-            source = stack.enter_context(open(given.file, "rb"))
+            return await trio.to_thread.run_sync(os.read, self.number, size, abandon_on_cancel=True)
         except OSError as error:
-            raise OptionError(f"{name} cannot be read: {error.strerror}") from None
-    if _is_single(given):
-        return iter([(Outgoing(to, _whole(source, name), dict(headers)), 0)])
-    return _each_line(given, headers, source, name)
+            raise OptionError(f"{self.name} cannot be read: {error.strerror}") from None
 
 
-def _encoded(body: str) -> bytes:
-    # As the shell gave them: bytes that are no UTF-8 come as lone surrogates.
-    return body.encode("utf-8", "surrogateescape")
-
-
-def _whole(source: IO[bytes], name: str) -> bytes:
+def _source(given: argparse.Namespace, stack: ExitStack) -> _Source:
+    if not given.file:
+        return _Source("standard input", sys.stdin.fileno(), 0)
+    name = f"--file {given.file}"
     try:
-        return source.read()
+        file = stack.enter_context(Path(given.file).open("rb"))
+        return _Source(name, file.fileno(), os.fstat(file.fileno()).st_size)
     except OSError as error:
         raise OptionError(f"{name} cannot be read: {error.strerror}") from None
 
 
-def _each_line(
-    given: argparse.Namespace, headers: Mapping[str, str], source: IO[bytes], name: str
-) -> Iterator[tuple[Outgoing, int]]:
-    done = 0
-    for number, line in enumerate(source, 1):
-        done += len(line)
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
-        if not given.json:
-            yield Outgoing(given.destination, text, dict(headers)), done
-            continue
-        if not text.strip():
-            continue
-        where = f"line {number} of {name}"
-        try:
-            decoded = text.decode()
-        except UnicodeDecodeError:
-            raise OptionError(f"{where} is no UTF-8; convert it") from None
-        yield read_line(decoded, given.destination or "", headers, where), done
+async def _single(
+    given: argparse.Namespace, headers: Mapping[str, str], source: _Source
+) -> AsyncIterator[Outgoing]:
+    """The only message."""
+    if given.body not in (None, STANDARD):
+        # As the shell gave it: bytes that are no UTF-8 have come as lone surrogates.
+        body = given.body.encode("utf-8", "surrogateescape")
+    else:
+        parts = []
+        while part := await source.read():
+            parts.append(part)
+        body = b"".join(parts)
+    yield Outgoing(given.destination, body, dict(headers))
+
+
+async def _each_line(
+    given: argparse.Namespace, headers: Mapping[str, str], source: _Source, tell: Tell
+) -> AsyncIterator[Outgoing]:
+    """A message for each line."""
+    number = done = 0
+    rest: list[bytes] = []
+    while True:
+        part = await source.read()
+        done += len(part)
+        tell(done, max(source.size, done))
+        *lines, last = part.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*rest, lines[0]])
+            rest = []
+        rest.append(last)
+        if not part and (end := b"".join(rest)):
+            lines.append(end)
+        for line in lines:
+            number += 1
+            found = _line(
+                given, headers, line.removesuffix(b"\r"), f"line {number} of {source.name}"
+            )
+            if found is not None:
+                yield found
+        if not part:
+            return
+
+
+def _line(
+    given: argparse.Namespace, headers: Mapping[str, str], line: bytes, where: str
+) -> Outgoing | None:
+    if not given.json:
+        return Outgoing(given.destination, line, dict(headers))
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"{where} is no UTF-8; convert it") from None
+    return read_line(text, given.destination or "", headers, where) if text.strip() else None
 
 
 @define
@@ -183,19 +216,85 @@ class Tally:
         """Tell of all, if they were not told of one by one."""
         if self.as_json or self.is_single:
             return
-        told = ", ".join(f"{count} {printable(what)}" for what, count in self.evidence.most_common(9))
+        told = ", ".join(
+            f"{count} {printable(what)}" for what, count in self.evidence.most_common(9)
+        )
         print(f"{self.count} sent{': ' if told else ''}{told}")
 
 
-async def send_all(
-    messages: Iterator[tuple[Outgoing, int]],
-    tally: Tally,
-    tell: Tell,
-    total: int,
-    client: Client,
-) -> None:
-    """Send messages in their order, many on their way at once."""
-    raise NotImplementedError
+@define(eq=False)
+class _Window:
+    """What is on its way."""
+
+    count: int = 0
+    bytes: int = 0
+    _change: trio.Event = field(factory=trio.Event)
+
+    async def enter(self, size: int) -> None:
+        """Wait for room."""
+        while self.count >= AT_ONCE or (self.count and self.bytes + size > BYTES_AT_ONCE):
+            await self._change.wait()
+        self.count += 1
+        self.bytes += size
+
+    def leave(self, size: int) -> None:
+        self.count -= 1
+        self.bytes -= size
+        self._change.set()
+        self._change = trio.Event()
+
+
+async def send_all(messages: AsyncIterator[Outgoing], tally: Tally, client: Client) -> None:
+    """Send messages in their order, many on their way at once.
+
+    Raises:
+      OptionError: one of them cannot be sent; those before it are confirmed.
+      ClientError: the broker does not take one.
+    """
+    window, receipts = _Window(), _InOrder(tally)
+    mistake: OptionError | None = None
+
+    async def send(number: int, message: Outgoing, task_status: trio.TaskStatus[None]) -> None:
+        # Whoever started this goes on when this waits: behind the SEND, whose RECEIPT it is for.
+        task_status.started()
+        size = len(message.body)
+        try:
+            receipt = await client.send(message.destination, message.body, headers=message.headers)
+            receipts.take(number, message, receipt.headers)
+        except OptionError as error:
+            receipts.mistake = receipts.mistake or error
+        window.leave(size)
+
+    async with trio.open_nursery() as nursery:
+        number = 0
+        try:
+            async for message in messages:
+                await window.enter(len(message.body))
+                if receipts.mistake is not None:
+                    break
+                await nursery.start(send, number, message)
+                number += 1
+        except OptionError as error:
+            mistake = error
+    mistake = receipts.mistake or mistake
+    if mistake is not None:
+        raise mistake
+
+
+@define(eq=False)
+class _InOrder:
+    """RECEIPTs as the messages were sent: tasks that wait for them are woken in any order."""
+
+    tally: Tally
+    mistake: OptionError | None = None
+    _next: int = 0
+    _early: dict[int, tuple[Outgoing, Mapping[str, str]]] = field(factory=dict)
+
+    def take(self, number: int, message: Outgoing, receipt: Mapping[str, str]) -> None:
+        self._early[number] = (message, receipt)
+        while (found := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            self.tally.note(*found)
 
 
 def make_parser() -> Parser:

@@ -1,7 +1,6 @@
 """What is asked of the broker, and waits for its RECEIPT."""
 
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 
 import trio
 from attrs import define, field, frozen
@@ -18,7 +17,7 @@ class Receipt:
       headers: All of it: the evidence of docs/wire.md, or what another broker tells.
     """
 
-    headers: Mapping[str, str] = field(converter=lambda pairs: MappingProxyType(dict(pairs)))
+    headers: Mapping[str, str]
 
     @property
     def stored(self) -> str:

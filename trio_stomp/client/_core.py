@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
+from types import MappingProxyType
 from typing import Literal
 
 import trio
@@ -185,7 +186,7 @@ class Core:
             elif type(each) is Receipted:
                 awaited = self.awaited.pop(each.receipt_id, None)
                 if awaited is not None:
-                    awaited.settle(Receipt(each.headers))
+                    awaited.settle(Receipt(MappingProxyType(dict(each.headers))))
             elif type(each) is Failed:
                 self._refuse(each)
 

@@ -1,4 +1,4 @@
-"""What can go wrong for a client, each with its own class: whose fault it is can be told from it."""
+"""What can go wrong for a client: the class of an error tells whose fault it is."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +12,7 @@ class ClientError(StompError):
 
 
 class ConnectFailed(ClientError):
-    """No connection came about: the address, the network, a certificate, or nobody listens there."""
+    """No connection came about: the address, the network, a certificate, or nobody listens."""
 
 
 class LinkLost(ClientError):

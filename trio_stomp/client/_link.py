@@ -1,6 +1,7 @@
 """One connection: a reader, a writer that batches, and a watch on the peer's heart-beats."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 from attrs import define, field
@@ -52,10 +53,9 @@ class Link:
           ClientError: refused, or the connection ended.
         """
         session = self.session
-        try:
+        # If it cannot be written, an ERROR may say why.
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.pipe.send(connect)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            pass  # an ERROR may say why
         told: list[Told] = []
         while not told:
             try:

@@ -9,7 +9,7 @@ import trio
 from trio_stomp._errors import OptionError
 from trio_stomp.client._client import Client
 from trio_stomp.client._core import Core, CoreOptions
-from trio_stomp.client._pipe import Connector, way_to
+from trio_stomp.client._pipe import Connector, sole, way_to
 from trio_stomp.client._reconnect import ReconnectPolicy
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import STOMP_1_0, STOMP_1_1, STOMP_1_2, ClientSession, ProtocolOptions
@@ -96,20 +96,20 @@ async def open_client(
 @asynccontextmanager
 async def _run(core: Core) -> AsyncIterator[Client]:
     raised: BaseException | None = None
-    # A nursery wraps what is raised in it: here it is caught inside, and raised outside.
-    async with trio.open_nursery() as nursery:
-        core.on_failure = nursery.cancel_scope.cancel
-        nursery.start_soon(core.run)
-        try:
-            await core.wait_opened()
-            yield Client(core)
-            await core.leave()
-        except trio.Cancelled:
-            raise
-        except BaseException as error:
-            raised = error
-        core.stop()
-        nursery.cancel_scope.cancel()
+    try:
+        async with trio.open_nursery() as nursery:
+            core.on_failure = nursery.cancel_scope.cancel
+            nursery.start_soon(core.run)
+            try:
+                await core.wait_opened()
+                yield Client(core)
+                await core.leave()
+            finally:
+                core.stop()
+            nursery.cancel_scope.cancel()
+    except BaseExceptionGroup as group:
+        # Our own task raises nothing, so it is what left the block, wrapped by our nursery.
+        raised = sole(group)
     if raised is not None:
         raise raised
     if core.failure is not None and not core.is_leaving:

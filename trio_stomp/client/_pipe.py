@@ -185,35 +185,32 @@ async def _upgraded(
         raise OptionError(
             "ws:// and wss:// need trio-websocket: pip install 'trio-stomp[client]'"
         ) from None
-    raised: BaseException | None = None
-    refused: BaseException | None = None
+    raised: BaseExceptionGroup[BaseException] | None = None
     try:
-        # A nursery wraps what is raised in it; nobody outside shall see that this one is here.
         async with trio.open_nursery() as nursery:
             connection = await trio_websocket.wrap_client_stream(
                 nursery,
                 stream,  # type: ignore[arg-type]
-                way.host if way.port in (80, 443) else f"{way.host}:{way.port}",
+                way.host if way.port in (0, 80, 443) else way.address,
                 way.path,
                 subprotocols=[_SUBPROTOCOLS[name] for name in reversed(versions)],
                 max_message_size=max_message_bytes,
                 receive_buffer_size=READ_BYTES,
             )
-            try:
-                yield WebSocketPipe(connection, trio_websocket.ConnectionClosed)
-            except trio.Cancelled:
-                raise
-            except BaseException as error:
-                raised = error
+            yield WebSocketPipe(connection, trio_websocket.ConnectionClosed)
             nursery.cancel_scope.cancel()
-    except* trio_websocket.HandshakeError as group:
-        refused = group.exceptions[0]
-    if raised is not None:
-        raise raised
-    if refused is not None:
-        status = getattr(refused, "status_code", None)
-        what = f"it answered {status}" if status else str(refused)
-        raise ConnectFailed(f"no WebSocket at {way.address}{way.path.partition('?')[0]}: {what}")
+    except BaseExceptionGroup as group:
+        raised = group
+    if raised is None:
+        return
+    refused, other = raised.split(trio_websocket.HandshakeError)
+    if other is not None:
+        raise sole(other)
+    status = getattr(sole(refused) if refused else None, "status_code", None)
+    what = f"it answered {status}" if status else "it closed the connection"
+    raise ConnectFailed(f"no WebSocket at {way.address}{way.path.partition('?')[0]}: {what}")
 
 
-__all__ = ["Connector", "Pipe", "Way", "open_pipe", "way_to"]
+def sole(group: "BaseExceptionGroup[BaseException]") -> BaseException:
+    """What a nursery of ours has wrapped: nobody outside shall see that it is there."""
+    return group.exceptions[0] if len(group.exceptions) == 1 else group

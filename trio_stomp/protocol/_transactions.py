@@ -1,5 +1,7 @@
 """Open transactions of one session: what was said in them, until COMMIT or ABORT."""
 
+from typing import TYPE_CHECKING
+
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
@@ -7,6 +9,9 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.frames import FrameRun, head_cost, text_cost
 from trio_stomp.protocol._events import Acked
 from trio_stomp.protocol._options import ProtocolOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Action = FrameRun | Acked
 
@@ -128,13 +133,14 @@ class Transactions:
 
 def _cost(action: Action, before: Action | None) -> int:
     """Bytes that an action is charged for; not for a header block that the one before has, too."""
+    parts: "Sequence[bytes]"
     if isinstance(action, FrameRun):
-        bodies, head = action.bodies, action.head
+        parts, head = action.bodies, action.head
         is_shared = isinstance(before, FrameRun) and before.head is head
         shared = 0 if is_shared else head_cost(head)
     else:
-        bodies, shared = action.ids, text_cost(action.subscription or "")
-    return shared + _ACTION_BYTES * len(bodies) + sum(map(len, bodies))
+        parts, shared = action.ids, text_cost(action.subscription or "")
+    return shared + _ACTION_BYTES * len(parts) + sum(map(len, parts))
 
 
 def _too_much(what: str, option: str) -> ProtocolError:

@@ -6,6 +6,7 @@ Does not handle: reading requests and the upgrade itself (``transport``), socket
 of the dashboard, which it gets as any client of STOMP does (``static/``).
 """
 
+from trio_stomp.web._explain import explain_page as explain_page
 from trio_stomp.web._options import WebOptions as WebOptions
 from trio_stomp.web._pages import add_pages as add_pages
 from trio_stomp.web._routes import respond as respond

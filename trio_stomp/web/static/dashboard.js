@@ -66,7 +66,7 @@ function showState(state) {
     notice,
     why ||
       (noHistory
-        ? "This broker keeps no stream of its statistics, so there is no history, and lists are whole after a minute only."
+        ? "The stream of statistics cannot be read here, so there is no history, and lists are whole after a minute only."
         : ""),
   );
   show(notice, notice.textContent !== "");

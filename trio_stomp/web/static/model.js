@@ -7,6 +7,8 @@ export const MAX_EVENTS = 500;
 export const MAX_ENDED = 200;
 /** Beyond so many things the broker tells of them by turns, and no list has everything. */
 const MAX_LISTED = 10_000;
+/** Of one list; more are not kept. */
+const MAX_THINGS = 20_000;
 const MAX_POINT_DESTINATIONS = 50;
 /** Of reasons, and of what they are told of: those of the broker are fewer. */
 const MAX_REASONS = 100;
@@ -44,7 +46,7 @@ class Listing {
       const key = this.keyOf(item);
       const old = this.things.get(key);
       const thing = learn(old, item, seconds);
-      this.things.set(key, thing);
+      if (old !== undefined || this.things.size < MAX_THINGS) this.things.set(key, thing);
       this.seen.add(key);
     }
     this.parts += 1;

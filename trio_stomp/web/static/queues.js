@@ -4,7 +4,7 @@ import { browse, MAX_BROWSED, purge, retry } from "./actions.js";
 import { Table, byId, el, matches, say, show } from "./dom.js";
 import * as format from "./format.js";
 import { number, words } from "./lists.js";
-import { isGrave, targets, waitsThere } from "./retry.js";
+import { isGrave, origin, targets, waitsThere } from "./retry.js";
 
 const MAX_BODY_SHOWN = 4000;
 const MAX_SHOWN = 200;
@@ -12,6 +12,7 @@ const DEATH = ["original-destination", "x-death-reason", "x-death-count"];
 
 export class Queues {
   #refused = new Set();
+  #graves = new Set();
   #busy = new Map();
 
   constructor(model, credentials, redraw) {
@@ -85,7 +86,7 @@ export class Queues {
   #actions(item, cell) {
     const name = item.destination;
     if (!item.isQueue) {
-      say(cell, "parked");
+      say(cell, item.stale_depth > 0 ? "parked" : "");
       return;
     }
     if (cell.firstChild === null) cell.append(this.#buttons(name));
@@ -93,6 +94,7 @@ export class Queues {
     for (const button of cell.querySelectorAll("button")) {
       const { action } = button.dataset;
       const isRefused = this.#refused.has(`${action} ${name}`);
+      show(button, action !== "retry" || isGrave(name) || this.#graves.has(name));
       button.disabled = isRefused || busy !== undefined;
       button.title = isRefused ? "You may not: the broker has refused it" : "";
       say(button, busy?.action === action ? busy.text : LABELS[action]);
@@ -101,8 +103,7 @@ export class Queues {
 
   #buttons(name) {
     const doing = { browse: this.browse, retry: this.retry, purge: this.purge };
-    const kinds = isGrave(name) ? ["browse", "retry", "purge"] : ["browse", "purge"];
-    const buttons = kinds.map((action) =>
+    const buttons = Object.keys(doing).map((action) =>
       el(
         "button",
         {
@@ -147,6 +148,8 @@ export class Queues {
 
   async browse(name) {
     const { messages, isAll } = await browse(this.credentials(), name, MAX_SHOWN);
+    // A policy may bury dead letters anywhere.
+    if (messages.some(({ headers }) => "x-death-reason" in headers)) this.#graves.add(name);
     say(byId("browser-title"), name);
     say(byId("browser-note"), browsedText(messages.length, isAll));
     byId("browser-messages").replaceChildren(...messages.map(messageItem));
@@ -166,13 +169,15 @@ export class Queues {
     });
     if (isSure === null) return "";
     const done = await purge(this.credentials(), name, count, onProgress);
-    return `${name}: ${format.count(done)} messages deleted.`;
+    return `${name}: ${format.some(done, "message")} deleted.`;
   }
 
   async retry(name, onProgress) {
     const { messages, isAll } = await browse(this.credentials(), name, MAX_BROWSED);
     if (messages.length === 0) return `${name}: no dead letters wait there.`;
-    const choices = targets(messages).map(([target, count]) => this.#choice(target, count));
+    const choices = targets(messages).map(([target, count]) =>
+      this.#choice(target, count, origin(name)),
+    );
     const chosen = await ask({
       title: `Try dead letters again?`,
       text: `${isAll ? "All" : "The first"} ${format.count(messages.length)} letters of ${name} are sent to where they were sent first, if it is ticked here; the others go back behind the rest. Their senders wrote these names: tick what you know.`,
@@ -188,10 +193,11 @@ export class Queues {
       onProgress,
     );
     const kept = returned > 0 ? `, ${format.count(returned)} put back` : "";
-    return `${name}: ${format.count(sent)} letters sent again${kept}.`;
+    return `${name}: ${format.some(sent, "letter")} sent again${kept}.`;
   }
 
-  #choice(target, count) {
+  /** One destination; ticked if the queue's own name vouches for it, and nothing can be lost. */
+  #choice(target, count, expected) {
     if (target === "") {
       return { value: target, text: `${count} do not say where they came from`, isOff: true };
     }
@@ -201,7 +207,7 @@ export class Queues {
       value: target,
       text: `${format.count(count)} to ${target}`,
       more: isSafe ? "" : "nobody is known to be subscribed: they may be lost",
-      isTicked: isSafe,
+      isTicked: isSafe && target === expected,
     };
   }
 }
@@ -211,7 +217,7 @@ const LABELS = { browse: "Browse", retry: "Retry", purge: "Purge" };
 function browsedText(count, isAll) {
   if (count === 0) return "Nothing waits there.";
   const end = isAll ? "all that wait there" : "there are more";
-  return `${format.count(count)} messages, in order; ${end}. Nothing was taken.`;
+  return `${format.some(count, "message")}, in order; ${end}. Nothing was taken.`;
 }
 
 /** A message as it is shown: headers, then the body, as text. */

@@ -48,6 +48,13 @@ export function isGrave(name) {
   return name.startsWith(DEAD) || name === STOMPSERVER_DEAD;
 }
 
+/** The destination whose dead letters a queue holds, by its name; "" = its name does not tell. */
+export function origin(grave) {
+  const name = grave.startsWith(DEAD) ? grave.slice(DEAD.length) : "";
+  if (name === "") return "";
+  return name.startsWith("topic/") ? `/${name}` : `/queue/${name}`;
+}
+
 /** Where a dead letter came from; "" = it does not say. */
 export function targetOf(headers) {
   return headers["original-destination"] ?? "";

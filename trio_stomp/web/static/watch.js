@@ -4,6 +4,17 @@
 import { connect } from "./connection.js";
 
 const STREAM = "/stream/DIAG";
+/** What is read where there is no stream. `DIAG*` would have what clients send there, too. */
+const TOPICS = [
+  "session",
+  "stale",
+  "process",
+  "connections",
+  "destinations",
+  "queues",
+  "latency",
+  "event/*",
+];
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 30_000;
 /** History that is asked for, in seconds; the next shorter one if it is too much to read. */
@@ -17,6 +28,8 @@ const LOGIN_CODES = new Set([
   "bad-credentials",
   "not-authorized",
 ]);
+
+const NO_STREAM_CODES = new Set(["unknown-stream", "not-authorized"]);
 
 /** How long to wait before the next attempt; `chance` is in 0…1, so that not all come at once. */
 export function backOff(attempt, chance) {
@@ -55,6 +68,7 @@ export class Watch {
   logIn(credentials) {
     this.credentials = credentials;
     this.#attempt = 0;
+    this.#hasStream = true;
     this.start();
   }
 
@@ -89,7 +103,8 @@ export class Watch {
   }
 
   #ended(ended) {
-    if (ended.code === "unknown-stream" && this.#hasStream) {
+    if (this.#hasStream && NO_STREAM_CODES.has(ended.code)) {
+      // There is none, or only the topics may be read.
       this.#hasStream = false;
       this.start();
       return;
@@ -105,7 +120,9 @@ export class Watch {
   }
 
   #readTopics(connection) {
-    connection.subscribe("DIAG*", {}, (message) => this.#take(message));
+    for (const name of TOPICS) {
+      connection.subscribe(`DIAG/${name}`, {}, (message) => this.#take(message));
+    }
     this.#live();
   }
 
@@ -113,7 +130,7 @@ export class Watch {
   #readStream(connection) {
     const head = connection.subscribe(STREAM, { "x-stream-offset": "last" }, (message) => {
       head.unsubscribe();
-      const newest = JSON.parse(message.body);
+      const newest = read(message);
       this.#follow(connection, newest, 0);
     });
     // Until then: a broker that has just been started has nothing to tell yet.
@@ -164,9 +181,18 @@ export class Watch {
 
   #take(message) {
     const { destination } = message.headers;
-    const record = JSON.parse(message.body);
-    if (!destination?.startsWith("DIAG") || typeof record?.ts !== "string") return;
+    const record = read(message);
+    if (!destination?.startsWith("DIAG/") || typeof record?.ts !== "string") return;
     this.#place = { epoch: record.epoch, offset: record.offset, at: Date.parse(record.ts) };
     this.onRecord(destination, record, message.binaryBody.length);
+  }
+}
+
+/** The record of a message; null of what is none. An error here would stop the client. */
+function read(message) {
+  try {
+    return JSON.parse(message.body);
+  } catch {
+    return null;
   }
 }

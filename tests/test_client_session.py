@@ -1,0 +1,359 @@
+"""The client's side of the protocol: what the broker says, however it is cut, and what is said."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_stomp._errors import FrameError, OptionError, ProtocolError
+from trio_stomp.frames import (
+    V1_2,
+    FrameDecoder,
+    FrameLimits,
+    FrameRun,
+    HeadCache,
+    encode_frame,
+)
+from trio_stomp.protocol import (
+    STOMP_1_0,
+    STOMP_1_1,
+    STOMP_1_2,
+    ClientFrames,
+    ClientSession,
+    Delivered,
+    Failed,
+    ProtocolOptions,
+    Receipted,
+    Told,
+    Version,
+    Welcomed,
+)
+
+VERSIONS = (STOMP_1_0, STOMP_1_1, STOMP_1_2)
+NAMES = st.text(st.characters(exclude_characters="\0\r\n:", exclude_categories=["Cs"]), min_size=1)
+TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
+
+
+def opened(version: str = "1.2", limits: FrameLimits | None = None) -> ClientSession:
+    session = ClientSession(limits or FrameLimits())
+    told = session.receive_data(f"CONNECTED\nversion:{version}\n\n\0".encode())
+    assert [type(each) for each in told] == [Welcomed]
+    return session
+
+
+def slow(session: ClientSession) -> ClientSession:
+    """The same without the fast way: all goes through the decoder."""
+    session._has_fast_way = False
+    return session
+
+
+def show(told: list[Told]) -> list[object]:
+    shown: list[object] = []
+    for each in told:
+        if isinstance(each, Delivered):
+            lead = (each.subscription, each.message_id, each.ack, each.offset)
+            shown.append((*lead, sorted(each.headers().items()), each.body))
+        elif isinstance(each, Receipted):
+            shown.append((each.receipt_id, each.headers))
+        elif isinstance(each, Failed):
+            shown.append((each.headers, each.body))
+    return shown
+
+
+def plain_message(number: int, tail: bytes, body: bytes) -> bytes:
+    return b"MESSAGE\nsubscription:1\nmessage-id:x.1-%d\n%b\n%b\0" % (number, tail, body)
+
+
+def test_a_message_in_all_its_parts() -> None:
+    (told,) = opened().receive_data(
+        b"MESSAGE\nsubscription:1\nack:b.1-5\nmessage-id:b.1-5\nx-stream-offset:7\n"
+        b"destination:/topic/a\\cb\nx:1\nx:2\ncontent-length:4\n\na\0\n\0\0"
+    )
+    assert isinstance(told, Delivered)
+    assert (told.subscription, told.message_id, told.ack, told.offset) == ("1", "b.1-5", "b.1-5", 7)
+    assert told.body == b"a\0\n\0"
+    assert told.headers() == {
+        "subscription": "1",
+        "message-id": "b.1-5",
+        "ack": "b.1-5",
+        "x-stream-offset": "7",
+        "destination": "/topic/a:b",
+        "x": "1",
+        "content-length": "4",
+    }
+    assert told.head.command == "MESSAGE"
+
+
+@pytest.mark.parametrize(("version", "ack"), [("1.0", "m-1"), ("1.1", "m-1"), ("1.2", "")], ids=str)
+def test_before_1_2_a_message_is_acknowledged_by_its_id(version: str, ack: str) -> None:
+    data = b"MESSAGE\nsubscription:1\nmessage-id:m-1\ndestination:a\n\n\0"
+    for session in (opened(version), slow(opened(version))):
+        (told,) = session.receive_data(data)
+        assert isinstance(told, Delivered)
+        assert told.ack == ack
+
+
+def test_a_receipt_tells_its_evidence() -> None:
+    session = opened()
+    told = session.receive_data(
+        b"RECEIPT\nreceipt-id:7\nstored:journal\nmatched:2\n\n\0\nRECEIPT\nreceipt-id:a\\cb\n\n\0"
+    )
+    assert show(told) == [("7", (("stored", "journal"), ("matched", "2"))), ("a:b", ())]
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> bytes:
+    """What a broker, ours or another, may send; sometimes broken."""
+    tails = st.sampled_from(
+        [
+            b"destination:/topic/a\n",
+            b"destination:/topic/a\ncontent-length:5\n",
+            b"destination:/topic/a\ncontent-length:0\n",
+            b"destination:/topic/a\nx:\xc3\xa9\\n\\c\ncontent-length:2\n",
+            b"content-length:2\ncontent-length:3\nx:1\nx:2\n",
+            b"x:1\r\ncontent-length:2\n",
+            b"message-id:other\nreceipt:1\n",
+        ]
+    )
+    bad_tails = st.sampled_from(
+        [b"content-length:x\n", b"nocolon\n", b"x:\xff\n", b"x:\\q\n", b"\r\n", b"a:1\0", b":x\n"]
+    )
+    bodies = st.sampled_from([b"", b"hello", b"a\0", b"\n\n", b"12", b"x" * 5000])
+    frames = []
+    for number in range(draw(st.integers(1, 6))):
+        tail = draw(bad_tails if draw(st.integers(0, 15)) == 0 else tails)
+        body = draw(bodies)
+        kind = draw(st.integers(0, 8))
+        lead = b"ack:k-%d\n" % number if draw(st.booleans()) else b""
+        offset = b"x-stream-offset:%d\n" % number if draw(st.booleans()) else b""
+        middle = b"MESSAGE\nsubscription:s\n%bmessage-id:m-%d\n%b%b\n"
+        if kind == 0:
+            frames.append(b"RECEIPT\nreceipt-id:%d\n%b\n\0" % (number, draw(tails)))
+        elif kind == 1:
+            frames.append(b"MESSAGE\ndestination:d\nmessage-id:1\nsubscription:s\n\n%b\0" % body)
+        elif kind == 2:
+            frames.append(b"MESSAGE\r\nsubscription:s\r\nmessage-id:9\r\n\r\nbody\0\r\n")
+        elif kind == 3 and draw(st.booleans()):
+            frames.append(b"ERROR\nmessage:no\n\nbecause\0")
+        else:
+            told = b"content-length:%d\n" % len(body) if draw(st.booleans()) else b""
+            frames.append(middle % (lead, number, offset, tail + told) + body + b"\0")
+        frames.append(draw(st.sampled_from([b"", b"\n", b"\n\n", b"\r\n"])))
+    return b"".join(frames)
+
+
+@given(conversations(), st.lists(st.integers(1, 4000), max_size=8), st.sampled_from(["1.1", "1.2"]))
+def test_the_fast_way_and_the_decoder_understand_the_same(
+    data: bytes, cuts: list[int], version: str
+) -> None:
+    fast, careful = opened(version), slow(opened(version))
+    expected = careful.receive_data(data)
+    got: list[Told] = []
+    at = 0
+    for cut in cuts:
+        got += fast.receive_data(data[at : at + cut])
+        at += cut
+    got += fast.receive_data(data[at:])
+    assert show(got) == show(expected)
+    assert (fast.error is None) == (careful.error is None)
+    if fast.error is not None and careful.error is not None:
+        assert fast.error.code == careful.error.code
+
+
+@given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 7))
+def test_bytes_one_by_one(bodies: list[bytes], step: int) -> None:
+    data = b"".join(
+        plain_message(number, b"content-length:%d\n" % len(body), body)
+        for number, body in enumerate(bodies)
+    )
+    session = opened()
+    got: list[Told] = []
+    for at in range(0, len(data), step):
+        got += session.receive_data(data[at : at + step])
+    assert [each.body for each in got if isinstance(each, Delivered)] == bodies
+
+
+def test_a_large_message_does_not_slow_the_small_ones_behind_it() -> None:
+    session = opened()
+    large = plain_message(1, b"content-length:9000\n", b"x" * 9000)
+    small = plain_message(2, b"content-length:1\n", b"y")
+    assert session.receive_data(large[:5000]) == []
+    assert session.decoder.buffered_bytes > 4096
+    assert len(session.receive_data(large[5000:] + small + small[:-3])) == 2
+    assert session.decoder.buffered_bytes == 0  # the rest waits where the fast way begins
+    assert len(session.receive_data(small[-3:])) == 1
+
+
+def test_limits_hold_on_the_fast_way_too() -> None:
+    limits = FrameLimits(max_body_bytes=4, max_headers=6, max_header_block_bytes=512)
+    for tail, body, code in (
+        (b"content-length:5\n", b"12345", "body-too-large"),
+        (b"", b"12345", "body-too-large"),
+        (b"a:1\nb:1\nc:1\nd:1\ne:1\n", b"", "too-many-headers"),
+        (b"a:%b\n" % (b"x" * 600), b"", "headers-too-large"),
+    ):
+        session = opened(limits=limits)
+        assert session.receive_data(plain_message(1, tail, body)) == []
+        assert session.error is not None
+        assert session.error.code == code
+        assert session.receive_data(plain_message(1, b"", b"")) == []
+    narrow = opened(limits=FrameLimits(max_header_line_bytes=64))
+    assert len(narrow.receive_data(plain_message(1, b"", b"ok"))) == 1
+
+
+def test_connected_negotiates() -> None:
+    session = ClientSession(options=ProtocolOptions(5000, 7000))
+    (told,) = session.receive_data(b"CONNECTED\nversion:1.1\nheart-beat:3000,6000\na:b\\c\n\n\0\n")
+    assert isinstance(told, Welcomed)
+    assert told.version is STOMP_1_1
+    assert (told.heartbeats.send_every_s, told.heartbeats.expect_every_s) == (6.0, 7.0)
+    assert ("a", "b\\c") in told.headers  # CONNECTED is never escaped
+    assert session.frames.version is STOMP_1_1
+
+
+def test_what_stands_behind_connected_is_read_by_its_version() -> None:
+    session = ClientSession()
+    told = session.receive_data(
+        b"CONNECTED\nversion:1.2\n\n\0MESSAGE\nsubscription:1\nmessage-id:1\nx:a\\cb\n\n\0ERROR\n\n\0"
+    )
+    assert [type(each) for each in told] == [Welcomed, Delivered, Failed]
+    assert isinstance(told[1], Delivered)
+    assert told[1].head.get("x") == "a:b"
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        (b"CONNECTED\nversion:2.0\n\n\0", "unsupported-version"),
+        (b"CONNECTED\nversion:1.1\n\n\0", "unsupported-version"),
+        (b"CONNECTED\n\n\0", "unsupported-version"),
+        (b"CONNECTED\nversion:1.2\nheart-beat:a\n\n\0", "invalid-heart-beat"),
+        (b"MESSAGE\ndestination:a\n\n\0", "unknown-command"),
+        (b"CONNECTED\nversion:1.2\n\n\0CONNECTED\nversion:1.2\n\n\0", "unknown-command"),
+        (b"CONNECTED\nversion:1.2\n\n\0SEND\ndestination:a\n\n\0", "unknown-command"),
+        (b"CONNECTED\nversion:1.2\n\n\0ACK\nid:1\n\n\0", "unknown-command"),
+        (b"HTTP/1.1 400 Bad Request and more than a command has\r\n", "invalid-command"),
+    ],
+)
+def test_a_broker_that_breaks_the_rules(data: bytes, code: str) -> None:
+    session = ClientSession(versions=("1.2",))
+    session.receive_data(data)
+    assert isinstance(session.error, FrameError | ProtocolError)
+    assert session.error.code == code
+    assert session.receive_data(b"MESSAGE\n\n\0") == []
+
+
+def test_nothing_is_looked_at_behind_an_error() -> None:
+    session = opened()
+    told = session.receive_data(
+        b"ERROR\nmessage:a\n\n\0ERROR\nmessage:b\n\n\0garbage without end" * 2
+    )
+    assert [type(each) for each in told] == [Failed]
+    assert isinstance(told[0], Failed)
+    assert (told[0].get("message"), told[0].get("code")) == ("a", None)
+    assert session.error is None
+
+
+def test_a_message_of_1_0_without_subscription() -> None:
+    session = ClientSession()
+    told = session.receive_data(
+        b"CONNECTED\n\n\0MESSAGE\ndestination: /topic/a\nx-stream-offset:99999999999999999999\n\nhi\0"
+    )
+    assert isinstance(told[1], Delivered)
+    assert (told[1].subscription, told[1].message_id, told[1].offset) == (None, "", None)
+    assert told[1].headers()["destination"] == "/topic/a"
+
+
+# --- what is said -----------------------------------------------------------------------------
+
+
+def read_back(data: bytes, version: Version) -> tuple[str, dict[str, str], bytes, bytes | None]:
+    decoder = FrameDecoder(FrameLimits(), HeadCache(), version.rules)
+    (run,) = decoder.receive_data(data)
+    assert decoder.error is None
+    assert isinstance(run, FrameRun)
+    (frame,) = run.frames()
+    return frame.command, dict(frame.headers), frame.body, frame.receipt
+
+
+@given(NAMES, NAMES, TEXTS, st.binary(max_size=30), st.sampled_from(VERSIONS[1:]))
+def test_send_is_read_as_it_was_meant(
+    destination: str, name: str, text: str, body: bytes, version: Version
+) -> None:
+    if version is STOMP_1_1:
+        text = text.replace("\r", "")
+    frames = ClientFrames(version)
+    own = name in ("destination", "content-length", "receipt", "transaction")
+    headers = () if own else ((name, text),)
+    for _ in range(2):  # the second from what is remembered
+        data = frames.send(destination, body, headers, receipt="5", transaction="t")
+        command, read, got, receipt = read_back(data, version)
+        assert (command, got, receipt) == ("SEND", body, b"5")
+        expected = {"destination": destination, "transaction": "t", **dict(headers)}
+        assert read == {**expected, "content-length": str(len(body))}
+
+
+def test_a_header_that_cannot_be_sent_is_the_callers_fault() -> None:
+    frames = ClientFrames(STOMP_1_2)
+    with pytest.raises(OptionError, match="needs a destination"):
+        frames.send("", b"")
+    with pytest.raises(OptionError, match="'x' holds"):
+        frames.send("a", b"", (("x", "a\0"),))
+    for name in ("receipt", "content-length", "message-id"):
+        with pytest.raises(OptionError, match=f"{name} is written by the client"):
+            frames.send("a", b"", ((name, "1"),))
+    old = ClientFrames(STOMP_1_0)
+    with pytest.raises(OptionError, match="STOMP 1.0 cannot carry"):
+        old.send("a", b"", (("x", "a\nb"),))
+    assert old.send("a", b"", (("x", ""),)) == b"SEND\ndestination:a\ncontent-length:0\n\n\0"
+    assert frames.send("a", b"", (("x", ""),)).startswith(b"SEND\ndestination:a\nx:\n")
+
+
+def test_destinations_are_remembered_and_forgotten() -> None:
+    frames = ClientFrames(STOMP_1_2)
+    for number in range(3000):
+        assert b"destination:/q/%d\n" % number in frames.send(f"/q/{number}", b"")
+    assert len(frames._lines) <= 1024
+
+
+def test_acks_of_each_version() -> None:
+    assert ClientFrames(STOMP_1_2).acknowledge("m:1", "s", receipt="3") == (
+        b"ACK\nid:m\\c1\nreceipt:3\n\n\0"
+    )
+    assert ClientFrames(STOMP_1_1).acknowledge("m", "s", negative=True, transaction="t") == (
+        b"NACK\nmessage-id:m\nsubscription:s\ntransaction:t\n\n\0"
+    )
+    assert ClientFrames(STOMP_1_0).acknowledge("m", None) == b"ACK\nmessage-id:m\n\n\0"
+    assert ClientFrames(STOMP_1_2).acknowledge("m", "s", negative=True, requeue=False) == (
+        b"NACK\nid:m\nrequeue:false\n\n\0"
+    )
+    with pytest.raises(OptionError, match="no NACK"):
+        ClientFrames(STOMP_1_0).acknowledge("m", None, negative=True)
+
+
+def test_the_other_frames() -> None:
+    frames = ClientFrames(STOMP_1_2)
+    assert frames.subscribe((("id", "1"), ("destination", "a:b"))) == (
+        b"SUBSCRIBE\nid:1\ndestination:a\\cb\n\n\0"
+    )
+    assert frames.unsubscribe((("id", "1"),)) == b"UNSUBSCRIBE\nid:1\n\n\0"
+    assert frames.transact("BEGIN", "t") == b"BEGIN\ntransaction:t\n\n\0"
+    assert frames.transact("COMMIT", "t", "9") == b"COMMIT\ntransaction:t\nreceipt:9\n\n\0"
+    assert frames.disconnect("9") == b"DISCONNECT\nreceipt:9\n\n\0"
+
+
+def test_connect_offers_and_hides() -> None:
+    session = ClientSession(options=ProtocolOptions(1000, 0), versions=("1.1", "1.2"))
+    data = session.connect((("host", "h"), ("passcode", "a:b\\")))
+    assert data == (
+        b"CONNECT\naccept-version:1.1,1.2\nheart-beat:1000,0\nhost:h\npasscode:a:b\\\n\n\0"
+    )
+    with pytest.raises(OptionError) as caught:
+        session.connect((("passcode", "secret\n"),))
+    assert "passcode" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_the_encoder_of_the_broker_is_understood() -> None:
+    """What the broker's own encoder writes, through the fast way."""
+    frame = encode_frame("RECEIPT", (("receipt-id", "1"), ("x", "a:b")), V1_2)
+    assert show(opened().receive_data(frame)) == [("1", (("x", "a:b"),))]

@@ -1,0 +1,228 @@
+"""What happened to a message, and why somebody got none: asked as an operator would."""
+
+import json
+
+import pytest
+
+from tests._core_fakes import Core, Peer
+from tests._fakes import open_dial
+from trio_stomp._errors import ProtocolError
+from trio_stomp._identity import Identity
+from trio_stomp.broker import AccessRules, DestinationPolicy
+from trio_stomp.broker._policies import BrokerPolicies
+
+QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+
+
+def asks(core: Core, question: str | dict[str, str]) -> dict:
+    text = question if isinstance(question, str) else json.dumps(question)
+    return core.broker.explainer.explain(text)
+
+
+def what(answer: dict) -> list[str]:
+    return [event["what"] for event in answer["events"]]
+
+
+def last_id(peer: Peer) -> str:
+    return peer.messages()[-1].get("message-id") or ""
+
+
+# --- by message-id --------------------------------------------------------------------------------
+
+
+def test_a_topics_message() -> None:
+    core = Core()
+    readers = [core.peer(), core.peer()]
+    for reader in readers:
+        reader.subscribes("/topic/t")
+    core.peer().sends("/topic/t", "a", "b", "c")
+    core.now += 2
+    core.broker.end_turn(core.now)
+    answer = asks(core, last_id(readers[0]))
+    assert answer["summary"] == "it was sent to 2 subscribers"
+    (event,) = answer["events"]
+    assert (event["destination"], event["session"], event["ms_ago"]) == ("/topic/t", "s3", 2000)
+    assert answer["horizon_s"] == core.now
+
+
+def test_what_a_slow_subscriber_lost_is_told_with_the_option_that_decided() -> None:
+    core = Core(BrokerPolicies(slow_consumer="drop-newest"))
+    quick, slow = core.peer(), core.peer(capacity=1)
+    quick.subscribes("/topic/t")
+    slow.subscribes("/topic/t")
+    sender = core.peer()
+    sender.sends("/topic/t", "a")
+    sender.sends("/topic/t", "b")
+    answer = asks(core, last_id(quick))
+    assert what(answer) == ["sent", "lost"]
+    lost = answer["events"][1]
+    assert lost["session"] == "s2"
+    assert lost["text"] == "1 slow-consumer by slow_consumer = 'drop-newest'"
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_a_queues_message_from_its_send_to_its_ack(ack: str) -> None:
+    core = Core()
+    core.peer().sends("/queue/q", "a", "b", "c")
+    reader = core.peer()
+    reader.subscribes("/queue/q", ack=ack)
+    waiting = asks(core, last_id(reader))
+    assert waiting["summary"].startswith("it was delivered, and has not been acknowledged")
+    assert what(waiting) == ["queued", "delivered"]
+    reader.acks(*reader.messages())
+    answer = asks(core, last_id(reader))
+    assert answer["summary"] == "it was delivered and acknowledged"
+    assert what(answer) == ["queued", "delivered", "acknowledged"]
+
+
+def test_a_message_that_died_names_the_policy() -> None:
+    policy = DestinationPolicy(max_redeliveries=1, backoff_s=(0,))
+    core = Core(by_destination={"/queue/q": policy})
+    core.peer().sends("/queue/q", "poison")
+    reader = core.peer()
+    reader.subscribes("/queue/q", ack="client-individual")
+    first = last_id(reader)
+    for _ in range(2):
+        reader.nacks(reader.messages()[-1])
+        core.passes(1)
+    answer = asks(core, first)
+    assert what(answer)[:3] == ["queued", "delivered", "rejected"]
+    assert answer["events"][-1]["text"] == "1 delivery-limit by max_redeliveries = 1"
+    assert "delivery-limit" in answer["summary"]
+
+
+def test_ids_that_nothing_is_known_of() -> None:
+    core = Core()
+    boot = core.broker.boot
+    assert "another" in asks(core, "zzz.1-5")["summary"]
+    assert "nothing is known" in asks(core, f"{boot}.1-5")["summary"]
+    assert "stream" in asks(core, f"{boot}.1s-5")["summary"] or True
+    for question in ("", "what?", "{", "[]x", '{"a": "b"}', '{"message-id": 5}', "x" * 5000, "{}"):
+        with pytest.raises(ProtocolError) as caught:
+            asks(core, question)
+        assert caught.value.code == "invalid-question"
+
+
+def test_what_is_remembered_is_bounded_and_can_be_nothing() -> None:
+    core = Core(BrokerPolicies(explain_events=10))
+    reader = core.peer()
+    reader.subscribes("/topic/t")
+    sender = core.peer()
+    for number in range(50):
+        core.now += 1
+        sender.sends("/topic/t", f"{number}")
+    old = reader.messages()[0].get("message-id") or ""
+    answer = asks(core, old)
+    assert "nothing is known" in answer["summary"]
+    assert answer["horizon_s"] < 20
+    off = Core(BrokerPolicies(explain_events=0))
+    reader = off.peer()
+    reader.subscribes("/topic/t")
+    off.peer().sends("/topic/t", "x")
+    assert "nothing is known" in asks(off, last_id(reader))["summary"]
+    assert not off.broker.chronicle.routine
+
+
+def test_no_body_is_kept_alive() -> None:
+    core = Core()
+    core.peer().subscribes("/topic/t")
+    core.peer().sends("/topic/t", "secret-body")
+    core.peer().sends("/queue/q", "secret-body")
+    assert "secret-body" not in repr(core.broker.chronicle.routine)
+
+
+# --- why did he get none? -------------------------------------------------------------------------
+
+
+def test_a_client_without_a_subscription_that_reaches_it() -> None:
+    core = Core()
+    reader = core.peer()
+    reader.subscribes("/topic/other")
+    answer = asks(core, {"destination": "/topic/t", "session": "s1"})
+    assert "has no subscription that reaches /topic/t; it has /topic/other" in answer["summary"]
+    assert what(answer)[-1] == "event"
+
+
+def test_what_stands_between_a_subscription_and_its_next_message() -> None:
+    core = Core()
+    reader = core.peer(room=1, capacity=1)
+    reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
+    core.peer().sends("/queue/q", "a", "b")
+    summary = asks(core, {"destination": "/queue/q", "session": "s1"})["summary"]
+    assert "has 1 unacknowledged of 1 (prefetch)" in summary
+    assert "takes no more before it acknowledges" in summary
+    picky = core.peer()
+    picky.subscribes("/topic/t", headers=(("selector", "a = 1"), ("no-local", "true")))
+    summary = asks(core, {"destination": "/topic/t", "session": "s3"})["summary"]
+    assert "selector" in summary
+    assert "no-local" in summary
+
+
+def test_a_client_that_may_not() -> None:
+    core = Core(rules=AccessRules())
+    core.peer(identity=Identity("alice", method="passcode"))
+    summary = asks(core, {"destination": "/topic/t", "user": "alice"})["summary"]
+    assert "denied, since no rule allows it" in summary
+
+
+def test_who_is_not_there_and_a_destination_alone() -> None:
+    core = Core(by_destination={"/queue/q": DestinationPolicy(max_messages=5)})
+    assert "is not connected" in asks(core, {"destination": "/t", "session": "s9"})["summary"]
+    assert "nothing has been sent" in asks(core, {"destination": "/topic/none"})["summary"]
+    core.peer().sends("/queue/q", "a")
+    summary = asks(core, {"destination": "/queue/q"})["summary"]
+    assert "1 sent" in summary
+    assert "1 wait" in summary
+    assert "policy: '/queue/q'" in summary
+
+
+# --- over the wire --------------------------------------------------------------------------------
+
+
+async def test_at_diag_explain_with_a_reply() -> None:
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        await client.subscribe("/topic/t")
+        await client.publish("/topic/t", b"x")
+        name = (await client.receive())["message-id"]
+        headers = {
+            "destination": "DIAG/explain",
+            "reply-to": "/temp-queue/r",
+            "correlation-id": "7",
+        }
+        await client.send("SEND", headers, name.encode())
+        answer = await client.receive()
+        assert (answer["correlation-id"], answer["content-type"]) == ("7", "application/json")
+        assert json.loads(answer.body)["summary"] == "it was sent to 1 subscribers"
+        await client.subscribe("DIAG/explain", id="2")
+        await client.send("SEND", {"destination": "DIAG/explain"}, b'{"destination": "/topic/t"}')
+        told = json.loads((await client.receive()).body)
+        assert "1 subscribers" in told["summary"]
+        await client.send("SEND", {"destination": "DIAG/explain"}, b"nonsense")
+        await client.expect_error("invalid-question")
+
+
+async def test_as_a_page() -> None:
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        await client.subscribe("/topic/t")
+        await client.publish("/topic/t", b"x")
+        name = (await client.receive())["message-id"]
+
+        async def get(target: str) -> tuple[int, dict]:
+            stream = await dial.stream()
+            await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            answer = b""
+            while data := bytes(await stream.receive_some(65536)):
+                answer += data
+            head, _, body = answer.partition(b"\r\n\r\n")
+            return int(head.split()[1]), json.loads(body)
+
+        status, told = await get(f"/explain?q={name}")
+        assert (status, told["summary"]) == (200, "it was sent to 1 subscribers")
+        status, told = await get("/explain?destination=/topic/t&session=none")
+        assert (status, told["summary"]) == (200, "session none is not connected")
+        for target in ("/explain", "/explain?q=nonsense", "/explain?q=a&user=b", "/explain?x=y"):
+            status, told = await get(target)
+            assert status == 400
+            assert "error" in told

@@ -1,0 +1,113 @@
+"""A tool's session with the broker: connect, work, and tell what went wrong in one line."""
+
+import argparse
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TypeVar
+
+import trio
+
+from trio_stomp._errors import OptionError
+from trio_stomp.cli._connect_options import Address, read_access, read_address, tls_context
+from trio_stomp.cli._tool import CannotDo, printable
+from trio_stomp.client import (
+    AuthenticationError,
+    Client,
+    ClientError,
+    ConnectFailed,
+    LinkLost,
+    NotAuthorized,
+    open_client,
+)
+
+T = TypeVar("T")
+
+HEARTBEAT_S = 10.0
+MAX_OUTGOING_BYTES = 1 << 40
+"""Tools bound by themselves what waits to be written."""
+
+
+def run_session(
+    given: argparse.Namespace,
+    work: Callable[[Client], Awaitable[T]],
+    note: Callable[[], str] = str,
+    *,
+    client_id: str | None = None,
+    max_outgoing_bytes: int = MAX_OUTGOING_BYTES,
+) -> T:
+    """Connect as the command line says, do the work, and disconnect in order.
+
+    Args:
+      given: With the options of ``add_access``.
+      work: Does it.
+      note: What to add to an error of the broker: how far the work came.
+      client_id: Whose durable subscriptions are meant.
+
+    Raises:
+      OptionError: the operator's fault.
+      CannotDo: the broker cannot be reached, or refuses.
+      KeyboardInterrupt: somebody had enough.
+    """
+    address, access = read_address(given), read_access(given)
+
+    async def main() -> T:
+        async with open_client(
+            address.stomp_url,
+            login=access.login or None,
+            passcode=access.passcode if access.login else None,
+            token=access.token or None,
+            client_id=client_id,
+            ssl_context=tls_context(given, address),
+            reconnect=None,
+            # Whoever reads our output may pause, and then nothing is sent.
+            heart_beat=(0, HEARTBEAT_S),
+            max_outgoing_bytes=max_outgoing_bytes,
+        ) as client:
+            return await work(client)
+
+    try:
+        return trio.run(main)
+    except ClientError as error:
+        raise CannotDo(f"{_told(error, address)}{note()}") from None
+    except OptionError as error:
+        raise OptionError(f"{error}{note()}") from None
+    except BaseExceptionGroup as group:
+        raise _blame(group, partial(_told, address=address), note) from None
+
+
+def _blame(
+    group: BaseExceptionGroup[BaseException],
+    told: Callable[[ClientError], str],
+    note: Callable[[], str],
+) -> BaseException:
+    """The one error of several that is to be told."""
+    leaves = list(_leaves(group))
+    for kind in (KeyboardInterrupt, BrokenPipeError, CannotDo, OptionError):
+        if found := next((each for each in leaves if isinstance(each, kind)), None):
+            return found
+    if all(isinstance(each, ClientError) for each in leaves):
+        first = leaves[0]
+        assert isinstance(first, ClientError)
+        return CannotDo(f"{told(first)}{note()}")
+    return group
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> "list[BaseException]":
+    found: list[BaseException] = []
+    for each in group.exceptions:
+        found += _leaves(each) if isinstance(each, BaseExceptionGroup) else [each]
+    return found
+
+
+def _told(error: ClientError, address: Address) -> str:
+    """Cause and remedy."""
+    cause = printable(str(error))
+    if isinstance(error, ConnectFailed):
+        return f"{cause}; is the broker running there? check --url"
+    if isinstance(error, AuthenticationError):
+        return f"{cause}; check --login and the passcode, or --token-file"
+    if isinstance(error, NotAuthorized):
+        return f"{cause}; its operator can look why: trio_stomp acl test"
+    if isinstance(error, LinkLost):
+        return f"{address.netloc}: {cause}; try again"
+    return cause

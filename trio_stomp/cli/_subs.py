@@ -1,0 +1,128 @@
+"""``trio_stomp subs``: durable subscriptions, listed and ended."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._http_get import Site, open_site
+from trio_stomp.cli._tool import (
+    WELL,
+    Parser,
+    add_commands,
+    add_json,
+    ask_yes,
+    make_tool_parser,
+    show_json,
+    show_table,
+)
+
+NAME = "subs"
+PAGE = 1000
+MAX_PAGES = 1000
+
+EPILOG = """\
+A durable subscription keeps what comes to a topic while its subscriber is away (docs/queues.md).
+NAME is what SUBSCRIBE called it; one that belongs to a client id needs --client-id. rm ends it for
+good, and what waits for its subscriber is thrown away; a subscriber who is there gets an ERROR.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``subs`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    given = make_parser().parse_args(list(argv))
+    return COMMANDS[given.command](given)
+
+
+def all_records(site: Site, path: str, key: str) -> list[dict[str, Any]]:
+    """The records of a page that tells a part at a time.
+
+    Raises:
+      CannotDo: as ``Site.get_json``.
+    """
+    found: list[dict[str, Any]] = []
+    joint = "&" if "?" in path else "?"
+    for _ in range(MAX_PAGES):
+        page = site.get_json(f"{path}{joint}limit={PAGE}&offset={len(found)}")
+        part = page.get(key)
+        if not isinstance(part, list) or not part:
+            break
+        found += [each for each in part if isinstance(each, dict)]
+        if len(part) < PAGE:
+            break
+    return found
+
+
+def _ls(given: argparse.Namespace) -> int:
+    found = [
+        each
+        for each in all_records(open_site(given), "/subsz", "subscriptions")
+        if each.get("durable")
+    ]
+    if given.json:
+        show_json(found)
+        return WELL
+    rows = [
+        (
+            str(each.get("destination", "")),
+            str(each.get("subscription_id") or ""),
+            str(each.get("user", "")),
+            str(each.get("session_id", "")),
+            each.get("unacked", 0),
+        )
+        for each in found
+    ]
+    show_table(rows, "destination", "id", "user", "session", "unacked")
+    return WELL
+
+
+def _rm(given: argparse.Namespace) -> int:
+    whose = f" of client id {given.client_id!r}" if given.client_id else ""
+    question = f"End the durable subscription {given.name!r}{whose}, and drop what waits for it?"
+    if not given.yes and not ask_yes(question):
+        print("nothing was changed")
+        return WELL
+    # The client brings Trio along.
+    from trio_stomp.cli._session import run_session
+    from trio_stomp.client import Client
+
+    async def end(client: Client) -> None:
+        headers = (
+            ("id", given.name),
+            ("durable-subscription-name", given.name),
+            ("activemq.subscriptionName", given.name),
+        )
+        # The client's own way needs a SUBSCRIBE before, which would make it if it is not there.
+        await client._core.unsubscribe(headers)
+
+    run_session(given, end, client_id=given.client_id)
+    if given.json:
+        show_json({"name": given.name, "client_id": given.client_id, "ended": True})
+    else:
+        print(f"ended {given.name!r}{whose}")
+    return WELL
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``subs``."""
+    parser = make_tool_parser(NAME, "Durable subscriptions.", EPILOG)
+    texts = {
+        "ls": "list those that a subscriber is connected to",
+        "rm": "end one for good",
+    }
+    for name, command in add_commands(parser, texts).items():
+        if name == "rm":
+            command.add_argument("name", metavar="NAME")
+            command.add_argument("--client-id", metavar="ID", help="whose it is")
+            command.add_argument("--yes", action="store_true", help="do not ask")
+        add_json(command)
+        add_access(command)
+    return parser
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {"ls": _ls, "rm": _rm}

@@ -1,0 +1,292 @@
+"""What ``top`` knows: records of the DIAG topics in, one frame of figures out. No clock, no I/O."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from attrs import define, field
+
+Record = Mapping[str, Any]
+
+SHOWN = 20
+MAX_THINGS = 20_000
+"""Destinations, connections, histograms that are remembered; the broker tells of no more."""
+SORTS = ("out", "in", "depth", "unacked", "dropped", "name")
+
+
+@define(eq=False)
+class Things:
+    """Things that are told of in lists, of which only some hold everything.
+
+    Args:
+      key: The fields that name one.
+    """
+
+    key: tuple[str, ...]
+    now: dict[tuple[object, ...], Record] = field(factory=dict)
+    before: dict[tuple[object, ...], Record] = field(factory=dict)
+    """Of those that the newest list has: what they were like, an interval earlier."""
+    ts: str = ""
+    interval_s: float = 0.0
+    _whole: dict[tuple[object, ...], Record] | None = None
+    _seen: set[tuple[object, ...]] = field(factory=set)
+
+    def take(self, record: Record) -> None:
+        """A list, or a part of one."""
+        if record.get("ts") != self.ts:
+            self.ts = str(record.get("ts", ""))
+            self.interval_s = _number(record.get("interval_s"))
+            self.before = {}
+            self._seen = set()
+            self._whole = {} if record.get("full") else None
+        items = record.get("items")
+        for item in items if isinstance(items, list) else ():
+            if not isinstance(item, dict):
+                continue
+            name = tuple(item.get(each) for each in self.key)
+            if name in self.now and name not in self._seen:
+                self.before[name] = self.now[name]
+            self._seen.add(name)
+            if name in self.now or len(self.now) < MAX_THINGS:
+                self.now[name] = item
+        if self._whole is not None and record.get("part") == record.get("parts"):
+            # Whatever a whole list does not have is not there any more.
+            self.now = {name: item for name, item in self.now.items() if name in self._seen}
+
+    def per_s(self, name: tuple[object, ...], total: str) -> float:
+        """How fast a counter grows; 0 if the newest list did not have to tell of it."""
+        if name not in self.before or self.interval_s <= 0:
+            return 0.0
+        grown = _number(self.now[name].get(total)) - _number(self.before[name].get(total))
+        return max(grown, 0.0) / self.interval_s
+
+
+@define(eq=False)
+class Board:
+    """All that is known of a broker."""
+
+    process: Record = field(factory=dict)
+    process_before: Record = field(factory=dict)
+    session: Record = field(factory=dict)
+    stale: Record = field(factory=dict)
+    boot: str = ""
+    destinations: Things = field(factory=lambda: Things(("destination",)))
+    queues: Things = field(factory=lambda: Things(("destination", "subscription_id")))
+    connections: Things = field(factory=lambda: Things(("session_id",)))
+    latencies: Things = field(factory=lambda: Things(("destination", "stage")))
+    drops: Counter[str] = field(factory=Counter)
+    events: Counter[str] = field(factory=Counter)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are rates."""
+        return bool(self.process and self.process_before)
+
+    @property
+    def at_s(self) -> float:
+        """When the newest figures were taken, in seconds since 1970; 0 = there are none."""
+        try:
+            return datetime.fromisoformat(str(self.process.get("ts"))).timestamp()
+        except ValueError:
+            return 0.0
+
+    def take(self, topic: str, body: bytes) -> None:
+        """A message of a DIAG topic; what cannot be read is passed over."""
+        try:
+            record = json.loads(body)
+        except (ValueError, RecursionError):
+            return
+        if not isinstance(record, dict):
+            return
+        boot = str(record.get("boot", ""))
+        if boot != self.boot:
+            # Counters begin anew.
+            fresh = Board(boot=boot)
+            for each in ("process", "process_before", "session", "stale", "destinations"):
+                setattr(self, each, getattr(fresh, each))
+            for each in ("queues", "connections", "latencies", "drops", "events", "boot"):
+                setattr(self, each, getattr(fresh, each))
+        name = topic.removeprefix("DIAG/")
+        if name.startswith("event/"):
+            self._event(record)
+        elif name == "process":
+            self.process_before, self.process = self.process, record
+        elif name in ("session", "stale"):
+            setattr(self, name, record)
+        elif name in LISTS:
+            things: Things = getattr(self, LISTS[name])
+            things.take(record)
+
+    def _event(self, record: Record) -> None:
+        name = str(record.get("name", ""))
+        self.events[name] += 1
+        if name == "drop":
+            detail = str(record.get("detail", ""))
+            many = int(detail) if detail.isascii() and detail.isdigit() and len(detail) < 19 else 1
+            self.drops[str(record.get("reason", ""))] += many
+
+    def frame(self, sort: str = SORTS[0], shown: int = SHOWN) -> dict[str, Any]:
+        """All figures of this moment, ready to be JSON.
+
+        Args:
+          sort: What the destinations are sorted by, of ``SORTS``.
+          shown: Destinations, queues and connections that are told of.
+        """
+        process, session, stale = self.process, self.session, self.stale
+        rows = [self._destination(name) for name in self.destinations.now]
+        return {
+            "ts": process.get("ts"),
+            "broker_id": process.get("broker_id"),
+            "boot": self.boot,
+            "interval_s": _number(process.get("interval_s")),
+            "uptime_s": _number(process.get("uptime_s")),
+            "clients": session.get("clients", 0),
+            "websockets": session.get("websockets", 0),
+            "subscriptions": session.get("subscriptions", 0),
+            "rates": {
+                f"{name}_per_s": round(sum(row[f"{name}_per_s"] for row in rows), 1)
+                for name in ("in", "out", "bytes_in", "bytes_out", "dropped")
+            },
+            "latency_ms": self._latency(),
+            "process": {
+                "rss_bytes": process.get("rss_bytes", 0),
+                "cpu_percent": self._cpu_percent(),
+                "fds": process.get("fds", 0),
+                "threads": process.get("threads", 0),
+                "loop_lag_ms_p99": process.get("loop_lag_ms_p99", 0),
+                "loop_lag_ms_max": process.get("loop_lag_ms_max", 0),
+                "store_bytes": process.get("store_bytes"),
+            },
+            "waiting": {
+                "input": stale.get("input_queue_size", 0),
+                "output": stale.get("output_queue_size", 0),
+                "stale": stale.get("stale_queue_size", 0),
+            },
+            "drops": dict(self.drops.most_common()),
+            "destinations": sorted(rows, key=ORDERS[sort])[:shown],
+            "destinations_total": len(rows),
+            "queues": self._queues(shown),
+            "connections": self._connections(shown),
+        }
+
+    def _destination(self, name: tuple[object, ...]) -> dict[str, Any]:
+        things, item = self.destinations, self.destinations.now[name]
+        return {
+            "destination": str(item.get("destination", "")),
+            "type": str(item.get("type", "")),
+            "subscribers": item.get("subscribers", 0),
+            "in_per_s": things.per_s(name, "enqueued_total"),
+            "out_per_s": things.per_s(name, "delivered_total"),
+            "bytes_in_per_s": things.per_s(name, "bytes_in_total"),
+            "bytes_out_per_s": things.per_s(name, "bytes_out_total"),
+            "dropped_per_s": things.per_s(name, "dropped_total"),
+            "depth": item.get("depth", 0),
+            "unacked": item.get("unacked", 0),
+            "dropped_total": item.get("dropped_total", 0),
+        }
+
+    def _queues(self, shown: int) -> list[dict[str, Any]]:
+        fields = ("destination", "input_depth", "stale_depth", "ack_depth", "oldest_input_age_s")
+        rows = [
+            {name: item.get(name) for name in fields}
+            for item in self.queues.now.values()
+            if item.get("destination") != "input"
+        ]
+        rows.sort(
+            key=lambda row: -sum(_number(row[each]) for each in fields[1:4]),
+        )
+        return rows[:shown]
+
+    def _connections(self, shown: int) -> list[dict[str, Any]]:
+        things = self.connections
+        fields = ("session_id", "user", "remote", "transport", "state", "subscriptions")
+        rows = [
+            {
+                **{each: item.get(each) for each in fields},
+                "bytes_in_per_s": things.per_s(name, "bytes_in_total"),
+                "bytes_out_per_s": things.per_s(name, "bytes_out_total"),
+            }
+            for name, item in things.now.items()
+            if item.get("state") != "closed"
+        ]
+        rows.sort(key=lambda row: -(row["bytes_in_per_s"] + row["bytes_out_per_s"]))
+        return rows[:shown]
+
+    def _cpu_percent(self) -> float:
+        interval_s = _number(self.process.get("interval_s"))
+        if not self.is_ready or interval_s <= 0:
+            return 0.0
+        used_s = sum(
+            _number(self.process.get(each)) - _number(self.process_before.get(each))
+            for each in ("cpu_user_s_total", "cpu_sys_s_total")
+        )
+        return round(max(used_s, 0.0) / interval_s * 100, 1)
+
+    def _latency(self) -> dict[str, float | None]:
+        """Of the deliveries of the last interval, over all destinations; None = there were none."""
+        bounds: Sequence[float] = ()
+        counts: list[float] = []
+        for name, item in self.latencies.now.items():
+            if item.get("stage") != "delivery" or name not in self.latencies.before:
+                continue
+            now, before = _numbers(item), _numbers(self.latencies.before[name])
+            if len(now) == len(before):
+                bounds = item.get("le_ms") or bounds
+                counts = counts or [0.0] * len(now)
+                counts = [
+                    total + max(new - old, 0.0)
+                    for total, new, old in zip(counts, now, before, strict=False)
+                ]
+        return {
+            "p50": percentile(bounds, counts, 0.5),
+            "p99": percentile(bounds, counts, 0.99),
+        }
+
+
+def percentile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float | None:
+    """The value that ``share`` of a histogram's counts do not exceed, interpolated; None = none.
+
+    Args:
+      bounds: Upper ones of the buckets but the last, which has none.
+    """
+    total = sum(counts)
+    if not total or len(counts) != len(bounds) + 1:
+        return None
+    left, low = share * total, 0.0
+    for bound, count in zip(bounds, counts, strict=False):
+        if count and left <= count:
+            return round(low + (bound - low) * left / count, 3)
+        left -= count
+        low = bound
+    return low
+
+
+def _numbers(item: Record) -> list[float]:
+    counts = item.get("bucket_counts")
+    return [_number(each) for each in counts] if isinstance(counts, list) else []
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _by(name: str) -> Any:  # noqa: ANN401
+    return lambda row: (-_number(row[name]), row["destination"])
+
+
+LISTS = {
+    "destinations": "destinations",
+    "queues": "queues",
+    "connections": "connections",
+    "latency": "latencies",
+}
+ORDERS = {
+    "out": _by("out_per_s"),
+    "in": _by("in_per_s"),
+    "depth": _by("depth"),
+    "unacked": _by("unacked"),
+    "dropped": _by("dropped_total"),
+    "name": lambda row: row["destination"],
+}

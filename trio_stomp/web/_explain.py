@@ -1,0 +1,35 @@
+"""``/explain?q=…``: what happened to a message, as JSON; the same as at ``DIAG/explain``."""
+
+import json
+from collections.abc import Callable
+from urllib.parse import parse_qs
+
+from trio_stomp._errors import RemoteError
+from trio_stomp.transport import HttpRequest, encode_response
+
+USAGE = (
+    "ask ?q=MESSAGE-ID, or ?destination=D&session=S (or &user=U): why did it, or he, get nothing?"
+)
+_JSON = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
+
+
+def explain_page(explain: Callable[[str], dict[str, object]], request: HttpRequest) -> bytes:
+    """The whole answer.
+
+    Args:
+      explain: Of the core.
+    """
+    asked = parse_qs(request.target.partition("?")[2])
+    known = {key: values[0] for key, values in asked.items()}
+    question = known.pop("q", "")
+    if bool(question) == bool(known):
+        return _answer(request, 400, {"error": USAGE})
+    try:
+        return _answer(request, 200, explain(question or json.dumps(known)))
+    except RemoteError as error:
+        return _answer(request, 400, {"error": error.message})
+
+
+def _answer(request: HttpRequest, status: int, told: dict[str, object]) -> bytes:
+    body = json.dumps(told, indent=1).encode()
+    return encode_response(status, _JSON, body, head_only=request.method == "HEAD")
