@@ -143,8 +143,7 @@ class QueueBook:
         """New messages, numbered in order of acceptance."""
         first = self.accepted + 1
         self.accepted += len(bodies)
-        kept = publication.without_sender()
-        return [Message(n, kept, body, level) for n, body in enumerate(bodies, first)]
+        return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
 
     def stored_messages(
         self, publication: Publication, bodies: list[bytes], level: int, stored: int
@@ -170,7 +169,9 @@ class QueueBook:
             self.storage.accept(queue, origin, bodies, level, size)
         else:
             self._note_queued(queue, origin, len(bodies))
-            queue.put_all(level, self.messages(origin, bodies, level), size)
+            # A work queue's member may hand it on, to whoever did not send it (no-local).
+            kept = origin if queue.pass_on is not None else origin.without_sender()
+            queue.put_all(level, self.messages(kept, bodies, level), size)
 
     def _note_queued(self, queue: Queue, origin: Publication, count: int) -> None:
         if self.chronicle is not None:

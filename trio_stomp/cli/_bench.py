@@ -4,19 +4,20 @@ The scenario is stompica's: messages of 117 bytes to 75 subscribers of one topic
 """
 
 import argparse
+import math
 import struct
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 
 import trio
 from attrs import define, field
 
 from trio_stomp._errors import OptionError
-from trio_stomp.cli._connect_options import add_access, read_access, read_address, tls_context
+from trio_stomp.cli._connect_options import add_access
 from trio_stomp.cli._progress import Tell, progress
-from trio_stomp.cli._session import HEARTBEAT_S, run_session
+from trio_stomp.cli._session import opener, run_session
 from trio_stomp.cli._tool import (
     WELL,
     CannotDo,
@@ -28,7 +29,7 @@ from trio_stomp.cli._tool import (
     seconds,
     show_json,
 )
-from trio_stomp.client import Client, Subscription, open_client
+from trio_stomp.client import Client
 
 NAME = "bench"
 SUBSCRIBERS, SIZE, SECONDS = 75, 117, 5.0
@@ -76,8 +77,6 @@ class Latencies:
 
 
 def _place(taken_s: float) -> int:
-    import math
-
     return math.ceil(math.log10(max(taken_s, 1e-6)) * BOUNDS_PER_DECADE)
 
 
@@ -186,26 +185,11 @@ def _show(run: Run) -> None:
 
 
 async def _measure(given: argparse.Namespace, run: Run, tell: Tell, sender: Client) -> None:
-    address, access, tls = read_address(given), read_access(given), None
-    tls = tls_context(given, address)
+    opened = opener(given)
     run.received = [0] * run.subscribers
-    async with AsyncExitStack() as stack, trio.open_nursery() as nursery:
+    async with trio.open_nursery() as nursery:
         for number in range(run.subscribers):
-            client = await stack.enter_async_context(
-                open_client(
-                    address.stomp_url,
-                    login=access.login or None,
-                    passcode=access.passcode if access.login else None,
-                    token=access.token or None,
-                    ssl_context=tls,
-                    reconnect=None,
-                    heart_beat=(0, HEARTBEAT_S),
-                )
-            )
-            messages = await stack.enter_async_context(
-                client.subscribe(run.destination, prefetch=2 * AHEAD)
-            )
-            nursery.start_soon(_receive, run, number, messages)
+            await nursery.start(_receive, run, number, opened)
         began = time.perf_counter()
         await _send(run, sender, tell)
         with trio.move_on_after(PATIENCE_S):
@@ -239,13 +223,24 @@ async def _send(run: Run, sender: Client, tell: Tell) -> None:
     tell(1, 1)
 
 
-async def _receive(run: Run, number: int, messages: Subscription) -> None:
-    while True:
-        batch = await messages.receive_batch()
-        now = time.perf_counter()
-        for message in batch:
-            run.latencies.add(now - STAMP.unpack_from(message.body)[0])
-        run.note(number, len(batch))
+async def _receive(
+    run: Run,
+    number: int,
+    opened: Callable[[], AbstractAsyncContextManager[Client]],
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Be a subscriber, on a connection of its own."""
+    async with (
+        opened() as client,
+        client.subscribe(run.destination, prefetch=2 * AHEAD) as messages,
+    ):
+        task_status.started()
+        while True:
+            batch = await messages.receive_batch()
+            now = time.perf_counter()
+            for message in batch:
+                run.latencies.add(now - STAMP.unpack_from(message.body)[0])
+            run.note(number, len(batch))
 
 
 def make_parser() -> Parser:

@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import trio
 from attrs import define, field, frozen
@@ -117,8 +116,9 @@ def _source(given: argparse.Namespace, stack: ExitStack) -> _Source:
         return _Source("standard input", sys.stdin.fileno(), 0)
     name = f"--file {given.file}"
     try:
-        file = stack.enter_context(Path(given.file).open("rb"))
-        return _Source(name, file.fileno(), os.fstat(file.fileno()).st_size)
+        number = os.open(given.file, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, number)
+        return _Source(name, number, os.fstat(number).st_size)
     except OSError as error:
         raise OptionError(f"{name} cannot be read: {error.strerror}") from None
 

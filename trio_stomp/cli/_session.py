@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TypeVar
 
@@ -27,13 +28,36 @@ MAX_OUTGOING_BYTES = 1 << 40
 """Tools bound by themselves what waits to be written."""
 
 
+def opener(
+    given: argparse.Namespace, *, client_id: str | None = None
+) -> Callable[[], AbstractAsyncContextManager[Client]]:
+    """What opens a client as the command line says; asks for the passcode once, now.
+
+    Raises:
+      OptionError: the operator's fault.
+    """
+    address, access = read_address(given), read_access(given)
+    return partial(
+        open_client,
+        address.stomp_url,
+        login=access.login or None,
+        passcode=access.passcode if access.login else None,
+        token=access.token or None,
+        client_id=client_id,
+        ssl_context=tls_context(given, address),
+        reconnect=None,
+        # Whoever reads our output may pause, and then nothing is sent.
+        heart_beat=(0, HEARTBEAT_S),
+        max_outgoing_bytes=MAX_OUTGOING_BYTES,
+    )
+
+
 def run_session(
     given: argparse.Namespace,
     work: Callable[[Client], Awaitable[T]],
     note: Callable[[], str] = str,
     *,
     client_id: str | None = None,
-    max_outgoing_bytes: int = MAX_OUTGOING_BYTES,
 ) -> T:
     """Connect as the command line says, do the work, and disconnect in order.
 
@@ -48,21 +72,10 @@ def run_session(
       CannotDo: the broker cannot be reached, or refuses.
       KeyboardInterrupt: somebody had enough.
     """
-    address, access = read_address(given), read_access(given)
+    address, opened = read_address(given), opener(given, client_id=client_id)
 
     async def main() -> T:
-        async with open_client(
-            address.stomp_url,
-            login=access.login or None,
-            passcode=access.passcode if access.login else None,
-            token=access.token or None,
-            client_id=client_id,
-            ssl_context=tls_context(given, address),
-            reconnect=None,
-            # Whoever reads our output may pause, and then nothing is sent.
-            heart_beat=(0, HEARTBEAT_S),
-            max_outgoing_bytes=max_outgoing_bytes,
-        ) as client:
+        async with opened() as client:
             return await work(client)
 
     try:

@@ -38,8 +38,8 @@ WALL = re.compile(r"@(\d{1,12}(?:\.\d{1,6})?)")
 
 EPILOG = """\
 Bodies are printed, a line for each; with --json whole messages, a line for each, which
-`send --json` takes. A message is acknowledged when it has been printed, unless --ack auto has the broker take it
-for done when it is on its way. What was not printed goes back.
+`send --json` takes. A message is acknowledged when it has been printed; with --ack auto the broker
+takes it for done when it is on its way. What was not printed goes back.
 
 --from reads a stream (docs/streams.md): first, last or next message, a number = that offset,
 @SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse looks into a queue and takes

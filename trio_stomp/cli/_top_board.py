@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from attrs import define, field
+from attrs import define, field, fields
 
 Record = Mapping[str, Any]
 
@@ -102,12 +102,10 @@ class Board:
             return
         boot = str(record.get("boot", ""))
         if boot != self.boot:
-            # Counters begin anew.
+            # Counters begin anew, and so does everything.
             fresh = Board(boot=boot)
-            for each in ("process", "process_before", "session", "stale", "destinations"):
-                setattr(self, each, getattr(fresh, each))
-            for each in ("queues", "connections", "latencies", "drops", "events", "boot"):
-                setattr(self, each, getattr(fresh, each))
+            for each in fields(Board):
+                setattr(self, each.name, getattr(fresh, each.name))
         name = topic.removeprefix("DIAG/")
         if name.startswith("event/"):
             self._event(record)
@@ -188,23 +186,23 @@ class Board:
         }
 
     def _queues(self, shown: int) -> list[dict[str, Any]]:
-        fields = ("destination", "input_depth", "stale_depth", "ack_depth", "oldest_input_age_s")
+        names = ("destination", "input_depth", "stale_depth", "ack_depth", "oldest_input_age_s")
         rows = [
-            {name: item.get(name) for name in fields}
+            {name: item.get(name) for name in names}
             for item in self.queues.now.values()
             if item.get("destination") != "input"
         ]
         rows.sort(
-            key=lambda row: -sum(_number(row[each]) for each in fields[1:4]),
+            key=lambda row: -sum(_number(row[each]) for each in names[1:4]),
         )
         return rows[:shown]
 
     def _connections(self, shown: int) -> list[dict[str, Any]]:
         things = self.connections
-        fields = ("session_id", "user", "remote", "transport", "state", "subscriptions")
-        rows = [
+        names = ("session_id", "user", "remote", "transport", "state", "subscriptions")
+        rows: list[dict[str, Any]] = [
             {
-                **{each: item.get(each) for each in fields},
+                **{each: item.get(each) for each in names},
                 "bytes_in_per_s": things.per_s(name, "bytes_in_total"),
                 "bytes_out_per_s": things.per_s(name, "bytes_out_total"),
             }
@@ -226,7 +224,7 @@ class Board:
 
     def _latency(self) -> dict[str, float | None]:
         """Of the deliveries of the last interval, over all destinations; None = there were none."""
-        bounds: Sequence[float] = ()
+        bounds: list[float] = []
         counts: list[float] = []
         for name, item in self.latencies.now.items():
             if item.get("stage") != "delivery" or name not in self.latencies.before:
@@ -235,10 +233,8 @@ class Board:
             if len(now) == len(before):
                 bounds = item.get("le_ms") or bounds
                 counts = counts or [0.0] * len(now)
-                counts = [
-                    total + max(new - old, 0.0)
-                    for total, new, old in zip(counts, now, before, strict=False)
-                ]
+                grown = [max(new - old, 0.0) for new, old in zip(now, before, strict=True)]
+                counts = [total + more for total, more in zip(counts, grown, strict=False)]
         return {
             "p50": percentile(bounds, counts, 0.5),
             "p99": percentile(bounds, counts, 0.99),

@@ -175,7 +175,6 @@ class Connection:
             self.session.close()
             self.outbox.end()
             self._hold(0)
-            self.websocket = None
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
             transport, reason = self.client.transport, self.reason.text
