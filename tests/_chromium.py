@@ -246,8 +246,9 @@ def running_chromium(path: str, directory: Path) -> Iterator[Chromium]:
     from_browser, to_us = os.pipe()
     # It expects to read from 3 and to write to 4; out of the way of these, they can be moved there.
     reads, writes = (fcntl.fcntl(each, fcntl.F_DUPFD, 50) for each in (to_browser, to_us))
-    move = f"import os, sys; os.dup2({reads}, 3); os.dup2({writes}, 4); os.execv(sys.argv[1], sys.argv[1:])"
-    command = [sys.executable, "-c", move, path, *OPTIONS, f"--user-data-dir={directory}"]
+    move = f"import os, sys; os.dup2({reads}, 3); os.dup2({writes}, 4); "
+    start = move + "os.execv(sys.argv[1], sys.argv[1:])"
+    command = [sys.executable, "-c", start, path, *OPTIONS, f"--user-data-dir={directory}"]
     with subprocess.Popen(
         command, pass_fds=(reads, writes), stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     ) as process:

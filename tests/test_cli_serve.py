@@ -2,6 +2,8 @@
 
 import errno
 import gc
+import io
+import json
 import logging
 import platform
 import signal
@@ -16,11 +18,11 @@ import trio.testing
 
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._banner import banner, size, snippet
+from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli._process import (
     raise_file_limit,
     set_up_allocator,
     set_up_garbage_collection,
-    set_up_log,
     set_up_threads,
 )
 from trio_stomp.cli._serve import CannotListen, explain, run
@@ -121,12 +123,60 @@ def test_a_record_is_one_line_whatever_a_client_put_into_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with bare_root_logger() as logger:
-        set_up_log("info")
+        set_up_log("info", "human")
         logger.info("client %s", "a\nb\x1b[31m\x9b")
         logger.debug("not shown")
     line = capsys.readouterr().err
     assert line.endswith(" INFO client a\\x0ab\\x1b[31m\\x9b\n")
     assert line.count("\n") == 1
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "format", "is_json"),
+    [
+        (Terminal(), "auto", False),
+        (io.StringIO(), "auto", True),
+        (Terminal(), "json", True),
+        (io.StringIO(), "human", False),
+    ],
+)
+def test_the_log_is_for_people_on_a_terminal_and_json_otherwise(
+    stream: io.StringIO, format: str, is_json: bool
+) -> None:
+    with bare_root_logger() as logger:
+        set_up_log("info", format, stream)
+        logger.info("%s closed: %s", "tcp", "a\nb", extra={"connection": "7", "user": "ann"})
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert line.startswith("{") == is_json
+    if is_json:
+        told = json.loads(line)
+        assert told.pop("time").endswith("+00:00")
+        assert told == {
+            "level": "info",
+            "message": "tcp closed: a\nb",
+            "connection": "7",
+            "user": "ann",
+        }
+
+
+def test_a_bug_is_one_line_of_json_too() -> None:
+    stream = io.StringIO()
+    with bare_root_logger() as logger:
+        set_up_log("info", "json", stream)
+        try:
+            raise ZeroDivisionError("bug")
+        except ZeroDivisionError:
+            logger.exception("a bug")
+    told = json.loads(stream.getvalue())
+    assert "ZeroDivisionError: bug" in told["traceback"]
 
 
 @pytest.fixture

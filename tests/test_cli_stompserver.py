@@ -40,7 +40,10 @@ def sqlite(path: str) -> dict[str, object]:
         ("-c 3", {"checkpoint_s": 3.0}),
         ("--checkpoint 3 -q file", {"checkpoint_s": 3.0, **journal(".stompserver")}),
         ("-s x -w y", {}),
-        ("-q file -d -p 1 port=2", {"port": 1, **journal(".stompserver")}),
+        (
+            "-q file -d -p 1 port=2",
+            {"port": 1, "log_level": "debug", **journal(".stompserver")},
+        ),
     ],
 )
 def test_what_they_select(line: str, values: dict[str, object]) -> None:
@@ -127,7 +130,7 @@ def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
 def test_a_directory_that_cannot_be_made_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trio_stomp.cli._serve.set_up_log", lambda level: None)
+    monkeypatch.setattr("trio_stomp.cli._serve.set_up_log", lambda *_: None)
     monkeypatch.setattr("trio_stomp.cli._serve.set_up_garbage_collection", lambda: None)
     (tmp_path / "file").touch()
     assert main(["-q", "dbm", "-s", str(tmp_path / "file" / "x")]) == 1

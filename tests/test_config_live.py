@@ -575,7 +575,13 @@ def test_the_journal(tmp_path: Path):
 
 # What is left to the tests of where they are read, above: they take a peer that is far away, or
 # one with more messages than it is worth here.
-ELSEWHERE = {"max_connections_per_address", "max_backlog_bytes", "input_overflow", "token_cookie"}
+ELSEWHERE = {
+    "max_connections_per_address",
+    "max_backlog_bytes",
+    "input_overflow",
+    "token_cookie",
+    "log_level",  # the command line's: test_cli_serve
+}
 
 
 def test_each_live_option_has_its_effect_shown_here():

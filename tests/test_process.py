@@ -70,7 +70,7 @@ def free_port() -> int:
 
 def test_the_first_line_tells_all_and_a_client_connects() -> None:
     with running("--port", "0", "--ttl", "5000") as broker:
-        assert " INFO " in broker.first_line
+        assert '"level": "info"' in broker.first_line
         assert "TCP and WebSocket" in broker.first_line
         assert "limits: 20000 connections" in broker.first_line
         assert "ttl 5000 ms" in broker.first_line

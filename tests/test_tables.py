@@ -102,7 +102,7 @@ def send_once(core: Core, peer: Peer, number: int) -> None:
     ],
 )
 def test_what_is_charged_covers_what_it_takes(act: Callable[[Core, Peer, int], None]) -> None:
-    core = Core()
+    core = Core(BrokerPolicies(explain_events=0))
     peer = core.peer()
     act(core, peer, 10_000)
     peer.outbox.staged.clear()

@@ -28,7 +28,6 @@ from trio_stomp.config import (
 
 PROGRAM = "trio_stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
-LOG_LEVELS = ("debug", "info", "warning", "error")
 
 # stompserver's short flags, and the names that people know from the seeds.
 ALIASES = {
@@ -58,6 +57,7 @@ TITLES = {
     "security": "who may come in",
     "transport": "TLS and proxies",
     "web": "pages",
+    "log": "the log, on standard error",
     "diag": "diagnostics",
     "store": "what survives",
     "journal": "the journal",
@@ -108,7 +108,6 @@ class Arguments:
     """
 
     settings: Settings
-    log_level: str
     new_directory: str = ""
     configuration: Configuration = field(factory=Configuration, eq=False, repr=False)
     reload: Callable[[], Settings] = field(default=_nothing_to_read, eq=False, repr=False)
@@ -139,7 +138,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Argu
     configuration = load(given.config, environ, told, policies=given.policies)
     return Arguments(
         configuration.settings,
-        given.log_level,
         storage.directory,
         configuration,
         partial(_settings, tuple(argv), environ),
@@ -189,12 +187,6 @@ def make_parser() -> argparse.ArgumentParser:
         default=None,
         help="TOML file of settings, and *.toml of conf.d beside it; or a directory of such files;"
         f" by itself what {CONFIG_VARIABLE} names (docs/configuration.md)",
-    )
-    parser.add_argument(
-        "--log-level",
-        choices=LOG_LEVELS,
-        default="info",
-        help="how much to log, to standard error (default: info)",
     )
     parser.add_argument(
         "-d",

@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import logging
 import sys
 
 # Files that are no connections: listeners, the log, the journal, the event loop's own.
@@ -18,23 +17,6 @@ HEAP_PAD_BYTES = 16 * 1024 * 1024
 # The broker's own objects live as long as it does; its traffic makes few cycles. Rare, cheap
 # collections of the young generations are worth some per cent of the processor.
 GC_THRESHOLD = (50_000, 50, 1000)
-
-# A client's text must not forge a line of the log, nor drive the terminal that shows it.
-UNPRINTABLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-
-
-class _OneLineFormatter(logging.Formatter):
-    """One line for each record; only a bug's traceback has more."""
-
-    def formatMessage(self, record: logging.LogRecord) -> str:
-        return super().formatMessage(record).translate(UNPRINTABLE)
-
-
-def set_up_log(level: str) -> None:
-    """Log to standard error: time, level, message."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_OneLineFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=level.upper(), handlers=[handler])
 
 
 def set_up_threads() -> None:

@@ -16,11 +16,11 @@ import trio
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
+from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli._process import (
     raise_file_limit,
     set_up_allocator,
     set_up_garbage_collection,
-    set_up_log,
     set_up_threads,
 )
 from trio_stomp.cli._systemd import feed_watchdog, handed_over, notify
@@ -68,7 +68,8 @@ def main(argv: Sequence[str]) -> int:
         arguments = parse(argv)
     except OptionError as error:
         return _failed(error, BAD_OPTION)
-    set_up_log(arguments.log_level)
+    log = arguments.settings.log
+    set_up_log(log.log_level, log.log_format)
     warning = raise_file_limit(arguments.settings.server.max_connections)
     set_up_allocator()
     set_up_garbage_collection()
@@ -153,7 +154,10 @@ async def _obey(
     while (number := await anext(signals)) == signal.SIGHUP:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            await handle.reload(reread() if reread is not None else None)
+            settings = reread() if reread is not None else None
+            await handle.reload(settings)
+            if settings is not None:
+                logging.getLogger().setLevel(settings.log.log_level.upper())
         except OptionError as error:
             logger.error("got SIGHUP, but everything stays as it was: %s", error)
         else:

@@ -35,7 +35,7 @@ NAME = "top"
 STREAM, TOPICS = "/stream/DIAG", "DIAG*"
 PAST_S = 70.0
 """Whole lists come once a minute (--diag-full-s)."""
-SILENCE_S = 0.5
+SILENCE_S, REST_S = 0.5, 0.1
 PATIENCE_S = 60.0
 REDRAW_S = 0.25
 
@@ -126,7 +126,7 @@ async def _watch(
                 await _catch_up(messages, board)
                 show(board)
             elif given.json:
-                await _follow(messages, board, view, show, given.seconds)
+                await _follow(messages, board, show, given.seconds)
             else:
                 await _live(messages, board, view, given.seconds)
     except (BrokerError, ProtocolViolation):
@@ -142,36 +142,42 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
       CannotDo: nothing comes.
     """
     with trio.move_on_after(PATIENCE_S):
-        while True:
-            with trio.move_on_after(SILENCE_S) as silence:
-                message = await messages.receive()
-                board.take(message.destination, message.body)
+        while not (await _is_silent(messages, board, SILENCE_S) and board.is_ready):
             interval_s = float(board.process.get("interval_s") or 0.0)
-            if board.is_ready and (
-                silence.cancelled_caught or time.time() - board.at_s < 1.5 * interval_s
-            ):
+            if board.is_ready and time.time() - board.at_s < 1.5 * interval_s:
+                # The rest of this interval comes with it.
+                while not await _is_silent(messages, board, REST_S):
+                    pass
                 return
+        return
     raise CannotDo(
         f"the broker told nothing for {PATIENCE_S:g} s; its --diag-interval-s may be 0 or too long"
     )
 
 
-async def _follow(
-    messages: Subscription, board: Board, view: View, show: Show, seconds: float | None
-) -> None:
+async def _is_silent(messages: Subscription, board: Board, silence_s: float) -> bool:
+    """Take a message; whether none came in time."""
+    with trio.move_on_after(silence_s) as scope:
+        message = await messages.receive()
+        board.take(message.destination, message.body)
+    return scope.cancelled_caught
+
+
+async def _follow(messages: Subscription, board: Board, show: Show, seconds: float | None) -> None:
     """Show the board after each interval."""
-    with trio.CancelScope() as scope, _ended_by_signals(scope) as nursery_of:
+    with trio.CancelScope() as scope, _ended_by_signals(scope) as end_at_signal:
         if seconds is not None:
             scope.deadline = trio.current_time() + seconds
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(nursery_of)
-            shown = ""
-            async for message in messages:
-                board.take(message.destination, message.body)
-                ts = str(board.process.get("ts", ""))
-                if board.is_ready and ts != shown and message.destination == "DIAG/process":
-                    shown = ts
+            nursery.start_soon(end_at_signal)
+            await _catch_up(messages, board)
+            show(board)
+            shown = board.process.get("ts")
+            while True:
+                silent = await _is_silent(messages, board, REST_S)
+                if silent and board.process.get("ts") != shown:
                     show(board)
+                    shown = board.process.get("ts")
 
 
 @contextmanager

@@ -120,6 +120,8 @@ class Board:
     def _event(self, record: Record) -> None:
         name = str(record.get("name", ""))
         self.events[name] += 1
+        if name == "disconnect":
+            self.connections.now.pop((record.get("session_id"),), None)
         if name == "drop":
             detail = str(record.get("detail", ""))
             many = int(detail) if detail.isascii() and detail.isdigit() and len(detail) < 19 else 1

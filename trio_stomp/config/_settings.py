@@ -35,6 +35,23 @@ class ListenOptions:
 
 
 @frozen
+class LogOptions:
+    """What is logged, and how; for a process that is only a broker."""
+
+    log_level: str = option(
+        "info",
+        "the least that is logged",
+        choices=("debug", "info", "warning", "error"),
+        live=True,
+    )
+    log_format: str = option(
+        "auto",
+        "lines for people, or a JSON object each; auto = for people on a terminal, else JSON",
+        choices=("auto", "human", "json"),
+    )
+
+
+@frozen
 class Settings:
     """Everything that an operator can choose, with defaults that protect."""
 
@@ -49,6 +66,7 @@ class Settings:
     store: StoreOptions = Factory(StoreOptions)
     journal: JournalOptions = Factory(JournalOptions)
     web: WebOptions = Factory(WebOptions)
+    log: LogOptions = Factory(LogOptions)
     destinations: tuple[tuple[str, DestinationPolicy], ...] = ()
     """Policies by destination pattern; the first that matches counts."""
     rules: AccessRules | None = None
