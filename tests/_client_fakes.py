@@ -123,18 +123,28 @@ def receipt_of(data: bytes) -> bytes:
     return data.rpartition(b"\nreceipt:")[2].partition(b"\n")[0]
 
 
-def with_policies(dial: Dial, *policies: tuple[str, DestinationPolicy]) -> None:
-    """Have the broker hold these policies for destinations."""
-
-    def assemble(settings: Settings, security: Security, handle: ServerHandle) -> Server:
-        return _assemble(evolve(settings, destinations=policies), security, handle)
-
-    dial.assemble = assemble
-
-
 @asynccontextmanager
 async def open_broker(transport: str = MEMORY, /, **options: object) -> AsyncIterator[Dial]:
     """A broker that runs: connecting to it takes no (virtual) time."""
     async with open_dial(transport, **options) as dial:
         await dial.start()
         yield dial
+
+
+@asynccontextmanager
+async def open_keeper(*policies: tuple[str, DestinationPolicy]) -> AsyncIterator[Dial]:
+    """A broker in memory with policies; in the end its streams may still hold what was sent."""
+    async with trio.open_nursery() as nursery:
+        dial = Dial(MEMORY, {})
+        dial._nursery = nursery
+
+        def assemble(settings: Settings, security: Security, handle: ServerHandle) -> Server:
+            return _assemble(evolve(settings, destinations=policies), security, handle)
+
+        dial.assemble = assemble
+        await dial.start()
+        try:
+            yield dial
+        finally:
+            dial.hang_up()
+        await dial.stop()

@@ -30,7 +30,6 @@ from trio_stomp.broker import (
 )
 from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._queue import Queue
-from trio_stomp.frames import Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     Acked,
@@ -285,14 +284,15 @@ class Bench:
 
     def heads_bytes(self) -> int:
         """What the header blocks of all messages are charged that wait or are unacknowledged."""
-        found: dict[Head, None] = {}
-        for queue in self.broker.queues:
-            for message in queue.waiting.in_order():
-                found[message.publication.head] = None
-            for consumer in queue.consumers:
-                for unacked in consumer.unacked.values():
-                    found[unacked.message.publication.head] = None
-        return sum(head_bytes(head.headers) for head in found)
+        waiting = [each for queue in self.broker.queues for each in queue.waiting.in_order()]
+        taken = [
+            unacked.message
+            for queue in self.broker.queues
+            for consumer in queue.consumers
+            for unacked in consumer.unacked.values()
+        ]
+        heads = {message.publication.head for message in waiting + taken}
+        return sum(head_bytes(head.headers) for head in heads)
 
     def ends(self) -> None:
         """All clients go and every queue is emptied: nothing may still be charged for."""

@@ -1,25 +1,22 @@
 """The tools that speak STOMP: send, subscribe, bench, dlq, subs, top; with a real broker."""
 
 import base64
-import importlib
 import io
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import trio
 
-from tests._tool_fakes import PATIENCE_S, check_refused, environment, fake_site, run
+from tests._tool_fakes import PATIENCE_S, check_refused, environment, run
 from trio_stomp._errors import OptionError
-from trio_stomp.cli import _bench, _lines, _session, _subs, _subscribe, _top, main
+from trio_stomp.cli import _bench, _session, _subs, main
 from trio_stomp.cli._dlq import dead_letters_of
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
 from trio_stomp.cli._subscribe import Printer, start_of
@@ -30,24 +27,20 @@ from trio_stomp.client import (
     ClientError,
     ConnectFailed,
     LinkLost,
-    Message,
     NotAuthorized,
     open_client,
 )
-from trio_stomp.frames import FrameDecoder  # noqa: F401
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 
 
 @pytest.fixture(scope="module")
 def shared_broker() -> Iterator[ThreadedBroker]:
-    with threaded_broker(diag_interval_s=0.2, max_redeliveries=0) as broker:
+    with threaded_broker(diag_interval_s=0.2) as broker:
         yield broker
 
 
 @pytest.fixture
-def broker(
-    shared_broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch
-) -> ThreadedBroker:
+def broker(shared_broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch) -> ThreadedBroker:
     monkeypatch.setenv("TRIO_STOMP_URL", shared_broker.url)
     return shared_broker
 
@@ -109,7 +102,11 @@ def test_a_line_that_is_none(line: str, told: str | None) -> None:
 
 def test_headers_of_the_command_line() -> None:
     assert read_headers(["a:b:c", "d:"]) == {"a": "b:c", "d": ""}
-    for wrong, why in ((["a"], "is no header"), ([":b"], "is no header"), (["a:1", "a:2"], "twice")):
+    for wrong, why in (
+        (["a"], "is no header"),
+        ([":b"], "is no header"),
+        (["a:1", "a:2"], "twice"),
+    ):
         with pytest.raises(OptionError, match=why):
             read_headers(wrong)
 
@@ -139,7 +136,7 @@ def test_bodies_come_from_many_places(broker: ThreadedBroker, tmp_path: Path) ->
     file.write_bytes(b"\xff\x00\n")
     assert run("send", "/queue/s2", stdin="in").returncode == 0
     assert run("send", "/queue/s2", "-", stdin="dash").returncode == 0
-    assert run("send", "/queue/s2", "--file", str(file), "--persistent").returncode == 2 - 2
+    assert run("send", "/queue/s2", "--file", str(file), "--persistent").returncode == 0
     ran = run("subscribe", "/queue/s2", "--count", "3", "--for", "30", "--json")
     found = [json.loads(line) for line in ran.stdout.splitlines()]
     assert [each.get("body") for each in found] == ["in", "dash", None]
@@ -279,8 +276,7 @@ def test_a_mistake_is_one_line(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if "--file /" not in line:
-        monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
     assert main(line.split()) == 2
     error = capsys.readouterr().err
     assert told_ in error
@@ -463,7 +459,7 @@ def test_a_terminal_is_not_driven_by_a_body(
     class Fake:
         body = b"a\tb\n\x1b[31m\xff"
         destination = "d"
-        headers: dict[str, str] = {}
+        headers: ClassVar[dict[str, str]] = {}
 
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
@@ -474,21 +470,23 @@ def test_a_terminal_is_not_driven_by_a_body(
 
 
 def test_a_broker_that_goes_away_is_told() -> None:
-    with threaded_broker() as broker:
-        with subprocess.Popen(
+    with (
+        threaded_broker() as broker,
+        subprocess.Popen(
             [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/a"],
             env=environment(TRIO_STOMP_URL=broker.url),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-        ) as process:
-            assert process.stdout is not None
-            assert process.stderr is not None
-            assert run("send", "/queue/a", "x", "--url", broker.url).returncode == 0
-            assert process.stdout.readline() == "x\n"
-            broker.stop()
-            assert process.wait(PATIENCE_S) == 1
-            error = process.stderr.read()
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert run("send", "/queue/a", "x", "--url", broker.url).returncode == 0
+        assert process.stdout.readline() == "x\n"
+        broker.stop()
+        assert process.wait(PATIENCE_S) == 1
+        error = process.stderr.read()
     assert error.startswith("trio_stomp subscribe: error: ")
     assert error.count("\n") == 1
 
@@ -556,6 +554,21 @@ def test_dead_letters_are_sent_again(
     assert not [name for name in headers if "death" in name or name.startswith("original")]
     assert told(capsys, "subscribe", "/queue/d3", "--count", "2", "--for", "30") == "b\nc\n"
     assert told(capsys, "dlq", "retry", "d2") == "/queue/DLQ.d2: 0 sent again\n"
+
+
+def test_what_was_sent_once_is_no_duplicate_when_it_is_sent_again(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        async with open_client(broker.url) as client:
+            headers = {"x-dedup-id": "7", "AMQ_SCHEDULED_DELAY": "1"}
+            await client.send("/queue/d8", "a", headers=headers)
+            async with client.subscribe("/queue/d8", ack="client-individual") as messages:
+                await (await messages.receive()).nack(requeue=False)
+
+    trio.run(work)
+    assert told(capsys, "dlq", "retry", "d8") == "/queue/DLQ.d8: 1 sent again\n"
+    assert told(capsys, "subscribe", "/queue/d8", "--count", "1", "--for", "30") == "a\n"
 
 
 def test_what_does_not_tell_where_it_was_sent_stays(
@@ -651,7 +664,7 @@ def test_a_long_list_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> No
     pages = [[{"n": 1}, {"n": 2}], [{"n": 3}, "odd"], []]
 
     class Site:
-        asked: list[str] = []
+        asked: ClassVar[list[str]] = []
 
         def get_json(self, path: str) -> dict[str, object]:
             self.asked.append(path)

@@ -1,3 +1,4 @@
+# ruff: noqa: PT012, SIM117
 """The client with a real broker in memory: messages, receipts, requests, transactions, errors."""
 
 from itertools import count

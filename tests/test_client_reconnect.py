@@ -1,3 +1,4 @@
+# ruff: noqa: PT012, SIM117
 """Links that break: what comes again, what is lost, and when it is tried again."""
 
 import random
@@ -14,9 +15,9 @@ from tests._client_fakes import (
     Links,
     Scripted,
     open_broker,
+    open_keeper,
     read_until,
     receipt_of,
-    with_policies,
 )
 from tests._fakes import open_dial
 from trio_stomp.broker import DestinationPolicy
@@ -120,9 +121,7 @@ def test_a_stream_is_read_on_without_gap_or_repetition(
     plans: list[tuple[int, int]], ack: str
 ) -> None:
     async def main() -> None:
-        async with open_dial() as dial:
-            with_policies(dial, STREAM)
-            await dial.start()
+        async with open_keeper(STREAM) as dial:
             async with open_client(dial.stream) as sender:
                 for number in range(20):
                     await sender.send("/topic/s", str(number), receipt=False)
@@ -252,17 +251,15 @@ async def test_what_cannot_be_asked_twice_is_lost(autojump_clock: MockClock) -> 
     peer = Scripted()
 
     async def serve() -> None:
-        await read_until(await peer.accept(), b"?\0")
-        await (await peer.listener.accept()).aclose()
+        stream = await peer.accept()
+        await read_until(stream, b"?\0")
+        await stream.aclose()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
-        async with open_client(
-            Links(peer, [(10**6, 40)]), reconnect=QUICK, close_timeout_s=1
-        ) as client:
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
             with pytest.raises(LinkLost):
                 await client.request("/queue/a", b"?", timeout_s=1000)
-            nursery.cancel_scope.cancel()
 
 
 async def test_a_commit_without_an_answer(autojump_clock: MockClock) -> None:
@@ -272,7 +269,6 @@ async def test_a_commit_without_an_answer(autojump_clock: MockClock) -> None:
         stream = await peer.accept()
         await read_until(stream, b"COMMIT")
         await stream.aclose()
-        await peer.accept()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
@@ -312,9 +308,7 @@ async def test_a_stream_that_begins_anew_is_told(autojump_clock: MockClock) -> N
 
 
 async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock: MockClock) -> None:
-    async with open_dial() as dial:
-        with_policies(dial, STREAM)
-        await dial.start()
+    async with open_keeper(STREAM) as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:
             for number in range(3):
@@ -413,7 +407,7 @@ async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock: MockClo
                 await trio.sleep(stays_s)
                 links.cut()
                 while client.is_connected:  # noqa: ASYNC110
-                    await trio.sleep(0)
+                    await trio.lowlevel.checkpoint()
                 await client.send("/topic/a")
             waits = [event.delay_s for event in passed(client) if event.kind == "reconnecting"]
             assert waits == [1, 2, 1, 2]

@@ -155,6 +155,7 @@ def _assemble(
         security.rules,
     )
     broker.publisher.warn = broker.streams.warn = logger.warning
+    broker.tracer.log = logging.getLogger("trio_stomp.trace").info
     store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, store)

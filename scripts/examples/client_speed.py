@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import trio
@@ -21,7 +21,6 @@ from trio_stomp.client import Client, open_client
 
 BODY = b"0123456789" * 5
 LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
-Scenario = Callable[[Client, int], Awaitable[float]]
 
 
 @contextmanager
@@ -62,18 +61,20 @@ async def _feed(port: int, destination: str, messages: int) -> None:
 
 async def receive(client: Client, port: int, messages: int, *, in_batches: bool) -> float:
     """Seconds of processor time to receive so many from a topic."""
-    async with client.subscribe("/topic/feed", prefetch=1000) as received:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(_feed, port, "/topic/feed", messages)
-            await received.receive()
-            start, count = time.process_time(), 1
-            while count < messages:
-                if in_batches:
-                    count += len(await received.receive_batch())
-                else:
-                    message = await received.receive()
-                    count += len(message.body) == len(BODY)
-            return time.process_time() - start
+    async with (
+        client.subscribe("/topic/feed", prefetch=1000) as received,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_feed, port, "/topic/feed", messages)
+        await received.receive()
+        start, count = time.process_time(), 1
+        while count < messages:
+            if in_batches:
+                count += len(await received.receive_batch())
+            else:
+                message = await received.receive()
+                count += len(message.body) == len(BODY)
+        return time.process_time() - start
 
 
 async def work(client: Client, port: int, messages: int) -> float:
@@ -94,7 +95,8 @@ async def ours(port: int, messages: int) -> None:
     async with open_client(f"stomp://127.0.0.1:{port}") as client:
         show("sent", await send(client, messages), messages)
         show("received", await receive(client, port, messages, in_batches=False), messages)
-        show("received in batches", await receive(client, port, messages, in_batches=True), messages)
+        batched = await receive(client, port, messages, in_batches=True)
+        show("received in batches", batched, messages)
         show("taken and acknowledged", await work(client, port, messages // 4), messages // 4)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sized
 from attrs import define, field
 
 from trio_stomp.broker._delivery import Publication
-from trio_stomp.broker._destination import EXPLAIN
+from trio_stomp.broker._destination import EXPLAIN, TRACE
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._queries import Queries
@@ -29,6 +29,8 @@ class Answers:
     clients: Sized
     explain: Callable[[str], dict[str, object]] = field(init=False)
     """Answers what is asked at ``DIAG/explain``; joined by the broker."""
+    trace: Callable[[str], None] = field(init=False)
+    """Does what is asked at ``DIAG/trace``; likewise."""
     send: Callable[[FrameRun], None] = field(init=False)
     """Sends an answer to where its asker wants it; likewise."""
 
@@ -47,6 +49,10 @@ class Answers:
         head = publication.head
         if publication.route.name == EXPLAIN:
             self._explain(publication)
+            return
+        if publication.route.name == TRACE:
+            for body in publication.bodies:
+                self.trace(body.decode(errors="replace"))
             return
         queries = self.queries()
         for body in publication.bodies:

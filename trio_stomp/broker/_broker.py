@@ -27,6 +27,7 @@ from trio_stomp.broker._ports import Nowhere
 from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker._stream import Stream
 from trio_stomp.broker._subscription import Client
+from trio_stomp.broker._tracer import Tracer
 from trio_stomp.broker._transaction import Committer
 from trio_stomp.frames import FrameRun, Head, encode_receipt
 from trio_stomp.protocol import (
@@ -66,6 +67,7 @@ class Broker(Parts):
     sessions: Sessions = field(init=False)
     committer: Committer = field(init=False)
     explainer: Explainer = field(init=False)
+    tracer: Tracer = field(init=False)
     _nowhere: Nowhere = field(factory=Nowhere)
 
     def __attrs_post_init__(self) -> None:
@@ -83,8 +85,10 @@ class Broker(Parts):
         self.explainer = Explainer(
             self.chronicle, self.boot, self.dialect, self.routes, self.clients, self.guard, self
         )
+        self.tracer = Tracer(self.events, self.clients, self.timers)
         self.answers.explain = self.explainer.explain
         self.answers.send = self._send_answer
+        self.answers.trace = lambda text: self.tracer.ask(text, self.chronicle.now)
         self.committer = Committer(self.publisher, self.acknowledger, self.queues, self.overflow)
 
     # What the dispatcher calls.
@@ -100,6 +104,8 @@ class Broker(Parts):
           now: The same clock, now.
         """
         self.chronicle.now = now
+        if self.tracer.is_on:
+            self.tracer.received(client, events, now)
         if client.is_blocked:
             client.held.append((events, received_at))
             return

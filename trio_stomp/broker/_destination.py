@@ -20,6 +20,8 @@ RESERVED = frozenset(
 )
 """Topics that only the broker publishes to."""
 
+TRACE = "DIAG/trace"
+"""Where one asks for the frames of a connection, or of a destination."""
 EXPLAIN = "DIAG/explain"
 """Where one asks what happened to a message."""
 MONITOR = "/queue/monitor"

@@ -11,7 +11,7 @@ from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._identity import ANONYMOUS_NAME
-from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind, classify
+from trio_stomp.broker._destination import PRIVATE_QUEUE, TRACE, Kind, classify
 from trio_stomp.broker._dialect import Dialect, resolve
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._rules import AccessRules, Action, needs
@@ -71,6 +71,8 @@ class Guard:
 
     def _check_send_to(self, client: "Client", name: str, options: SendOptions | None) -> None:
         self._need(client, Action.SEND, name)
+        if name == TRACE:
+            self._need(client, Action.ADMIN, name)  # it shows what others send
         kind = classify(name)
         if kind is Kind.QUEUE:
             self._check_new_queue(client, name)

@@ -9,7 +9,7 @@ from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, Kind
+from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._evidence import STORED, together
@@ -336,7 +336,7 @@ class Publisher:
     def _distribute(self, publication: Publication, now: float) -> bytes:
         """To the subscribers of a topic or work queue; or nobody is there."""
         route = publication.route
-        if not route.subscribers and route.name != EXPLAIN:
+        if not route.subscribers and route.name not in (EXPLAIN, TRACE):
             return self._keep(publication, now)
         if route.kind is Kind.TOPIC:
             return b"matched:%d\n" % self.fan_out.to_all(publication)

@@ -4,8 +4,6 @@ from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from enum import Enum
-from itertools import groupby
-from operator import attrgetter
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -14,7 +12,7 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._consumer import Consumer, Unacked
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting, refund
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._table_costs import id_cost
 from trio_stomp.broker._timers import Timers
@@ -30,7 +28,6 @@ SWEEP_S = 1.0
 """A queue is looked through for expired messages at most this often."""
 LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue has more loaded that are in the store alone."""
-_publication = attrgetter("publication")
 MAX_GROUPS = 10_000
 """Message groups remembered for each queue; the oldest is assigned anew."""
 
@@ -390,12 +387,15 @@ class Queue:
             self.host.finish(message.stored)
 
     def _release_all(self, messages: list[Message]) -> None:
-        memory = self.host.memory
-        for origin, run in groupby(messages, _publication):
-            sizes = [len(message.body) for message in run]
-            size = sum(sizes)
-            self.size -= size
-            refund(memory, origin.head, len(sizes), size)
+        size = shared = 0
+        for message in messages:
+            size += len(message.body)
+            head = message.publication.head
+            head.kept -= 1
+            if not head.kept:
+                shared += head.cost
+        self.size -= size
+        self.host.memory.give_kept(size + shared + MESSAGE_OVERHEAD_BYTES * len(messages))
         if self.place:
             self.host.finish_all([message.stored for message in messages if message.stored])
 

@@ -41,9 +41,15 @@ OF_ITS_DEATH = frozenset(
         "x-first-death-reason",
     }
 )
+OF_ITS_SENDING = ("x-dedup-id", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_")
+"""Beginnings of headers that concerned the first sending: with the same x-dedup-id, the second
+would be no message to the broker, but a duplicate of the first."""
+
 Handle = Callable[[Message, Client], Awaitable[None]]
 
-PREFETCH = 100
+PREFETCH = 1
+"""What was delivered and goes back counts as a failed delivery, of which a message has only so many
+before it is dead; and a dead letter that dies again is gone."""
 SHOWN_CHARS = 200
 SILENCE_S = 2.0
 """The queue is taken for empty when nothing comes for so long: others may consume it as well."""
@@ -54,8 +60,10 @@ QUEUE is where the messages were to go: orders and /queue/orders mean the dead l
 too. With --exact it is the very name of a queue, where a policy has dead letters elsewhere.
 
 retry sends each message to where it was sent first, or to --to, and takes it from the dead letters
-in one transaction: none is lost, none is there twice. Its headers are kept, those of its death left
-out. It stops after as many as there were at the beginning, so that what dies again stays dead.
+in one transaction: none is lost, none is there twice. Its headers are kept, but those of its death,
+of x-dedup-id and of a schedule. It stops after as many as there were at the beginning, so that what
+dies again stays dead. The message behind the last one is delivered too, and goes back: that counts
+as a failed delivery.
 """
 
 
@@ -167,7 +175,7 @@ def _retry(given: argparse.Namespace) -> int:
         headers = {
             name: text
             for name, text in own_headers(message.headers).items()
-            if name not in OF_ITS_DEATH
+            if name not in OF_ITS_DEATH and not name.startswith(OF_ITS_SENDING)
         }
         async with client.transaction() as transaction:
             await transaction.send(to, message.body, headers=headers)
@@ -218,9 +226,7 @@ async def _consume(
     total = await _browse(queue, wanted, lambda message: None, client)
     if not total:
         return
-    async with client.subscribe(
-        queue, ack="client-individual", prefetch=min(total, PREFETCH)
-    ) as messages:
+    async with client.subscribe(queue, ack="client-individual", prefetch=PREFETCH) as messages:
         for done in range(total):
             with trio.move_on_after(SILENCE_S) as scope:
                 message = await messages.receive()

@@ -127,8 +127,7 @@ def make_parser() -> Parser:
             command.add_argument(
                 "--replace", action="store_true", help="give users that exist another passcode"
             )
-        if name == "list":
-            add_json(command)
+        add_json(command)
         if name == "import":
             add_progress(command)
     return parser
@@ -148,7 +147,7 @@ def _add(tool: _Tool) -> int:
         _check_new([user], book, file, replace=replace)
         return {user: stored}
 
-    return _change(file, change, f"{user} has a passcode now", create=True)
+    return _change(tool, change, f"{user} has a passcode now", create=True)
 
 
 def _check_new(users: Sequence[str], book: UserBook, file: str, *, replace: bool) -> None:
@@ -165,7 +164,7 @@ def _del(tool: _Tool) -> int:
         _check_there(user, book, file)
         return {user: None}
 
-    return _change(file, change, f"{user} is removed")
+    return _change(tool, change, f"{user} is removed")
 
 
 def _check_there(user: str, book: UserBook, file: str) -> None:
@@ -174,16 +173,20 @@ def _check_there(user: str, book: UserBook, file: str) -> None:
 
 
 def _change(
-    file: str, change: Callable[[UserBook], Changes], done: str, *, create: bool = False
+    tool: _Tool, change: Callable[[UserBook], Changes], done: str, *, create: bool = False
 ) -> int:
     """Do it, and say what that means for a broker that runs."""
+    file = tool.given.file
     before = _mode(file)
     book = change_user_file(file, change, create=create)
-    print(f"{file}: {done}")
     after = _mode(file)
-    if before not in (None, after):
-        print(f"{file}: its mode is {after:04o} now, and was {before:04o}")
-    print("a broker that runs takes it over at SIGHUP: kill -HUP PID")
+    if tool.given.json:
+        show_json({"file": file, "done": done, "mode": f"{after:04o}"})
+    else:
+        print(f"{file}: {done}")
+        if before not in (None, after):
+            print(f"{file}: its mode is {after:04o} now, and was {before:04o}")
+        print("a broker that runs takes it over at SIGHUP: kill -HUP PID")
     for warning in warnings(file, book):
         sys.stderr.write(f"trio_stomp passwd: warning: {warning}\n")
     return WELL
@@ -234,7 +237,11 @@ def _verify(tool: _Tool) -> int:
     _check_there(user, book, file)
     passcode = _ask_passcode(user, stdin=tool.given.stdin)
     checker = PasscodeChecker(UserBook({user: book.users[user]}), tool.hasher)
-    if not checker.check(user, passcode):
+    is_right = checker.check(user, passcode)
+    if tool.given.json:
+        show_json({"file": file, "user": user, "right": is_right})
+        return WELL if is_right else CANNOT
+    if not is_right:
         print(f"{file}: that is not the passcode of {user}")
         return CANNOT
     print(f"{file}: that is the passcode of {user}")
@@ -297,8 +304,8 @@ def _import(tool: _Tool) -> int:
     done = f"{len(hashed)} passcodes hashed, {len(users) - len(hashed)} were hashed before"
     if colons := sum(":" in passcode for passcode in plain.values()):
         done += f"; {colons} hold a colon, where stompserver would split at the last one"
-    _change(file, change, done, create=True)
-    if plain and not is_upgrade:
+    _change(tool, change, done, create=True)
+    if plain and not is_upgrade and not tool.given.json:
         print(f"{source}: it still holds the plain text; delete it when the broker runs without")
     return WELL
 

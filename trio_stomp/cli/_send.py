@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -28,7 +27,7 @@ from trio_stomp.cli._tool import (
 from trio_stomp.client import Client
 
 NAME = "send"
-STANDARD = "-"
+STANDARD, STDIN = "-", 0
 READ_BYTES = 65536
 AT_ONCE, BYTES_AT_ONCE = 256, 16 * 1024 * 1024
 """Messages on their way whose RECEIPTs have not come."""
@@ -113,7 +112,7 @@ class _Source:
 
 def _source(given: argparse.Namespace, stack: ExitStack) -> _Source:
     if not given.file:
-        return _Source("standard input", sys.stdin.fileno(), 0)
+        return _Source("standard input", STDIN, 0)
     name = f"--file {given.file}"
     try:
         number = os.open(given.file, os.O_RDONLY | os.O_CLOEXEC)

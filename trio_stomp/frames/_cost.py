@@ -1,5 +1,7 @@
 """What a header block takes in memory, for the budget that charges whoever keeps it."""
 
+from itertools import chain
+
 from trio_stomp.frames._frame import Head
 
 BLOCK_OVERHEAD_BYTES = 512
@@ -21,11 +23,12 @@ def head_cost(head: Head) -> int:
     """
     cost = head.cost
     if not cost:
-        texts, copies = 0, COPIES
-        for name, text in head.headers:
-            texts += text_cost(name) + text_cost(text)
-            if ":" in text or "\\" in text or "\n" in text or "\r" in text or ":" in name:
-                copies = COPIES_IF_ESCAPED
+        joined = "".join(chain.from_iterable(head.headers))
+        texts, copies = len(joined), COPIES
+        if not joined.isascii():
+            texts = sum(map(text_cost, chain.from_iterable(head.headers)))
+        if ":" in joined or "\\" in joined or "\n" in joined or "\r" in joined:
+            copies = COPIES_IF_ESCAPED
         fixed = BLOCK_OVERHEAD_BYTES + HEADER_OVERHEAD_BYTES * len(head.headers)
         cost = head.cost = fixed + copies * texts
     return cost

@@ -133,7 +133,7 @@ class Transactions:
 
 def _cost(action: Action, before: Action | None) -> int:
     """Bytes that an action is charged for; not for a header block that the one before has, too."""
-    parts: "Sequence[bytes]"
+    parts: Sequence[bytes]
     if isinstance(action, FrameRun):
         parts, head = action.bodies, action.head
         is_shared = isinstance(before, FrameRun) and before.head is head

@@ -23,7 +23,7 @@ export function brokerUrl() {
  * Open a connection; it never comes back by itself.
  *
  * Options: `credentials` ({login, passcode} or null), `onEnd(ended)`, called once, and not after
- * `close`; `onFrame(text)`, which sees the frames.
+ * `close`; `onFrame(text)`, which sees what goes over the wire.
  */
 export function connect({ credentials, onEnd, onFrame }) {
   const headers = { host: location.hostname };
@@ -53,6 +53,7 @@ class Connection {
       // WebSocket tell it that the page is there.
       heartbeatOutgoing: 0,
       debug: (text) => onFrame?.(text),
+      logRawCommunication: onFrame !== undefined,
     });
     this.opened = new Promise((resolve, reject) => {
       this.#client.onConnect = (frame) => resolve(frame.headers);

@@ -121,6 +121,7 @@ export class Overview {
 
   draw() {
     const { model } = this;
+    for (const point of model.points) addPercentiles(point, model.bounds);
     const now = latest(model.points);
     this.#drawTiles(now);
     this.#drawRates(now);
@@ -133,7 +134,6 @@ export class Overview {
 
   #drawTiles(now) {
     const { model } = this;
-    for (const point of model.points) addPercentiles(point, model.bounds);
     const { points } = model;
     const lost = points.reduce((sum, point) => sum + (point.sums?.dropped ?? 0), 0);
     const stretch = points.length ? (points.at(-1).at - points[0].at) / 1000 : 0;

@@ -40,9 +40,10 @@ export class Queues {
         number("In /s", (item) => item.in, format.rate),
         number("Out /s", (item) => item.out, format.rate),
         number("Size", (item) => item.input_bytes, format.bytes),
-        number("Oldest unacked", (item) => item.oldest_unacked_age_s, (age) =>
-          age > 0 ? format.duration(age) : "–",
-        ),
+        number("Oldest", (item) => item.oldest_unacked_age_s, format.duration, {
+          text: ({ oldest_unacked_age_s: age }) => (age > 0 ? format.duration(age) : "–"),
+          title: () => "how long the oldest has been unacknowledged",
+        }),
         number("Again", (item) => item.redelivered_total, format.brief, {
           title: () => "delivered again",
         }),

@@ -141,8 +141,10 @@ export class Try {
   }
 
   #see(text) {
+    // A heart-beat is a line end alone.
     if (!/^(>>>|<<<) [A-Z]/.test(text) || /^(>>>|<<<) P[IO]NG/.test(text)) return;
-    const shown = format.cut(text.trimEnd(), MAX_FRAME_SHOWN).replace(SECRETS, "$1:•••");
+    const told = text.replace(SECRETS, "$1:•••").replaceAll("\0", "^@");
+    const shown = format.cut(told.trimEnd(), MAX_FRAME_SHOWN);
     this.#frames.unshift(shown);
     if (this.#frames.length > MAX_FRAMES) this.#frames.pop();
     say(byId("wire"), this.#frames.join("\n\n"));
