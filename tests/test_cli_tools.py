@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from tests._tool_fakes import FakeSite, check_refused, environment, fake_site, run
+from tests.test_store_tools import fill
 from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
 from trio_stomp.cli import _completion, _connect_options, _health, _http_get, _main, _reload, main
@@ -38,6 +39,7 @@ from trio_stomp.cli._tool import (
     show_table,
     size_in_bytes,
 )
+from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
 
 SECRET = "geheim"
@@ -60,6 +62,11 @@ def test_the_help_names_every_command_in_one_line(word: str) -> None:
     for name in _main.names():
         assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1
     assert max(map(len, lines)) <= 100
+
+
+def test_the_document_tells_of_every_command() -> None:
+    text = (Path(__file__).parent.parent / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in _main.names() if f"| `{name}` |" not in text] == []
 
 
 @pytest.mark.parametrize("name", _main.names())
@@ -372,6 +379,7 @@ def site() -> Iterator[FakeSite]:
         "/text": (200, b"nothing"),
         "/deep": (200, b"[" * 100_000),
         "/private": (401, b"who?"),
+        "/wrong": (400, b'{"error": "ask ?q=MESSAGE-ID"}'),
         "/forbidden": (403, b"this page is for\x1b[31m others\nmore"),
     }
     with fake_site(pages) as served:
@@ -395,6 +403,7 @@ def test_a_page_of_json(site: FakeSite) -> None:
         ("/deep", "does not answer in JSON"),
         ("/private", "/private wants to know who asks: give --login or --token-file"),
         ("/forbidden?q=1", "/forbidden answers 403: this page is for\\x1b[31m others"),
+        ("/wrong", "/wrong answers 400: ask ?q=MESSAGE-ID"),
         ("/none", "/none is not there: the broker is an older one, or none of ours"),
     ],
 )
@@ -627,7 +636,7 @@ def test_a_process_that_cannot_be_told(
 def test_there_are_no_signals_on_windows(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(_reload.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     assert main(["reload", "--pid", "5"]) == 1
     assert "restart the broker instead" in capsys.readouterr().err
 
@@ -679,7 +688,7 @@ def test_explain_for_people() -> None:
     assert ran.stdout.splitlines() == [
         "delivered, \\x1b[31mnot acknowledged",
         "        -1.500 s  sent (destination /topic/a, session 7)",
-        "                  lost at /topic/a",
+        "                  lost: lost at /topic/a",
         "(everything of the last 12.2 s is remembered)",
     ]
 
@@ -704,6 +713,16 @@ def test_explain_asks_the_broker(
         target = urlsplit(site.asked[0][0])
     assert json.loads(parse_qs(target.query)["q"][0]) == question
     assert json.loads(capsys.readouterr().out) == ANSWER
+
+
+def test_a_broker_explains_itself() -> None:
+    with threaded_broker() as broker:
+        assert run("send", "/queue/a", "x", "--url", broker.url).returncode == 0
+        ran = run("explain", "--destination", "/queue/a", "--url", broker.url)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.startswith("/queue/a: ")
+        assert " s  queued: 1 from session " in ran.stdout
+        check_refused(run("explain", "nonsense", "--url", broker.url), "is no message-id", code=1)
 
 
 def test_an_answer_of_another_shape_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
@@ -741,6 +760,13 @@ def test_bash_completes() -> None:
     ran = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=False)
     told = ran.stdout.splitlines()
     assert told == ["health", "retry", "--max-body-bytes", "client-individual"]
+
+
+def test_bash_completes_options_of_every_command() -> None:
+    pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
+    text = run("completion", "bash").stdout
+    for flag in ("--max-body-bytes", "--passcode-file", "--selector", "--token-file"):
+        assert flag in text
 
 
 def test_without_shtab_it_is_named(
@@ -790,10 +816,12 @@ def test_acl_for_programs(tmp_path: Path) -> None:
 
 
 def test_store_for_programs(tmp_path: Path) -> None:
-    target, copy = str(tmp_path / "a"), str(tmp_path / "b")
-    lines = json.dumps({}) and run("store", "import", "--json", target, stdin="").stdout
-    assert json.loads(lines) == {}
-    exported = run("store", "export", target).stdout
-    assert json.loads(run("store", "import", "--json", copy, stdin=exported).stdout) is not None
-    compacted = json.loads(run("store", "compact", "--json", target).stdout)
+    source, copy = tmp_path / "a", str(tmp_path / "b")
+    store = JournalStore(str(source))
+    fill(store)
+    store.close()
+    exported = run("store", "export", str(source)).stdout
+    imported = json.loads(run("store", "import", "--json", copy, stdin=exported).stdout)
+    assert imported == {"message": 5, "setting": 1, "stream": 1, "streamed": 3}
+    compacted = json.loads(run("store", "compact", "--json", copy).stdout)
     assert set(compacted) == {"bytes_before", "bytes_now"}

@@ -16,7 +16,8 @@ import trio
 
 from tests._tool_fakes import PATIENCE_S, check_refused, environment, run
 from trio_stomp._errors import OptionError
-from trio_stomp.cli import _bench, _session, _subs, main
+from trio_stomp.cli import _bench, _send, _session, _subs, main
+from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._dlq import dead_letters_of
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
 from trio_stomp.cli._subscribe import Printer, start_of
@@ -216,6 +217,35 @@ def test_a_header_that_the_client_writes_is_refused(
     )
 
 
+def test_little_is_on_its_way_where_messages_are_large(
+    broker: ThreadedBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_send, "BYTES_AT_ONCE", 10)
+    file = tmp_path / "lines"
+    file.write_text("x" * 100 + "\nshort\nshort\n\n" + "y" * 70_000)
+    out = told(capsys, "send", "/topic/s8", "--lines", "--file", str(file))
+    assert out == "5 sent: 5 matched 0\n"
+
+
+def test_what_cannot_be_sent_ends_it(
+    broker: ThreadedBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_send, "AT_ONCE", 1)
+    file = tmp_path / "lines"
+    lines = [{"body": "a"}, {"headers": {"a": "\0"}}, {"body": "never"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = told(capsys, "send", "/topic/s9", "--json", "--file", str(file), code=2)
+    assert out.count("receipt") == 1
+    assert "holds what STOMP 1.2 cannot carry" in out
+    assert out.endswith("(1 messages were confirmed before)\n")
+
+
 def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "trio_stomp", "send", "/topic/s6", "--lines", "--json"],
@@ -325,7 +355,7 @@ def test_a_wrong_login_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture
 def test_of_many_errors_one_is_told(
     errors: list[BaseException], kind: type[BaseException], told: str
 ) -> None:
-    address = _session.Address("h", 1, False)
+    address = Address("h", 1, False)
     found = _session._blame(
         BaseExceptionGroup("", errors),
         lambda error: _session._told(error, address).replace("h:1", "h"),
@@ -346,8 +376,8 @@ def test_of_many_errors_one_is_told(
     ],
 )
 def test_every_error_has_its_remedy(error: ClientError, remedy: str) -> None:
-    assert _session._told(error, _session.Address("h", 1, False)).endswith(remedy) or (
-        remedy in _session._told(error, _session.Address("h", 1, False))
+    assert _session._told(error, Address("h", 1, False)).endswith(remedy) or (
+        remedy in _session._told(error, Address("h", 1, False))
     )
 
 

@@ -1,10 +1,13 @@
 """``doctor``: what it finds of a machine, and what it makes of it."""
 
+import ctypes
 import errno
+import importlib.util
 import json
 import os
 import socket
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -88,10 +91,10 @@ def test_the_version_is_told() -> None:
 
 
 def test_windows_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_doctor_machine.sys, "platform", "win32")
+    monkeypatch.setattr(sys, "platform", "win32")
     assert only(check_python()).status == WARN
     assert list(check_descriptors(5)) == []
-    monkeypatch.setattr(_doctor_machine.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     assert _doctor_machine.is_synchronized() is None
 
 
@@ -217,9 +220,9 @@ def test_the_kernel_is_asked_for_its_clock(
         def adjtimex(self, buffer: object) -> int:
             return state
 
-    monkeypatch.setattr(_doctor_machine.ctypes, "CDLL", lambda name: Library())
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
     assert _doctor_machine.is_synchronized() is known
-    monkeypatch.setattr(_doctor_machine.ctypes, "CDLL", lambda name: object())
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
     assert _doctor_machine.is_synchronized() is None
 
 
@@ -299,9 +302,7 @@ def test_a_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_libraries_tell_what_they_bring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        _doctor_machine.importlib.util, "find_spec", lambda name: None if name == "rich" else name
-    )
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else name)
     found = {each.name: each for each in check_libraries()}
     assert found["rich"].status == WARN
     assert found["rich"].remedy == "if you want it: pip install 'trio-stomp[cli]'"

@@ -214,7 +214,8 @@ def test_a_client_cannot_drive_the_screen(capsys: pytest.CaptureFixture[str]) ->
     board = Board()
     tell(board, "process", 0, broker_id="[red]x\x1b[31m", store_bytes=5)
     for ts in (0, 2):
-        destinations(board, ts, **{"[bold]\x1b]0;evil\x07": 5, "b": 1})
+        items = [{"destination": name} for name in ("[bold]\x1b]0;evil\x07", "b")]
+        tell(board, "destinations", ts, part=1, parts=1, full=True, items=items)
     items = [{"session_id": "1", "user": "\x1b[2J", "remote": "r", "transport": "tcp"}]
     tell(board, "connections", 0, part=1, parts=1, full=True, items=items)
     tell(board, "queues", 0, part=1, parts=1, full=True, items=[{"destination": "\x9b"}])
@@ -255,10 +256,10 @@ def test_one_frame_for_programs(broker: ThreadedBroker) -> None:
 
 
 def test_a_frame_on_each_line_until_it_is_ended(broker: ThreadedBroker) -> None:
-    ran = run("top", "--json", "--for", "2", "--url", broker.url)
+    ran = run("top", "--json", "--for", "4", "--url", broker.url)
     assert ran.returncode == 0, ran.stderr
     frames = [json.loads(line) for line in ran.stdout.splitlines()]
-    assert 2 <= len(frames) <= 8
+    assert 2 <= len(frames) <= 16
     assert len({frame["ts"] for frame in frames}) == len(frames)
     with subprocess.Popen(
         [sys.executable, "-m", "trio_stomp", "top", "--json", "--url", broker.url],

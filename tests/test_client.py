@@ -657,3 +657,54 @@ async def test_stale_messages(autojump_clock: MockClock) -> None:
                 await message.ack()
                 async with await messages.receive() as message:
                     assert message.redelivered
+
+
+async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial, open_client(dial.stream, versions=("1.0",)) as client:
+        async with client.subscribe("/queue/a", ack="client") as messages:
+            await client.send("/queue/a", b"1")
+            message = await messages.receive()
+            with pytest.raises(ZeroDivisionError):
+                async with message:
+                    raise ZeroDivisionError
+            with pytest.raises(OptionError, match="no NACK"):
+                await message.nack()
+            await message.ack()
+
+
+async def test_a_broker_that_breaks_a_rule_later(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        await trio.sleep(1)
+        await stream.send_all(b"RECEIPT\nnocolon\n\n\0")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        with pytest.raises(BrokerError, match="broke a rule of STOMP"):
+            async with open_client(peer, reconnect=QUICK):
+                await trio.sleep_forever()
+
+
+async def test_who_waits_for_room_gets_it_from_the_next_link(autojump_clock: MockClock) -> None:
+    peer, said = Scripted(), list[bytes]()
+
+    async def narrow() -> trio.abc.Stream:
+        return peer.listener.connect_narrow()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        await trio.sleep(5)
+        await trio.aclose_forcefully(stream)
+        said.append(await read_until(await peer.accept(), b"last\0"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(
+            narrow, max_outgoing_bytes=100, reconnect=QUICK, close_timeout_s=1
+        ) as client:
+            for _ in range(3):
+                await client.send("/topic/a", b"x" * 200, receipt=False)
+            await client.send("/topic/a", b"last", receipt=False)
+    assert said

@@ -41,7 +41,7 @@ CUTS = st.lists(st.tuples(st.integers(60, 3000), st.integers(60, 3000)), max_siz
 def passed(client: Client) -> list[ClientEvent]:
     """The events so far."""
     events = []
-    with suppress(trio.WouldBlock):
+    with suppress(trio.WouldBlock, trio.EndOfChannel):
         while True:
             events.append(client.events.receive_nowait())
     return events
@@ -406,7 +406,7 @@ async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock: MockClo
             for stays_s in (1, 1, 30, 1):
                 await trio.sleep(stays_s)
                 links.cut()
-                while client.is_connected:  # noqa: ASYNC110
+                while client.is_connected:
                     await trio.lowlevel.checkpoint()
                 await client.send("/topic/a")
             waits = [event.delay_s for event in passed(client) if event.kind == "reconnecting"]
@@ -502,7 +502,7 @@ async def test_leaving_while_there_is_no_link(autojump_clock: MockClock) -> None
 def test_full_jitter() -> None:
     policy = ReconnectPolicy(0.2, 30.0, random=random.Random(1).random)
     for attempt in (1, 5, 100, 10_000):
-        most = min(0.2 * 2 ** (attempt - 1), 30.0)
+        most = min(0.2 * 2.0 ** min(attempt - 1, 99), 30.0)
         waits = [policy.delay_s(attempt, LinkLost("")) for _ in range(500)]
         assert 0 <= min(waits) < most * 0.05
         assert most * 0.95 < max(waits) <= most

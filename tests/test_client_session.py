@@ -112,6 +112,7 @@ def conversations(draw: st.DrawFn) -> bytes:
             b"content-length:2\ncontent-length:3\nx:1\nx:2\n",
             b"x:1\r\ncontent-length:2\n",
             b"message-id:other\nreceipt:1\n",
+            b"x-stream-end:true\nx-stream-offset:5\nack:z\n",
         ]
     )
     bad_tails = st.sampled_from(

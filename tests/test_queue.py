@@ -371,6 +371,31 @@ def test_a_disconnect_counts_as_a_failure_but_makes_nobody_wait():
     assert not len(desk.broker.timers)
 
 
+def test_a_dead_letter_is_not_lost_by_looking_at_it_often():
+    desk = bench(max_redeliveries=1)
+    desk.actor().sends("/queue/DLQ.q", "bad")
+    for _ in range(9):
+        actor = desk.actor()
+        actor.subscribes("/queue/DLQ.q", ack="client")
+        assert actor.bodies() == ["bad"]
+        actor.is_gone()
+    assert desk.waiting("/queue/DLQ.q") == ["bad"]
+    assert desk.broker.queues.deaths.lost == 0
+
+
+def test_a_dead_letter_sent_back_is_no_duplicate_of_itself():
+    desk = bench(max_redeliveries=0)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "bad", x_dedup_id="1")
+    actor.nacks(*actor.reads())
+    reader = desk.actor()
+    reader.subscribes("/queue/DLQ.q")
+    [letter] = reader.reads()
+    assert letter.get("original-destination") == Q
+    assert letter.get("x-dedup-id") is None
+
+
 def test_no_redelivery_at_all_by_policy():
     desk = bench(max_redeliveries=0)
     actor = desk.actor()

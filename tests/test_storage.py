@@ -408,3 +408,21 @@ def test_an_ack_that_none_waits_for_may_be_in_a_transaction() -> None:
     assert receipt.get("receipt-id") == "done"
     assert core.waiting("/queue/b") == ["b"]
     core.ends()
+
+
+@pytest.mark.parametrize(("size", "is_kept"), [(100, True), (2000, False)])
+def test_long_header_blocks_are_not_kept_a_second_time(size: int, is_kept: bool) -> None:
+    """Neither as the store writes them, nor for other runs: nobody would be charged."""
+    core = DurableBench({})
+    run = run_of("/queue/a", ["m"], (("persistent", "true"), ("x", "h" * size)))
+    core.actor().does(run)
+    core.turn()
+    assert (run.head.stored is not None) is is_kept
+    core = core.restarts()
+    reader = core.actor()
+    reader.subscribes("/queue/a")
+    (frame,) = reader.reads()
+    assert frame.get("x") == "h" * size
+    assert core.broker.storage is not None
+    assert len(core.broker.storage._heads) == is_kept
+    assert core.memory.used_bytes == 0

@@ -5,6 +5,7 @@ a closed connection, and never a traceback. Everything else is the caller's or a
 """
 
 from enum import Enum
+from typing import Self
 
 
 class CloseReason(Enum):
@@ -77,6 +78,15 @@ class RemoteError(StompError):
         self.receipt_id = receipt_id
         self.excerpt = excerpt
         self.headers = headers
+
+    def kept(self) -> Self:
+        """The same, to be kept: without the frames that it was raised through.
+
+        They hold whatever was at hand, such as the bytes that were read; and what keeps the error
+        is mostly in one of them, so that nobody would ever let go of it all.
+        """
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
 
     @property
     def is_survivable(self) -> bool:

@@ -185,6 +185,12 @@ def _ledger(place: Place, seen: Mapping[str, Any], diag: Diag) -> Ledger:
     if not place.acks:
         # The event tells no destination: nothing else in a topic's run is sent to nobody.
         nobody = reasons["no-subscriber"] = diag.drops["", "no-subscriber"]
+        # Nor do these: what a connection still had to write when it was ended.
+        reasons |= {
+            reason: reasons.get(reason, 0) + diag.drops["", reason]
+            for reason in ("unsent", "queue-full", "backlog-full")
+            if diag.drops["", reason]
+        }
         waiting = diag.figure("DIAG/stale", "output_queue_size")
     return Ledger(
         place.destination,

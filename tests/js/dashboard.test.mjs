@@ -144,6 +144,24 @@ test("events, endings and drops are kept, within bounds", () => {
   assert.ok(model.drops.size <= 100);
 });
 
+test("each event has a number of its own, that of a new boot too", () => {
+  const model = new Model();
+  model.apply("DIAG/event/connect", event(0, "connect"));
+  model.apply("DIAG/event/connect", record(1, { name: "connect", session_id: "t", detail: "" }, "b"));
+  assert.deepEqual(model.events.map(({ name }) => name), ["connect", "start", "connect"]);
+  assert.equal(new Set(model.events.map(({ id }) => id)).size, 3);
+});
+
+test("a connection that is not open is of one list alone", () => {
+  const model = new Model();
+  const connection = (id, state) => ({ session_id: id, state, frames_in_total: 0, frames_out_total: 0 });
+  const all = [connection("a", "open"), connection("b", "opening"), connection("c", "closed")];
+  model.apply("DIAG/connections", list(0, all, { full: true }));
+  assert.equal(model.connections.things.size, 3);
+  model.apply("DIAG/connections", list(1, []));
+  assert.deepEqual([...model.connections.things.keys()], ["a"]);
+});
+
 test("points are bounded in number and age", () => {
   const model = new Model();
   for (let n = 0; n < 5000; n += 1) model.apply("DIAG/stale", record(n / 10, { stale_queue_size: 0 }));

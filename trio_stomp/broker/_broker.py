@@ -137,9 +137,9 @@ class Broker(Parts):
                     error.excerpt = quoted(event)
                 if client.awaited and self.durability.is_awaited(client):
                     # What it was promised before comes first; after an ERROR comes nothing.
-                    self.durability.hold(client, [Refused(error)], received_at)
+                    self.durability.hold(client, [Refused(error.kept())], received_at)
                     return
-                self.refuse(client, error, now)
+                self.refuse(client, error.kept(), now)
             if self.fan_out.slow:
                 self._settle_slow(now, tells=True)
 

@@ -67,15 +67,15 @@ class Explainer:
             "question": asked,
             "summary": summary,
             "events": [_told(event, now) for event in events[-MAX_EVENTS:]],
-            "horizon_s": round(now - self._began(), 3),
+            "horizon_s": round(now - self._began(now), 3),
         }
 
-    def _began(self) -> float:
+    def _began(self, now: float) -> float:
         """Since when everything that happened is still known."""
-        chronicle = self.chronicle
-        full = [ring for ring in (chronicle.routine, chronicle.trouble) if len(ring) == ring.maxlen]
-        oldest = [ring[0][1] for ring in full if ring]
-        return float(max(oldest)) if oldest else 0.0
+        rings = [ring for ring in (self.chronicle.routine, self.chronicle.trouble) if ring]
+        forgetful = [ring[0][1] for ring in rings if len(ring) == ring.maxlen]
+        # Where nothing was forgotten yet, the first event is as far as anybody can look.
+        return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
 
     # By message-id.
 

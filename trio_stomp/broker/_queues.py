@@ -17,6 +17,7 @@ from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._message import Message, Paged, charge, refund
 from trio_stomp.broker._queue import PLACE, Death, Queue
 from trio_stomp.broker._route import Route, RouteTable
+from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._subscription import Place
 from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._trie import WildcardTrie, matches
@@ -330,7 +331,8 @@ def _dead_head(message: Message, queue: Queue, death: Death, name: str) -> Head:
         "x-first-death-queue": told.get("x-first-death-queue", queue.route.name),
         "x-first-death-reason": told.get("x-first-death-reason", death.value),
     }
-    for header in ("expires", "expiration", "ttl", "content-length"):
+    # Who sends it on to where it was must not be taken for its first sender.
+    for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
         told.pop(header, None)
     told |= first
     told |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}

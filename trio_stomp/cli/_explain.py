@@ -67,13 +67,14 @@ def _ago(event: dict[str, Any]) -> str:
 
 
 def _text(event: dict[str, Any]) -> str:
-    text = str(event.get("text") or event.get("what") or "")
+    what, text = str(event.get("what") or ""), str(event.get("text") or "")
     where = [
         f"{name} {event[name]}"
         for name in ("destination", "session")
         if event.get(name) and str(event[name]) not in text
     ]
-    return f"{text} ({', '.join(where)})" if where else text
+    told = f"{what}: {text}" if what and text else what or text
+    return f"{told} ({', '.join(where)})" if where else told
 
 
 def make_parser() -> Parser:

@@ -32,7 +32,13 @@ class Answer:
     body: bytes
 
     def text(self) -> str:
-        """The first line, for people."""
+        """The first line, or the ``error`` of a page of JSON: for people."""
+        try:
+            found = json.loads(self.body)
+        except (ValueError, RecursionError):
+            found = None
+        if isinstance(found, dict) and isinstance(found.get("error"), str):
+            return printable(found["error"][:SHOWN_CHARS])
         lines = self.body.decode(errors="replace").strip().splitlines()
         return printable(lines[0][:SHOWN_CHARS]) if lines else f"status {self.status}"
 

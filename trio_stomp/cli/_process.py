@@ -14,9 +14,10 @@ SWITCH_INTERVAL_S = 0.0005
 M_TOP_PAD = -2
 HEAP_PAD_BYTES = 16 * 1024 * 1024
 
-# The broker's own objects live as long as it does; its traffic makes few cycles. Rare, cheap
-# collections of the young generations are worth some per cent of the processor.
-GC_THRESHOLD = (50_000, 50, 1000)
+# The broker's own objects live as long as it does, and its traffic makes no cycles: rare, cheap
+# collections of the young generations are worth some per cent of the processor, and short ones
+# hold nobody up.
+GC_THRESHOLD = (10_000, 10, 1000)
 
 
 def set_up_threads() -> None:

@@ -180,11 +180,6 @@ def _shown(cell: object) -> str:
     return f"{cell:,}" if isinstance(cell, int) else printable(str(cell))
 
 
-def warn(tool: str, text: str) -> None:
-    """Tell something on standard error, which is no failure."""
-    sys.stderr.write(f"{PROGRAM} {tool}: warning: {text}\n")
-
-
 def ask_yes(question: str) -> bool:
     """Ask at the terminal, and take only yes for yes.
 

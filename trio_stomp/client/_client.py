@@ -145,20 +145,8 @@ class Client:
           OptionError: an argument is wrong.
           Refused: the broker's ERROR; also later, from the iterator, if it comes then.
         """
-        if ack not in _ACK_MODES:
-            raise OptionError(f"ack={ack!r} is none of {', '.join(_ACK_MODES)}")
-        if prefetch < 1:
-            raise OptionError(f"prefetch={prefetch} must be 1 or more")
         core = self._core
-        told = {"destination": destination, "ack": ack}
-        if ack != "auto":
-            told["prefetch-count"] = str(prefetch)
-        if selector is not None:
-            told["selector"] = selector
-        if durable is not None:
-            told["durable-subscription-name"] = told["activemq.subscriptionName"] = durable
-        if offset is not None:
-            told["x-stream-offset"] = f"offset={offset}" if isinstance(offset, int) else offset
+        told = _subscribe_headers(destination, ack, prefetch, selector, durable, offset)
         name = id or f"s{core.number()}"
         if name in core.subscriptions:
             raise OptionError(f"id={name!r} is in use by another subscription of this client")
@@ -233,3 +221,27 @@ class Client:
             core.replies.pop(correlation, None)
             core.awaited.pop(receipt, None)
         raise RequestTimedOut(f"{destination}: no answer within {timeout_s:g} s")
+
+
+def _subscribe_headers(
+    destination: str,
+    ack: str,
+    prefetch: int,
+    selector: str | None,
+    durable: str | None,
+    offset: int | str | None,
+) -> dict[str, str]:
+    if ack not in _ACK_MODES:
+        raise OptionError(f"ack={ack!r} is none of {', '.join(_ACK_MODES)}")
+    if prefetch < 1:
+        raise OptionError(f"prefetch={prefetch} must be 1 or more")
+    told = {"destination": destination, "ack": ack}
+    if ack != "auto":
+        told["prefetch-count"] = str(prefetch)
+    if selector is not None:
+        told["selector"] = selector
+    if durable is not None:
+        told["durable-subscription-name"] = told["activemq.subscriptionName"] = durable
+    if offset is not None:
+        told["x-stream-offset"] = f"offset={offset}" if isinstance(offset, int) else offset
+    return told

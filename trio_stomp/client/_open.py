@@ -42,16 +42,15 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Connect to a broker, and stay connected within the block.
 
-    At the end of the block: DISCONNECT, and its RECEIPT is waited for. If the block is cancelled,
-    or the client ends by an error, everything is closed at once; such an error cancels the block
-    and is raised from here, in no group.
+    At its end: DISCONNECT, and its RECEIPT is waited for; if an exception leaves it, all is closed
+    at once. An error that ends the client cancels the block and is raised from here, in no group.
 
     Args:
-      where: ``stomp://host:port``, ``stomps://``, ``ws://host:port/path`` or ``wss://``; or
-        anything that opens a stream when it is called.
+      where: ``stomp://host:port``, ``stomps://``, ``ws://host:port/path``, ``wss://``, or what
+        opens a stream when it is called.
       login, passcode: Who the client is; never shown in errors.
-      token: Sent as ``Authorization: Bearer``. If it is a function it is asked at each connecting,
-        and a token that expired leads to another connecting, not to an error.
+      token: For ``Authorization: Bearer``; a function is asked at each connecting, also when its
+        token has expired.
       host: The virtual host; the default is that of the address.
       heart_beat: Seconds between heart-beats that are sent, and that are asked for; 0 = none.
       versions: What is offered, of 1.0, 1.1 and 1.2.
@@ -59,42 +58,44 @@ async def open_client(
       ssl_context: Whom to trust; the default are the system's authorities.
       reconnect: When to connect again; None = never.
       headers: Further headers of CONNECT.
-      connect_timeout_s: Seconds for one connecting, up to CONNECTED.
-      close_timeout_s: Seconds that the ordered end may take.
+      connect_timeout_s, close_timeout_s: Seconds for one connecting, and for the ordered end.
       max_outgoing_bytes: What may wait to be written; then ``send`` waits.
       limits: Bounds of one frame of the broker's.
 
     Raises:
       OptionError: an argument is wrong; the caller's fault.
-      ConnectFailed: no connection, or no answer to CONNECT.
-      AuthenticationError: the broker does not take the credentials.
-      ClientError: what ended the client later.
+      ClientError: no connection, refused, or what ended the client later: its class says which.
     """
     way = way_to(where, ssl_context)
     told = _connect_headers(login, passcode, token, host or way.host, client_id, headers)
-    protocol = ProtocolOptions(*_milliseconds(heart_beat))
-    known = tuple(name for name in VERSIONS if name in versions)
-    if not known or len(known) != len(versions):
-        raise OptionError(f"versions={versions!r} must be some of {', '.join(VERSIONS)}")
     options = CoreOptions(
         way,
         told,
-        protocol,
+        ProtocolOptions(*_milliseconds(heart_beat)),
         limits or FrameLimits(),
-        known,
+        _known(versions),
         reconnect,
         connect_timeout_s,
         close_timeout_s,
         max_outgoing_bytes,
         callable(token),
     )
-    ClientSession(options.limits, protocol, known).connect(told())  # a wrong header shows here
     async with _run(Core(options)) as client:
         yield client
 
 
+def _known(versions: tuple[str, ...]) -> tuple[str, ...]:
+    known = tuple(name for name in VERSIONS if name in versions)
+    if not known or len(known) != len(versions):
+        raise OptionError(f"versions={versions!r} must be some of {', '.join(VERSIONS)}")
+    return known
+
+
 @asynccontextmanager
 async def _run(core: Core) -> AsyncIterator[Client]:
+    options = core.options
+    session = ClientSession(options.limits, options.protocol, options.versions)
+    session.connect(options.headers())  # a header that cannot be sent shows here
     raised: BaseException | None = None
     try:
         async with trio.open_nursery() as nursery:

@@ -150,7 +150,7 @@ class FrameDecoder:
         try:
             rest = self._decode(data, runs)
         except FrameError as error:
-            self.error = error
+            self.error = error.kept()
             return runs
         if rest < len(data):
             self._partial += data[rest:]

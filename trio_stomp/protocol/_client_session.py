@@ -270,7 +270,7 @@ class ClientSession:
 
     def _parse_tail(self, tail: bytes) -> Head | None:
         """The headers of a block behind its lead; None if they want a closer look."""
-        if b"\r" in tail or b"\0" in tail:
+        if b"\r" in tail or b"\0" in tail or b"\nack:" in tail or b"\nx-stream-offset:" in tail:
             return None
         if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:
             return None

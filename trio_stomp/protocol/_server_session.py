@@ -155,7 +155,7 @@ class ServerSession:
     def _refuse(self, error: RemoteError, events: list[Event]) -> None:
         if not (self.codecs.survives_errors and error.is_survivable):
             self.state = State.CLOSED
-        events.append(Refused(error))
+        events.append(Refused(error.kept()))
 
     def _at_fault(self, error: RemoteError, frame: Frame) -> RemoteError:
         # An unescaped line feed would let half a passcode pass as a line of its own.

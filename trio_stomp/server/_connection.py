@@ -214,7 +214,7 @@ class Connection:
     def end(self, error: RemoteError) -> None:
         """Stop reading; the peer is told ``error`` once what it sent before has been done."""
         if self.verdict is None:
-            self.verdict = error
+            self.verdict = error.kept()
         self._reading.cancel()
 
     def look(self, now: float) -> float:

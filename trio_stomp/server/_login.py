@@ -29,7 +29,7 @@ async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
             except RemoteError as error:
                 lines = "".join(f"\n{name}:{text}" for name, text in event.headers)
                 error.excerpt = excerpt(f"CONNECT{lines}".encode())
-                connection.verdict = error
+                connection.verdict = error.kept()
                 connection.session.close()
                 connection.shared.tell_login(connection, error.code)
                 return told

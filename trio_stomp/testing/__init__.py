@@ -5,12 +5,38 @@
             ...
 
 ``pip install 'trio-stomp[testing]'`` brings pytest-trio; the fixtures are there by themselves
-(docs/testing.md). Without pytest, use ``open_test_broker``.
+(docs/testing.md). Without pytest, use ``open_test_broker``; for clients that are not Trio's,
+``threaded_broker``.
 """
 
-from trio_stomp.testing._broker import TestBroker as TestBroker
-from trio_stomp.testing._broker import open_test_broker as open_test_broker
-from trio_stomp.testing._links import Faults as Faults
-from trio_stomp.testing._links import Link as Link
-from trio_stomp.testing._threaded import ThreadedBroker as ThreadedBroker
-from trio_stomp.testing._threaded import threaded_broker as threaded_broker
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trio_stomp.testing._broker import TestBroker as TestBroker
+    from trio_stomp.testing._broker import open_test_broker as open_test_broker
+    from trio_stomp.testing._links import Faults as Faults
+    from trio_stomp.testing._links import Link as Link
+    from trio_stomp.testing._threaded import ThreadedBroker as ThreadedBroker
+    from trio_stomp.testing._threaded import threaded_broker as threaded_broker
+else:
+    # Looked up when it is used: pytest imports the plugin of this package at its very start, even
+    # where no test uses it, and before coverage counts lines.
+    _HOMES = {
+        "TestBroker": "_broker",
+        "open_test_broker": "_broker",
+        "Faults": "_links",
+        "Link": "_links",
+        "ThreadedBroker": "_threaded",
+        "threaded_broker": "_threaded",
+    }
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for."""
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+    def __dir__() -> list[str]:
+        """The public names, imported or not."""
+        return sorted([*globals(), *_HOMES])

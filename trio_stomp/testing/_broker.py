@@ -2,30 +2,42 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from typing import Any
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
+from trio_stomp._errors import OptionError
 from trio_stomp._serve import serve
+from trio_stomp.client import Client, open_client
 from trio_stomp.config import Settings
 from trio_stomp.server import ServerHandle
 from trio_stomp.testing._links import Faults, Link
+
+MAX_WAITING_LINKS = 10_000
 
 
 class _Listener(trio.abc.Listener[trio.abc.Stream]):
     """Where the broker's ends of new links come from."""
 
     def __init__(self) -> None:
-        self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](10_000)
+        self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](MAX_WAITING_LINKS)
 
     def offer(self, stream: trio.abc.Stream) -> None:
-        self._sender.send_nowait(stream)
+        """Have a stream accepted.
+
+        Raises:
+          ConnectionRefusedError: nobody accepts it.
+        """
+        try:
+            self._sender.send_nowait(stream)
+        except (trio.ClosedResourceError, trio.BrokenResourceError, trio.WouldBlock):
+            raise ConnectionRefusedError("the broker takes no connections now") from None
 
     async def accept(self) -> trio.abc.Stream:
-        try:
-            return await self._receiver.receive()
-        except trio.EndOfChannel as error:
-            raise trio.ClosedResourceError from error
+        return await self._receiver.receive()
 
     async def aclose(self) -> None:
         self._sender.close()
@@ -39,7 +51,7 @@ class TestBroker:
 
     Args:
       handle: To stop it, or to have it read its files again.
-      links: All links so far, by name.
+      links: The newest link of each name.
     """
 
     __test__ = False  # it is no test, whatever pytest thinks of its name
@@ -47,30 +59,67 @@ class TestBroker:
     handle: ServerHandle
     _listener: _Listener
     links: dict[str, Link] = field(factory=dict)
+    _older: list[Link] = field(factory=list)
 
     async def connect(self, name: str = "", faults: Faults | None = None) -> trio.abc.Stream:
         """A new connection to the broker: bytes of STOMP, or of a WebSocket's handshake.
 
         Args:
-          name: How ``links`` calls it; a name that is in use means the newest from now on.
+          name: How ``links`` calls it; a name that is in use means the newest from now on. The
+            default is ``link1``, ``link2``, …
           faults: What the link does to what goes over it.
+
+        Raises:
+          ConnectionRefusedError: the broker has been stopped.
 
         Checkpoint: always.
         """
-        link = Link(name or f"link{len(self.links) + 1}")
-        if faults is not None:
-            link.faults = faults
-        self.links[link.name] = link
+        await trio.lowlevel.checkpoint()
+        link = Link(name or self._new_name(), faults or Faults())
         client_end, broker_end = link.ends()
         self._listener.offer(broker_end)
-        await trio.lowlevel.checkpoint()
+        if link.name in self.links:
+            self._older.append(self.links[link.name])
+        self.links[link.name] = link
         return client_end
 
+    def _new_name(self) -> str:
+        return next(name for each in count(1) if (name := f"link{each}") not in self.links)
+
+    @asynccontextmanager
+    async def client(
+        self,
+        name: str = "",
+        faults: Faults | None = None,
+        **options: Any,  # noqa: ANN401
+    ) -> AsyncIterator[Client]:
+        """The project's own client, over a link; each time it connects again that is a new link.
+
+        Args:
+          name: Of its links, in ``links``; the default is a new one.
+          faults: Of each of its links, from its beginning.
+          options: As of ``trio_stomp.client.open_client``.
+
+        Raises:
+          OptionError: an option is wrong: the test's fault.
+          ClientError: as ``open_client``.
+        """
+        opener = partial(self.connect, name or self._new_name(), faults)
+        async with open_client(opener, **options) as client:
+            yield client
+
     def drop_link(self, name: str, after_bytes: int = 0) -> None:
-        """Cut a link now, or once so many more bytes have passed in one direction."""
+        """Cut a link now, or once so many more bytes have passed in one direction.
+
+        Raises:
+          OptionError: there is no link of that name, or a number below 0: the test's fault.
+        """
+        if name not in self.links:
+            known = ", ".join(self.links) or "none"
+            raise OptionError(f"no link is called {name!r}; there are: {known}")
         link = self.links[name]
         if after_bytes:
-            link.faults = Faults(drop_after_bytes=after_bytes)
+            link.faults = evolve(link.faults, drop_after_bytes=after_bytes)
         else:
             link.cut()
 
@@ -79,32 +128,44 @@ class TestBroker:
         self.handle.stop()
         await trio.lowlevel.checkpoint()
 
+    def _end(self) -> None:
+        """Stop at once: nobody is there any more to be told."""
+        for link in (*self.links.values(), *self._older):
+            link.cut()
+        self.handle.stop()
+
 
 @asynccontextmanager
 async def open_test_broker(
     settings: Settings | None = None, **options: object
 ) -> AsyncIterator[TestBroker]:
-    """A broker for a test, in the current loop; stopped at the end.
+    """A broker for a test, in the current loop; stopped at the end, when all links are cut.
+
+    What the block raises comes out as it is, in no group.
 
     Args:
       settings: Everything that can be chosen; or single ``options``, as in ``Settings.of``.
 
     Raises:
-      OptionError: an option is wrong: the test's fault.
+      OptionError: an option is wrong, or both were told: the test's fault.
 
     Checkpoint: always. Cancel: stops hard.
     """
+    if settings is not None and options:
+        raise OptionError(f"settings, or single options ({', '.join(options)}): not both")
+    chosen = settings if settings is not None else Settings.of(**options)
     listener = _Listener()
-    async with trio.open_nursery() as nursery:
-        chosen = settings if settings is not None else Settings.of(**options)
-
-        async def run(task_status: trio.TaskStatus[ServerHandle]) -> None:
-            await serve(chosen, listeners=[listener], task_status=task_status)
-
-        broker = TestBroker(await nursery.start(run), listener)
-        try:
-            yield broker
-        finally:
-            for link in broker.links.values():
-                link.cut()
-            broker.handle.stop()
+    raised: BaseException | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            handle = await nursery.start(partial(serve, chosen, listeners=[listener]))
+            broker = TestBroker(handle, listener)
+            try:
+                yield broker
+            finally:
+                broker._end()
+    except BaseExceptionGroup as group:
+        # Nobody outside shall see that there is a nursery.
+        raised = group.exceptions[0] if len(group.exceptions) == 1 else group
+    if raised is not None:
+        raise raised

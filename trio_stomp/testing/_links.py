@@ -1,10 +1,17 @@
 """The link between a client and a broker in a test, and what can go wrong with it."""
 
 import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import trio
-import trio.testing
-from attrs import define, evolve, field, frozen
+from attrs import define, field, frozen
+
+from trio_stomp._errors import OptionError
+
+BUFFER_BYTES = 1024 * 1024
+_LOWEST = (("drop_after_bytes", 0), ("delay_s", 0), ("split_bytes", 1), ("buffer_bytes", 1))
 
 
 @frozen
@@ -12,17 +19,29 @@ class Faults:
     """What a link does to what goes over it, in each direction alike.
 
     Args:
-      drop_after_bytes: The connection is reset once so many bytes have passed.
-      delay_s: Bytes arrive so much later, in order.
+      drop_after_bytes: The connection is reset once so many bytes have passed in one direction;
+        they still arrive, so a frame is torn there.
+      delay_s: Bytes arrive so many seconds later, in order.
       split_bytes: At most so many arrive at once.
+      buffer_bytes: So many are on their way in one direction; then the sender waits for the reader.
       is_half_open: What is sent goes nowhere and nothing arrives, as when a cable is cut: neither
         side is told.
+
+    Raises:
+      OptionError: a number that is none, or below the lowest that makes sense.
     """
 
     drop_after_bytes: float = math.inf
     delay_s: float = 0.0
     split_bytes: int = 65536
+    buffer_bytes: int = BUFFER_BYTES
     is_half_open: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for name, lowest in _LOWEST:
+            value = getattr(self, name)
+            if not value >= lowest:  # not a number is not, either
+                raise OptionError(f"{name}={value:g} must be {lowest} or more")
 
 
 @define(eq=False, repr=False)
@@ -30,140 +49,246 @@ class _Direction:
     """Bytes from one end to the other, on their way."""
 
     faults: Faults
+    limit: float = math.inf
+    """How many may have passed when the link is reset."""
     passed: int = 0
-    _bytes: bytearray = field(factory=bytearray)
-    _due: list[tuple[float, int]] = field(factory=list)
-    """When bytes arrive: time, and how many."""
-    _changed: trio.Event = field(factory=trio.Event)
-    is_ended: bool = False
     is_broken: bool = False
+    """The link was reset: nothing more arrives."""
+    is_doomed: bool = False
+    """It will be, for the reader, when what is on its way has arrived."""
+    is_ended: bool = False
+    """The sender sends no more."""
+    is_unread: bool = False
+    """The reader has closed its end."""
+    _chunks: deque[tuple[float, memoryview]] = field(factory=deque)
+    """What arrives, and when; an empty one is the end."""
+    _held: int = 0
+    _lost: int = 0
+    _changed: trio.Event = field(factory=trio.Event)
 
-    def send(self, data: bytes) -> bool:
-        """Put bytes on their way; False if that was more than the link carries."""
-        room = self.faults.drop_after_bytes - self.passed
-        taken = data if len(data) <= room else data[: int(room)]
-        self.passed += len(taken)
-        if not self.faults.is_half_open:
-            self._bytes += taken
-            self._due.append((trio.current_time() + self.faults.delay_s, len(taken)))
+    def use(self, faults: Faults) -> None:
+        """Have new faults from now on."""
+        self.faults = faults
+        self.limit = self.passed + faults.drop_after_bytes
+        if not faults.is_half_open:
+            self._lost = 0
         self.note()
-        return len(taken) == len(data)
+
+    def room(self) -> int:
+        """Bytes that may be sent now; 0 or less = none."""
+        return self.faults.buffer_bytes - self._held - self._lost
+
+    def put(self, data: memoryview) -> int:
+        """Put bytes on their way, as many as the link carries; how many."""
+        if self.faults.is_half_open:
+            self._lost += len(data)
+            return len(data)
+        taken = data if len(data) <= self.limit - self.passed else data[: int(self._left())]
+        if taken:
+            self.passed += len(taken)
+            self._held += len(taken)
+            self._chunks.append((self._due(), memoryview(bytes(taken))))
+            self.note()
+        return len(taken)
+
+    def _left(self) -> float:
+        return self.limit - self.passed
+
+    def _due(self) -> float:
+        return trio.current_time() + self.faults.delay_s
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether as much has passed as may."""
+        return self.passed >= self.limit
+
+    def end(self) -> None:
+        """The sender sends no more."""
+        if not self.is_ended:
+            self.is_ended = True
+            self._chunks.append((self._due(), memoryview(b"")))
+            self.note()
+
+    def leave(self) -> None:
+        """The reader reads no more."""
+        self.is_unread = True
+        self._chunks.clear()
+        self._held = 0
+        self.note()
 
     def note(self) -> None:
         """Something has changed: whoever waits looks again."""
         self._changed.set()
         self._changed = trio.Event()
 
-    async def receive(self, max_bytes: int | None) -> bytes:
-        """What arrives next; empty at the end. Checkpoint: always."""
+    async def wait_change(self) -> None:
+        """Wait for the next change. Checkpoint: always."""
+        await self._changed.wait()
+
+    def check_sending(self) -> None:
+        """Raise what sending raises now, if anything."""
+        gone = self.is_unread and not self.faults.is_half_open
+        if self.is_broken or self.is_doomed or gone:
+            raise trio.BrokenResourceError("the link was cut")
+
+    async def receive(self, max_bytes: int) -> bytes:
+        """What arrives next; empty at the end. Checkpoint: if it has to wait."""
         while True:
-            await trio.lowlevel.checkpoint()
+            if self.is_unread:
+                raise trio.ClosedResourceError
             if self.is_broken:
                 raise trio.BrokenResourceError("the link was cut")
-            if self._due and not self.faults.is_half_open:
-                due, count = self._due[0]
-                left_s = due - trio.current_time()
-                if left_s <= 0:
-                    return self._take(min(count, self.faults.split_bytes, max_bytes or count))
-                with trio.move_on_after(left_s):
-                    await self._changed.wait()
-                continue
-            if self.is_ended and not self.faults.is_half_open:
-                return b""
-            await self._changed.wait()
+            wait_s = math.inf
+            if not self.faults.is_half_open:
+                if self._chunks:
+                    wait_s = self._chunks[0][0] - trio.current_time()
+                elif self.is_doomed:
+                    raise trio.BrokenResourceError("the link was cut")
+            if wait_s <= 0:
+                return self._take(max_bytes)
+            with trio.move_on_after(wait_s):
+                await self.wait_change()
 
-    def _take(self, count: int) -> bytes:
-        taken = bytes(self._bytes[:count])
-        del self._bytes[:count]
-        due, left = self._due[0]
-        self._due[0] = (due, left - count)
-        if left == count:
-            del self._due[0]
-        return taken
+    def _take(self, max_bytes: int) -> bytes:
+        due, chunk = self._chunks[0]
+        if not chunk:
+            return b""  # and stays there: the end is for ever
+        count = min(len(chunk), self.faults.split_bytes, max_bytes)
+        if count == len(chunk):
+            self._chunks.popleft()
+        else:
+            self._chunks[0] = (due, chunk[count:])
+        self._held -= count
+        self.note()
+        return bytes(chunk[:count])
 
 
 @define(eq=False, repr=False)
 class Link:
     """One connection between a client and the broker.
 
-    ``faults`` may be changed at any time, and hold for what is sent from then on.
+    ``faults`` may be changed at any time, and hold from then on; what is on its way already
+    arrives when it was due.
     """
 
     name: str
+    _faults: Faults = field(factory=Faults)
     _to_broker: _Direction = field(init=False)
     _to_client: _Direction = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._to_broker, self._to_client = _Direction(Faults()), _Direction(Faults())
+        self._to_broker, self._to_client = _Direction(self._faults), _Direction(self._faults)
+        self.faults = self._faults
 
     @property
     def bytes_passed(self) -> int:
-        """In both directions, so far."""
+        """In both directions, so far; what went nowhere does not count."""
         return self._to_broker.passed + self._to_client.passed
 
     @property
     def faults(self) -> Faults:
-        """What the link does now."""
-        return self._to_broker.faults
+        """What the link does now. Its ``drop_after_bytes`` began to count when they were set."""
+        return self._faults
 
     @faults.setter
     def faults(self, faults: Faults) -> None:
+        self._faults = faults
         for direction in (self._to_broker, self._to_client):
-            # So many bytes more from now on.
-            limit = faults.drop_after_bytes + direction.passed
-            direction.faults = evolve(faults, drop_after_bytes=limit)
-            direction.note()
+            direction.use(faults)
 
     def cut(self) -> None:
-        """Reset the connection: both ends are told at once."""
+        """Reset the connection: both ends are told at once, and nothing more arrives."""
         for direction in (self._to_broker, self._to_client):
             direction.is_broken = True
             direction.note()
 
-    def ends(self) -> tuple[trio.abc.Stream, trio.abc.Stream]:
+    def _use_up(self) -> None:
+        """Reset it, once what is on its way has arrived."""
+        for direction in (self._to_broker, self._to_client):
+            direction.is_doomed = True
+            direction.note()
+
+    def ends(self) -> tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]:
         """The client's end and the broker's."""
         return (
-            _End(self, self._to_client, self._to_broker),
-            _End(self, self._to_broker, self._to_client),
+            _End(self._to_client, self._to_broker, self._use_up),
+            _End(self._to_broker, self._to_client, self._use_up),
         )
 
 
 @define(eq=False, repr=False)
 class _End(trio.abc.HalfCloseableStream):
-    """One end of a link. Sending never waits: what is on its way takes no room of anybody's."""
+    """One end of a link."""
 
-    _link: Link
     _incoming: _Direction
     _outgoing: _Direction
+    _use_up: Callable[[], None]
     _is_closed: bool = False
+    _is_sending: bool = False
+    _is_receiving: bool = False
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        await trio.lowlevel.checkpoint()
-        if self._is_closed:
-            raise trio.ClosedResourceError
-        if self._outgoing.is_broken or self._outgoing.is_ended:
-            raise trio.BrokenResourceError("the link was cut")
-        if not self._outgoing.send(bytes(data)):
-            self._link.cut()
-            raise trio.BrokenResourceError("the link was cut")
+        with self._sending():
+            await trio.lowlevel.checkpoint()
+            rest = memoryview(data)
+            while self._check_sending() and rest:
+                room = await self._wait_room()
+                rest = rest[self._outgoing.put(rest[:room]) :]
+                if self._outgoing.is_used_up:
+                    self._use_up()
 
     async def wait_send_all_might_not_block(self) -> None:
-        await trio.lowlevel.checkpoint()
+        with self._sending():
+            await trio.lowlevel.checkpoint()
+            await self._wait_room()
+
+    async def _wait_room(self) -> int:
+        """Bytes that may be sent. Checkpoint: if it has to wait."""
+        while self._check_sending() and self._outgoing.room() <= 0:
+            await self._outgoing.wait_change()
+        return self._outgoing.room()
+
+    def _check_sending(self) -> bool:
+        """Always true, or it raises."""
+        if self._is_closed or self._outgoing.is_ended:
+            raise trio.ClosedResourceError
+        self._outgoing.check_sending()
+        return True
+
+    @contextmanager
+    def _sending(self) -> Iterator[None]:
+        if self._is_sending:
+            raise trio.BusyResourceError("another task is sending on this end of the link")
+        self._is_sending = True
+        try:
+            yield
+        finally:
+            self._is_sending = False
 
     async def send_eof(self) -> None:
-        await trio.lowlevel.checkpoint()
-        self._outgoing.is_ended = True
-        self._outgoing.note()
+        with self._sending():
+            await trio.lowlevel.checkpoint()
+            if self._is_closed:
+                raise trio.ClosedResourceError
+            self._outgoing.end()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if self._is_closed:
+        if max_bytes is not None and not isinstance(max_bytes, int):
+            raise TypeError("max_bytes must be a whole number")
+        if max_bytes is not None and max_bytes < 1:
+            raise ValueError("max_bytes must be 1 or more")
+        if self._is_receiving:
+            raise trio.BusyResourceError("another task is receiving on this end of the link")
+        self._is_receiving = True
+        try:
             await trio.lowlevel.checkpoint()
-            raise trio.ClosedResourceError
-        return await self._incoming.receive(max_bytes)
+            return await self._incoming.receive(max_bytes or BUFFER_BYTES)
+        finally:
+            self._is_receiving = False
 
     async def aclose(self) -> None:
         if not self._is_closed:
             self._is_closed = True
-            self._outgoing.is_ended = True
-            self._outgoing.note()
+            self._outgoing.end()
+            self._incoming.leave()
         await trio.lowlevel.checkpoint()

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import trio
 from attrs import define, field
@@ -25,41 +25,75 @@ class ThreadedBroker:
 
     host: str
     port: int
-    _handle: ServerHandle
-    _token: trio.lowlevel.TrioToken
-    _thread: threading.Thread
+    _runner: "_Runner"
 
     @property
     def url(self) -> str:
         """For a STOMP client; a WebSocket's is the same with ``ws://`` and ``/ws``."""
-        return f"stomp://{self.host}:{self.port}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"stomp://{host}:{self.port}"
 
     def stop(self) -> None:
-        """Stop it in the ordered way, and wait for that. Blocks."""
-        if self._thread.is_alive():
-            self._token.run_sync_soon(self._handle.stop)
-            self._thread.join(PATIENCE_S)
+        """Stop it in the ordered way, and wait for that; more than once is fine. Blocks.
+
+        Raises:
+          TimeoutError: it does not end.
+          Exception: what it ended by, if that was no stop.
+        """
+        self._runner.stop()
 
 
 @define(eq=False, repr=False)
 class _Runner:
-    settings: Settings
-    started: threading.Event = field(factory=threading.Event)
-    broker: tuple[ServerHandle, trio.lowlevel.TrioToken] | None = None
-    failure: BaseException | None = None
+    """The broker's thread."""
 
-    def run(self) -> None:
+    settings: Settings
+    patience_s: float = PATIENCE_S
+    started: threading.Event = field(factory=threading.Event)
+    handle: ServerHandle | None = None
+    token: trio.lowlevel.TrioToken | None = None
+    failure: BaseException | None = None
+    _thread: threading.Thread = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        # A daemon: one that does not end must not keep the tests from ending.
+        self._thread = threading.Thread(target=self._run, name="trio_stomp", daemon=True)
+
+    def start(self) -> ServerHandle:
+        """Wait until the broker listens. Blocks."""
+        self._thread.start()
+        self.started.wait(self.patience_s)
+        if self.handle is not None:
+            return self.handle
+        raise self.failure or TimeoutError(f"the broker did not start in {self.patience_s:g} s")
+
+    def stop(self) -> None:
+        """Wait until it has ended. Blocks."""
+        if self.token is not None and self.handle is not None:
+            with suppress(trio.RunFinishedError):
+                self.token.run_sync_soon(self.handle.stop)
+        self._thread.join(self.patience_s)
+        if self._thread.is_alive():
+            raise TimeoutError(f"the broker did not stop in {self.patience_s:g} s")
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            raise failure
+
+    def _run(self) -> None:
         try:
             trio.run(self._main)
         except BaseException as error:
-            self.failure = error
+            # The nursery is ours: what is in it alone comes out as it is.
+            alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
+            self.failure = error.exceptions[0] if alone else error  # type: ignore[attr-defined]
         finally:
             self.started.set()
 
     async def _main(self) -> None:
         async with trio.open_nursery() as nursery:
             handle: ServerHandle = await nursery.start(serve, self.settings)
-            self.broker = (handle, trio.lowlevel.current_trio_token())
+            self.token = trio.lowlevel.current_trio_token()
+            self.handle = handle
             self.started.set()
 
 
@@ -72,18 +106,16 @@ def threaded_broker(**options: object) -> Iterator[ThreadedBroker]:
 
     Raises:
       OptionError: an option is wrong: the test's fault.
+      OSError: the address cannot be listened on.
+      TimeoutError: it does not start, or does not end.
+      Exception: what the broker ended by: a bug of it.
 
     Blocks while it starts and stops.
     """
     runner = _Runner(Settings.of(**{"port": 0, **options}))
-    thread = threading.Thread(target=runner.run, name="trio_stomp", daemon=True)
-    thread.start()
-    runner.started.wait(PATIENCE_S)
-    if runner.broker is None:
-        raise runner.failure or RuntimeError("the broker did not start")
-    handle, token = runner.broker
-    host, _, port = handle.addresses[0].rpartition(":")
-    broker = ThreadedBroker(host, int(port), handle, token, thread)
+    handle = runner.start()
+    host, _, port = (handle.addresses or handle.tls_addresses)[0].rpartition(":")
+    broker = ThreadedBroker(host.strip("[]"), int(port), runner)
     try:
         yield broker
     finally:

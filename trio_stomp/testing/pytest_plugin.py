@@ -1,18 +1,20 @@
 """The fixtures: ``stomp_broker`` in the loop of the test, ``stomp_broker_port`` beside it.
 
-pytest finds this module by itself where trio-stomp is installed. Options for the broker come from
-a marker: ``@pytest.mark.stomp_broker(ttl_ms=5000)``.
+pytest finds this module by itself where trio-stomp is installed, so it imports little until a
+fixture is used. Options for the broker come from a marker:
+``@pytest.mark.stomp_broker(ttl_ms=5000)``; of several, on a test, its class and its module, the
+nearest wins option by option.
 """
 
-from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from trio_stomp.config import Settings
-from trio_stomp.testing import TestBroker, ThreadedBroker, open_test_broker, threaded_broker
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
 
-QUIET = {"diag_interval_s": 0.0}
-"""Statistics would keep a mock clock busy."""
+    from trio_stomp.testing import TestBroker, ThreadedBroker
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -20,24 +22,55 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "stomp_broker(**options): options of the broker's fixtures")
 
 
-def options_of(request: pytest.FixtureRequest) -> dict[str, object]:
-    """What the nearest marker says, over what suits tests."""
-    marker = request.node.get_closest_marker("stomp_broker")
-    return {**QUIET, **(marker.kwargs if marker is not None else {})}
+def trio_fixture(function: "Callable[..., AsyncIterator[TestBroker]]") -> object:
+    """A fixture that pytest-trio runs, with or without its ``trio_mode``; without it, an error."""
+    if find_spec("pytest_trio") is not None:
+        import pytest_trio
+
+        return pytest_trio.trio_fixture(function)
+
+    def missing() -> None:
+        raise pytest.UsageError(
+            f"{function.__name__} needs pytest-trio: pip install 'trio-stomp[testing]'"
+        )
+
+    return pytest.fixture(missing)
 
 
-@pytest.fixture
-async def stomp_broker(request: pytest.FixtureRequest) -> AsyncIterator[TestBroker]:
+def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """What the markers say, over what suits tests.
+
+    Raises:
+      pytest.UsageError: a marker has options without a name.
+    """
+    # Statistics would keep a mock clock busy.
+    options: dict[str, Any] = {"diag_interval_s": 0.0}
+    for marker in reversed(list(request.node.iter_markers("stomp_broker"))):
+        if marker.args:
+            raise pytest.UsageError(
+                f"stomp_broker takes options by name, as in stomp_broker(ttl_ms=5000),"
+                f" not {marker.args[0]!r}"
+            )
+        options |= marker.kwargs
+    return options
+
+
+@trio_fixture
+async def stomp_broker(request: pytest.FixtureRequest) -> "AsyncIterator[TestBroker]":
     """A broker in the Trio loop of the test, over memory; pytest-trio runs it.
 
     With ``autojump_clock`` a heart-beat of 60 s takes no time.
     """
-    async with open_test_broker(Settings.of(**options_of(request))) as broker:
+    from trio_stomp.testing import open_test_broker
+
+    async with open_test_broker(**options_of(request)) as broker:
         yield broker
 
 
 @pytest.fixture
-def stomp_broker_port(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
+def stomp_broker_port(request: pytest.FixtureRequest) -> "Iterator[ThreadedBroker]":
     """A broker in a thread, on a port of its own: for clients that are not Trio's."""
+    from trio_stomp.testing import threaded_broker
+
     with threaded_broker(**options_of(request)) as broker:
         yield broker

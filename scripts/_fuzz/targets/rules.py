@@ -101,5 +101,5 @@ def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
 def wanted(pattern: Pattern, words: list[str]) -> Iterator[tuple[str, ...]]:
     """What a name begins with that the pattern matches."""
     tail = (pattern.glued or "",) if pattern.glued is not None else (pattern.rest,)
-    for head in product(*(words[:2] if token is ONE_WORD else [token] for token in pattern.tokens)):
+    for head in product(*(words if token is ONE_WORD else [token] for token in pattern.tokens)):
         yield (*head, *tail)

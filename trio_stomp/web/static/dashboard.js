@@ -121,8 +121,14 @@ function showFreshness() {
   pill.dataset.state = name;
   say(pill, text);
   const { server } = watch.welcome;
-  const broker = [model.identity.broker, server?.replace("trio_stomp/", "")].filter(Boolean);
-  if (broker.length) say(byId("broker"), broker.join(" · "));
+  showBroker(model.identity.broker, server?.replace("trio_stomp/", "") ?? "");
+}
+
+function showBroker(name, version) {
+  const place = byId("broker");
+  if ((!name && !version) || place.textContent === [name, version].filter(Boolean).join(" · ")) return;
+  const rest = name && version ? ` · ${version}` : version;
+  place.replaceChildren(name, el("span", { class: name ? "word" : null }, rest));
 }
 
 function route() {

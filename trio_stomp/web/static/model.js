@@ -57,8 +57,9 @@ class Listing {
     const hasAll = record.full && this.parts === record.parts && this.seen.size < MAX_LISTED;
     for (const [key, thing] of this.things) {
       if (this.seen.has(key)) continue;
-      if (hasAll) this.things.delete(key);
-      else thing.rest?.();
+      // Nobody tells when a connection ends that is not open: it is of the list that has it.
+      if (hasAll || !(thing.state === undefined || thing.state === "open")) this.things.delete(key);
+      else thing.rest();
     }
     if (hasAll) this.isComplete = true;
   }
@@ -102,7 +103,7 @@ export class Model {
     this.connections = new Listing((item) => item.session_id);
     this.destinations = new Listing((item) => item.destination);
     this.latency = new Listing((item) => `${item.stage} ${item.destination}`);
-    this.version = 0;
+    this.noted = 0;
   }
 
   /** Take in a record; `topic` tells its table. Unknown topics are ignored, as diag.md asks. */
@@ -110,7 +111,6 @@ export class Model {
     const at = Date.parse(record.ts);
     if (record.boot !== this.identity.boot) this.#begin(record, at);
     if (record.interval_s > 0) this.interval = record.interval_s;
-    this.version += 1;
     switch (topic) {
       case "DIAG/session":
         this.session = record;
@@ -270,8 +270,9 @@ export class Model {
 
   #note(event, at) {
     const { name, session_id = "", user = "", destination = "", reason, detail } = event;
+    this.noted += 1;
     this.events.unshift({
-      id: this.version,
+      id: this.noted,
       at,
       name,
       session: session_id,

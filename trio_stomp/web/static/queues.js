@@ -164,7 +164,7 @@ export class Queues {
     if (count === 0) return `${name}: nothing waits there.`;
     const isSure = await ask({
       title: `Purge ${name}?`,
-      text: `Deletes the first ${format.count(count)} messages that wait there, for good. A message that a consumer has and has not acknowledged stays his.`,
+      text: `Deletes the first ${format.some(count, "message")} waiting there, for good. What a consumer has and has not acknowledged stays with him.`,
       yes: `Delete ${format.count(count)}`,
       isDangerous: true,
     });
@@ -181,7 +181,7 @@ export class Queues {
     );
     const chosen = await ask({
       title: `Try dead letters again?`,
-      text: `${isAll ? "All" : "The first"} ${format.count(messages.length)} letters of ${name} are sent to where they were sent first, if it is ticked here; the others go back behind the rest. Their senders wrote these names: tick what you know.`,
+      text: `${isAll ? "" : "The first "}${format.some(messages.length, "letter")} of ${name}: each goes to where it was sent first, if that is ticked here, and else back behind the others. Senders can write these names: tick what you know.`,
       yes: "Send again",
       choices,
     });

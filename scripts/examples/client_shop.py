@@ -1,0 +1,112 @@
+"""A small application with ``trio_stomp.client``: orders, a worker, and questions about prices.
+
+It runs a broker of its own, in memory; ``--url`` has it use another one.
+
+python scripts/examples/client_shop.py [--url stomp://localhost:61613]
+"""
+
+import argparse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import trio
+from trio.testing import memory_stream_pair
+
+import trio_stomp
+from trio_stomp.client import Client, Connector, ReconnectPolicy, Subscription, open_client
+
+ORDERS = "/queue/orders"
+INVOICES = "/queue/invoices"
+PRICES = "/queue/prices"
+PRICE_LIST = {"tea": 3, "cake": 5}
+
+
+class InMemory(trio.abc.Listener[trio.abc.Stream]):
+    """Accepts what ``dial`` connects."""
+
+    def __init__(self) -> None:
+        self._arrivals, self._accepted = trio.open_memory_channel[trio.abc.Stream](16)
+
+    async def dial(self) -> trio.abc.Stream:
+        """Return the client's end of a new connection."""
+        ours, theirs = memory_stream_pair()
+        await self._arrivals.send(theirs)
+        return ours
+
+    async def accept(self) -> trio.abc.Stream:
+        """Return the broker's end of the next one."""
+        return await self._accepted.receive()
+
+    async def aclose(self) -> None:
+        """Accept no more."""
+        await self._accepted.aclose()
+
+
+@asynccontextmanager
+async def broker() -> AsyncIterator[Connector]:
+    """Run a broker in memory; the way to it."""
+    async with trio.open_nursery() as nursery:
+        listener = InMemory()
+        handle = await nursery.start(partial(trio_stomp.serve, listeners=[listener]))
+        yield listener.dial
+        handle.stop()
+
+
+async def answer_prices(client: Client) -> None:
+    """Answer whoever asks for a price, until cancelled."""
+    async with client.subscribe(PRICES) as questions:
+        async for question in questions:
+            price = PRICE_LIST.get(question.text, 0)
+            told = {"correlation-id": question.headers["correlation-id"]}
+            await client.send(question.headers["reply-to"], str(price), headers=told)
+
+
+async def bill(client: Client, orders: Subscription) -> None:
+    """Make an invoice of each order: either both happen, or the order comes again."""
+    async for order in orders:
+        item = order.text
+        price = await client.request(PRICES, item, timeout_s=5)
+        async with client.transaction() as transaction:
+            await transaction.send(INVOICES, f"{item}: {price.text}", persistent=True)
+            await transaction.ack(order)
+
+
+async def shop(client: Client) -> list[str]:
+    """Order, and wait for the invoices."""
+    async with (
+        client.subscribe(ORDERS, ack="client-individual", prefetch=1) as orders,
+        client.subscribe(INVOICES, ack="client-individual") as invoices,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(answer_prices, client)
+        nursery.start_soon(bill, client, orders)
+        for item in ("tea", "cake"):
+            receipt = await client.send(ORDERS, item, persistent=True)
+            print(f"ordered {item}, kept in: {receipt.stored}")
+        billed: list[str] = []
+        async for invoice in invoices:
+            async with invoice:
+                billed.append(invoice.text)
+                print("invoice for", invoice.text)
+            if len(billed) == len(PRICE_LIST):
+                break
+        nursery.cancel_scope.cancel()
+    return billed
+
+
+async def main(url: str | None) -> None:
+    """Run the shop once."""
+    policy = ReconnectPolicy(max_delay_s=5.0, max_attempts=10)
+    if url is not None:
+        async with open_client(url, reconnect=policy) as client:
+            await shop(client)
+        return
+    async with broker() as connect, open_client(connect, reconnect=policy) as client:
+        await shop(client)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--url", help="of a broker that runs")
+    trio.run(main, parser.parse_args().url)

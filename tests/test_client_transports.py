@@ -1,0 +1,73 @@
+"""The client over TCP, TLS and WebSocket on the loopback interface, and what goes wrong there."""
+
+import ssl
+import sys
+
+import pytest
+import trio
+
+from tests._client_fakes import open_broker
+from tests._fakes import TCP, TLS, WS_TCP, WSS
+from tests._tls import authority
+from trio_stomp import OptionError
+from trio_stomp.client import ConnectFailed, open_client
+
+SCHEMES = {TCP: "stomp", WS_TCP: "ws", TLS: "stomps", WSS: "wss"}
+
+
+@pytest.mark.parametrize("transport", SCHEMES)
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+async def test_a_message_over_each_transport(transport: str, version: str) -> None:
+    context = authority().client_context()
+    body = bytes(range(256)) * 1000
+    with trio.fail_after(30):
+        async with open_broker(transport) as dial:
+            path = "/ws" if dial.is_websocket else ""
+            where = f"{SCHEMES[transport]}://{dial.handle.addresses[0]}{path}"
+            async with (
+                open_client(where, ssl_context=context, versions=(version,)) as client,
+                client.subscribe("/topic/a") as messages,
+            ):
+                assert client.connected_headers["version"] == version
+                for _ in range(20):
+                    await client.send("/topic/a", body, receipt=False)
+                await client.send("/topic/a", b"end")
+                for _ in range(20):
+                    assert (await messages.receive()).body == body
+                assert (await messages.receive()).body == b"end"
+
+
+async def test_a_certificate_that_nobody_trusts() -> None:
+    with trio.fail_after(30):
+        async with open_broker(TLS) as dial:
+            with pytest.raises(ConnectFailed, match="CERTIFICATE_VERIFY_FAILED"):
+                async with open_client(
+                    f"stomps://{dial.handle.addresses[0]}", ssl_context=ssl.create_default_context()
+                ):
+                    pass  # pragma: no cover
+
+
+async def test_no_websocket_there() -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        await stream.receive_some()
+        await stream.send_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n")
+
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+            nursery.start_soon(trio.serve_listeners, serve, listeners)
+            port = listeners[0].socket.getsockname()[1]
+            with pytest.raises(ConnectFailed, match="it answered 404") as caught:
+                async with open_client(f"ws://127.0.0.1:{port}/x?token=secret"):
+                    pass  # pragma: no cover
+            assert "secret" not in str(caught.value)
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_is_missing_for_websockets_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "trio_websocket", None)
+    with trio.fail_after(30):
+        async with open_broker(WS_TCP) as dial:
+            with pytest.raises(OptionError, match="trio-websocket"):
+                async with open_client(f"ws://{dial.handle.addresses[0]}/"):
+                    pass  # pragma: no cover
