@@ -160,7 +160,7 @@ class Acknowledger:
         limit = options.max_exceptions if options is not None else -1
         if 0 <= limit < message.deliveries:
             queue.kill(message, Death.MAX_EXCEPTIONS, now)
-        elif message.deliveries > queue.policy.max_redeliveries and _can_die(queue):
+        elif message.deliveries > queue.policy.max_redeliveries and queue.may_give_up:
             queue.kill(message, Death.DELIVERY_LIMIT, now)
         else:
             self.counters.redelivered += 1
@@ -169,14 +169,6 @@ class Acknowledger:
             pass_on = queue.pass_on if elsewhere else None
             if pass_on is None or not pass_on(message, now):
                 queue.give_back(message, delay_s, now)
-
-
-def _can_die(queue: Source) -> bool:
-    """Whether there is a place for its dead; where there is none, giving up would lose them.
-
-    So dead letters stay however often somebody looks at them.
-    """
-    return bool(queue.policy.dead_letter_for(queue.name))
 
 
 def _text(name: bytes) -> str:

@@ -93,6 +93,8 @@ class Chronicle:
 
     def acknowledged(self, client: "Client", event: Acked) -> None:
         """A client sent ACKs or NACKs; only the outermost are kept, for runs are consecutive."""
+        if not event.ids:
+            return
         names, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
         consumer = subscription.consumer if subscription is not None else None
         is_cumulative = consumer is not None and consumer.ack == "client"

@@ -40,6 +40,10 @@ class Source(Protocol):
     is_marked: bool
     pass_on: "Callable[[Message, float], bool] | None"
 
+    @property
+    def may_give_up(self) -> bool:
+        """Whether a message that fails too often loses nothing when it is given up."""
+
     def settle(self, message: Message) -> None:
         """A message was acknowledged: it is done with."""
 

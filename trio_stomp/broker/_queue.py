@@ -137,6 +137,14 @@ class Queue:
         """Whether nothing would be lost if it were forgotten."""
         return not self.held and not self.consumers
 
+    @property
+    def may_give_up(self) -> bool:
+        """Whether there is a place for its dead.
+
+        Dead letters have none: they stay, however often somebody looks at them.
+        """
+        return bool(self.policy.dead_letter_for(self.route.name))
+
     # Messages in.
 
     def room_for(self, body: bytes) -> bool:

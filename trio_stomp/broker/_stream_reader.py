@@ -65,6 +65,11 @@ class StreamReader:
     _alarm: int = 0
     """The timer that tells it to begin; 0 = none."""
 
+    @property
+    def may_give_up(self) -> bool:
+        """The stream keeps it for others."""
+        return True
+
     def wait_until(self, due: float) -> None:
         """Give it nothing before a time."""
         self.starts_at = due

@@ -192,7 +192,7 @@ def destination_record(route: Route, broker: Broker) -> Record:
     return {
         "destination": route.name,
         "type": route.kind.value,
-        "subscribers": len(current.subscribers),
+        "subscribers": len(current.subscribers) + (0 if queue is None else len(queue.consumers)),
         "enqueued_total": route.enqueued,
         "delivered_total": route.delivered,
         "acked_total": 0 if queue is None else queue.dequeued,

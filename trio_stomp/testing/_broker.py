@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import trio
+import trio.testing
 from attrs import define, evolve, field
 
 from trio_stomp._errors import OptionError
@@ -17,6 +18,7 @@ from trio_stomp.server import ServerHandle
 from trio_stomp.testing._links import Faults, Link
 
 MAX_WAITING_LINKS = 10_000
+FIRST_MOMENT_S = 0.001
 
 
 class _Listener(trio.abc.Listener[trio.abc.Stream]):
@@ -141,7 +143,8 @@ async def open_test_broker(
 ) -> AsyncIterator[TestBroker]:
     """A broker for a test, in the current loop; stopped at the end, when all links are cut.
 
-    What the block raises comes out as it is, in no group.
+    What the block raises comes out as it is, in no group. A mock clock that stands at 0 is
+    turned on by a millisecond.
 
     Args:
       settings: Everything that can be chosen; or single ``options``, as in ``Settings.of``.
@@ -154,6 +157,7 @@ async def open_test_broker(
     if settings is not None and options:
         raise OptionError(f"settings, or single options ({', '.join(options)}): not both")
     chosen = settings if settings is not None else Settings.of(**options)
+    _leave_time_zero()
     listener = _Listener()
     raised: BaseException | None = None
     try:
@@ -169,3 +173,10 @@ async def open_test_broker(
         raised = group.exceptions[0] if len(group.exceptions) == 1 else group
     if raised is not None:
         raise raised
+
+
+def _leave_time_zero() -> None:
+    """No clock of the real world begins at 0, where the broker says: that has not happened."""
+    clock = trio.lowlevel.current_clock()
+    if isinstance(clock, trio.testing.MockClock) and clock.current_time() == 0:
+        clock.jump(FIRST_MOMENT_S)

@@ -231,7 +231,8 @@ class _End(trio.abc.HalfCloseableStream):
         with self._sending():
             await trio.lowlevel.checkpoint()
             rest = memoryview(data)
-            while self._check_sending() and rest:
+            self._check_sending()
+            while rest:
                 room = await self._wait_room()
                 rest = rest[self._outgoing.put(rest[:room]) :]
                 if self._outgoing.is_used_up:
