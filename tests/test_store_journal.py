@@ -2,6 +2,7 @@
 
 import errno
 import random
+import sys
 import threading
 
 import pytest
@@ -99,6 +100,21 @@ def test_a_failed_sync_loses_only_what_was_refused(tmp_path) -> None:
     store, recovered = open_store(directory, after)
     assert recovered.commit == 2
     assert read_all(store, recovered) == {("a", 4): {2: (b"2", 1), 3: (b"3", 0)}}
+    store.close()
+
+
+def test_what_is_in_a_stream_is_not_kept_in_memory_too(tmp_path) -> None:
+    # A broker that nobody uses writes its statistics, which nobody waits for, day and night.
+    store, _ = open_store(str(tmp_path), Disk())
+    store.append([turn(Begin("s", "e"))], 0)
+    bodies = [bytes([number]) * 99 for number in range(9)]
+    before = [sys.getrefcount(body) for body in bodies]
+    for at, body in enumerate(bodies):
+        append = Append("s", at, b"", [body], 1)
+        record = append if at % 2 else Atomic([append, Delivered([2])])
+        store.append([turn(record, urgent=False)], at + 1)
+    del append, record, body
+    assert [sys.getrefcount(body) for body in bodies] == before
     store.close()
 
 

@@ -35,11 +35,13 @@ def recover_segments(names: set[str], files: Files, damage: StreamDamage) -> lis
         if name.endswith(UNFINISHED):
             files.remove(os.path.join(directory, name))
     stems = sorted({match[1] for match in map(STEM.fullmatch, names) if match})
+    found = [_recover_segment(os.path.join(directory, stem), names, files, damage) for stem in stems]
+    # Where nothing is left of one, the next may begin at the same offset; names tell no order then.
+    found.sort(key=lambda segment: (segment.first, segment.next))
     segments: list[Segment] = []
-    for stem in stems:
-        segment = _recover_segment(os.path.join(directory, stem), names, files, damage)
+    for segment in found:
         behind = segments[-1].next if segments else 0
-        if not segment.bytes and (stem != stems[-1] or segment.first < behind):
+        if not segment.bytes and (segment is not found[-1] or segment.first < behind):
             # Begun by a commit that failed.
             files.remove(segment.path)
             continue

@@ -14,6 +14,7 @@ from trio_stomp.store._records import (
     Atomic,
     Begin,
     DropStream,
+    Record,
     Trim,
     Turn,
 )
@@ -31,6 +32,19 @@ def stream_records(turns: Sequence[Turn]) -> list[StreamRecord]:
         for record in (outer.records if isinstance(outer, Atomic) else (outer,))
         if isinstance(record, StreamRecord)
     ]
+
+
+def journal_records(turns: Sequence[Turn]) -> list[Record]:
+    """What turns say of all but streams, in order."""
+    found: list[Record] = []
+    for turn in turns:
+        for record in turn.records:
+            if isinstance(record, Atomic):
+                parts = [part for part in record.records if not isinstance(part, StreamRecord)]
+                record = record if len(parts) == len(record.records) else Atomic(parts)
+            if not isinstance(record, StreamRecord):
+                found.append(record)
+    return found
 
 
 def stream_directory(directory: str, name: str) -> str:

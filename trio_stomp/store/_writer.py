@@ -10,12 +10,14 @@ from trio_stomp.store._index import Index
 from trio_stomp.store._opening import cut, replay
 from trio_stomp.store._options import JournalOptions
 from trio_stomp.store._port import StoreBroken, StoreError, StoreUnavailable
-from trio_stomp.store._records import Turn
+from trio_stomp.store._records import Record, Turn
 from trio_stomp.store._shared import Shared
+from trio_stomp.store._streams import journal_records
 from trio_stomp.store._tail import Batch, Tail
 
 MAX_UNSYNCED_BYTES = 4 * 1024 * 1024
-"""So much of what is not urgent is on its way to the disk; it is also kept in memory."""
+"""So much of what is not urgent is on its way to the disk; it is also kept in memory, but for what
+the logs of streams have, which are synced at once."""
 PIECE_BYTES = 256 * 1024
 """So much is copied out of the oldest segment with an append, and four times what is appended."""
 PIECES_AT_ONCE = 16
@@ -40,7 +42,8 @@ class Writer:
     commits: int = 0
     broken: str = ""
     _cleaner: Cleaner = field(init=False)
-    _unsynced: list[Turn] = field(factory=list)
+    _unsynced: list[Record] = field(factory=list)
+    _unsynced_turns: int = 0
     _batch_bytes: int = 0
     _syncs: int = 0
     _sync_s: float = 0.0
@@ -58,26 +61,30 @@ class Writer:
 
     def append(self, turns: Sequence[Turn]) -> None:
         """As ``Store.append``."""
-        batch, piece = self._encode(turns)
+        records = journal_records(turns)
+        batch, piece = self._encode(records)
         if self._is_too_much(batch):
             self._make_room(batch)
-            batch, piece = self._encode(turns)
+            batch, piece = self._encode(records)
             if self._is_too_much(batch):
                 raise StoreUnavailable(
                     f"{self._shared.journal} has reached max_store_bytes "
                     f"({self._options.max_store_bytes}); nothing of this was stored. "
                     "Have messages consumed, or allow more"
                 )
-        self._append(batch, piece, turns)
+        self._append(batch, piece, turns, records)
 
-    def _append(self, batch: Batch, piece: Piece, turns: Sequence[Turn]) -> None:
+    def _append(
+        self, batch: Batch, piece: Piece, turns: Sequence[Turn], records: Sequence[Record]
+    ) -> None:
         tail = self._tail
         self._write(batch, self.commit + len(turns), len(turns))
         is_much = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
         if is_much or not turns or any(turn.is_urgent for turn in turns):
             self.sync()
         else:
-            self._unsynced += turns
+            self._unsynced += records
+            self._unsynced_turns += len(turns)
         self.commit += len(turns)
         self.commits += len(turns)
         self._batch_bytes = batch.size
@@ -94,7 +101,7 @@ class Writer:
         for _ in range(PIECES_AT_ONCE):
             if not self._cleaner.is_cleaning or not self._is_too_much(batch):
                 return
-            self._append(*self._encode(()), ())
+            self._append(*self._encode(()), (), ())
 
     def _tidy(self) -> None:
         """Give room back. What fails is not the caller's: what it appended holds."""
@@ -119,7 +126,7 @@ class Writer:
             except (OSError, StoreError) as second:
                 raise self._break(second) from second
             raise self._unavailable(error) from error
-        self._unsynced.clear()
+        self._forget_unsynced()
 
     def sync_figures(self) -> tuple[int, float]:
         """How often the disk was waited for, and how many seconds."""
@@ -135,8 +142,12 @@ class Writer:
         except OSError as error:
             raise self._unavailable(error) from error
 
-    def _encode(self, turns: Sequence[Turn]) -> tuple[Batch, Piece]:
-        """Turns, and what is to be copied with them.
+    def _forget_unsynced(self) -> None:
+        self._unsynced.clear()
+        self._unsynced_turns = 0
+
+    def _encode(self, records: Sequence[Record]) -> tuple[Batch, Piece]:
+        """Records, and what is to be copied with them.
 
         The copies lead: what follows may finish with what they hold.
         """
@@ -148,9 +159,8 @@ class Writer:
         for setting in piece.settings:
             batch.add(setting)
         batch.grows = False
-        for turn in turns:
-            for record in turn.records:
-                batch.add(record)
+        for record in records:
+            batch.add(record)
         return batch, piece
 
     def _write(self, batch: Batch, commit: int, turns: int) -> None:
@@ -219,13 +229,13 @@ class Writer:
             raise StoreError(learned.damage[0])
         self._begin(learned.index)
         self._cleaner = Cleaner(shared)
-        if self._unsynced:
+        if self._unsynced_turns:
             self._cleaner.is_cleaning = False
             batch, piece = self._encode(self._unsynced)
-            self._tail.write(batch.buffers(self.commit, len(self._unsynced)), batch.size)
+            self._tail.write(batch.buffers(self.commit, self._unsynced_turns), batch.size)
             self._tail.sync()
             self._apply(batch, piece)
-            self._unsynced.clear()
+            self._forget_unsynced()
 
     def _unavailable(self, error: OSError) -> StoreUnavailable:
         return StoreUnavailable(

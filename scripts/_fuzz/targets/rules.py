@@ -76,6 +76,8 @@ def names(pattern: Pattern, other: Pattern) -> Iterator[str]:
     if other.glued:
         asked += [part for part in split(other.glued) if part and part not in "./"]
         asked += [part + NEW for part in asked]
+    # And those that it begins with itself, where the other one takes any.
+    asked += [part for part in split(pattern.glued or "") if part and part not in "./"]
     words = list(dict.fromkeys([NEW, *asked]))
     heads = product(*(words if token is ONE_WORD else [token] for token in pattern.tokens))
     for head in heads:

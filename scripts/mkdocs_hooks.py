@@ -1,0 +1,100 @@
+"""Hooks of conf/mkdocs.yml: what lies outside of docs becomes part of the site.
+
+The pages link to the README, the changelog and to files of the source, as they must where they are
+read without a site. Here the first two become pages, the files are copied, and links follow.
+"""
+
+import os
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+
+PAGES = {"README.md": "readme.md", "CHANGELOG.md": "changes.md"}
+COPIES = "files/"
+
+_LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")
+_ELSEWHERE = re.compile(r"[a-z]+:")
+
+
+class File(Protocol):
+    """Of mkdocs: a file of the site."""
+
+    src_uri: str
+
+
+class Page(Protocol):
+    """Of mkdocs: a page that is being made."""
+
+    file: File
+
+
+class Files(Protocol):
+    """Of mkdocs: all files of the site."""
+
+    def append(self, file: File) -> None:
+        """One more."""
+
+
+def on_files(files: Files, config: Any) -> Files:  # noqa: ANN401
+    """Add the pages and files from outside; called by mkdocs."""
+    generated = import_module("mkdocs.structure.files").File.generated
+    for source, page in PAGES.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        files.append(generated(config, page, content=moved(text, ROOT)))
+    for source in sorted(linked_files()):
+        content = (ROOT / source).read_bytes()
+        files.append(generated(config, f"{COPIES}{source}", content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: object, files: object) -> str:
+    """Have the links of a page lead to what is there in the site; called by mkdocs."""
+    if page.file.src_uri in PAGES.values():
+        return markdown  # done already
+    return moved(markdown, DOCS)
+
+
+def moved(markdown: str, home: Path) -> str:
+    """The text with links that lead from the directory ``docs`` of the site."""
+
+    def replaced(found: "re.Match[str]") -> str:
+        before, target, after = found.groups()
+        return before + place_of(target, home) + after
+
+    return _LINK.sub(replaced, markdown)
+
+
+def place_of(target: str, home: Path) -> str:
+    """Where in the site it is what a link of a page in ``home`` leads to."""
+    source = _source(target, home)
+    if source is None:
+        return target
+    if source.startswith("docs/"):
+        return source.removeprefix("docs/")
+    return PAGES.get(source, f"{COPIES}{source}")
+
+
+def linked_files() -> set[str]:
+    """Files of the source that pages lead to, and that are no pages themselves."""
+    texts = [(path.read_text(encoding="utf-8"), DOCS) for path in DOCS.glob("*.md")]
+    texts += [((ROOT / name).read_text(encoding="utf-8"), ROOT) for name in PAGES]
+    found = {_source(link[1], home) for text, home in texts for link in _LINK.findall(text)}
+    return {
+        source
+        for source in found
+        if source is not None and not source.startswith("docs/") and source not in PAGES
+    }
+
+
+def _source(target: str, home: Path) -> str | None:
+    """The path from the root of a file that is there; None = a link to elsewhere, or to nothing."""
+    if _ELSEWHERE.match(target):
+        return None
+    path = Path(os.path.normpath(home / target))
+    if not path.is_file() or ROOT not in path.parents:
+        return None  # mkdocs warns of it
+    return path.relative_to(ROOT).as_posix()
