@@ -9,6 +9,7 @@ pytest collects the tests that have ``@pytest.mark.covers``; none is run.
 import re
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,11 @@ def collect() -> Coverage:
     files = [path for path in sorted(tests.rglob("test_*.py")) if _MARK in path.read_text("utf-8")]
     collector = Collector()
     options = ["--collect-only", "-qq", "--no-header", "-p", "no:cacheprovider", "-p", "no:cov"]
-    code = pytest.main(
-        [*options, "--rootdir", str(ROOT), *(str(path) for path in files)], plugins=[collector]
-    )
+    with redirect_stdout(sys.stderr):
+        code = pytest.main(
+            [*options, "--rootdir", str(ROOT), *(str(path) for path in files)],
+            plugins=[collector],
+        )
     if code != pytest.ExitCode.OK:
         raise RuntimeError(f"the tests cannot be collected: {code!r}")
     return collector.found

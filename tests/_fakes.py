@@ -701,7 +701,6 @@ def lose(delivery: Delivery) -> int:
     return delivery.count
 
 
-
 @define(eq=False)
 class RecordingOutbox:
     """A fake of the port ``broker.Outbox`` that remembers what was staged.

@@ -87,7 +87,7 @@ class Box:
         self.asks_left -= 1
         return self.room and self.closed is None and self.asks_left >= 0
 
-    def discard(self) -> None:
+    def discard(self) -> int:
         """The port's; this outbox is never too full."""
         raise AssertionError
 

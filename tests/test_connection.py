@@ -724,7 +724,7 @@ async def test_a_reader_lets_others_run_between_two_reads() -> None:
             await flooder.send_bytes(b"\n" * 3_000_000)
             await until(lambda: connection.bytes_in == before + 3_000_000)
             done = True
-        # 46 reads of 65,536 bytes at the least; the last ones may share a step with the check above.
+        # 46 reads of 65,536 bytes at least; the last ones may share a step with the check above.
         # A reader that keeps the loop for itself leaves two or three.
         assert steps >= 3_000_000 / 65536 / 2
 

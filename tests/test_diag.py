@@ -102,8 +102,9 @@ class Paper:
     def has_room(self) -> bool:
         return True
 
-    def discard(self) -> None:
+    def discard(self) -> int:
         self.data = b""
+        return 0
 
     def pause_reading(self, *, paused: bool) -> None:
         raise AssertionError("nobody is told to wait here")

@@ -19,7 +19,6 @@ from attrs import define, field, frozen
 
 from tests._chromium import chromium_or_skip, running_chromium
 from tests._foreign import JS
-from trio_stomp.broker import _send_options, _subscribe_options
 from trio_stomp.testing import threaded_broker
 
 ROOT = Path(__file__).parent.parent
@@ -392,11 +391,3 @@ def test_every_block_is_run_or_listed() -> None:
         if reason is EXCHANGE:
             script = begin.split("/")[-1]
             assert script in (ROOT / "tests" / "test_foreign.py").read_text(encoding="utf-8")
-
-
-def test_every_header_that_means_something_is_in_the_list() -> None:
-    page = (DOCS / "headers.md").read_text(encoding="utf-8")
-    known = {*_send_options._MEANINGS, *_subscribe_options._MEANINGS}
-    known |= _subscribe_options._DURABLE_HEADERS
-    assert len(known) > 20
-    assert sorted(name for name in known if f"`{name}`" not in page) == []

@@ -1,6 +1,7 @@
 """What happened to a message, and why somebody got none: asked as an operator would."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,12 @@ from trio_stomp.broker._policies import BrokerPolicies
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 
 
-def asks(core: Core, question: str | dict[str, str]) -> dict:
+def asks(core: Core, question: str | dict[str, str]) -> dict[str, Any]:
     text = question if isinstance(question, str) else json.dumps(question)
     return core.broker.explainer.explain(text)
 
 
-def what(answer: dict) -> list[str]:
+def what(answer: dict[str, Any]) -> list[str]:
     return [event["what"] for event in answer["events"]]
 
 
@@ -209,7 +210,7 @@ async def test_as_a_page() -> None:
         await client.publish("/topic/t", b"x")
         name = (await client.receive())["message-id"]
 
-        async def get(target: str) -> tuple[int, dict]:
+        async def get(target: str) -> tuple[int, dict[str, Any]]:
             stream = await dial.stream()
             await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             answer = b""

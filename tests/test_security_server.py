@@ -478,11 +478,12 @@ async def test_nobody_listens_to_the_world_without_users(host: str) -> None:
 
 @pytest.mark.parametrize("why", ["insecure", "users", "loopback"])
 async def test_who_may_listen_to_the_world(users: Path, why: str) -> None:
-    options = {
+    cases: dict[str, dict[str, object]] = {
         "insecure": {"host": "0.0.0.0", "insecure": True},
         "users": {"host": "0.0.0.0", "passwd_file": str(users)},
         "loopback": {"host": "localhost"},
-    }[why]
+    }
+    options = cases[why]
     async with trio.open_nursery() as nursery:
         handle = await nursery.start(serve, Settings.of(port=0, **options, **QUIET))
         handle.stop()

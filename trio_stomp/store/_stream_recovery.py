@@ -35,7 +35,9 @@ def recover_segments(names: set[str], files: Files, damage: StreamDamage) -> lis
         if name.endswith(UNFINISHED):
             files.remove(os.path.join(directory, name))
     stems = sorted({match[1] for match in map(STEM.fullmatch, names) if match})
-    found = [_recover_segment(os.path.join(directory, stem), names, files, damage) for stem in stems]
+    found = [
+        _recover_segment(os.path.join(directory, stem), names, files, damage) for stem in stems
+    ]
     # Where nothing is left of one, the next may begin at the same offset; names tell no order then.
     found.sort(key=lambda segment: (segment.first, segment.next))
     segments: list[Segment] = []

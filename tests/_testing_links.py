@@ -1,0 +1,31 @@
+"""Links of trio_stomp.testing, looked at from both ends; and where its plugin comes from."""
+
+from importlib.metadata import entry_points
+
+import trio
+
+from trio_stomp.testing import Faults, Link
+
+PLUGIN = "trio_stomp.testing.pytest_plugin"
+
+# Where trio-stomp is installed pytest has found it; a checkout that is only on the path has not.
+IS_FOUND = any(each.value == PLUGIN for each in entry_points(group="pytest11"))
+NEEDED_PLUGINS = () if IS_FOUND else (PLUGIN,)
+ARGUMENTS = ("-p", "no:cacheprovider", *(() if IS_FOUND else ("-p", PLUGIN)))
+
+Ends = tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]
+
+
+def ends(faults: Faults | None = None) -> Ends:
+    return Link("x", faults or Faults()).ends()
+
+
+async def receive_all(stream: trio.abc.ReceiveStream) -> tuple[list[bytes], bool]:
+    """What arrives, piece by piece, and whether it ended by a reset."""
+    pieces = []
+    try:
+        while data := await stream.receive_some():
+            pieces.append(bytes(data))
+    except trio.BrokenResourceError:
+        return pieces, True
+    return pieces, False
