@@ -22,6 +22,9 @@ PYTHON_CODE = ("trio_stomp", "scripts", "tests")
 # Floors without a single await: every branch of theirs can be reached by a plain test.
 SYNCHRONOUS_FLOORS = ("frames", "protocol", "broker")
 
+FUZZ_S = 15
+"""For each target; docs/security.md tells of longer runs."""
+
 SHOWN = ("trio", "wsproto", "attrs", "pytest", "hypothesis", "mypy", "ruff")
 
 
@@ -45,6 +48,8 @@ def python_steps() -> Iterator[Step]:
         "branch coverage of the synchronous floors",
         (*run, "coverage", "report", f"--include={floors}", "--fail-under=100"),
     )
+    fuzz = (sys.executable, "scripts/fuzz.py", "--seconds", f"{FUZZ_S}", "--jobs", "2")
+    yield Step("fuzz", fuzz)
 
 
 def node_steps() -> Iterator[Step]:
