@@ -1,0 +1,129 @@
+"""Move what waits in a queue from another STOMP broker to this one, with stomp.py.
+
+    python scripts/examples/move_queue.py /queue/orders old:61613 127.0.0.1:61613
+
+Message by message: it is acknowledged there once it is stored here. If the way breaks in between
+a message may be in both, and is never in none. It ends when nothing came for --quiet-s seconds.
+Passcodes are read from the variables OLD_PASSCODE and NEW_PASSCODE.
+"""
+
+import argparse
+import os
+import queue
+import sys
+import threading
+
+import stomp
+
+VERSIONS = {"1.0": stomp.Connection10, "1.1": stomp.Connection11, "1.2": stomp.Connection12}
+PATIENCE_S = 30.0
+
+# What belongs to the way that is behind the message.
+OF_ONE_HOP = frozenset(
+    {
+        "ack",
+        "content-length",
+        "delivery-count",
+        "destination",
+        "message-id",
+        "receipt",
+        "redelivered",
+        "subscription",
+        "transaction",
+    }
+)
+
+
+class Arrivals(stomp.ConnectionListener):  # type: ignore[misc]
+    """What comes from the old broker, or that it is gone."""
+
+    def __init__(self) -> None:
+        self.frames: queue.Queue[stomp.utils.Frame | None] = queue.Queue()
+
+    def on_message(self, frame: stomp.utils.Frame) -> None:
+        """A message waits there."""
+        self.frames.put(frame)
+
+    def on_disconnected(self) -> None:
+        """Nothing more comes."""
+        self.frames.put(None)
+
+
+class Receipts(stomp.ConnectionListener):  # type: ignore[misc]
+    """What the new broker has stored."""
+
+    def __init__(self) -> None:
+        self.stored = threading.Semaphore(0)
+
+    def on_receipt(self, frame: stomp.utils.Frame) -> None:
+        """One more."""
+        self.stored.release()
+
+
+def connected(
+    address: str, version: str, vhost: str | None, login: str, passcode: str, listener: object
+) -> stomp.connect.BaseConnection:
+    """A connection to ``host:port``; bodies stay bytes."""
+    host, _, port = address.rpartition(":")
+    options: dict[str, object] = {"auto_decode": False, "try_loopback_connect": False}
+    if version != "1.0":
+        options["vhost"] = vhost
+    connection = VERSIONS[version]([(host, int(port))], **options)
+    connection.set_listener("", listener)
+    connection.connect(login or None, passcode or None, wait=True)
+    return connection
+
+
+def acknowledge(old: stomp.connect.BaseConnection, version: str, frame: stomp.utils.Frame) -> None:
+    """ACK, as the version has it."""
+    headers = frame.headers
+    if version == "1.1":
+        old.ack(headers["message-id"], headers["subscription"])
+    else:
+        old.ack(headers.get("ack") or headers["message-id"])
+
+
+def move(given: argparse.Namespace) -> int:
+    """Move all that waits; how many."""
+    arrivals, receipts = Arrivals(), Receipts()
+    passcodes = os.environ.get("OLD_PASSCODE", ""), os.environ.get("NEW_PASSCODE", "")
+    new = connected(given.new, "1.2", None, given.new_login, passcodes[1], receipts)
+    old = connected(given.old, given.version, given.vhost, given.old_login, passcodes[0], arrivals)
+    known = {"id": "move"} if given.version != "1.0" else {}
+    # Cumulative is as good as individual here: one after the other.
+    old.subscribe(given.queue, ack="client", **known, headers={"prefetch-count": "1"})
+    moved = 0
+    while True:
+        try:
+            frame = arrivals.frames.get(timeout=given.quiet_s)
+        except queue.Empty:
+            break
+        if frame is None:
+            sys.exit(f"the old broker is gone; {moved} moved")
+        kept = {name: text for name, text in frame.headers.items() if name not in OF_ONE_HOP}
+        new.send(given.queue, frame.body, headers={**kept, "persistent": "true", "receipt": "1"})
+        if not receipts.stored.acquire(timeout=PATIENCE_S):
+            sys.exit(f"no RECEIPT came; {moved} moved")
+        acknowledge(old, given.version, frame)
+        moved += 1
+    old.disconnect()
+    new.disconnect()
+    return moved
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description="Move what waits in a queue to another broker.")
+    parser.add_argument("queue", help="as /queue/orders")
+    parser.add_argument("old", help="host:port of the broker that has it")
+    parser.add_argument("new", help="host:port of the broker that shall have it")
+    parser.add_argument("--version", choices=VERSIONS, default="1.2", help="STOMP of the old one")
+    parser.add_argument("--vhost", help="virtual host of the old one; RabbitMQ's is /")
+    parser.add_argument("--old-login", default="", help="user there")
+    parser.add_argument("--new-login", default="", help="user here")
+    parser.add_argument("--quiet-s", type=float, default=5.0, help="end after so long without any")
+    print(f"{move(parser.parse_args())} moved")
+
+
+if __name__ == "__main__":
+    main()
