@@ -136,7 +136,8 @@ def _cost(action: Action, before: Action | None) -> int:
     parts: Sequence[bytes]
     if isinstance(action, FrameRun):
         parts, head = action.bodies, action.head
-        is_shared = isinstance(before, FrameRun) and before.head is head
+        # Frames of a run that are taken one by one have the run's headers, each in a head of its own.
+        is_shared = isinstance(before, FrameRun) and before.head.headers is head.headers
         shared = 0 if is_shared else head_cost(head)
     else:
         parts, shared = action.ids, text_cost(action.subscription or "")
