@@ -148,7 +148,10 @@ def test_show_what_is_changed_and_the_defaults(run, write: Write):
     path = write("[listen]\nport = 1\n[server]\nlinger_s = 2.0\n")
     assert run("show", "--changed", path) == (0, f"[listen]\nport = 1  # {path}:2\n")
     assert run("show", "--changed") == (0, "")
-    assert run("show", "--changed", "port=5", "-d") == (0, "[listen]\nport = 5  # port=5\n")
+    assert run("show", "--changed", "port=5", "-d") == (
+        0,
+        '[listen]\nport = 5  # port=5\n\n[log]\nlog_level = "debug"  # --log-level\n',
+    )
     code, told = run("show", "--defaults", "none.toml")
     assert code == 0
     tables = tomllib.loads(told)
