@@ -4,12 +4,15 @@ import gc
 import weakref
 from collections import Counter
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 import trio
 
 from tests._fakes import MEMORY, TCP, WS_TCP, Client, Dial, open_dial, until
-from trio_stomp.server import Connection
+
+if TYPE_CHECKING:
+    from trio_stomp.server import Connection
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 COUNT = 20
@@ -99,7 +102,7 @@ async def test_a_waiting_message_keeps_no_connection_in_memory(collected: Counte
             await client.subscribe("/topic/>", id="w")
             await client.publish(f"/queue/b{number}", b"x", receipt=True)
             await client.publish(f"/topic/{number}", b"x", receipt=True)
-            known += [weakref.ref(each) for each in dial.server.connections.values()]
+            known += map(weakref.ref, dial.server.connections)
             await client.aclose()
         del client
         dial._streams.clear()

@@ -136,7 +136,7 @@ def _cost(action: Action, before: Action | None) -> int:
     parts: Sequence[bytes]
     if isinstance(action, FrameRun):
         parts, head = action.bodies, action.head
-        # Frames of a run that are taken one by one have the run's headers, each in a head of its own.
+        # Frames of a run that are taken one by one have its headers, each in a head of its own.
         is_shared = isinstance(before, FrameRun) and before.head.headers is head.headers
         shared = 0 if is_shared else head_cost(head)
     else:
