@@ -133,7 +133,8 @@ class Chronicle:
         )
 
 
-def _compact(numbers: list[int]) -> "Span | tuple[int, ...]":
-    """Consecutive numbers as first and minus their count; others as they are."""
-    first, count = numbers[0], len(numbers)
-    return (first, -count) if numbers[-1] - first == count - 1 else tuple(numbers)
+def _compact(numbers: list[int]) -> "Sequence[int]":
+    """The same numbers, as a range if they are consecutive."""
+    span = range(numbers[0], numbers[0] + len(numbers))
+    # The cheap question first: redeliveries and priorities make others.
+    return span if numbers[-1] == span[-1] and numbers == list(span) else tuple(numbers)

@@ -254,11 +254,7 @@ def _accepted_of(events: Sequence[Event], number: int) -> int:
     """The place in order of acceptance of what was delivered as ``number``; 0 = unknown."""
     for event in events:
         if event[0] == "delivered":
-            offset, numbers = number - event[5], event[7]
-            if len(numbers) == 2 and numbers[1] < 0:
-                return int(numbers[0] + offset)
-            found: int = numbers[offset]
-            return found
+            return int(event[7][number - event[5]])
     return 0
 
 
@@ -268,10 +264,7 @@ def _is_of(event: Event, accepted: int) -> bool:
         case "queued":
             return bool(event[4] <= accepted < event[4] + event[5])
         case "delivered":
-            numbers = event[7]
-            if len(numbers) == 2 and numbers[1] < 0:
-                return bool(numbers[0] <= accepted < numbers[0] - numbers[1])
-            return accepted in numbers
+            return accepted in event[7]
         case "lost":
             first, count = event[7]
             return bool(first <= accepted < first + count)
