@@ -104,9 +104,8 @@ def test_ids_that_nothing_is_known_of() -> None:
     boot = core.broker.boot
     assert "another" in asks(core, "zzz.1-5")["summary"]
     assert "nothing is known" in asks(core, f"{boot}.1-5")["summary"]
-    assert asks(core, f"{boot}.1.S-5")["summary"].startswith(
-        "it was read from a stream, at offset 5"
-    )
+    of_a_stream = asks(core, f"{boot}.1.S-5")["summary"]
+    assert of_a_stream.startswith("it was read from a stream, at offset 5")
     for question in ("", "what?", "{", "[]x", '{"a": "b"}', '{"message-id": 5}', "x" * 5000, "{}"):
         with pytest.raises(ProtocolError) as caught:
             asks(core, question)
@@ -287,7 +286,7 @@ def test_losses_of_a_destination_and_of_one_of_its_subscribers() -> None:
     assert what(asks(core, asked | {"session": "s1"})).count("lost") == 1
     assert what(asks(core, asked | {"session": "s4"})).count("lost") == 0
     told = asks(core, asked | {"session": "s1"})["events"]
-    assert [event["text"] for event in told if event["what"] == "event"][0].startswith("connect")
+    assert next(e["text"] for e in told if e["what"] == "event").startswith("connect")
 
 
 def test_nothing_is_noted_where_nothing_is_to_be_remembered() -> None:

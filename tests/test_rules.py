@@ -12,6 +12,7 @@ from trio_stomp.broker._pattern_sets import overlaps
 from trio_stomp.broker._rights import Rights
 from trio_stomp.broker._rules import (
     MAX_GLOB,
+    MAX_MADE,
     AccessRules,
     Action,
     Rule,
@@ -523,3 +524,10 @@ def test_what_is_hidden_decides_nothing(earlier: Rule, later: Rule, user: str, n
             found = AccessRules((earlier, later), groups).rights(Identity(user))
             rule = found.verdict(action, name).rule
             assert rule is not later or earlier == later
+
+
+def test_what_is_made_for_names_is_bounded():
+    rules = AccessRules()
+    for number in range(MAX_MADE + 1):
+        rules.rights(Identity(f"u{number}"))
+    assert len(rules._made) == 1

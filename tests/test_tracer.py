@@ -96,6 +96,23 @@ def test_it_ends_by_time_by_word_and_with_its_connection(core: Core) -> None:
     core.ends()
 
 
+def test_all_else_goes_on_to_the_outbox_as_before(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    outbox = client.client.outbox
+    assert isinstance(outbox, TracingOutbox)
+    assert outbox.has_room()
+    outbox.stage_frame(b"\n")  # a heart-beat is no frame
+    outbox.pause_reading(paused=True)
+    assert client.outbox.is_paused
+    assert traced(core) == []
+    operator.sends("/topic/t", "a")
+    assert outbox.discard() == 1
+    assert client.outbox.discarded == 1
+    assert client.outbox.waiting == 0
+
+
 def test_it_tells_so_many_frames_and_no_more(core: Core) -> None:
     operator, client = core.peer(), core.peer()
     asks(operator, session="s2")
