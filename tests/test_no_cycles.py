@@ -114,3 +114,42 @@ async def test_a_waiting_message_keeps_no_connection_in_memory(collected: Counte
         for number in range(COUNT):  # what waits is taken, so that nothing is left
             await last.subscribe(f"/queue/b{number}", id=str(number))
             await last.receive()
+
+
+SUBSCRIPTIONS = (
+    ("/queue/a", {"ack": "client-individual"}),
+    ("/queue/a*", {"ack": "client"}),
+    ("/queue/a", {"browser": "true"}),
+    ("/topic/a", {"ack": "client"}),
+    ("/topic/a", {"durable": "true", "client-id": "c"}),
+    ("#work", {"ack": "client-individual"}),
+    ("/topic/a", {"selector": "a > 1"}),
+)
+
+
+@pytest.mark.parametrize(("destination", "headers"), SUBSCRIPTIONS)
+async def test_a_subscription_is_gone_when_it_has_ended(
+    destination: str, headers: dict[str, str], collected: Counter[str]
+) -> None:
+    async with open_dial(MEMORY, **QUIET) as dial:
+        client = await dial.connect()
+        for _ in range(COUNT):
+            await client.subscribe(destination, headers=headers)
+            more = {"durable": "true"} if "durable" in headers else {}
+            await client.send("UNSUBSCRIBE", {"id": "1", **more})
+        await client.fence()
+        look(collected)
+    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
+    assert all(count <= 2 for count in ours.values()), ours
+
+
+async def test_a_forgotten_destination_is_gone(collected: Counter[str]) -> None:
+    async with open_dial(MEMORY, **QUIET, max_destinations=1000) as dial:
+        client = await dial.connect()
+        for number in range(2000):
+            await client.subscribe(f"/queue/{number}")
+            await client.send("UNSUBSCRIBE", {"id": "1"})
+        await client.fence()
+        look(collected)
+    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
+    assert all(count <= 2 for count in ours.values()), ours

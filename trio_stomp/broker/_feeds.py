@@ -283,6 +283,7 @@ class Feeds:
         for name, pattern in feed.places:
             self.routes.remove(feed, name, pattern)
         feed.queue.end(self._hand_on, now)
+        feed.queue.pass_on = None  # it knows the feed, which knows its queue
 
     def _hand_on(self, message: Message, now: float) -> None:
         """What a member of a work queue left: to the others, else parked, else lost (A7)."""

@@ -310,6 +310,7 @@ class RouteTable:
                 if not route.reserved:
                     self.past.add(route)
                 self.forget(route)
+                route.queue = None  # they know each other, and the collector of cycles comes rarely
                 self.memory.give_table(route.cost)
                 route.cost = 0
         if cost > self.memory.tables_room:

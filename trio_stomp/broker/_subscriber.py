@@ -437,6 +437,8 @@ class Subscriber:
         else:
             self.queues.leave(consumer)
             self.acknowledger.return_all(consumer, now)
+        # They know each other, and the collector of cycles comes rarely.
+        subscription.consumer = subscription.feed = None
         self.welcome.end(subscription)
         self._refund(subscription)
         self.events.tell("unsubscribe", client, destination=subscription.destination)

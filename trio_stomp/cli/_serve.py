@@ -16,6 +16,7 @@ import trio
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
+from trio_stomp.cli._free_pages import return_free_pages, trimmer
 from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli._process import (
     raise_file_limit,
@@ -134,6 +135,7 @@ async def run(
                         logger.warning("%s", warning)
                     notify(f"READY=1\nSTATUS=listening on {', '.join(handle.addresses)}")
                     watchers.start_soon(feed_watchdog)
+                    watchers.start_soon(return_free_pages, trimmer())
                     watchers.start_soon(_obey, signals, handle, servers.cancel_scope, reread)
             watchers.cancel_scope.cancel()
     if isinstance(failure, OptionError):
