@@ -8,11 +8,11 @@ from trio_stomp._errors import OptionError
 from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker._rules import AccessRules, Action, Rule
 from trio_stomp.config._acl_file import (
-    MAX_FILE_BYTES,
     MAX_PERSONAL_RULES,
     MAX_RULES,
     read_acl_file,
 )
+from trio_stomp.config._toml_file import MAX_FILE_BYTES
 
 EXAMPLE = Path(__file__).parent.parent / "conf" / "acl.toml"
 
@@ -120,9 +120,9 @@ BAD = [
     ("rule = [1]\n", "rules begin with [[rule]], in double brackets"),
     ("groups = 1\n", "groups must be a table, which begins with [groups]"),
     ("[[certificates]]\n", "certificates must be a table, which begins with [certificates]"),
-    ("[[rule]\n", "is no TOML: "),
+    ("[[rule]\n", ":1: is no TOML: "),
     ("x = " + "1" * 5000, "is no TOML: "),
-    ("x = " + "[" * 5000, "is nested too deep for rules"),
+    ("x = " + "[" * 5000, "is nested too deep"),
     # Groups and certificates.
     ("[groups]\nops = 'alice'\n", "group 'ops' is 'alice', but must be a list, as in"),
     ("[groups]\nops = [1]\n", "group 'ops' is [1], but must be a list"),
@@ -177,7 +177,7 @@ def test_a_bad_file_is_named_with_line_rule_key_and_remedy(file: Path, text: str
     with pytest.raises(OptionError) as caught:
         read(file, before + text)
     message = str(caught.value)
-    where = f"{file}:6 (rule 2): " if is_rule else f"{file}: "
+    where = f"{file}:6 (rule 2): " if is_rule else f"{file}:"
     assert message.startswith(where)
     assert told.removeprefix("LINE ") in message
     if told.startswith("LINE "):

@@ -252,7 +252,7 @@ BAD = [
     ("a = '''\n\n", "AT2: is no TOML: "),
     ("a = [\n\n1,", "AT3: is no TOML: "),
     (f"a = {'9' * 5000}\n", "is no TOML: Exceeds the limit"),
-    ("a = " + "[" * 5000, "is nested too deep for settings"),
+    ("a = " + "[" * 5000, "is nested too deep"),
     # Policies.
     ("destinations = 1\n", "AT1: destinations must be a table; policies begin with [destinations"),
     ("[destinations]\nttl_ms = 1\n", "AT2: ttl_ms stands outside of a policy"),

@@ -15,9 +15,7 @@ The first rule that matches counts, in the order of the file; what none matches 
 """
 
 import re
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 
 from attrs import frozen
@@ -26,8 +24,8 @@ from trio_stomp._errors import OptionError
 from trio_stomp._identity import ANONYMOUS_NAME
 from trio_stomp.broker import AccessRules, Action, Rule
 from trio_stomp.config._load import hint
+from trio_stomp.config._toml_file import read_toml
 
-MAX_FILE_BYTES = 1024 * 1024
 MAX_RULES = 10_000
 MAX_PERSONAL_RULES = 256
 """Rules with ``{user}``, of which each client has patterns of its own."""
@@ -47,16 +45,16 @@ def read_acl_file(path: str) -> AccessRules:
       OptionError: the operator's fault; it names the file, the line and number of the rule, the
         key and the remedy.
 
-    Limits: MAX_FILE_BYTES, MAX_RULES, MAX_PERSONAL_RULES.
+    Limits: those of ``read_toml``, MAX_RULES, MAX_PERSONAL_RULES.
     """
-    text, tables = _load(path)
-    for section in tables:
+    file = read_toml(path, "put users into [groups] and name these")
+    for section in file.tables:
         if section not in _SECTIONS:
             raise OptionError(
                 f"{path}: unknown key {section!r}{hint(section, _SECTIONS)};"
                 " there are [groups], [certificates] and [[rule]]"
             )
-    return rules_of([RulePart(path, text, tables)])
+    return rules_of([RulePart(path, file.text, file.tables)])
 
 
 @frozen(repr=False)
@@ -96,26 +94,6 @@ def rules_of(parts: Sequence[RulePart]) -> AccessRules:
             place = part.place("certificates", subject)
             certificates[subject] = _certificate_user(place, subject, user)
     return AccessRules(_rules(parts, groups), groups, certificates)
-
-
-def _load(path: str) -> tuple[str, dict[str, object]]:
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OptionError(f"{path}: {reason.lower()}") from None
-    if len(data) > MAX_FILE_BYTES:
-        raise OptionError(
-            f"{path}: has more than {MAX_FILE_BYTES} bytes; put users into [groups] and name these"
-        )
-    try:
-        text = data.decode()
-        return text, tomllib.loads(text)
-    except ValueError as error:  # of TOML, of UTF-8, of a number of thousands of digits
-        raise OptionError(f"{path}: is no TOML: {error}") from None
-    except RecursionError:
-        raise OptionError(f"{path}: is nested too deep for rules") from None
 
 
 def _table(part: RulePart, section: str) -> dict[str, object]:

@@ -13,6 +13,7 @@ from trio_stomp.config import _toml_lines
 from trio_stomp.config._toml_lines import line_of, lines_of
 
 MAX_FILE_BYTES = 1024 * 1024
+SPLIT = "split it into files of conf.d"
 
 _AT = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _RUBY = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[^\n]*)?\n)*:[a-z_]+[ \t]*:")
@@ -42,8 +43,11 @@ class TomlFile:
         return f"{self.path}:{line}" if line else self.path
 
 
-def read_toml(path: str) -> TomlFile:
-    """Read a file of settings.
+def read_toml(path: str, shorter: str = SPLIT) -> TomlFile:
+    """Read a file of settings, or of rules.
+
+    Args:
+      shorter: What is to be done if it is too large.
 
     Raises:
       OptionError: the operator's fault: it cannot be read, is too large, or is no TOML; it names
@@ -51,7 +55,7 @@ def read_toml(path: str) -> TomlFile:
 
     Limits: MAX_FILE_BYTES.
     """
-    data = read_bytes(path)
+    data = read_bytes(path, shorter)
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -65,14 +69,17 @@ def read_toml(path: str) -> TomlFile:
     try:
         tables = tomllib.loads(text)
     except RecursionError:
-        raise OptionError(f"{path}: is nested too deep for settings") from None
+        raise OptionError(f"{path}: is nested too deep") from None
     except ValueError as error:  # of TOML, or a number of thousands of digits
         raise _no_toml(path, text, str(error)) from None
     return TomlFile(path, text, tables, lines_of(text))
 
 
-def read_bytes(path: str) -> bytes:
+def read_bytes(path: str, shorter: str = SPLIT) -> bytes:
     """What is in a file of settings.
+
+    Args:
+      shorter: What is to be done if it is too large.
 
     Raises:
       OptionError: it cannot be read, or has more than MAX_FILE_BYTES.
@@ -84,9 +91,7 @@ def read_bytes(path: str) -> bytes:
         reason = getattr(error, "strerror", None) or str(error)
         raise OptionError(f"{path}: {reason.lower()}") from None
     if len(data) > MAX_FILE_BYTES:
-        raise OptionError(
-            f"{path}: has more than {MAX_FILE_BYTES} bytes; split it into files of conf.d"
-        )
+        raise OptionError(f"{path}: has more than {MAX_FILE_BYTES} bytes; {shorter}")
     return data
 
 
