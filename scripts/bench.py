@@ -5,6 +5,7 @@
     python scripts/bench.py --port 61613 --pid 1234  a broker that runs already
     python scripts/bench.py --beside                 a fan-out alone, and beside a durable load
     python scripts/bench.py --secure                 a fan-out bare, with logins and rules, and TLS
+    python scripts/bench.py --compare v1.0 HEAD      two revisions, or checkouts, in turn
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
 write, and counts messages in what a read brought without parsing frames. What it receives is
@@ -27,12 +28,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from _bench.beside import Pair, run_pairs
+from _bench.compare import (
+    COMPARED,
+    Compared,
+    checkout,
+    compare,
+    compare_rows,
+    compare_table,
+)
 from _bench.idle import Idle, open_idle
-from _bench.load import Load, Run
-from _bench.process import BenchError, Broker, running_broker
-from _bench.queues import QueueLoad, QueueShape
-from _bench.replay import ReplayLoad, ReplayShape, write_policy
-from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, scenarios
+from _bench.load import Run
+from _bench.process import ROOT, BenchError, Broker, running_broker
+from _bench.replay import write_policy
+from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, open_load, scenarios
 from _bench.secure import Costs, measure_costs
 from _bench.secure_table import login_row, secure_rows, secure_table
 
@@ -99,8 +107,7 @@ def idle_row(scenario: Scenario, runs: Sequence[Idle]) -> Row:
 def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
     """Run one scenario ``--repeat`` times."""
     repeat = 1 if arguments.quick else arguments.repeat
-    shape = scenario.quick if arguments.quick else scenario.shape
-    if shape is None:
+    if scenario.shape is None:
         count = scenario.quick_idle if arguments.quick else scenario.idle
         idle = []
         for _ in range(repeat):
@@ -116,13 +123,7 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
         return idle_row(scenario, idle)
     runs = []
     with broker_of(arguments, scenario) as broker:
-        load: Load | QueueLoad | ReplayLoad
-        if isinstance(shape, QueueShape):
-            load = QueueLoad(broker, shape)
-        elif isinstance(shape, ReplayShape):
-            load = ReplayLoad(broker, shape)
-        else:
-            load = Load(broker, shape, websocket=scenario.websocket)
+        load = open_load(broker, scenario, quick=arguments.quick)
         try:
             for _ in range(repeat):
                 each = load.run(RUN_LIMIT_S)
@@ -135,22 +136,25 @@ def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
 
 
 @contextmanager
-def broker_of(arguments: argparse.Namespace, scenario: Scenario | None = None) -> Iterator[Broker]:
+def broker_of(
+    arguments: argparse.Namespace, scenario: Scenario | None = None, tree: Path = ROOT
+) -> Iterator[Broker]:
     """Start a broker, or take the one that runs.
 
     Args:
       scenario: That it is for; None = it has a data directory.
+      tree: The checkout that it is started from.
     """
     if arguments.port is not None:
         yield Broker(arguments.port, arguments.pid)
     elif scenario is not None and not scenario.durable:
-        with running_broker((*BROKER_OPTIONS, *arguments.broker)) as broker:
+        with running_broker((*BROKER_OPTIONS, *arguments.broker), tree=tree) as broker:
             yield broker
     else:
         with tempfile.TemporaryDirectory(prefix="bench-") as directory:
             durable = ("--data-dir", f"{directory}/data", "--policies", write_policy(directory))
             options = (*BROKER_OPTIONS, *durable, *arguments.broker)
-            with running_broker(options) as broker:
+            with running_broker(options, tree=tree) as broker:
                 yield broker
 
 
@@ -178,6 +182,26 @@ def measure_secure(arguments: argparse.Namespace) -> Costs:
             0.0 if arguments.quick else arguments.seconds,
             say,
             quick=arguments.quick,
+        )
+
+
+def measure_compared(arguments: argparse.Namespace) -> list[Compared]:
+    """Run two revisions in turn, ``--pairs`` times."""
+    wanted = arguments.scenario or COMPARED
+    with tempfile.TemporaryDirectory(prefix="bench-") as directory:
+        old, new = (
+            checkout(revision, Path(directory) / side)
+            for revision, side in zip(arguments.compare, ("old", "new"), strict=True)
+        )
+        return list(
+            compare(
+                (old, new),
+                [each for each in scenarios() if each.name in wanted],
+                1 if arguments.quick else arguments.pairs,
+                lambda tree, scenario: broker_of(arguments, scenario, tree),
+                say,
+                quick=arguments.quick,
+            )
         )
 
 
@@ -240,6 +264,30 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def add_modes(parser: argparse.ArgumentParser) -> None:
+    """Add what is measured instead of the scenarios one by one."""
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
+        "--beside",
+        action="store_true",
+        help="instead of all this: what a durable load costs a fan-out beside it",
+    )
+    modes.add_argument(
+        "--secure",
+        action="store_true",
+        help="instead of all this: what logins, rules and TLS cost a fan-out",
+    )
+    modes.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="instead of all this: two revisions of the broker, or checkouts, in turn",
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=10, metavar="N", help="of --secure, --compare: runs of each"
+    )
+
+
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     names = [scenario.name for scenario in scenarios()]
@@ -249,19 +297,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--scenario", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
     )
-    parser.add_argument(
-        "--beside",
-        action="store_true",
-        help="instead of all this: what a durable load costs a fan-out beside it",
-    )
-    parser.add_argument(
-        "--secure",
-        action="store_true",
-        help="instead of all this: what logins, rules and TLS cost a fan-out",
-    )
-    parser.add_argument(
-        "--pairs", type=int, default=10, metavar="N", help="of --secure: runs with each settings"
-    )
+    add_modes(parser)
     parser.add_argument(
         "--seconds", type=float, default=5.0, metavar="S", help="of --secure: how long each run is"
     )
@@ -284,8 +320,13 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--port and --pid belong together")
     if arguments.repeat < 1 or arguments.pairs < 1:
         parser.error("--repeat and --pairs must be 1 or more")
-    if arguments.secure and (arguments.beside or arguments.scenario or arguments.port):
-        parser.error("--secure starts brokers of its own, and goes with no other choice of loads")
+    if arguments.secure and arguments.scenario:
+        parser.error("--secure goes with no other choice of loads")
+    if arguments.port and (arguments.secure or arguments.compare):
+        parser.error("--secure and --compare start brokers of their own, and take no --port")
+    idle = {each.name for each in scenarios() if each.shape is None}
+    if arguments.compare and idle.intersection(arguments.scenario or ()):
+        parser.error("--compare is for loads, not for idle connections")
     return arguments
 
 
@@ -308,6 +349,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             costs = measure_secure(arguments)
             result["secure"] = secure_json(costs)
             print(secure_table(costs))
+        elif arguments.compare:
+            compared = measure_compared(arguments)
+            result["compare"] = {"revisions": arguments.compare, "rows": compare_rows(compared)}
+            print(compare_table(compared))
         else:
             rows, failed = run_scenarios(arguments)
             result["scenarios"] = rows

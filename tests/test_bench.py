@@ -99,6 +99,50 @@ def test_a_quick_run_beside_a_durable_load_is_a_pair(tmp_path: Path) -> None:
     assert "median" in result.stdout
 
 
+def test_two_revisions_are_compared(tmp_path: Path) -> None:
+    file, names = tmp_path / "result.json", ("one-tcp", "durable-queue")
+    result = run("--quick", "--compare", ".", ".", "--scenario", *names, "--json", str(file))
+    assert result.returncode == 0, result.stderr
+    compared = json.loads(file.read_text())["compare"]
+    assert compared["revisions"] == [".", "."]
+    assert [row["scenario"] for row in compared["rows"]] == list(names)
+    for row in compared["rows"]:
+        assert row["ratio_median"] == pytest.approx(row["new_median"] / row["old_median"])
+        assert f"| {row['scenario']} |" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("old", "told"),
+    [
+        ("no-such-revision", "no-such-revision is no directory, and no revision that git knows"),
+        ("docs", "docs has no trio_stomp; name a commit, a tag or a checkout"),
+    ],
+)
+def test_what_is_no_revision_is_not_compared(old: str, told: str) -> None:
+    result = run("--quick", "--compare", old, ".", "--scenario", "one-tcp")
+    assert result.returncode == 1
+    assert told in result.stderr
+
+
+def test_a_revision_is_taken_out_of_git(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare = bench("compare")
+    (tmp_path / "repo" / "trio_stomp").mkdir(parents=True)
+    main = tmp_path / "repo" / "trio_stomp" / "__main__.py"
+    monkeypatch.setattr(compare, "ROOT", tmp_path / "repo")
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    git = ("git", "-C", str(tmp_path / "repo"), *who)
+    subprocess.run([*git, "init", "-q"], check=True)
+    for text in ("old", "new"):
+        main.write_text(text)
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-q", "-m", text], check=True)
+    tree = compare.checkout("HEAD~1", tmp_path / "old")
+    assert (tree / "trio_stomp" / "__main__.py").read_text() == "old"
+    assert main.read_text() == "new"
+
+
 def test_an_error_of_the_broker_is_no_result() -> None:
     result = run("--quick", "--scenario", "fanout-tcp", "--broker", "--max-body-bytes", "100")
     assert result.returncode == 1

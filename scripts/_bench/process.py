@@ -65,20 +65,24 @@ def rss_bytes(pid: int) -> int:
 
 @contextmanager
 def running_broker(
-    options: Sequence[str], environment: Mapping[str, str] = AS_IT_IS
+    options: Sequence[str], environment: Mapping[str, str] = AS_IT_IS, tree: Path = ROOT
 ) -> Iterator[Broker]:
-    """Run a broker of this checkout on a free port of the loopback interface, then stop it.
+    """Run a broker of a checkout on a free port of the loopback interface, then stop it.
 
     Args:
       environment: What it has besides the environment of this process.
+      tree: The checkout.
 
     Raises:
       BenchError: it did not start.
     """
     command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     variables = os.environ | {"PYTHONPATH": path, **environment}
-    with subprocess.Popen(command, env=variables, stderr=subprocess.PIPE, text=True) as process:
+    # There, since Python looks for a module in the working directory first.
+    with subprocess.Popen(
+        command, cwd=tree, env=variables, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stderr is not None
             line = process.stderr.readline()

@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from _bench.load import Shape
-from _bench.queues import QueueShape
-from _bench.replay import ReplayShape
+from _bench.load import Load, Shape
+from _bench.process import Broker
+from _bench.queues import QueueLoad, QueueShape
+from _bench.replay import ReplayLoad, ReplayShape
 
 IDLE_AT_ONCE = 64
 
@@ -27,6 +28,21 @@ class Scenario(NamedTuple):
     idle: int = 0
     quick_idle: int = 0
     durable: bool = False
+
+
+def open_load(broker: Broker, scenario: Scenario, *, quick: bool) -> Load | QueueLoad | ReplayLoad:
+    """Connect what a scenario needs; it must have a load.
+
+    Raises:
+      BenchError: the broker refuses it.
+    """
+    shape = scenario.quick if quick else scenario.shape
+    if isinstance(shape, QueueShape):
+        return QueueLoad(broker, shape)
+    if isinstance(shape, ReplayShape):
+        return ReplayLoad(broker, shape)
+    assert shape is not None
+    return Load(broker, shape, websocket=scenario.websocket)
 
 
 def scenarios() -> Iterator[Scenario]:

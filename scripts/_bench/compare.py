@@ -1,0 +1,137 @@
+"""Two revisions of the broker beside each other: the same loads, in turn, and their ratio.
+
+A pair is one run with each, the first of them in turn, each with a fresh broker and the same
+generator. What the machine does meanwhile is much the same for both runs of a pair, so that their
+ratio is worth more than the figures themselves.
+"""
+
+import io
+import subprocess
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+from _bench.process import ROOT, BenchError, Broker
+from _bench.scenarios import Scenario, open_load
+from _bench.secure_table import Row, Spread
+
+Start = Callable[[Path, Scenario], AbstractContextManager[Broker]]
+"""Starts a broker of a checkout for a scenario."""
+
+COMPARED = (
+    *("headline-ws", "fanout-tcp", "one-tcp", "pairs-tcp", "paced-tcp"),
+    *("queue-auto", "queue-ack", "transactions"),
+)
+"""Measured where no scenarios are named."""
+LIMIT_S = 120.0
+RUNS = 2
+"""Of which the first is not counted: what is done once only is done there."""
+
+
+class Compared(NamedTuple):
+    """Processor time of both for a million deliveries of one scenario, in pairs."""
+
+    scenario: Scenario
+    old: list[float]
+    new: list[float]
+
+    @property
+    def ratios(self) -> list[float]:
+        """What the new one takes of what the old one takes, in each pair."""
+        return [new / old for old, new in zip(self.old, self.new, strict=True)]
+
+
+def checkout(revision: str, directory: Path) -> Path:
+    """Return a tree of ``revision``: a directory as it is, or what git knows by that name.
+
+    Raises:
+      BenchError: there is no such revision, or no broker in it.
+    """
+    given = Path(revision)
+    tree = given.resolve() if given.is_dir() else _extract(revision, directory)
+    if not (tree / "trio_stomp" / "__main__.py").is_file():
+        raise BenchError(f"{revision} has no trio_stomp; name a commit, a tag or a checkout")
+    return tree
+
+
+def _extract(revision: str, directory: Path) -> Path:
+    command = ("git", "-C", str(ROOT), "archive", "--format=tar", revision)
+    try:
+        archive = subprocess.run(command, capture_output=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        raise BenchError(f"{revision} is no directory, and no revision that git knows") from None
+    directory.mkdir()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(directory, filter="data")
+    return directory
+
+
+def compare(
+    trees: tuple[Path, Path],
+    scenarios: Sequence[Scenario],
+    pairs: int,
+    start: Start,
+    say: Callable[[str], None],
+    *,
+    quick: bool,
+) -> Iterator[Compared]:
+    """Yield each scenario, measured ``pairs`` times with both.
+
+    Raises:
+      BenchError: a run failed.
+    """
+    for scenario in scenarios:
+        say(f"{scenario.name}: {scenario.what}")
+        found = Compared(scenario, [], [])
+        for number in range(pairs):
+            sides = [(trees[0], found.old), (trees[1], found.new)]
+            for tree, figures in reversed(sides) if number % 2 else sides:
+                with start(tree, scenario) as broker:
+                    figures.append(_million_s(broker, scenario, quick=quick))
+            say(f"  {found.old[-1]:.3f} {found.new[-1]:.3f} CPU s/M: x {found.ratios[-1]:.2f}")
+        yield found
+
+
+def _million_s(broker: Broker, scenario: Scenario, *, quick: bool) -> float:
+    """Processor time of a broker for a million deliveries."""
+    load = open_load(broker, scenario, quick=quick)
+    try:
+        run = [load.run(LIMIT_S) for _ in range(RUNS)][-1]
+    finally:
+        load.close()
+    return run.broker.exact * 1e6 / run.deliveries
+
+
+def compare_rows(results: Sequence[Compared]) -> list[Row]:
+    """Return a row for each scenario, with all its spreads."""
+    return [_row(each) for each in results]
+
+
+def _row(each: Compared) -> Row:
+    row: Row = {
+        "scenario": each.scenario.name,
+        "what": each.scenario.what,
+        "pairs": len(each.old),
+    }
+    return row | _parts("old", each.old) | _parts("new", each.new) | _parts("ratio", each.ratios)
+
+
+def _parts(name: str, values: Sequence[float]) -> Row:
+    return {f"{name}_{part}": value for part, value in Spread.of(values)._asdict().items()}
+
+
+def compare_table(results: Sequence[Compared]) -> str:
+    """Return the comparison as a table in Markdown."""
+    lines = [
+        "| scenario | old, CPU s per million: median (quartiles; min-max) | new "
+        "| new / old, in each pair |",
+        "|---|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {each.scenario.name} | {Spread.of(each.old)} | {Spread.of(each.new)} "
+        f"| {Spread.of(each.ratios)} |"
+        for each in results
+    ]
+    return "\n".join(lines)
