@@ -16,11 +16,13 @@ from tests._foreign import JS, PATIENCE_S, PythonPeer, running_broker
 pytestmark = pytest.mark.foreign
 
 OFTEN = ("--diag-interval-s", "0.2")
-VIEWS = ("overview", "connections", "destinations", "queues", "latency", "events", "try")
+VIEWS = ("overview", "connections", "destinations", "queues", "latency", "events", "explain", "try")
+ASKING = ("explain", "try")
+"""Views that show nothing before they are asked."""
 MARKUP = "<img src=x onerror=alert(1)>"
 LONG = "/topic/" + "W" * 300
 
-USERS = ("anna", "bob", "carl")
+USERS = ("anna", "bob", "carl", "dora")
 RULES = """
 [[rule]]
 allow = "all"
@@ -36,6 +38,11 @@ user = "bob"
 allow = ["send", "receive"]
 to = "/topic/**"
 user = "carl"
+
+[[rule]]
+allow = "monitor"
+to = "/stream/DIAG"
+user = "dora"
 """
 
 Open = Callable[..., AbstractContextManager[Page]]
@@ -117,6 +124,29 @@ def act(page: Page, action: str, name: str) -> None:
     label = f'button[aria-label="{action} {name}"]'
     page.until(f"document.querySelector({label!r})?.disabled === false")
     page.click(label)
+
+
+def ask_about(page: Page, name: str) -> None:
+    """Ask what happened to a message."""
+    page.fill("#explain-id-form [name=id]", name)
+    page.click("#explain-id-form button")
+
+
+def ask_of(page: Page, destination: str, **who: str) -> None:
+    """Ask what is known of a destination, or why a ``session`` or ``user`` gets nothing there."""
+    page.fill("#explain-place-form [name=destination]", destination)
+    for by, name in who.items():
+        page.js(f"document.querySelector('#explain-place-form [name=by]').value = {by!r}")
+        page.fill("#explain-place-form [name=who]", name)
+    page.click("#explain-place-form button")
+
+
+def kinds(page: Page) -> list[str]:
+    """What the timeline of an explanation tells, event by event."""
+    found = page.js(
+        "[...document.querySelectorAll('#explain-events .kind')].map((each) => each.textContent)"
+    )
+    return list(found)
 
 
 def bury(port: int, queue: str, *bodies: str, **headers: str) -> None:
@@ -364,6 +394,197 @@ def test_dead_letters_elsewhere_are_known_by_a_look(page: Page, port: int) -> No
     peer.leave()
 
 
+@pytest.fixture
+def strict(chromium: Chromium) -> Iterator[int]:
+    """The port of a broker that gives a message up after it came back once."""
+    with running_broker(*OFTEN, "--max-redeliveries", "1") as found:
+        yield found
+
+
+def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
+    chromium: Chromium, strict: int
+) -> None:
+    peer = anonymous(strict, login="anna", passcode="x")
+    peer.subscribe("/queue/jobs", ack="client-individual")
+    peer.send("/queue/jobs", "poison")
+    names = []
+    for _ in range(2):
+        message = peer.get()
+        names.append(message.headers["message-id"])
+        peer.nack(message)
+    peer.settle()
+    story = ["queued", "delivered", "rejected", "delivered", "lost"]
+    with chromium.page(url(strict)) as page:
+        live(page)
+        page.go("explain")
+        assert not page.js("document.getElementById('explain-answer').checkVisibility()")
+        ask_about(page, f" {names[0]} ")
+        shows(
+            page, "#explain-summary", "It did not arrive: delivery-limit by max_redeliveries = 1."
+        )
+        assert kinds(page) == story
+        assert page.text("#explain-events .rule") == "decided by max_redeliveries = 1"
+        assert "anna · 127.0.0.1:" in page.text("#explain-events")
+        shows(page, "#explain-horizon", "is remembered, back to")
+        assert page.js("document.querySelector('#explain-summary .bad') !== null")
+        # Its second delivery is a link, which leads to the same message.
+        page.click(f'#explain-events a[href="#explain?id={names[1]}"]')
+        shows(page, "#explain-title", f"Message {names[1]}")
+        assert page.js("document.querySelector('#explain-id-form [name=id]').value") == names[1]
+        page.js("history.back()")
+        shows(page, "#explain-title", f"Message {names[0]}")
+        assert page.complaints == []
+    # The address can be passed on.
+    with chromium.page(f"{url(strict)}#explain?id={names[0]}") as page:
+        shows(page, "#explain-summary", "delivery-limit")
+        assert kinds(page) == story
+        assert page.js("document.querySelector('nav [aria-current]').hash") == "#explain"
+        assert page.complaints == []
+    peer.leave()
+
+
+def test_why_a_subscriber_got_nothing_is_told(page: Page, port: int) -> None:
+    peer = anonymous(port, login="anna", passcode="x")
+    peer.subscribe("/topic/other")
+    peer.send("/topic/prices", "x")
+    page.go("explain")
+    ask_of(page, "/topic/prices", user="anna")
+    shows(page, "#explain-summary", "has no subscription that reaches /topic/prices")
+    assert kinds(page) == ["lost"]
+    ask_of(page, "/topic/prices", user="")
+    shows(page, "#explain-summary", "policy: none names it")
+    assert page.text("#explain-title") == "/topic/prices"
+    # The same again is asked again: one more was lost.
+    peer.send("/topic/prices", "x")
+    page.click("#explain-place-form button")
+    page.until("document.querySelectorAll('#explain-events li').length === 2")
+    ask_of(page, "/topic/prices", session="17")
+    shows(page, "#explain-summary", "session 17 is not connected")
+    peer.leave()
+
+
+def test_the_newest_event_of_a_destination_comes_first(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    peer.send("/queue/jobs", "x")
+    peer.subscribe("/queue/jobs", ack="client")
+    peer.get()
+    page.go("explain")
+    ask_of(page, "/queue/jobs")
+    shows(page, "#explain-order", "newest first")
+    assert kinds(page) == ["delivered", "queued"]
+    peer.leave()
+
+
+def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    peer.subscribe("/topic/t")
+    peer.send("/topic/t", "x")
+    known = peer.get().headers["message-id"]
+    page.go("explain")
+    ask_about(page, "what?")
+    shows(page, "#explain-status", "'what?' is no message-id")
+    shows(page, "#explain-status", "(invalid-question)")
+    assert page.js("document.querySelector('#explain-status.wrong') !== null")
+    ask_about(page, known.rpartition("-")[0] + "-999999")
+    shows(page, "#explain-summary", "Nothing is known of it any more")
+    shows(page, "#explain-order", "No event of it is remembered.")
+    shows(page, "#explain-horizon", "back to")
+    shows(page, "#explain-horizon", "notes no ids of messages that were browsed")
+    assert not page.js("document.getElementById('explain-status').checkVisibility()")
+    ask_about(page, "elsewhere.1-5")
+    shows(page, "#explain-summary", "of an earlier start of this broker, or of another one")
+    assert "browsed" not in page.text("#explain-horizon")
+    peer.leave()
+
+
+def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
+    with (
+        running_broker(*OFTEN, "--explain-events", "0") as port,
+        chromium.page(f"{url(port)}#explain?destination=/topic/t") as page,
+    ):
+        shows(page, "#explain-summary", "nothing has been sent to /topic/t")
+        shows(page, "#explain-horizon", "option explain_events")
+
+
+def test_what_other_views_show_leads_to_its_explanation(page: Page, port: int) -> None:
+    bury(port, "/queue/jobs", "x")
+    peer = anonymous(port)
+    peer.send("/topic/nobody", "x")
+    page.go("queues")
+    waiting(page, "/queue/DLQ.jobs", "1")
+    act(page, "Browse", "/queue/DLQ.jobs")
+    page.click("#browser-messages .death a")
+    shows(page, "#explain-title", "/queue/jobs")
+    assert not page.js("document.getElementById('browser').open")
+    page.go("queues")
+    page.click("#queues-table td a")
+    shows(page, "#explain-title", "/queue/DLQ.jobs")
+    page.go("destinations")
+    page.fill("#destinations-filter", "nobody")
+    page.until("document.querySelectorAll('#destinations-table tbody tr').length === 1")
+    page.click("#destinations-table td a")
+    shows(page, "#explain-title", "/topic/nobody")
+    page.go("events")
+    # What comes meanwhile would move the rows away from under the mouse.
+    page.click("#events-pause")
+    page.fill("#events-filter", "/queue/jobs")
+    page.until(
+        "[...document.querySelectorAll('#events-table td[data-name=Destination]')]"
+        ".every((each) => each.textContent === '/queue/jobs')"
+    )
+    page.click('#events-table a[href*="session="]')
+    shows(page, "#explain-title", "/queue/jobs for session ")
+    page.go("try")
+    page.click("#subscribe-form button")
+    shows(page, "#subscriptions", "/topic/hello")
+    page.click("#send-form button")
+    page.click("#received a")
+    shows(page, "#explain-summary", "It was sent to 1 subscribers.")
+    peer.leave()
+
+
+def test_what_is_there_is_offered(page: Page, port: int) -> None:
+    peer = anonymous(port, login="anna", passcode="x")
+    peer.subscribe("/topic/t")
+    page.go("connections")
+    shows(page, "#connections-table", "anna")
+    page.go("destinations")
+    shows(page, "#destinations-table", "/topic/t")
+    page.go("explain")
+    page.js("document.querySelector('#explain-place-form [name=by]').value = 'user'")
+    page.js("document.querySelector('#explain-place-form [name=who]').focus()")
+    page.until("document.querySelector('#explain-destinations option[value=\"/topic/t\"]')")
+    page.until("document.querySelector('#explain-clients option[value=anna]')")
+    peer.leave()
+
+
+def test_who_may_not_watch_gets_no_explanation_and_is_told_so(
+    chromium: Chromium, guarded: int
+) -> None:
+    anna = PythonPeer(guarded, "1.2", {"login": "anna", "passcode": "secret"})
+    anna.send("/topic/t", "x")
+    with chromium.page(f"{url(guarded)}#explain?destination=/topic/t") as page:
+        log_in(page, "carl")
+        shows(page, "#login-why", "carl may not monitor this broker")
+        assert not page.js("document.getElementById('explain').checkVisibility()")
+        # dora may read the stream of figures, and that alone.
+        log_in(page, "dora")
+        live(page)
+        shows(page, "#explain-status", "(not-authorized)")
+        assert not page.js("document.getElementById('explain-answer').checkVisibility()")
+    with chromium.page(f"{url(guarded)}#explain?destination=/topic/t") as page:
+        shows(page, "#login-why", "who you are")
+        # Nothing is asked in nobody's name.
+        assert page.requested.count(f"ws://127.0.0.1:{guarded}/ws") == 1
+        # Who may not is followed by who may, on the same page.
+        log_in(page, "carl")
+        shows(page, "#login-why", "carl may not monitor this broker")
+        log_in(page, "bob")
+        shows(page, "#explain-summary", "1 sent, 0 delivered, 1 dropped")
+        assert page.complaints == []
+    anna.leave()
+
+
 def test_a_client_can_put_nothing_into_the_figures(chromium: Chromium) -> None:
     """Where there is no stream, the topics are read; clients may send to others of that prefix."""
     with running_broker(*OFTEN, "--no-diag-stream") as port, chromium.page(url(port)) as page:
@@ -385,9 +606,16 @@ def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
     peer.send(f"/topic/{MARKUP}", MARKUP, {MARKUP: MARKUP})
     with chromium.page(url(port)) as page:
         live(page)
-        for view in VIEWS[:-1]:
+        for view in VIEWS:
             page.go(view)
-            shows(page, "main", MARKUP)
+            if view not in ASKING:
+                shows(page, "main", MARKUP)
+        page.go("explain")
+        ask_of(page, f"/queue/{MARKUP}", user=MARKUP)
+        shows(page, "#explain-summary", f"({MARKUP}) from")
+        shows(page, "#explain-title", f"/queue/{MARKUP} for user {MARKUP}")
+        ask_about(page, MARKUP)
+        shows(page, "#explain-status", MARKUP)
         page.go("queues")
         act(page, "Browse", f"/queue/DLQ.{MARKUP}")
         shows(page, "#browser-messages", MARKUP)
@@ -469,8 +697,11 @@ def test_a_phone_needs_no_sideways_scroll(chromium: Chromium, port: int) -> None
         live(page)
         for view in VIEWS:
             page.go(view)
-            if view != "try":
+            if view not in ASKING:
                 shows(page, "main", "WWWW")
+            if view == "explain":
+                ask_of(page, LONG, user="W" * 200)
+                shows(page, "#explain-events", "WWWW")
             assert page.js("document.documentElement.scrollWidth") == 360, view
             inside = "[...document.querySelectorAll('button, input, a, .card')]"
             beyond = page.js(

@@ -12,6 +12,8 @@ const { roundUp, span, stretches, usedBuckets, warmth } = await load("charts.js"
 const { backOff } = await load("watch.js");
 const { outcome, parseHeaders, pythonSnippet, javascriptSnippet } = await load("try.js");
 
+const { decided, horizonText, linkTo, parts, questionOf, tone } = await load("explain.js");
+
 const START = Date.parse("2026-11-21T12:00:00Z");
 const BOUNDS = [1, 2, 4];
 
@@ -267,6 +269,67 @@ test("a heat map shows the buckets used, and few messages beside many", () => {
   assert.equal(warmth(0, 100), 0);
   assert.equal(warmth(100, 100), 1);
   assert.ok(warmth(1, 1e6) > 0.12);
+});
+
+test("a question's address says all of it, whatever names are in it", () => {
+  const odd = "/topic/a?b=c&d#e %41+\u2603";
+  for (const question of [
+    { "message-id": "mwq.a-17" },
+    { destination: odd },
+    { destination: odd, session: "1795" },
+    { destination: odd, user: "anna & bob" },
+  ]) {
+    const link = linkTo(question);
+    assert.match(link, /^#explain\?[!-~]+$/);
+    assert.deepEqual(questionOf(link.slice("#explain?".length)), question);
+  }
+  assert.deepEqual(questionOf("id=a&destination=b"), { "message-id": "a" });
+  assert.deepEqual(questionOf("destination=/a&session=&user=u"), { destination: "/a", user: "u" });
+  assert.deepEqual(questionOf("destination=/a&session=s&user=u"), { destination: "/a", session: "s" });
+  for (const nothing of ["", "id=", "session=5", "destination="]) assert.equal(questionOf(nothing), null);
+});
+
+test("message-ids in a sentence are found, and no character of it is lost", () => {
+  const text = "3 ACKs: mwqq.3-17 … mwqq.3-19, and all before";
+  const found = parts(text);
+  assert.deepEqual(found.map(([, id]) => id), ["", "mwqq.3-17", "", "mwqq.3-19", ""]);
+  assert.equal(found.map(([part]) => part).join(""), text);
+  assert.deepEqual(parts("mwqq.1s-4"), [["mwqq.1s-4", "mwqq.1s-4"]]);
+  assert.deepEqual(parts("from 127.0.0.1:5 to session 1795"), [["from 127.0.0.1:5 to session 1795", ""]]);
+  assert.deepEqual(parts(""), []);
+});
+
+test("what decided is set apart from what happened", () => {
+  const lost = (text) => ({ what: "lost", text });
+  assert.deepEqual(decided(lost("1 delivery-limit by max_redeliveries = 1")), ["1 delivery-limit", "max_redeliveries = 1"]);
+  assert.deepEqual(decided(lost("2 queue-full by overflow = 'by me'")), ["2 queue-full", "overflow = 'by me'"]);
+  assert.deepEqual(decided(lost("1 no-subscriber")), ["1 no-subscriber", ""]);
+  const other = { what: "event", text: "1 connect by nobody" };
+  assert.deepEqual(decided(other), [other.text, ""]);
+});
+
+test("what is lost for good looks worse than what comes later", () => {
+  const tones = (what, text = "") => tone({ what, text });
+  assert.equal(tones("acknowledged"), "good");
+  assert.equal(tones("rejected"), "bad");
+  assert.equal(tones("lost", "1 slow-consumer by slow_consumer = 'parked'"), "bad");
+  assert.equal(tones("lost", "5 parked"), "warn");
+  // Whether a delivery has done any good, its ACK will tell.
+  for (const what of ["queued", "sent", "delivered"]) assert.equal(tones(what), "");
+  assert.equal(tones("constructor", "1 parked"), "");
+});
+
+test("how far back the broker remembers is told as time and as a moment", () => {
+  const now = new Date(2026, 10, 21, 12, 0, 30, 250).getTime();
+  assert.equal(
+    horizonText({ horizon_s: 90.25 }, now),
+    "Everything of the last 1 min 30 s is remembered, back to 11:59:00.000.",
+  );
+  assert.match(horizonText({ horizon_s: 86_400 }, now), /back to Nov 20 12:00:30\.250\.$/);
+  for (const nothing of [0, undefined, null]) {
+    assert.match(horizonText({ horizon_s: nothing }, now), /explain_events/);
+  }
+  assert.equal(format.moment(NaN, now), "–");
 });
 
 test("headers are read as they are typed, and refused with their line", () => {

@@ -1,13 +1,17 @@
-// What an operator does to a queue, in plain STOMP: each action is a client of its own, so that an
-// ERROR ends it and nothing else.
+// What an operator does to a queue, or asks the broker, in plain STOMP: each action is a client of
+// its own, so that an ERROR ends it and nothing else.
 
-import { connect } from "./connection.js";
+import { connect, Ended } from "./connection.js";
 import { headersForRetry, headersForReturn, targetOf } from "./retry.js";
 
 /** Messages on their way at once. */
 const WINDOW = 50;
 /** No message for so long: others have taken the rest. */
 const QUIET_MS = 1500;
+
+const EXPLAIN = "DIAG/explain";
+/** The broker answers a question in the turn in which it comes. */
+const ANSWER_MS = 10_000;
 
 export const MAX_BROWSED = 1000;
 
@@ -120,4 +124,40 @@ export function retry(credentials, name, count, chosen, onProgress) {
     });
     return { sent, returned: all - sent };
   });
+}
+
+/**
+ * What the broker knows about a question (docs/diag.md, DIAG/explain).
+ *
+ * It is asked for where it is told to all who listen, not with `reply-to`: that takes the right
+ * `monitor` alone, which whoever sees this page has.
+ */
+export function explain(credentials, question) {
+  return withClient(
+    credentials,
+    (connection) =>
+      new Promise((resolve, reject) => {
+        const late = () => reject(new Ended("", "the broker does not answer"));
+        const timer = setTimeout(late, ANSWER_MS);
+        const mine = `${Date.now()}-${Math.random()}`;
+        connection.subscribe(EXPLAIN, {}, (message) => {
+          if (message.headers["correlation-id"] !== mine) return;
+          clearTimeout(timer);
+          const answer = readAnswer(message.body);
+          if (answer === null) reject(new Ended("", "the broker's answer cannot be read"));
+          else resolve(answer);
+        });
+        connection.send(EXPLAIN, { "correlation-id": mine }, { body: JSON.stringify(question) });
+      }),
+  );
+}
+
+/** An answer, or null of what is none: an error here would stop the client. */
+function readAnswer(body) {
+  try {
+    const answer = JSON.parse(body);
+    return typeof answer.summary === "string" && Array.isArray(answer.events) ? answer : null;
+  } catch {
+    return null;
+  }
 }

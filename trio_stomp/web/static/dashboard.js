@@ -2,6 +2,7 @@
 
 import { Palette } from "./charts.js";
 import { byId, el, say, show } from "./dom.js";
+import { Explain } from "./explain.js";
 import * as format from "./format.js";
 import { Connections, Destinations, Events, Latency } from "./lists.js";
 import { Model } from "./model.js";
@@ -30,6 +31,7 @@ const views = {
   queues: new Queues(model, credentials, redraw),
   latency: new Latency(model, palette, redraw),
   events: new Events(model, redraw),
+  explain: new Explain(model, credentials),
   try: new Try(credentials),
 };
 
@@ -97,6 +99,7 @@ byId("login-form").addEventListener("submit", (event) => {
   const given = { login: login.value, passcode: passcode.value };
   passcode.value = "";
   views.try.leave();
+  views.explain.leave();
   watch.logIn(given);
 });
 
@@ -132,7 +135,7 @@ function showBroker(name, version) {
 }
 
 function route() {
-  const wanted = location.hash.slice(1);
+  const [, wanted, asked] = /^#?([^?]*)\??(.*)$/s.exec(location.hash);
   shown = Object.hasOwn(views, wanted) ? wanted : "overview";
   const isClosed = watch.state.name === "login" && shown !== "try";
   for (const name of Object.keys(views)) show(byId(name), name === shown && !isClosed);
@@ -141,6 +144,8 @@ function route() {
     if (link.hash === `#${shown}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  // Who has yet to log in is asked first.
+  if (!isClosed && watch.state.name !== "connecting") views[shown].visit?.(asked);
   redraw();
 }
 

@@ -67,6 +67,15 @@ export function clock(ms) {
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
 }
 
+/** A moment to the millisecond, with its day if that is another than that of `now`. */
+export function moment(ms, now) {
+  if (!isNumber(ms)) return DASH;
+  const time = new Date(ms);
+  const exact = `${clock(ms)}.${String(time.getMilliseconds()).padStart(3, "0")}`;
+  if (time.toDateString() === new Date(now).toDateString()) return exact;
+  return `${time.toLocaleDateString("en", { day: "numeric", month: "short" })} ${exact}`;
+}
+
 /** The first `length` characters, and whether that is not all. */
 export function cut(text, length) {
   return text.length <= length ? text : `${text.slice(0, length)}…`;

@@ -2,6 +2,7 @@
 
 import { drawHeat } from "./charts.js";
 import { Table, byId, el, matches, say } from "./dom.js";
+import { explainIn } from "./explain.js";
 import * as format from "./format.js";
 import { cellText, hovering, kindClass, summary } from "./overview.js";
 import { percentile } from "./model.js";
@@ -17,6 +18,15 @@ export const number = (name, value, text, more = {}) => ({
 
 /** A column of text, which is the broker's or a client's: it is set as text only. */
 export const words = (name, value, more = {}) => ({ name, value, text: value, ...more });
+
+/** A column of destinations, each a link to what is known of it. */
+export const place = (name) => ({
+  ...words(name, (item) => item.destination),
+  node: (item, cell) => {
+    const { destination, session = "" } = item;
+    explainIn(cell, destination, session ? { destination, session } : { destination });
+  },
+});
 
 export class Connections {
   constructor(model, ownSession, redraw) {
@@ -95,7 +105,7 @@ export class Destinations {
       isDescending: true,
       empty: "No destination matches.",
       columns: [
-        words("Destination", (item) => item.destination),
+        place("Destination"),
         words("Kind", (item) => item.type, { mark: () => "soft" }),
         number("Subscribers", (item) => item.subscribers, format.count),
         number("In /s", (item) => item.rates.in, format.rate),
@@ -145,7 +155,7 @@ export class Events {
         words("When", (item) => format.clock(item.at)),
         words("Event", (item) => item.name, { mark: (item) => `kind ${kindClass(item.name)}` }),
         words("User", (item) => item.user),
-        words("Destination", (item) => item.destination),
+        place("Destination"),
         words("Reason", (item) => item.reason),
         words("Detail", (item) => item.detail, { mark: () => "soft" }),
         words("Session", (item) => item.session, { mark: () => "soft" }),

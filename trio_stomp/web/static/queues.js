@@ -2,8 +2,9 @@
 
 import { browse, MAX_BROWSED, purge, retry } from "./actions.js";
 import { Table, byId, el, matches, say, show } from "./dom.js";
+import { explained, explainIn } from "./explain.js";
 import * as format from "./format.js";
-import { number, words } from "./lists.js";
+import { number, place } from "./lists.js";
 import { isGrave, origin, targets, waitsThere } from "./retry.js";
 
 const MAX_BODY_SHOWN = 4000;
@@ -22,6 +23,8 @@ export class Queues {
     this.result = byId("queues-result");
     this.dialog = byId("browser");
     byId("browser-close").addEventListener("click", () => this.dialog.close());
+    // A link leads to another view.
+    this.dialog.addEventListener("click", ({ target }) => target.closest("a") && this.dialog.close());
     this.table = new Table(byId("queues-table"), {
       label: "Queues",
       key: (item) => item.destination,
@@ -29,7 +32,7 @@ export class Queues {
       isDescending: true,
       empty: "Nothing waits anywhere. A queue exists from its first use.",
       columns: [
-        words("Queue", (item) => item.destination),
+        place("Queue"),
         number("Waiting", (item) => item.waiting, format.brief, { mark: () => "strong" }),
         number("Unacked", (item) => item.ack_depth, format.brief),
         number("Consumers", (item) => item.consumers, format.count, {
@@ -151,7 +154,7 @@ export class Queues {
     const { messages, isAll } = await browse(this.credentials(), name, MAX_SHOWN);
     // A policy may bury dead letters anywhere.
     if (messages.some(({ headers }) => "x-death-reason" in headers)) this.#graves.add(name);
-    say(byId("browser-title"), name);
+    explainIn(byId("browser-title"), name, { destination: name });
     say(byId("browser-note"), browsedText(messages.length, isAll));
     byId("browser-messages").replaceChildren(...messages.map(messageItem));
     this.dialog.showModal();
@@ -221,6 +224,12 @@ function browsedText(count, isAll) {
   return `${format.some(count, "message")}, in order; ${end}. Nothing was taken.`;
 }
 
+/** What a header says of a death; where it happened, it can be asked why. */
+function deathText(name, headers) {
+  const text = headers[name];
+  return name === "original-destination" ? explained(text, { destination: text }) : text;
+}
+
 /** A message as it is shown: headers, then the body, as text. */
 export function messageItem(message) {
   const { headers } = message;
@@ -234,7 +243,7 @@ export function messageItem(message) {
       { class: "head" },
       el("span", {}, headers["message-id"] ?? ""),
       el("span", {}, `${format.count(message.binaryBody.length)} bytes`),
-      ...death.map((name) => el("span", { class: "death" }, `${name}: ${headers[name]}`)),
+      ...death.map((name) => el("span", { class: "death" }, `${name}: `, deathText(name, headers))),
     ),
     el("pre", {}, format.cut(message.body, MAX_BODY_SHOWN)),
     el("details", {}, el("summary", {}, "Headers"), el("pre", {}, rest.join("\n"))),

@@ -2,6 +2,7 @@
 
 import { brokerUrl, connect } from "./connection.js";
 import { byId, el, say, show } from "./dom.js";
+import { explained } from "./explain.js";
 import * as format from "./format.js";
 
 const MAX_RECEIVED = 100;
@@ -104,6 +105,7 @@ export class Try {
   #receive(message) {
     this.#received += 1;
     say(byId("received-count"), format.count(this.#received));
+    const id = message.headers["message-id"] ?? "";
     this.list.prepend(
       el(
         "li",
@@ -113,6 +115,7 @@ export class Try {
           { class: "head" },
           el("time", {}, format.clock(Date.now())),
           el("span", {}, message.headers.destination ?? ""),
+          el("span", {}, explained(id, { "message-id": id })),
         ),
         el("pre", {}, format.cut(message.body, MAX_BODY_SHOWN)),
       ),

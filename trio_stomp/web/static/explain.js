@@ -1,0 +1,274 @@
+// Explain: what happened to a message, or why a subscriber did not get any, in the broker's words.
+
+import { explain } from "./actions.js";
+import { byId, el, say, show } from "./dom.js";
+import * as format from "./format.js";
+
+/** Of one answer; the broker tells the newest. */
+const MAX_EVENTS = 200;
+/** Names that a field offers. */
+const MAX_OFFERED = 200;
+const UNNOTED =
+  "The broker notes no ids of messages that were browsed, that were parked for a late subscriber, or that it sends itself (DIAG): ask for their destination.";
+
+/** The address, within the page, of a question's answer. */
+export function linkTo({ "message-id": id, ...rest }) {
+  return `#explain?${new URLSearchParams(id === undefined ? rest : { id })}`;
+}
+
+/** What an address asks, as the broker takes it; null of what asks nothing. */
+export function questionOf(search) {
+  const given = new URLSearchParams(search);
+  const [id, destination, session, user] = ["id", "destination", "session", "user"].map(
+    (name) => given.get(name) ?? "",
+  );
+  if (id !== "") return { "message-id": id };
+  if (destination === "") return null;
+  if (session !== "") return { destination, session };
+  return user === "" ? { destination } : { destination, user };
+}
+
+/** A link to the answer of a question, or text alone where there is nothing to ask. */
+export function explained(text, question) {
+  if (text === "") return "";
+  return el("a", { class: "asks", href: linkTo(question), title: `Explain ${text}` }, text);
+}
+
+/** Make a table's cell such a link, if it is none yet. */
+export function explainIn(cell, text, question) {
+  if (cell.dataset.asks === text) return;
+  cell.dataset.asks = text;
+  cell.replaceChildren(explained(text, question));
+}
+
+// The start of the broker, a subscription, a number.
+const ID = /\b[0-9a-z]+\.[0-9a-z]+-\d+\b/g;
+
+/** A sentence in parts, [text, message-id or ""]: each id in it can be asked for in its turn. */
+export function parts(text) {
+  const found = [];
+  let end = 0;
+  for (const { 0: id, index } of text.matchAll(ID)) {
+    if (index > end) found.push([text.slice(end, index), ""]);
+    found.push([id, id]);
+    end = index + id.length;
+  }
+  if (end < text.length) found.push([text.slice(end), ""]);
+  return found;
+}
+
+/** What an event tells, and the option or policy that decided, if one did: [text, rule]. */
+export function decided({ what, text }) {
+  // Counted messages, their fate, the rule: "2 slow-consumer by slow_consumer = 'disconnect'".
+  const found = what === "lost" ? /^(\d+ \S+) by (.+)$/s.exec(text) : null;
+  return found === null ? [text, ""] : [found[1], found[2]];
+}
+
+const TONES = new Map([
+  ["acknowledged", "good"],
+  ["rejected", "bad"],
+  ["lost", "bad"],
+]);
+/** Lost, and yet not for good. */
+const NOT_LOST = /^\d+ (parked|redelivered|duplicate)\b/;
+
+/** Whether an event is good news, bad news, or neither: the class of its colour. */
+export function tone({ what, text }) {
+  return what === "lost" && NOT_LOST.test(text) ? "warn" : (TONES.get(what) ?? "");
+}
+
+/** How far back everything is known, in words; `now` in milliseconds since 1970. */
+export function horizonText({ horizon_s: seconds }, now) {
+  if (!(seconds > 0)) {
+    return "The broker remembers nothing yet, or is not to (option explain_events).";
+  }
+  const since = format.moment(now - 1000 * seconds, now);
+  return `Everything of the last ${format.duration(seconds)} is remembered, back to ${since}.`;
+}
+
+export class Explain {
+  #asked = "";
+  #turn = 0;
+
+  constructor(model, credentials) {
+    Object.assign(this, { model, credentials });
+    this.byId = byId("explain-id-form");
+    this.byPlace = byId("explain-place-form");
+    this.status = byId("explain-status");
+    this.answer = byId("explain-answer");
+    this.byId.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.#submit({ id: this.byId.elements.id.value.trim() });
+    });
+    this.byPlace.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const { destination, who, by } = this.byPlace.elements;
+      this.#submit({ destination: destination.value.trim(), [by.value]: who.value.trim() });
+    });
+    this.byPlace.addEventListener("focusin", () => this.#offer());
+  }
+
+  /** Answer what an address asks; once, until another does. */
+  visit(search) {
+    const question = questionOf(search);
+    if (question === null || search === this.#asked) return;
+    this.#asked = search;
+    this.#fill(question);
+    this.#ask(question);
+  }
+
+  /** Forget the answer: somebody else may not see it. */
+  leave() {
+    this.#asked = "";
+    this.#turn += 1;
+    show(this.answer, false);
+    show(this.status, false);
+  }
+
+  #submit(given) {
+    const question = questionOf(new URLSearchParams(given));
+    if (question === null) return;
+    const link = linkTo(question);
+    if (location.hash !== link) {
+      location.hash = link;
+      return;
+    }
+    // The same again: things may have changed.
+    this.#asked = "";
+    this.visit(link.slice(link.indexOf("?") + 1));
+  }
+
+  #fill(question) {
+    this.byId.elements.id.value = question["message-id"] ?? "";
+    const { destination, who, by } = this.byPlace.elements;
+    destination.value = question.destination ?? "";
+    who.value = question.session ?? question.user ?? "";
+    by.value = question.user === undefined ? "session" : "user";
+  }
+
+  /** What there is to be asked about, as the page knows it. */
+  #offer() {
+    const { connections, destinations } = this.model;
+    offer(byId("explain-destinations"), [...destinations.things.keys()].map((name) => [name, ""]));
+    const isUser = this.byPlace.elements.by.value === "user";
+    const known = [...connections.things.values()];
+    const users = [...new Set(known.map(({ user }) => user))].filter((user) => user !== "");
+    offer(
+      byId("explain-clients"),
+      isUser
+        ? users.map((user) => [user, ""])
+        : known.map(({ session_id: session, user, remote }) => [session, `${user} ${remote}`.trim()]),
+    );
+  }
+
+  async #ask(question) {
+    this.#turn += 1;
+    const turn = this.#turn;
+    this.#tell("…", false);
+    let answer;
+    try {
+      answer = await explain(this.credentials(), question);
+    } catch ({ message, code }) {
+      if (turn === this.#turn) this.#tell(`${message}${code ? ` (${code})` : ""}`, true);
+      return;
+    }
+    if (turn !== this.#turn) return;
+    show(this.status, false);
+    this.#draw(question, answer, Date.now());
+  }
+
+  /** Instead of an answer. */
+  #tell(text, isWrong) {
+    say(this.status, text);
+    this.status.classList.toggle("wrong", isWrong);
+    show(this.status, true);
+    show(this.answer, false);
+  }
+
+  #draw(question, answer, now) {
+    const id = question["message-id"];
+    const isOfOne = id !== undefined;
+    const { session, user } = question;
+    const whose = session ? ` for session ${session}` : user ? ` for user ${user}` : "";
+    say(byId("explain-title"), isOfOne ? `Message ${id}` : `${question.destination}${whose}`);
+    byId("explain-summary").replaceChildren(...summaryItems(answer, isOfOne));
+    const { events } = answer;
+    // The story of a message is told from its beginning; of a destination the end matters.
+    const shown = isOfOne ? events : [...events].reverse();
+    say(byId("explain-order"), orderText(events.length, isOfOne));
+    byId("explain-events").replaceChildren(
+      ...shown.map((event, place) =>
+        this.#item(event, isOfOne ? shown[place - 1] : undefined, now, question),
+      ),
+    );
+    const unnoted = answer.summary.startsWith("nothing is known of it") ? ` ${UNNOTED}` : "";
+    say(byId("explain-horizon"), `${horizonText(answer, now)}${unnoted}`);
+    show(this.answer, true);
+    if (this.answer.getBoundingClientRect().top > 0.6 * window.innerHeight) {
+      this.answer.scrollIntoView();
+    }
+  }
+
+  #item(event, before, now, asked) {
+    const { what, ms_ago: ago } = event;
+    const [text, rule] = decided(event);
+    const told = el("p", {}, el("span", { class: `kind ${tone(event)}` }, what), " ");
+    told.append(...linked(text, asked["message-id"]));
+    const time = el("time", {}, format.moment(now - ago, now));
+    if (before !== undefined) {
+      time.append(" ", el("small", {}, `+${format.millis(before.ms_ago - ago)}`));
+    }
+    const item = el("li", { class: tone(event) || null }, time, told);
+    const about = this.#about(event, asked);
+    if (about.length > 0) item.append(el("p", { class: "about" }, ...about));
+    if (rule !== "") item.append(el("p", { class: "rule" }, "decided by ", el("code", {}, rule)));
+    return item;
+  }
+
+  /** Where it was, and whose it was as far as the page knows; what was asked is not repeated. */
+  #about({ destination = "", session = "" }, asked) {
+    const about = [];
+    if (destination !== "" && destination !== asked.destination) {
+      about.push(el("span", {}, "at ", explained(destination, { destination })));
+    }
+    if (session === "" || session === asked.session) return about;
+    const place = destination || asked.destination;
+    const who = this.#who(session) || `session ${session}`;
+    about.push(place ? explained(who, { destination: place, session }) : el("span", {}, who));
+    return about;
+  }
+
+  /** User and address of a session that is connected, or has been lately. */
+  #who(session) {
+    const { connections, ended } = this.model;
+    const found = connections.things.get(session) ?? ended.find((each) => each.session === session);
+    return [found?.user, found?.remote].filter(Boolean).join(" · ");
+  }
+}
+
+/** A sentence whose message-ids are links, but for the one that was asked for. */
+function linked(text, own) {
+  return parts(text).map(([part, id]) =>
+    id === "" || id === own ? part : explained(part, { "message-id": id }),
+  );
+}
+
+function offer(list, names) {
+  list.replaceChildren(
+    ...names.slice(0, MAX_OFFERED).map(([value, label]) => el("option", { value, label: label || null })),
+  );
+}
+
+/** Of a message a sentence; of a destination the broker's list, a line for each of its facts. */
+function summaryItems({ summary, events }, isOfOne) {
+  if (!isOfOne) return summary.split("; ").map((line) => el("li", {}, line));
+  const sentence = summary.charAt(0).toUpperCase() + summary.slice(1);
+  const last = events.at(-1);
+  return [el("li", { class: last === undefined ? null : tone(last) || null }, `${sentence}.`)];
+}
+
+function orderText(count, isOfOne) {
+  if (count === 0) return "No event of it is remembered.";
+  if (isOfOne) return "From its beginning";
+  return count >= MAX_EVENTS ? `The newest ${MAX_EVENTS} events, newest first` : "Events, newest first";
+}
