@@ -47,6 +47,9 @@ class Source(Protocol):
     def settle(self, message: Message) -> None:
         """A message was acknowledged: it is done with."""
 
+    def settle_all(self, messages: list[Message]) -> None:
+        """Messages were acknowledged."""
+
     def kill(self, message: Message, death: "Death", now: float) -> None:
         """A message that was unacknowledged is dead."""
 
@@ -144,8 +147,8 @@ class Consumer:
             span = messages[start:stop]
             tails = self._encode(span, first + start)
             if tracks:
-                for number, message in enumerate(span, first + start):
-                    self.unacked[number] = Unacked(message, queue)
+                unacked = [Unacked(message, queue) for message in span]
+                self.unacked.update(enumerate(unacked, first + start))
             origin = span[0].publication
             publication = Publication(queue.route, origin.head, [], origin.received_at, expires_at)
             delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
@@ -194,6 +197,13 @@ class Consumer:
             numbers = list(takewhile(lambda each: each <= number, self.unacked))
         return [self._forget(each) for each in numbers]
 
+    def take_run(self, numbers: list[int]) -> list[Unacked]:
+        """The deliveries of these numbers, all of which it has, no longer its own."""
+        run = list(map(self.unacked.pop, numbers))
+        self.count_left += len(run)
+        self.bytes_left += sum([len(unacked.message.body) for unacked in run])
+        return run
+
     def take_all(self) -> list[Unacked]:
         """All that it has not acknowledged, in order of delivery; no longer its own."""
         return [self._forget(number) for number in list(self.unacked)]
@@ -214,14 +224,21 @@ class Consumer:
         tails = [b""]
         wire, behind = self.subscription.wire, self.repeats_number
         last: Head | None = None
-        block = b""
+        block, is_plain = b"", False
         for number, message in enumerate(messages, first):
             head, body = message.publication.head, message.body
             if head is not last:
                 block = message_blocks(head)[wire]
+                is_plain = head.content_length >= 0 and not self.always_tell_redelivered
                 last = head
-            lead = b"%d%b%d" % (number, behind, number) if behind else b"%d" % number
             message.deliveries += 1
+            if is_plain and message.deliveries == 1:  # the usual case, in one step
+                if behind:
+                    tails.append(b"%d%b%d%b%b\0" % (number, behind, number, block, body))
+                else:
+                    tails.append(b"%d%b%b\0" % (number, block, body))
+                continue
+            lead = b"%d%b%d" % (number, behind, number) if behind else b"%d" % number
             if message.deliveries > 1:
                 lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
             elif self.always_tell_redelivered:

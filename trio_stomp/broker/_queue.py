@@ -344,6 +344,14 @@ class Queue:
         self.dequeued += 1
         self._release(message)
 
+    def settle_all(self, messages: list[Message]) -> None:
+        """Messages were acknowledged."""
+        self.unacked -= len(messages)
+        self.dequeued += len(messages)
+        self._release_all(messages)
+        if not self.consumers:
+            self.host.note_quiet(self)
+
     def _watch_expiry(self, expires_at: float) -> None:
         """Have a queue that nobody reads lose what expires, and not only when it is met."""
         if expires_at < self._sweep_at:

@@ -168,6 +168,10 @@ class StreamReader:
         """A message was acknowledged."""
         self.unacked -= 1
 
+    def settle_all(self, messages: list[Message]) -> None:
+        """Messages were acknowledged."""
+        self.unacked -= len(messages)
+
     def kill(self, message: Message, death: "Death", now: float) -> None:
         """A message was rejected, which is as good as acknowledged."""
         self.unacked -= 1
