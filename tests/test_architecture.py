@@ -21,6 +21,7 @@ FLOORS = {
     "transport": 3,
     "security": 3,
     "client": 4,
+    "peer": 4,
     "server": 4,
     "diag": 5,
     "web": 5,

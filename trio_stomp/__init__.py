@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from trio_stomp._errors import OptionError as OptionError
     from trio_stomp._errors import StompError as StompError
     from trio_stomp._serve import serve as serve
+    from trio_stomp.cli import run as run
+    from trio_stomp.cli import run_default as run_default
     from trio_stomp.config import Settings as Settings
+    from trio_stomp.frames import Frame as Frame
+    from trio_stomp.peer import Peer as Peer
+    from trio_stomp.peer import memory_pipe as memory_pipe
+    from trio_stomp.peer import open_peer as open_peer
+    from trio_stomp.server import ServerEvent as ServerEvent
     from trio_stomp.server import ServerHandle as ServerHandle
 else:
     # Where each name lives: looked up when it is used, so that ``trio_stomp.spark`` runs in
@@ -28,7 +35,14 @@ else:
         "OptionError": "_errors",
         "StompError": "_errors",
         "serve": "_serve",
+        "run": "cli",
+        "run_default": "cli",
         "Settings": "config",
+        "Frame": "frames",
+        "Peer": "peer",
+        "memory_pipe": "peer",
+        "open_peer": "peer",
+        "ServerEvent": "server",
         "ServerHandle": "server",
     }
 

@@ -49,7 +49,7 @@ async def open_entrances(
       OSError: an address cannot be listened on.
     """
     transport, host = settings.transport, settings.listen.host
-    tls = transport.tls if security.tls is not None else "off"
+    tls = security.tls_way
     if listeners is not None:
         return [Entrance(each, tls) for each in listeners]
     ports = [(settings.listen.port, tls)]

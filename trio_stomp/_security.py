@@ -31,15 +31,24 @@ class Security:
     """What the files say.
 
     Args:
+      context: For TLS, made by the program that embeds the broker; None = as the settings say.
       tls: None = there is no certificate.
       proxies: None = nobody is believed to be a proxy.
     """
 
     settings: Settings
+    context: ssl.SSLContext | None = None
     accounts: Accounts = field(factory=Accounts)
     rules: AccessRules | None = None
     tls: TlsBox | None = None
     proxies: ProxyNetworks | None = None
+
+    @property
+    def tls_way(self) -> str:
+        """Whether the usual entrances take TLS: ``off``, ``optional`` or ``required``."""
+        if self.context is not None:
+            return "required"
+        return self.settings.transport.tls if self.tls is not None else "off"
 
     async def open(self) -> None:
         """Read all files for the first time.
@@ -55,7 +64,11 @@ class Security:
         access = self._read(self.settings)
         self.accounts, self.rules = access.accounts, access.rules
         transport = self.settings.transport
-        if transport.tls_cert:
+        if self.context is not None:
+            if transport.tls_cert:
+                raise OptionError("tls_cert, or ssl_context: not both")
+            self.tls = TlsBox.over(self.context)
+        elif transport.tls_cert:
             self.tls = TlsBox(
                 transport.tls_cert,
                 transport.tls_key,

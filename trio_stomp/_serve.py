@@ -1,14 +1,17 @@
 """The broker put together: the one place that knows all floors."""
 
 import logging
+import ssl
 import time
-from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
 from functools import partial
 
 import trio
+from attrs import frozen
 
-from trio_stomp._entrances import address_of, check_addresses, open_entrances
+from trio_stomp._entrances import Listeners, address_of, check_addresses, open_entrances
+from trio_stomp._log_switch import TARGET, log_to, trace_logger
 from trio_stomp._memory import MemoryBudget
 from trio_stomp._security import Access, Security
 from trio_stomp._storage import open_store
@@ -19,7 +22,7 @@ from trio_stomp.config import Settings, adopt, own, policy_book
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
-from trio_stomp.server import Server, ServerHandle
+from trio_stomp.server import EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.store import Recovered, Store
 from trio_stomp.web import Page, Site, add_pages, explain_page
 
@@ -34,6 +37,10 @@ async def serve(
     settings: Settings | None = None,
     *,
     listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] | None = None,
+    events: trio.MemorySendChannel[ServerEvent] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    logger: logging.Logger | None = None,
+    new_session_id: Callable[[], str] | None = None,
     task_status: trio.TaskStatus[ServerHandle] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Run a broker until it is stopped.
@@ -41,7 +48,15 @@ async def serve(
     Args:
       settings: Everything that can be chosen; None = the defaults.
       listeners: Where clients come from; None = TCP at ``settings.listen``. They are closed at the
-        end. In-memory listeners serve tests and embedding programs.
+        end. Empty = from ``handle.connect`` alone.
+      events: Is told who comes and goes, and closed at the end. The broker does not wait for it:
+        when it is full, the newest events are lost and counted, and ``lost`` stands in their place.
+      ssl_context: For servers, with a certificate loaded, in place of ``tls_cert``. TLS is then
+        required, on all ports and listeners.
+      logger: Where this broker logs to, in place of the logger ``trio_stomp``.
+      new_session_id: Returns an id that was never used before, of 1 to 128 letters, digits, dots,
+        dashes and underscores; called once for each connection, and it must not block. The default
+        are numbers.
       task_status: Is given a ``ServerHandle`` once the broker listens: use ``nursery.start``.
 
     Raises:
@@ -53,11 +68,31 @@ async def serve(
     Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
     ordered shutdown call ``handle.stop()``.
     """
-    settings = own(settings or Settings())
+    feed = EventFeed(events)
+    embedding = Embedding(feed, ssl_context, new_session_id)
+    with log_to(logger), closing(feed):
+        await _serve(own(settings or Settings()), listeners, embedding, task_status)
+
+
+@frozen(eq=False, repr=False)
+class Embedding:
+    """What a program gives its broker beside the settings; see ``serve``."""
+
+    feed: EventFeed
+    ssl_context: ssl.SSLContext | None
+    new_session_id: Callable[[], str] | None
+
+
+async def _serve(
+    settings: Settings,
+    listeners: Listeners | None,
+    embedding: Embedding,
+    task_status: trio.TaskStatus[ServerHandle],
+) -> None:
     async with AsyncExitStack() as unused:
         for listener in listeners or ():
             unused.push_async_callback(trio.aclose_forcefully, listener)
-        security = Security(settings)
+        security = Security(settings, embedding.ssl_context)
         await security.open()
         await check_addresses(settings, security, listeners)
         opened = await open_store(settings)
@@ -67,23 +102,33 @@ async def serve(
         handle = ServerHandle(
             tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
             tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
+            feed=embedding.feed,
         )
         server = _assemble(settings, security, handle, opened)
-
-        handle.on_reload = partial(_reload, settings, security, server)
+        server.new_session_id = embedding.new_session_id
+        handle.on_reload = partial(_reload, settings, security, server, TARGET.get())
         if opened is not None:
             await _restore(server, *opened)
         server.diagnostics.begin()
+        server.broker.events.listener = embedding.feed.hear
         unused.pop_all()
-    await server.run(entrances, handle, lambda: task_status.started(handle))
+    try:
+        await server.run(entrances, handle, lambda: task_status.started(handle))
+    finally:
+        embedding.feed.tell(ServerEvent("stop"))
 
 
 async def _reload(
-    settings: Settings, security: Security, server: Server, told: Settings | None
+    settings: Settings,
+    security: Security,
+    server: Server,
+    log: logging.Logger | None,
+    told: Settings | None,
 ) -> None:
     """Have all that can be changed while the broker runs be as ``told``; or nothing, if it errs."""
     new = told if told is not None else own(settings)
-    await _use(settings, security, server, new, await security.read(new))
+    with log_to(log):  # who calls is no task of the broker's
+        await _use(settings, security, server, new, await security.read(new))
 
 
 async def _use(
@@ -155,7 +200,7 @@ def _assemble(
         security.rules,
     )
     broker.publisher.warn = broker.streams.warn = logger.warning
-    broker.tracer.log = logging.getLogger("trio_stomp.trace").info
+    broker.tracer.log = trace_logger().info
     store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, store)

@@ -1,5 +1,7 @@
 """What happens in the core, for ``DIAG/event/…``: noted only if they are kept or heard."""
 
+from collections.abc import Callable
+
 from attrs import define, field
 
 from trio_stomp._value import value
@@ -35,6 +37,8 @@ class BrokerEvents:
     """They go into a stream, whether or not anybody listens."""
     chronicle: Chronicle | None = None
     """Notes them for ``explain``."""
+    listener: Callable[[BrokerEvent], None] | None = None
+    """Is told at once; of the program that embeds the broker. It must not raise."""
 
     def tell(
         self,
@@ -50,6 +54,8 @@ class BrokerEvents:
         event = BrokerEvent(name, session, user, destination, reason, detail)
         if self.chronicle is not None:
             self.chronicle.happened(event)
+        if self.listener is not None:
+            self.listener(event)
         if not self.are_kept and not self.routes.own(DIAG_EVENT + name).subscribers:
             return
         if len(self.pending) >= MAX_PENDING:

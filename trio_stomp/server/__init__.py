@@ -6,6 +6,8 @@ Does not handle: what frames mean, which statistics are published, web pages, co
 
 from trio_stomp.server._connection import Connection as Connection
 from trio_stomp.server._handle import Entrance as Entrance
+from trio_stomp.server._handle import EventFeed as EventFeed
+from trio_stomp.server._handle import ServerEvent as ServerEvent
 from trio_stomp.server._handle import ServerHandle as ServerHandle
 from trio_stomp.server._limits import ServerLimits as ServerLimits
 from trio_stomp.server._server import Diagnostics as Diagnostics

@@ -8,6 +8,7 @@ They end from the inside out: no more connections, then every connection's farew
 of the inbox, then the watchdog.
 """
 
+import contextvars
 import functools
 import logging
 from collections.abc import Callable, Sequence
@@ -25,10 +26,15 @@ from trio_stomp.security import Accounts, Authenticator
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
-from trio_stomp.server._connection import Connection, ConnectionShared, WebSocketReads
+from trio_stomp.server._connection import (
+    Connection,
+    ConnectionShared,
+    WebSocketReads,
+    internal_error,
+)
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
-from trio_stomp.server._handle import Entrance, ServerHandle
+from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._outbox import Outbox, OutboxShared
@@ -105,6 +111,8 @@ class Server:
     """Connections that have ended, by reason; what they had moved is in ``past``."""
     past: Traffic = field(factory=Traffic)
     accepted: int = 0
+    new_session_id: Callable[[], str] | None = None
+    """Of the program that embeds the broker; None = ids are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
@@ -185,13 +193,27 @@ class Server:
             services.start_soon(self.alarm.run)
             try:
                 async with trio.open_nursery() as producers:
-                    await self._accept_until_stopped(producers, entrances, handle, started)
+                    handle.on_connect = self._joining(producers)
+                    try:
+                        await self._accept_until_stopped(producers, entrances, handle, started)
+                    finally:
+                        handle.on_connect = refuse
                     producers.cancel_scope.deadline = (
                         trio.current_time() + self.limits.shutdown_grace_s
                     )
                     self._retire_connections()
             finally:
                 self.inbox.close()
+
+    def _joining(self, producers: trio.Nursery) -> Callable[[trio.abc.Stream], None]:
+        """How the program itself brings connections, which come from no listener."""
+        # A task runs in the context of who starts it, and that shall be the broker's.
+        context = contextvars.copy_context()
+
+        def join(stream: trio.abc.Stream) -> None:
+            context.run(producers.start_soon, self._serve_stream, "off", stream)
+
+        return join
 
     async def _accept_until_stopped(
         self,
@@ -307,6 +329,14 @@ class Server:
             self.past.add(connection)
 
     def _connect(self, wire: Wire, refusal: RemoteError | None) -> Connection:
+        session_id = f"{self.boot_number + self.accepted}"
+        if self.new_session_id is not None:
+            try:
+                session_id = check_session_id(self.new_session_id())
+            except Exception:
+                # Not one of ours instead: that can be guessed, and perhaps must not be.
+                logger.exception("%s is turned away: new_session_id failed", wire.remote)
+                refusal = refusal or internal_error()
         # Where there are rules, they say who may use the command DIAG.
         may_ask = wire.is_loopback or self.broker.guard.rules is not None
         session = ServerSession(self.codecs, may_ask=may_ask)
@@ -319,7 +349,6 @@ class Server:
             connection.on_room,
             connection.on_pause,
         )
-        session_id = f"{self.boot_number + self.accepted}"
         connection.client = Client(session_id, outbox, wire.remote)
         return connection
 

@@ -9,7 +9,7 @@ import binascii
 import os
 import ssl
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -117,7 +117,7 @@ class TlsBox:
         minimum: str = "1.2",
     ) -> None:
         self._files = (certificate, key)
-        self._load = partial(
+        self._load: Callable[[], ssl.SSLContext] = partial(
             make_server_context,
             certificate,
             key,
@@ -126,6 +126,24 @@ class TlsBox:
             minimum=minimum,
         )
         self.context = self._load()
+
+    @classmethod
+    def over(cls, context: ssl.SSLContext) -> "TlsBox":
+        """A box for a context that a program made; to read its files again is the program's task.
+
+        Raises:
+          OptionError: it is one for clients; the program's fault.
+        """
+        try:
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+        except ssl.SSLError:
+            raise OptionError(
+                "ssl_context is one for clients; make it with"
+                " ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and load a certificate"
+            ) from None
+        box = cls.__new__(cls)
+        box._files, box._load, box.context = ("", ""), lambda: context, context
+        return box
 
     def load(self) -> ssl.SSLContext:
         """Read the files again; connections get the context once it is put into ``context``.
@@ -145,6 +163,8 @@ class TlsBox:
 
     def warnings(self, wall_s: float) -> tuple[str, ...]:
         """As ``warnings_of``, for the files of this box."""
+        if not any(self._files):
+            return ()
         return warnings_of(*self._files, wall_s)
 
 

@@ -1,0 +1,74 @@
+"""A broker's log, where the program that embeds it wants it: one program may run several."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+OURS = logging.getLogger("trio_stomp")
+TARGET: ContextVar[logging.Logger | None] = ContextVar("trio_stomp_logger", default=None)
+"""Where tasks of this context log to; None = as usual."""
+
+
+class _Switch(logging.Filter):
+    """On the logger ``trio_stomp`` while at least one broker logs elsewhere.
+
+    That logger must make all records that any of the targets wants, so its level is the least of
+    them meanwhile; what the others are shown stays as it was.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own_level = OURS.level
+        self.targets: list[logging.Logger] = []
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record goes its usual way; if not, its target is given it."""
+        target = TARGET.get()
+        if target is None:
+            return record.levelno >= self.usual_level()
+        if target.isEnabledFor(record.levelno):
+            target.handle(record)
+        return False
+
+    def usual_level(self) -> int:
+        above = OURS.parent
+        assert above is not None
+        return self.own_level or above.getEffectiveLevel()
+
+    def adjust(self) -> None:
+        if self.targets:
+            wanted = [target.getEffectiveLevel() for target in self.targets]
+            OURS.setLevel(min(self.usual_level(), *wanted))
+        else:
+            OURS.setLevel(self.own_level)
+            OURS.removeFilter(self)
+
+
+@contextmanager
+def log_to(target: logging.Logger | None) -> Iterator[None]:
+    """Have this task, and those that it starts within the block, log to ``target``.
+
+    Args:
+      target: None, or the logger ``trio_stomp`` itself = as usual.
+    """
+    if target is None or target is OURS:
+        yield
+        return
+    switch = next((each for each in OURS.filters if isinstance(each, _Switch)), None)
+    if switch is None:
+        OURS.addFilter(switch := _Switch())
+    switch.targets.append(target)
+    switch.adjust()
+    token = TARGET.set(target)
+    try:
+        yield
+    finally:
+        TARGET.reset(token)
+        switch.targets.remove(target)
+        switch.adjust()
+
+
+def trace_logger() -> logging.Logger:
+    """Where live traces are told: where all else is, if that was chosen."""
+    return TARGET.get() or OURS.getChild("trace")

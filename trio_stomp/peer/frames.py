@@ -1,0 +1,194 @@
+"""Frames to build and to look into: ``from trio_stomp.peer import frames``.
+
+A frame is a value: ``Frame(command, headers, body)``, with ``headers`` as pairs of name and value.
+These functions make the usual ones; any other is made by ``Frame`` itself, as
+``Frame("ACK", (("id", "1"),))``. Nothing here checks what a command needs: a low-level peer may
+say what is wrong, to see what happens.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from trio_stomp._errors import OptionError, ProtocolError
+from trio_stomp.frames import (
+    CONNECT,
+    DISCONNECT,
+    OPENING,
+    SECRET_HEADERS,
+    SEND,
+    STOMP,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    V1_0,
+    V1_1,
+    V1_2,
+    Frame,
+    HeaderRules,
+    encode_frame,
+    encode_header,
+    excerpt,
+)
+
+__all__ = [
+    "Frame",
+    "connect",
+    "connected",
+    "disconnect",
+    "encode",
+    "error",
+    "needed",
+    "send",
+    "send_string",
+    "subscribe",
+    "unsubscribe",
+]
+
+CONNECTED, ERROR = "CONNECTED", "ERROR"
+
+RULES: Mapping[str, HeaderRules] = MappingProxyType({"1.0": V1_0, "1.1": V1_1, "1.2": V1_2})
+UNESCAPED = frozenset({CONNECT, STOMP, CONNECTED})
+"""Commands whose headers are never escaped (STOMP 1.2, "Value Encoding")."""
+
+_COMMAND = re.compile(r"[!-~]{1,32}")
+
+Pairs = Mapping[str, str] | Iterable[tuple[str, str]]
+"""Headers, as a mapping or as pairs in order."""
+
+
+def connect(
+    login: str = "",
+    passcode: str = "",
+    *,
+    host: str = "localhost",
+    versions: str = "1.2",
+    headers: Pairs = (),
+) -> Frame:
+    """CONNECT.
+
+    Args:
+      login, passcode: Left out if empty.
+      host: The virtual host.
+      versions: What is offered, as ``1.0,1.1,1.2``; empty = a STOMP 1.0 client, that offers none.
+      headers: More of them.
+    """
+    told = (("accept-version", versions), ("host", host), ("login", login), ("passcode", passcode))
+    return Frame(CONNECT, (*_told(told), *_pairs(headers)))
+
+
+def connected(session: str = "", *, version: str = "1.2", headers: Pairs = ()) -> Frame:
+    """CONNECTED: what a server answers; ``session`` and ``version`` are left out if empty."""
+    told = (("version", version), ("session", session))
+    return Frame(CONNECTED, (*_told(told), *_pairs(headers)))
+
+
+def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
+    """SEND of bytes."""
+    return Frame(SEND, (("destination", destination), *_pairs(headers)), body)
+
+
+def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
+    """SEND of a text, as UTF-8; ``content-type`` is ``text/plain`` unless ``headers`` tell it."""
+    told = _pairs(headers)
+    if all(name != "content-type" for name, _ in told):
+        told = (("content-type", "text/plain"), *told)
+    return send(destination, text.encode(), told)
+
+
+def subscribe(destination: str, *, id: str = "", ack: str = "", headers: Pairs = ()) -> Frame:
+    """SUBSCRIBE; ``id`` (needed since STOMP 1.1) and ``ack`` are left out if empty."""
+    told = (("id", id), ("destination", destination), ("ack", ack))
+    return Frame(SUBSCRIBE, (*_told(told), *_pairs(headers)))
+
+
+def unsubscribe(destination: str = "", *, id: str = "", headers: Pairs = ()) -> Frame:
+    """UNSUBSCRIBE, by id or (STOMP 1.0) by destination; what is empty is left out."""
+    told = (("id", id), ("destination", destination))
+    return Frame(UNSUBSCRIBE, (*_told(told), *_pairs(headers)))
+
+
+def disconnect(receipt: str = "") -> Frame:
+    """DISCONNECT; with a ``receipt``, its RECEIPT tells that all before it has been handled."""
+    return Frame(DISCONNECT, _told((("receipt", receipt),)))
+
+
+def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
+    """ERROR: what a server says of a frame that it refuses.
+
+    Args:
+      message: One line for people.
+      body: More.
+      frame: The one at fault; its start is quoted before ``body``, without secrets.
+    """
+    text = f"{body}\n".encode() if body else b""
+    if frame is not None:
+        text = b"The frame\n-----\n%b\n-----\n%b" % (_quoted(frame), text)
+    told = (("message", message), ("content-type", "text/plain" if text else ""))
+    return Frame(ERROR, _told(told), text)
+
+
+def needed(frame: Frame, name: str) -> str:
+    """The value of header ``name``; ``frame.get(name)`` is None where this raises.
+
+    Raises:
+      ProtocolError: it is missing: the fault of who sent the frame.
+    """
+    text = frame.get(name)
+    if text is None:
+        raise ProtocolError("header-missing", f"{frame.command[:32]} needs the header {name}")
+    return text
+
+
+def encode(frame: Frame, version: str = "1.2") -> bytes:
+    """The frame as bytes; ``content-length`` is written here, if there is a body.
+
+    Args:
+      version: By whose rules headers are escaped: 1.0, 1.1 or 1.2.
+
+    Raises:
+      OptionError: the version cannot carry it, and it would not arrive as it is: the caller's
+        fault.
+    """
+    rules = OPENING if frame.command in UNESCAPED else rules_of(version)
+    if not _COMMAND.fullmatch(frame.command):
+        raise OptionError(
+            f"{frame.command[:40]!r} is no command: write up to 32 visible ASCII characters"
+        )
+    if frame.receipt is not None:
+        raise OptionError("tell the receipt among the headers, as ('receipt', '1')")
+    headers = [(name, text) for name, text in frame.headers if name != "content-length"]
+    for name, text in headers:
+        if not name or (not encode_header(name, text, rules) and (text or rules is not V1_0)):
+            # A value may be a passcode: only the name is told.
+            raise OptionError(
+                f"the header {name[:40]!r} has no name, or holds what STOMP {rules.name} cannot"
+                " carry: a NUL, or a line end or a colon where there is no escape for it"
+            )
+    return encode_frame(frame.command, headers, rules, frame.body)
+
+
+def rules_of(version: str) -> HeaderRules:
+    """How a version writes headers.
+
+    Raises:
+      OptionError: there is no such version.
+    """
+    if version not in RULES:
+        raise OptionError(f"version={version!r} must be one of {', '.join(RULES)}")
+    return RULES[version]
+
+
+def _told(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, text) for name, text in pairs if text)
+
+
+def _pairs(headers: Pairs) -> tuple[tuple[str, str], ...]:
+    return tuple(headers.items()) if isinstance(headers, Mapping) else tuple(headers)
+
+
+def _quoted(frame: Frame) -> bytes:
+    lines = [frame.command]
+    for name, text in frame.headers:
+        shown = "***" if name.lower().strip() in SECRET_HEADERS else text
+        lines.append(f"{name}:{shown}")
+    return excerpt("\n".join(lines).encode(errors="replace")).replace(b"\0", b"?")
