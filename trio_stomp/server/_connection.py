@@ -19,6 +19,7 @@ from trio_stomp.server._login import log_in
 from trio_stomp.server._opening import open_conversation
 from trio_stomp.server._pages import Pages
 from trio_stomp.server._pulse import look
+from trio_stomp.server._sockjs import Quoted
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.transport import TlsBox, TlsWire, WebSocketCodec, Wire
 
@@ -94,6 +95,8 @@ class ConnectionShared:
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of frames that are not complete yet, of all connections."""
+    quoted: Quoted = field(factory=Quoted)
+    """What was last made fit for SockJS."""
 
 
 @define(eq=False, repr=False)

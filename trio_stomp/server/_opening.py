@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
-from trio_stomp.server._pages import answer_page
+from trio_stomp.server._pages import answer_page, is_open_house
+from trio_stomp.server._sockjs import speak_sockjs
 from trio_stomp.transport import (
+    SOCKJS_OPEN,
     HttpError,
     HttpRequest,
     RequestReader,
@@ -15,6 +17,7 @@ from trio_stomp.transport import (
     TlsWire,
     WebSocketCodec,
     accept_websocket,
+    asks_sockjs,
     check_origin,
     sniff,
 )
@@ -123,9 +126,9 @@ async def _answer(connection: "Connection", response: bytes) -> bytes:
 
 async def _upgrade(connection: "Connection", request: HttpRequest, trailing: bytes) -> bytes:
     shared = connection.shared
-    # What anybody on this machine may do, a page must not do with its visitor's browser.
-    is_open_house = connection.is_loopback and shared.authenticator.lets_anonymous(is_loopback=True)
-    is_ours = check_origin(request, shared.limits.allowed_origins, local_only=is_open_house)
+    is_ours = check_origin(
+        request, shared.limits.allowed_origins, local_only=is_open_house(connection)
+    )
     try:
         connection.offered = from_http(
             request.headers,
@@ -137,13 +140,17 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
     except RemoteError as error:
         raise HttpError(400, error.message) from None
     upgrade = accept_websocket(request)
-    await connection.send_opening(upgrade.response)
+    is_sockjs = asks_sockjs(request, upgrade.subprotocol)
+    await connection.send_opening(upgrade.response + (SOCKJS_OPEN if is_sockjs else b""))
     # A STOMP frame may be split over many messages (X07), so the bound of a message is the
     # largest frame; the decoder holds frames to their own limits.
     limits = connection.session.codecs.limits
     largest = limits.max_body_bytes + 2 * limits.max_header_block_bytes
     connection.speaks_http = False
-    connection.websocket = WebSocketCodec(max_message_bytes=largest)
-    connection.outbox.is_websocket = True
+    if is_sockjs:
+        speak_sockjs(connection, largest)
+    else:
+        connection.websocket = WebSocketCodec(max_message_bytes=largest)
+        connection.outbox.is_websocket = True
     connection.client.transport = "wss" if _is_secret(connection) else "ws"
     return trailing or await connection.read_opening()

@@ -1,11 +1,19 @@
 """Plain HTTP on the port: who asks, and may he see figures?"""
 
+import secrets
 from typing import TYPE_CHECKING, Protocol
 
 from trio_stomp._errors import RemoteError
 from trio_stomp.broker import Action
 from trio_stomp.security import from_http
-from trio_stomp.transport import HttpError, HttpRequest, check_origin, names_this_machine
+from trio_stomp.transport import (
+    HttpError,
+    HttpRequest,
+    asks_sockjs_info,
+    check_origin,
+    names_this_machine,
+    sockjs_info,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.server._connection import Connection
@@ -33,10 +41,26 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
 
     Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
     """
+    if asks_sockjs_info(request):
+        return sockjs_info(
+            request,
+            connection.shared.limits.allowed_origins,
+            local_only=is_open_house(connection),
+            entropy=secrets.randbits(32),
+        )
     pages = connection.shared.pages
     if pages.is_private(request):
         await _check_may_monitor(connection, request)
     return pages.respond(request)
+
+
+def is_open_house(connection: "Connection") -> bool:
+    """Whether anybody on this machine may come in, and it comes from there.
+
+    What its user may do so, a page must not do with its visitor's browser.
+    """
+    authenticator = connection.shared.authenticator
+    return connection.is_loopback and authenticator.lets_anonymous(is_loopback=True)
 
 
 async def _check_may_monitor(connection: "Connection", request: HttpRequest) -> None:

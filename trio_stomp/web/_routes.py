@@ -3,7 +3,8 @@
 from trio_stomp.transport import UPGRADE_REQUIRED_HEADERS, HttpRequest, encode_response
 
 # The paths that clients know brokers by: RabbitMQ's /ws, ActiveMQ's /stomp and the last word of
-# SockJS. The upgrade is accepted on any path; here it only matters what a plain GET is told.
+# SockJS. The upgrade is accepted on any path, and only /…/{server}/{session}/websocket may mean
+# more by it than STOMP; here it only matters what a plain GET is told.
 WEBSOCKET_PATHS = frozenset({"/ws", "/stomp"})
 WEBSOCKET_SUFFIX = "/websocket"
 

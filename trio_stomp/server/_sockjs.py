@@ -1,0 +1,162 @@
+"""A connection that speaks SockJS: chosen at its upgrade, so that no other pays for it."""
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define, evolve, field
+
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp.broker import Delivery
+from trio_stomp.server._outbox import Outbox
+from trio_stomp.transport import (
+    JSON_GROWTH,
+    SOCKJS_HEARTBEAT,
+    SOCKJS_HEARTBEAT_S,
+    SockJsCodec,
+    quote_sockjs,
+    sockjs_message,
+    splice_sockjs,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
+
+
+def _ignore(_: object) -> None:
+    """Nobody wants to know."""
+
+
+@define(eq=False, repr=False)
+class Quoted:
+    """The delivery that was quoted last, for those whom the same fan-out comes to next.
+
+    It keeps nothing alive: what no outbox holds any more is gone.
+    """
+
+    _plain: "weakref.ref[Delivery] | None" = None
+    _made: "weakref.WeakValueDictionary[int, Delivery]" = field(factory=weakref.WeakValueDictionary)
+
+    def of(self, delivery: Delivery, prefix_length: int) -> Delivery:
+        """``delivery`` as messages of SockJS, for quoted prefixes of this length.
+
+        Raises:
+          UnicodeDecodeError: one of its messages is not UTF-8.
+        """
+        if self._plain is None or self._plain() is not delivery:
+            self._plain = weakref.ref(delivery)
+            self._made.clear()
+        quoted = self._made.get(prefix_length)
+        if quoted is None:
+            tails = splice_sockjs(delivery.tails, prefix_length)
+            quoted = evolve(delivery, tails=tails, size=sum(map(len, tails)), spliced=None)
+            self._made[prefix_length] = quoted
+        return quoted
+
+
+@define(eq=False, repr=False)
+class SockJsOutbox(Outbox):
+    """An outbox whose items are messages of SockJS as soon as they are staged.
+
+    So what waits is charged at the length that it will have on the wire. A MESSAGE that is not
+    UTF-8 cannot be said in SockJS: it ends the connection, and what must be acknowledged goes back.
+
+    Args:
+      quoted: Shared by all of a broker.
+      on_unfit: Called with the error that the peer is to be told.
+    """
+
+    quoted: Quoted = field(kw_only=True)
+    on_unfit: Callable[[RemoteError], None] = field(kw_only=True)
+    _is_unfit: bool = False
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        if self.is_closed:
+            return True
+        if self._is_unfit:
+            self._lose((prefix, delivery))
+            return True
+        try:
+            prefix = quote_sockjs(prefix)
+            quoted = self.quoted.of(delivery, len(prefix))
+        except UnicodeDecodeError:
+            self._give_up(prefix, delivery)
+            return True
+        return super().stage(prefix, quoted)
+
+    def stage_frame(self, frame: bytes) -> None:
+        if not self.is_closed:
+            self.stage_bytes(sockjs_message(frame))
+
+    def has_room(self) -> bool:
+        return not self._is_unfit and super().has_room()
+
+    def end(self) -> None:
+        self.on_unfit = _ignore
+        super().end()
+
+    def _give_up(self, prefix: bytes, delivery: Delivery) -> None:
+        self._is_unfit = True
+        self._lose((prefix, delivery))
+        error = ProtocolError(
+            "not-text",
+            f"a message of {delivery.publication.route.name[:80]} is not UTF-8, and SockJS carries"
+            " text only; subscribe over a plain WebSocket, or to something else",
+            reason=CloseReason.UNSUPPORTED,
+        )
+        self.on_unfit(error)
+
+
+@define(eq=False, repr=False)
+class SockJsPulse:
+    """Has the watchdog send SockJS' heart-beats where nothing else is sent.
+
+    The wheel would keep an ended connection until its next turn: so this does not hold it.
+    """
+
+    connection: "weakref.ref[Connection]"
+    is_finished: bool = False
+    next_look: float = math.inf
+
+    def look(self, now: float) -> float:
+        """The watchdog's call."""
+        connection = self.connection()
+        if connection is None or connection.outbox.is_closed:
+            self.is_finished = True
+            return math.inf
+        outbox = connection.outbox
+        due = outbox.last_sent + SOCKJS_HEARTBEAT_S
+        if outbox.waiting_bytes:
+            return now + SOCKJS_HEARTBEAT_S  # bytes are on their way
+        if now < due:
+            return due
+        # STOMP on top of SockJS sees nothing of this: its own heart-beat must not be missed.
+        connection.send_now(SOCKJS_HEARTBEAT, now, beat=True)
+        return now + SOCKJS_HEARTBEAT_S
+
+
+def speak_sockjs(connection: "Connection", max_frame_bytes: int) -> None:
+    """Let a connection go on in SockJS; its upgrade has been answered, and
+    ``SOCKJS_OPEN`` been sent.
+
+    Args:
+      max_frame_bytes: The largest STOMP frame.
+    """
+    before = connection.outbox
+    connection.outbox = SockJsOutbox(
+        before.shared,
+        connection.wire,
+        connection.on_blocked,
+        connection.on_close,
+        connection.on_room,
+        connection.on_pause,
+        last_sent=before.last_sent,
+        quoted=connection.shared.quoted,
+        on_unfit=connection.end,
+    )
+    connection.client.outbox = connection.outbox
+    connection.websocket = SockJsCodec(max_message_bytes=JSON_GROWTH * max_frame_bytes)
+    pulse = SockJsPulse(weakref.ref(connection))
+    connection.shared.watchdog.watch(pulse, trio.current_time() + SOCKJS_HEARTBEAT_S)
