@@ -679,7 +679,8 @@ def test_durable_subscriptions_are_listed_and_ended(
         "ended 'prices' of client id 'shop'\n"
     )
     assert "error: " in told(capsys, "subs", "rm", "prices", "--client-id", "shop", "--yes", code=1)
-    assert "error: " in told(capsys, "subs", "rm", "nobody", "--yes", "--json", code=1)
+    out = told(capsys, "subs", "rm", "nobody", "--yes", "--json", code=1)
+    assert "error: id:nobody is no subscription" in out
 
 
 def test_ending_is_asked_for(

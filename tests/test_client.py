@@ -1,13 +1,23 @@
 # ruff: noqa: PT012, SIM117
 """The client with a real broker in memory: messages, receipts, requests, transactions, errors."""
 
+from contextlib import AbstractAsyncContextManager
 from itertools import count
+from typing import ClassVar
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests._client_fakes import QUICK, Links, Scripted, open_broker, read_until, receipt_of
+from tests._client_fakes import (
+    QUICK,
+    CutStream,
+    Links,
+    Scripted,
+    open_broker,
+    read_until,
+    receipt_of,
+)
 from tests._fakes import gather
 from trio_stomp import OptionError
 from trio_stomp.client import (
@@ -160,6 +170,76 @@ async def test_a_durable_subscription_stays_until_it_is_forgotten(
         assert (await client.send("/topic/a", b"gone")).matched == 0
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.2"])
+@pytest.mark.parametrize("client_id", ["me", None])
+async def test_a_durable_subscription_is_ended_by_its_name(
+    autojump_clock: MockClock, version: str, client_id: str | None
+) -> None:
+    def opened() -> AbstractAsyncContextManager[Client]:
+        return open_client(dial.stream, client_id=client_id, versions=(version,))
+
+    async with open_broker() as dial:
+        async with opened() as client, client.subscribe("/topic/a", durable="d"):
+            pass
+        async with opened() as client:
+            assert (await client.send("/topic/a", b"kept")).matched == 1
+            await client.end_durable("d")
+            assert (await client.send("/topic/a", b"gone")).matched == 0
+            with pytest.raises(ProtocolViolation) as caught:
+                await client.end_durable("d")
+            assert caught.value.code == "unknown-subscription"
+            async with client.subscribe("/topic/a", durable="d") as messages:
+                await client.send("/topic/a", b"new")
+                assert (await messages.receive()).body == b"new"
+            with pytest.raises(OptionError, match="this one is empty"):
+                await client.end_durable("")
+
+
+async def test_the_name_of_a_durable_subscription_may_be_the_id_of_another(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_broker() as dial, open_client(dial.stream, reconnect=None) as client:
+        async with client.subscribe("/topic/a", durable="d"):
+            pass
+        async with client.subscribe("/topic/b", id="d") as other:
+            await client.end_durable("d")
+            assert (await client.send("/topic/a", b"gone")).matched == 0
+            assert (await client.send("/topic/b", b"1")).matched == 1
+            assert (await other.receive()).body == b"1"
+
+
+async def test_who_is_subscribed_goes_on_when_another_ends_it(autojump_clock: MockClock) -> None:
+    async with (
+        open_broker() as dial,
+        open_client(dial.stream) as client,
+        open_client(dial.stream) as other,
+    ):
+        async with client.subscribe("/topic/a", durable="d") as messages:
+            await other.end_durable("d")
+            assert (await other.send("/topic/a", b"1")).matched == 1
+            assert (await messages.receive()).body == b"1"
+        await client.send("/topic/b")  # behind its UNSUBSCRIBE
+        assert (await other.send("/topic/a", b"2")).matched == 0
+
+
+async def test_a_durable_subscription_is_ended_at_other_brokers(autojump_clock: MockClock) -> None:
+    peer, said = Scripted(), list[bytes]()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        said.append(await read_until(stream, b"\n\n\0"))
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            with pytest.raises(LinkLost):  # it may have been ended, so it is not said again
+                await client.end_durable("a:b")
+    lines = said[0].split(b"\n")
+    assert lines[:2] == [b"UNSUBSCRIBE", b"id:a\\cb"]
+    assert {b"durable-subscription-name:a\\cb", b"activemq.subscriptionName:a\\cb"} < {*lines}
+
+
 async def test_left_subscriptions_end(autojump_clock: MockClock) -> None:
     async with open_broker() as dial, open_client(dial.stream) as client:
         async with client.subscribe("/topic/a") as messages:
@@ -197,6 +277,7 @@ async def test_requests_get_their_own_answers(autojump_clock: MockClock) -> None
                 reply = await client.request("/queue/ask", question, timeout_s=9)
                 assert reply.text == f"re: {question}"
                 await reply.ack()  # does nothing
+                await reply.nack()
                 async with reply:
                     pass
 
@@ -574,6 +655,41 @@ async def test_the_outgoing_buffer_is_bounded(autojump_clock: MockClock) -> None
     assert 10 < sent < 40
 
 
+async def test_the_reader_waits_for_the_last_full_buffer(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+    more = b"MESSAGE\nsubscription:s%d\nmessage-id:m-%d\n\nx\0"
+    read: list[int] = []
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        for _ in range(2):
+            receipt = receipt_of(await read_until(stream, b"\n\n\0"))
+            await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt)
+        # Ids and receipts have the same numbers: s1 asks for 2, s3 for 4.
+        await stream.send_all(b"".join(more % (each, 1) for each in (1, 1, 3, 3)))
+        await trio.sleep(1)
+        await stream.send_all(more % (1, 2))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        links = Links(peer)
+        async with (
+            open_client(links, heart_beat=(0, 0), close_timeout_s=1) as client,
+            client.subscribe("/topic/a", prefetch=2) as first,
+            client.subscribe("/topic/b", prefetch=2) as second,
+        ):
+            await trio.sleep(5)
+            read.append(links.opened[0].received)
+            assert len(await first.receive_batch()) == 2
+            await trio.sleep(5)
+            read.append(links.opened[0].received)
+            assert len(await second.receive_batch()) == 2
+            await trio.sleep(5)
+            read.append(links.opened[0].received)
+            assert (await first.receive()).message_id == "m-2"
+    assert read[0] == read[1] < read[2]
+
+
 # --- the end ----------------------------------------------------------------------------------
 
 
@@ -670,6 +786,85 @@ async def test_a_nack_in_1_0_does_not_hide_the_exception(autojump_clock: MockClo
             with pytest.raises(OptionError, match="no NACK"):
                 await message.nack()
             await message.ack()
+
+
+async def test_what_nobody_waits_for_is_let_pass(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+    reply = b"MESSAGE\nsubscription:/temp-queue/replies-%b\nmessage-id:1\ncorrelation-id:x\n\n\0"
+
+    async def serve() -> None:
+        stream = await peer.listener.accept()
+        await read_until(stream, b"\n\n\0")
+        # With CONNECTED, before anything was asked for.
+        await stream.send_all(b"CONNECTED\nversion:1.2\n\n\0" + MESSAGE % (1, b"early"))
+        receipt = receipt_of(await read_until(stream, b"\n\n\0"))
+        await stream.send_all(
+            b"RECEIPT\nreceipt-id:999\n\n\0"
+            + reply % client._core.nonce.encode()
+            + (MESSAGE % (2, b"")).replace(b"s1", b"s99")
+            + b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt
+            + MESSAGE % (3, b"meant")
+        )
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=None, close_timeout_s=1) as client:
+            async with client.subscribe("/topic/a") as messages:
+                assert (await messages.receive()).body == b"meant"
+                with pytest.raises(trio.WouldBlock):
+                    messages.receive_nowait()
+
+
+async def test_the_first_reason_is_the_one_that_is_told() -> None:
+    class Rash(trio.abc.Stream):
+        """A stream that says what it has, and breaks, without ever waiting."""
+
+        says: ClassVar[list[bytes]] = [b"CONNECTED\nversion:1.2\n\n\0", b"ERROR\nmessage:why\n\n\0"]
+
+        async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+            await trio.lowlevel.checkpoint()
+
+        async def wait_send_all_might_not_block(self) -> None:
+            raise NotImplementedError
+
+        async def receive_some(self, max_bytes: int | None = None) -> bytes:
+            if not self.says:
+                raise trio.BrokenResourceError
+            return self.says.pop(0)
+
+        async def aclose(self) -> None:
+            await trio.lowlevel.checkpoint()
+
+    async def connect() -> trio.abc.Stream:
+        return Rash()
+
+    with pytest.raises(BrokerError, match="why"):
+        async with open_client(connect, reconnect=None):
+            await trio.sleep_forever()
+
+
+async def test_nothing_can_be_written_and_the_broker_does_not_say_why(
+    autojump_clock: MockClock,
+) -> None:
+    peer = Scripted()
+
+    class Deaf(CutStream):
+        """Writing fails, and reading goes on."""
+
+        def cut(self) -> None:
+            pass
+
+    async def connect() -> trio.abc.Stream:
+        return Deaf(await peer(), sends=200)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(peer.accept)
+        with pytest.raises(LinkLost):
+            async with open_client(connect, reconnect=None, heart_beat=(0, 0)) as client:
+                start = trio.current_time()
+                with trio.fail_after(60):
+                    await client.send("/topic/a", b"x" * 300)
+        assert trio.current_time() - start == pytest.approx(1)  # so long it might have said it
 
 
 async def test_a_broker_that_breaks_a_rule_later(autojump_clock: MockClock) -> None:

@@ -307,6 +307,31 @@ async def test_a_stream_that_begins_anew_is_told(autojump_clock: MockClock) -> N
                 assert caught.value.code == "stream-lost"
 
 
+async def test_a_stream_without_an_epoch_is_read_on(autojump_clock: MockClock) -> None:
+    """Another broker's: it tells offsets alone, so nothing else is told to it."""
+    peer, said = Scripted(), list[bytes]()
+
+    async def serve() -> None:
+        for offset in (7, 8):
+            stream = await peer.accept()
+            said.append(await read_until(stream, b"\n\n\0"))
+            await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said[-1]))
+            await stream.send_all(
+                b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\n\n\0" % offset
+            )
+            await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            async with client.subscribe("/topic/s", offset="first") as messages:
+                for offset in (7, 8):
+                    assert (await messages.receive()).stream_offset == offset
+    assert b"\nx-stream-offset:first\n" in said[0]
+    assert b"\nx-stream-offset:offset=8\n" in said[1]
+    assert b"epoch" not in said[1]
+
+
 async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock: MockClock) -> None:
     async with open_keeper(STREAM) as dial:
         links = Links(dial.stream)

@@ -2,15 +2,19 @@
 
 import ssl
 import sys
+from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
+import trio_websocket
 
 from tests._client_fakes import open_broker
 from tests._fakes import TCP, TLS, WS_TCP, WSS
 from tests._tls import authority
 from trio_stomp import OptionError
-from trio_stomp.client import ConnectFailed, open_client
+from trio_stomp.client import AuthenticationError, ConnectFailed, open_client
+from trio_stomp.client._pipe import WebSocketPipe
 
 SCHEMES = {TCP: "stomp", WS_TCP: "ws", TLS: "stomps", WSS: "wss"}
 
@@ -62,6 +66,50 @@ async def test_no_websocket_there() -> None:
                     pass  # pragma: no cover
             assert "secret" not in str(caught.value)
             nursery.cancel_scope.cancel()
+
+
+async def test_a_refusal_over_websocket_comes_out_as_it_is(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("alice:right\n")
+    users.chmod(0o600)
+    with trio.fail_after(30):
+        async with open_broker(WS_TCP, passwd_file=str(users)) as dial:
+            with pytest.raises(AuthenticationError):
+                async with open_client(
+                    f"ws://{dial.handle.addresses[0]}/ws", login="alice", passcode="wrong"
+                ):
+                    pass  # pragma: no cover
+
+
+async def test_messages_of_a_websocket_and_its_end() -> None:
+    async with trio.open_nursery() as nursery:
+        ours, theirs = trio.testing.memory_stream_pair()
+        peers: list[trio_websocket.WebSocketConnection] = []
+
+        async def accept() -> None:
+            request = await trio_websocket.wrap_server_stream(nursery, theirs)
+            peers.append(await request.accept())
+
+        nursery.start_soon(accept)
+        connection = await trio_websocket.wrap_client_stream(
+            nursery,
+            ours,  # type: ignore[arg-type]
+            "localhost",
+            "/",
+        )
+        pipe = WebSocketPipe(connection, trio_websocket.ConnectionClosed)
+        await trio.testing.wait_all_tasks_blocked()
+        (peer,) = peers
+        await peer.send_message(b"")  # neither STOMP nor the end
+        await peer.send_message("t\u00e9xt")
+        await peer.send_message(b"bytes")
+        assert [await pipe.receive(), await pipe.receive()] == ["t\u00e9xt".encode(), b"bytes"]
+        await pipe.send(b"there")
+        assert await peer.get_message() == b"there"
+        await peer.aclose()
+        assert await pipe.receive() == b""
+        with pytest.raises(trio.BrokenResourceError):
+            await pipe.send(b"too late")
 
 
 async def test_what_is_missing_for_websockets_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

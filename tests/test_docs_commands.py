@@ -1,6 +1,5 @@
 """Every command in the documents is run, in the order of its page, or stands in a list here."""
 
-import json
 import os
 import re
 import shutil
@@ -8,7 +7,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -26,16 +24,7 @@ DOCS = ROOT / "docs"
 STATIC = ROOT / "trio_stomp" / "web" / "static"
 
 TUTORIAL = "tutorial.md"
-MIGRATIONS = tuple(sorted(path.name for path in DOCS.glob("migrate-*.md")))
-PAGES = (
-    "index.md",
-    TUTORIAL,
-    *MIGRATIONS,
-    "../README.md",
-    "operations.md",
-    "security.md",
-    "configuration.md",
-)
+PAGES = ("../README.md", *sorted(path.name for path in DOCS.glob("*.md")))
 
 # Only something broken takes so long.
 PATIENCE_S = 60
@@ -46,23 +35,35 @@ PLACEHOLDERS = {
     "rabbit:61613": "127.0.0.1:{old}",
     "activemq:61613": "127.0.0.1:{old}",
     "stompserver:61613": "127.0.0.1:{old}",
+    "old:61613": "127.0.0.1:{old}",
+    "new:61613": "127.0.0.1:{port}",
     "61613": "{port}",
     "3490": "{port}",
     "port=3000": "port={port}",
     "8000": "{web}",
     "--host 0.0.0.0 --passwd-file": "--host 127.0.0.1 --passwd-file",
     "/var/lib/trio_stomp": "lib",
+    "sqlite:////var/lib/": "sqlite:///",
     "/etc/stompserver/": "",
     "/etc/trio-stomp/": "",
     "move_queue.py": "move_queue.py --quiet-s 1",
+    # Short, and with less to look at.
+    "bench.py --repeat 3": "bench.py --quick --scenario one-tcp",
+    "crash.py --kills 1000": "crash.py --kills 1 --life 0.3",
+    "mwqstd4d.2-4": "…",
+    "${fpath[1]}": ".",  # zsh's
+    "doctor --data-dir": "doctor --port {port} --data-dir",
     # What asks at a terminal reads a line here.
     "passwd add users alice": "passwd add --stdin --replace users alice <<< secret",
     "passwd verify users alice": "passwd verify --stdin users alice <<< secret",
 }
 
-# Blocks that are not run, by page and beginning, and why.
+# Blocks and commands that are not run, by page and beginning, and why.
 INSTALLS = "it downloads packages: each run of the checks begins by it, see scripts/check.py"
 EXCHANGE = "tests/test_foreign.py runs it"
+SPARK = (
+    "Spark takes minutes: tests/test_spark_*.py run its parts, and the options are looked up below"
+)
 NOT_RUN = {
     ("tutorial.md", "python3 -m venv"): INSTALLS,
     ("tutorial.md", "npm install"): INSTALLS,
@@ -71,12 +72,36 @@ NOT_RUN = {
     ("../README.md", ".venv/bin/pip install stomp.py"): INSTALLS,
     ("../README.md", "node tests/js/exchange.mjs"): EXCHANGE,
     ("../README.md", ".venv/bin/python scripts/examples/exchange.py"): EXCHANGE,
+    ("analysis.md", "python scripts/diag_to_parquet.py"): SPARK,
+    ("analysis.md", "cp -r tests/data/diag_day"): SPARK,
+    ("analysis.md", "spark-submit"): SPARK,
+    ("spark.md", "pip install"): INSTALLS,
+    ("spark.md", "git archive"): SPARK,
+    ("spark.md", "export SPARK_CONF_DIR"): SPARK,
+    ("spark.md", "SPARK_REMOTE="): SPARK,
+    ("spark.md", "python scripts/kill_spark.py"): SPARK,
+    ("spark.md", "python scripts/diag_demo.py"): SPARK,
+    ("benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
+        "a minute; tests/test_bench.py runs it with --quick"
+    ),
+    ("durability.md", "python -m trio_stomp --store-url postgresql:"): (
+        "it needs a PostgreSQL: tests/test_sql_postgresql.py starts one"
+    ),
 }
 
 # Blocks without a language that hold no command.
 NO_COMMANDS = {
     ("configuration.md", "trio_stomp: error: "),
+    ("design.md", "serve()"),
+    ("diag.md", "DIAG\n"),
+    ("diag.md", "MESSAGE\n"),
+    ("queues.md", "Queue: "),
+    ("queues.md", "SUBSCRIBE  "),
+    ("queues.md", "client  "),
 }
+
+# What these print is of the machine; that they go well is looked at all the same.
+UNCOMPARED = ("trio-stomp doctor",)
 
 # What runs until somebody ends it, beside the broker: a terminal of its own.
 BESIDE = ("trio-stomp subscribe /topic/hello --count 1", "python3 -m http.server")
@@ -92,7 +117,9 @@ TITLE = re.compile(r'title="([^"]+)"')
 CODE = ("python", "js", "html", "toml")
 SHELLS = ("", "sh", "console")
 SERVES = re.compile(r"(?:\S*python\S* -m trio_stomp|trio-stomp) +(?:-\S|\w+=|serve\b)")
-CARRIES_OVER = "scripts/examples/move_queue.py"
+CARRIES_OVER = ("scripts/examples/move_queue.py", "stomp://old:")
+SHOWS_DEAD = ("cli.md", "trio-stomp dlq ls")
+SCRIPT = re.compile(r"\b(scripts/[\w/]+\.py)((?: +[^\s`|#]+)*)")
 
 
 @frozen
@@ -119,9 +146,14 @@ class Block:
 
     def is_in(self, names: "set[tuple[str, str]]") -> bool:
         """Whether a list names it."""
-        return any(page == self.page and self.begin.startswith(name) for page, name in names)
+        return is_listed(self.page, self.begin, names)
 
     def commands(self) -> list[Command]:
+        """Its commands that are run."""
+        every = self.every_command()
+        return [each for each in every if not is_listed(self.page, each.text, set(NOT_RUN))]
+
+    def every_command(self) -> list[Command]:
         """Its commands: after ``$ `` with what they print, or else line by line."""
         joined = re.sub(r"\\\n\s*", "", self.text)
         lines = joined.splitlines()
@@ -137,6 +169,11 @@ class Block:
                 shown.append(line)
         assert not shown, f"{self.page}: output before the first command: {shown}"
         return found[::-1]
+
+
+def is_listed(page: str, text: str, names: "set[tuple[str, str]]") -> bool:
+    """Whether a list names a text of a page by its beginning."""
+    return any(each == page and text.startswith(name) for each, name in names)
 
 
 def blocks(page: str) -> list[Block]:
@@ -161,15 +198,23 @@ def free_port() -> int:
         return port
 
 
-def figures(port: int) -> dict[str, int]:
-    """What a broker says of its sessions, asked by the command DIAG."""
+@contextmanager
+def subscription_noticed(port: int, destination: str) -> Iterator[None]:
+    """The end of the block waits until a broker tells that somebody subscribed."""
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as peer:
-        peer.sendall(b"DIAG\n\nsession\0")
-        answer = b""
-        while not answer.endswith(b"\0"):
-            answer += peer.recv(999)
-    figures: dict[str, int] = json.loads(answer[answer.index(b"{") : -1])
-    return figures
+
+        def read_until(end: bytes) -> None:
+            heard = b""
+            while end not in heard:
+                more = peer.recv(9999)
+                assert more, f"{end!r} was not told: {heard!r}"
+                heard += more
+
+        peer.sendall(b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0")
+        peer.sendall(b"SUBSCRIBE\nid:1\ndestination:DIAG/event/subscribe\nreceipt:1\n\n\0")
+        read_until(b"receipt-id:1\n")
+        yield
+        read_until(b'"%b"' % destination.encode())
 
 
 def matches(shown: str, said: str) -> bool:
@@ -224,6 +269,8 @@ class Desk:
             **os.environ,
             "PATH": os.pathsep.join([str(self.directory / "programs"), os.environ["PATH"]]),
             "PYTHONPATH": str(ROOT),
+            "PYTHONUNBUFFERED": "1",
+            "HOME": str(self.directory),
             "TRIO_STOMP_URL": f"stomp://127.0.0.1:{self.port}",
             "TRIO_STOMP_PASSCODE": "secret",
             # Where a command names no port; one that does wins.
@@ -258,7 +305,10 @@ class Desk:
         elif text.startswith(BESIDE):
             self._run_beside(command)
         else:
-            with self._old_broker() if CARRIES_OVER in text else nullcontext():
+            if (self.page, text) == SHOWS_DEAD:
+                self._bury()
+            carries_over = any(each in text for each in CARRIES_OVER)
+            with self._old_broker() if carries_over else nullcontext():
                 self._finish(command, self.popen(text), fails)
             for each, process in self._beside:
                 if "--count" in each.text:
@@ -279,24 +329,20 @@ class Desk:
 
     def _run_beside(self, command: Command) -> None:
         is_page = "http.server" in command.text
-        before = 0 if is_page else figures(self.port)["subscriptions"]
-        process = self.popen(f"exec {command.text}")
-        self._beside.append((command, process))
-        deadline = time.monotonic() + PATIENCE_S
-        while not self._is_up() if is_page else figures(self.port)["subscriptions"] == before:
-            assert process.poll() is None, command.text
-            assert time.monotonic() < deadline, command.text
-            time.sleep(0.02)
-
-    def _is_up(self) -> bool:
-        with socket.socket() as peer:
-            return peer.connect_ex(("127.0.0.1", self.web)) == 0
+        noticed = subscription_noticed(self.port, command.text.split()[2])
+        with nullcontext() if is_page else noticed:
+            process = self.popen(f"exec {command.text}")
+            self._beside.append((command, process))
+        if is_page:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("Serving HTTP on"), line
 
     def _finish(self, command: Command, process: "subprocess.Popen[str]", fails: bool) -> None:
         said, _ = process.communicate(timeout=PATIENCE_S)
         where = f"{self.page}: {command.text}\n{said}"
         assert (process.returncode != 0) is fails, where
-        if command.shown is not None:
+        if command.shown is not None and not command.text.startswith(UNCOMPARED):
             shown = self.mapped("\n".join(command.shown))
             assert matches(shown.strip(), said.replace("\0", "").strip()), where
 
@@ -310,6 +356,14 @@ class Desk:
                     assert process.wait(PATIENCE_S) == 0
             yield
 
+    def _bury(self) -> None:
+        """Dead letters, such as the page shows."""
+        death = "-H original-destination:/queue/orders -H x-death-reason:delivery-limit"
+        for body in ("two apples", "three pears, ripe ones", "and a melon, please."):
+            send = f"trio-stomp send /queue/DLQ.orders '{body}' {death} -H x-death-count:5"
+            with self.popen(send) as process:
+                assert process.wait(PATIENCE_S) == 0
+
     def stop(self) -> None:
         """Stop the broker, if there is one."""
         if self._broker is not None:
@@ -320,10 +374,12 @@ class Desk:
 
     def end(self) -> None:
         """Leave nothing that runs."""
-        for process in (*(each for _, each in self._beside), self._broker):
-            if process is not None:
-                process.kill()
-                self._ended(process)
+        every = [each for _, each in self._beside]
+        every += [self._broker] if self._broker is not None else []
+        for process in every:
+            process.kill()
+        for process in every:
+            self._ended(process)
 
     def _ended(self, process: "subprocess.Popen[str]") -> None:
         process.wait(PATIENCE_S)
@@ -337,7 +393,7 @@ def has_node() -> bool:
     return shutil.which("node") is not None and (JS / "node_modules" / "@stomp").is_dir()
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [page for page in PAGES if shell_blocks(page)])
 def test_the_commands_of_a_page(page: str, tmp_path: Path) -> None:
     desk = Desk(page, tmp_path)
     try:
@@ -371,14 +427,20 @@ def test_the_page_of_the_tutorial_greets_itself(tmp_path: Path) -> None:
         desk.end()
 
 
+def names_something(block: Block, name: tuple[str, str]) -> bool:
+    """Whether an entry of a list is about a block, or one of its commands."""
+    starts = (block.begin, *(each.text for each in block.every_command()))
+    return any(is_listed(block.page, each, {name}) for each in starts)
+
+
 def test_every_block_is_run_or_listed() -> None:
     found = [block for page in PAGES for block in blocks(page) if block.language in SHELLS]
     assert len(found) > 40
     for names in (set(NOT_RUN), NO_COMMANDS):
-        stale = [name for name in names if not any(block.is_in({name}) for block in found)]
+        stale = [name for name in names if not any(names_something(each, name) for each in found)]
         assert stale == [], "these lists name blocks that are not there"
     # Without a language it may be anything; then it must begin as a command does.
-    programs = ("python", ".venv/bin/", "trio-stomp", "curl", "node", "npm", "$ ")
+    programs = ("python", ".venv/bin/", "trio-stomp", "curl", "node", "npm", "mkdir", "$ ")
     strange = [
         (block.page, block.text.splitlines()[0])
         for page in PAGES
@@ -390,3 +452,38 @@ def test_every_block_is_run_or_listed() -> None:
         if reason is EXCHANGE:
             script = begin.split("/")[-1]
             assert script in (ROOT / "tests" / "test_foreign.py").read_text(encoding="utf-8")
+
+
+def test_commands_stand_in_fences() -> None:
+    """What is set in by blanks alone would be seen by nobody here."""
+    indented = re.compile(
+        r"^ {4,}(?:\S+=\S+ )?(?:\S*python3?|pip|trio-stomp|spark-submit) \S", re.M
+    )
+    found = [
+        (page, line)
+        for page in PAGES
+        for line in indented.findall(FENCE.sub("", (DOCS / page).read_text(encoding="utf-8")))
+    ]
+    assert found == []
+
+
+def test_options_of_scripts_are_known() -> None:
+    """Those of commands too that are not run."""
+    told: dict[str, set[str]] = {}
+    for page in PAGES:
+        text = (DOCS / page).read_text(encoding="utf-8").replace("\\\n", "")
+        for script, words in SCRIPT.findall(text):
+            told.setdefault(script, set()).update(re.findall(r"(?<= )--[a-z][a-z-]*", words))
+    assert len(told) > 5
+    for script, options in told.items():
+        if options:
+            run = subprocess.run(
+                [sys.executable, str(ROOT / script), "--help"],
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=True,
+            )
+            known = set(re.findall(r"--[a-z][a-z-]*", run.stdout))
+            assert sorted(options - known) == [], script

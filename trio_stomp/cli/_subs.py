@@ -24,7 +24,7 @@ MAX_PAGES = 1000
 EPILOG = """\
 A durable subscription keeps what comes to a topic while its subscriber is away (docs/queues.md).
 NAME is what SUBSCRIBE called it; one that belongs to a client id needs --client-id. rm ends it for
-good, and what waits for its subscriber is thrown away; a subscriber who is there gets an ERROR.
+good, and what waits for it is thrown away; a subscriber who is there goes on until it leaves.
 """
 
 
@@ -89,18 +89,8 @@ def _rm(given: argparse.Namespace) -> int:
         return WELL
     # The client brings Trio along.
     from trio_stomp.cli._session import run_session
-    from trio_stomp.client import Client
 
-    async def end(client: Client) -> None:
-        headers = (
-            ("id", given.name),
-            ("durable-subscription-name", given.name),
-            ("activemq.subscriptionName", given.name),
-        )
-        # The client's own way needs a SUBSCRIBE before, which would make it if it is not there.
-        await client._core.unsubscribe(headers)
-
-    run_session(given, end, client_id=given.client_id)
+    run_session(given, lambda client: client.end_durable(given.name), client_id=given.client_id)
     if given.json:
         show_json({"name": given.name, "client_id": given.client_id, "ended": True})
     else:

@@ -16,6 +16,7 @@ from trio_stomp.client._message import Message
 from trio_stomp.client._send import send_headers
 from trio_stomp.client._subscription import Subscription
 from trio_stomp.client._transaction import Transaction
+from trio_stomp.protocol import ClientFrames
 
 AckMode = Literal["auto", "client", "client-individual"]
 
@@ -69,6 +70,16 @@ class Client:
         persistent: bool = ...,
         receipt: Literal[False],
     ) -> None: ...
+    @overload
+    async def send(
+        self,
+        destination: str,
+        body: bytes | str = ...,
+        *,
+        headers: Mapping[str, str] | None = ...,
+        persistent: bool = ...,
+        receipt: bool,
+    ) -> Receipt | None: ...
     async def send(
         self,
         destination: str,
@@ -165,6 +176,31 @@ class Client:
         finally:
             subscription.leave()
 
+    async def end_durable(self, name: str) -> None:
+        """End the durable subscription ``name`` for good: what waits for it is thrown away.
+
+        It need not be subscribed to; ``Subscription.forget`` is for one that is. It is that of
+        this client's ``client_id``; without one, and if several destinations have a durable
+        subscription of the name, the oldest. A subscriber who is there goes on until it leaves.
+
+        Raises:
+          OptionError: the name is empty.
+          ProtocolViolation: there is none; its ``code`` is ``unknown-subscription``.
+          NotAuthorized: it is somebody else's.
+          LinkLost: the link broke: it may have been ended, or not.
+        """
+        if not name:
+            raise OptionError("a durable subscription has a name; this one is empty")
+        core = self._core
+
+        def make(frames: ClientFrames, receipt: str) -> bytes:
+            # The broker looks for the id first, and would end a subscription of ours instead.
+            unused = name if name not in core.subscriptions else f"{name}-{core.nonce}"
+            told = _durable_headers(name).items()
+            return frames.unsubscribe((("id", unused), *told, ("receipt", receipt)))
+
+        await core.ask(make, again=False)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
         """BEGIN; COMMIT with a receipt at the end of the block, ABORT if an exception leaves it.
@@ -241,7 +277,12 @@ def _subscribe_headers(
     if selector is not None:
         told["selector"] = selector
     if durable is not None:
-        told["durable-subscription-name"] = told["activemq.subscriptionName"] = durable
+        told |= _durable_headers(durable)
     if offset is not None:
         told["x-stream-offset"] = f"offset={offset}" if isinstance(offset, int) else offset
     return told
+
+
+def _durable_headers(name: str) -> dict[str, str]:
+    """What names a durable subscription, here and for other brokers."""
+    return {"durable-subscription-name": name, "activemq.subscriptionName": name}

@@ -187,7 +187,8 @@ class Core:
                 awaited = self.awaited.pop(each.receipt_id, None)
                 if awaited is not None:
                     awaited.settle(Receipt(MappingProxyType(dict(each.headers))))
-            elif type(each) is Failed:
+            else:
+                assert isinstance(each, Failed)  # a second CONNECTED breaks a rule
                 self._refuse(each)
 
     def _reply(self, delivered: Delivered) -> None:
@@ -201,8 +202,8 @@ class Core:
         if asker is not None:
             self._was_refused = True
             asker.settle(error)
-        if self.link is not None:
-            self.link.end(error)
+        assert self.link is not None  # its reader is who calls
+        self.link.end(error)
 
     def _wait_until_wanted(self) -> trio.Event | None:
         is_full = self.link is not None and self.link.is_full
@@ -223,8 +224,7 @@ class Core:
             self._crowded.add(subscription)
         else:
             self._crowded.discard(subscription)
-            if not self._crowded:
-                self._want()
+            self._want()
 
     def remember(self, subscription: Subscription) -> None:
         """Bring it what comes for it, on later links too."""
