@@ -1,0 +1,145 @@
+"""Make docs/interoperability.md: what clients that we did not write can do with this broker.
+
+python scripts/interop_table.py            print the page
+python scripts/interop_table.py --write    write it
+
+It is made from tests/interop/expected.toml and tests/interop/results.json. The latter is written
+by the tests, from a broker and clients that run:
+TRIO_STOMP_INTEROP_RESULTS=tests/interop/results.json pytest tests/test_interop.py
+"""
+
+import json
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+HERE = ROOT / "tests" / "interop"
+PAGE = ROOT / "docs" / "interoperability.md"
+
+STEPS: Mapping[str, str] = {
+    "connect": "CONNECT, and CONNECTED with a version of STOMP",
+    "heart-beat": "heart-beats both ways; 2 s of silence but for them, after which all works",
+    "topic": "SUBSCRIBE, SEND, MESSAGE: UTF-8 in the body, a header of one's own",
+    "together": "20 messages that wait in a queue and come in one segment",
+    "ack-auto": "`ack:auto`: what came does not come again",
+    "ack-client": "`ack:client`: ACK of the second of three; the third comes again",
+    "ack-client-individual": "`ack:client-individual`: the same; the first and third come again",
+    "nack": "NACK: the message comes again, with `redelivered:true`",
+    "commit": "BEGIN, SEND, COMMIT: the message comes then, and not before",
+    "abort": "BEGIN, SEND, ABORT: it never comes",
+    "receipt": "SEND with `receipt`, and its RECEIPT",
+    "reply": "a request with `reply-to:/temp-queue/answers`, answered by another connection",
+    "wildcard": "SUBSCRIBE to `/topic/wild.*`",
+    "binary": "1,000,000 bytes of all 256 values, NUL too, through a queue; SHA-256",
+    "reconnect": "the link is cut; who connects anew stands in the last column",
+}
+TRANSPORTS = {"tcp": "TCP", "tls": "TLS", "ws": "WebSocket", "wss": "wss"}
+
+HEAD = """\
+# Interoperability
+
+What clients that we did not write can do with this broker. Each has a small program in \
+`tests/interop/`, which goes through the same steps; `tests/test_interop.py` runs every program \
+over every transport that its library has, against a broker in a process of its own, and fails \
+when a step fails, and also when one succeeds that is said here not to. A link between the two \
+is cut for the last step.
+
+This page is made by `scripts/interop_table.py --write`. The clients that are no package of pip \
+or npm come from Debian: `scripts/install_foreign_clients.sh`. Where one is missing its tests are \
+skipped, and say so.
+"""
+
+
+def page() -> str:
+    """The page.
+
+    Raises:
+      OSError: a file that it is made from is missing.
+    """
+    told = tomllib.loads((HERE / "expected.toml").read_text(encoding="utf-8"))
+    results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+    notes = _Notes()
+    parts = [
+        HEAD,
+        "## Clients\n",
+        *_clients(told["client"], results),
+        "",
+        "## Steps\n",
+        *_steps(told["client"], results, notes),
+        "",
+        *notes.lines(),
+        "",
+        "| step | what happens |",
+        "|---|---|",
+        *(f"| {step} | {text} |" for step, text in STEPS.items()),
+        "",
+        "## Left out\n",
+        "| client | why |",
+        "|---|---|",
+        *(f"| {each['name']} | {each['reason']} |" for each in told["left_out"]),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+class _Notes:
+    """Footnotes: one number for each text."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self._numbers.setdefault(text, len(self._numbers) + 1)
+
+    def lines(self) -> Iterator[str]:
+        for text, number in self._numbers.items():
+            yield f"{number}. {text}"
+
+
+def _clients(clients: Sequence[Mapping[str, Any]], results: Mapping[str, Any]) -> Iterator[str]:
+    yield "| client | version | language | TCP | TLS | WebSocket | wss | notes |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for client in clients:
+        found = results[client["name"]]
+        cells = ["yes" if each in client["transports"] else "-" for each in TRANSPORTS]
+        language = f"{client['language']} ({found['on']})"
+        notes = [client[key] for key in ("without", "note") if key in client]
+        text = " ".join(_sentence(note) for note in notes)
+        row = [client["name"], found["version"], language, *cells, text]
+        yield f"| {' | '.join(row)} |"
+
+
+def _sentence(text: str) -> str:
+    """As one: with a capital, and a full stop."""
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _steps(
+    clients: Sequence[Mapping[str, Any]], results: Mapping[str, Any], notes: _Notes
+) -> Iterator[str]:
+    shown = [step for step in STEPS if step not in ("connect", "reconnect")]
+    yield f"| client | connect | {' | '.join(shown)} | reconnect |"
+    yield "|---" * (len(shown) + 3) + "|"
+    for client in clients:
+        lacks = client.get("not_supported", {})
+        # What a client says of a step is the same over all its transports.
+        said = next(iter(results[client["name"]]["transports"].values()))
+        cells = [f"no ({notes.number(lacks[step])})" if step in lacks else "yes" for step in shown]
+        ends = [said[step].removeprefix("ok: ") for step in ("connect", "reconnect")]
+        row = [client["name"], ends[0], *cells, ends[1]]
+        yield f"| {' | '.join(row)} |"
+
+
+def main(argv: Sequence[str]) -> None:
+    """Print the page, or write it."""
+    made = page()
+    if "--write" in argv:
+        PAGE.write_text(made, encoding="utf-8")
+    else:
+        sys.stdout.write(made)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,163 @@
+"""What clients that we did not write can do with this broker: client by transport, step by step.
+
+The expectations stand in interop/expected.toml, and docs/interoperability.md is made from them.
+With TRIO_STOMP_INTEROP_RESULTS=FILE what was found is written there as well (JSON).
+"""
+
+import importlib
+import json
+import os
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests._foreign import JS, ROOT, node_or_skip, running_broker
+from tests._tls import authority
+from tests.interop._browser import lines_of_chromium
+from tests.interop._libraries import PROGRAMS
+from tests.interop._relay import Relay, running_relay
+
+HERE = Path(__file__).parent / "interop"
+EXPECTED: list[dict[str, Any]] = tomllib.loads(
+    (HERE / "expected.toml").read_text(encoding="utf-8")
+)["client"]
+PATIENCE_S = 150
+BEATS_MS = "300"
+OK, NOT_SUPPORTED = "ok", "not supported by the library"
+CELLS = [(client["name"], transport) for client in EXPECTED for transport in client["transports"]]
+STEPS = (
+    *("connect", "heart-beat", "topic", "together", "ack-auto", "ack-client"),
+    *("ack-client-individual", "nack", "commit", "abort", "receipt", "reply", "wildcard"),
+    *("binary", "reconnect"),
+)
+
+
+@pytest.fixture(scope="module")
+def port() -> Iterator[int]:
+    """Run a broker that takes TLS and plain, and drops who is silent for 1.3 s."""
+    beats = ("--heartbeat-send-ms", BEATS_MS, "--heartbeat-expect-ms", BEATS_MS)
+    with running_broker("--tls-cert", authority().certificate, *beats) as found:
+        yield found
+
+
+@pytest.fixture
+def relay(port: int) -> Iterator[Relay]:
+    with running_relay(port) as found:
+        yield found
+
+
+def run(name: str, transport: str, relay: Relay, directory: Path) -> tuple[int, str, str]:
+    """Run a client's program: its exit code, its lines of JSON, and what it complains of."""
+    tag = f"{name.replace(' ', '-').replace(':', '-')}-{transport}".replace(".", "-")
+    if name == "stompjs in Chromium":
+        code, lines = lines_of_chromium(transport, relay.port, relay.cut_port, tag, directory)
+        return code, lines, ""
+    where = ["127.0.0.1", str(relay.port), str(relay.cut_port), authority().file]
+    done = subprocess.run(
+        [*PROGRAMS[name](), transport, *where, tag],
+        cwd=ROOT,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize(("name", "transport"), CELLS, ids=map("-".join, CELLS))
+def test_a_client_can_do_what_is_expected(
+    name: str, transport: str, relay: Relay, tmp_path: Path
+) -> None:
+    code, printed, complaints = run(name, transport, relay, tmp_path)
+    assert printed, complaints
+    about, *steps = map(json.loads, printed.splitlines())
+    found = {each["step"]: each for each in steps}
+    [client] = [each for each in EXPECTED if each["name"] == name]
+    lacks = client.get("not_supported", {})
+    assert {step: (each["result"], each["detail"]) for step, each in found.items()} == {
+        step: (NOT_SUPPORTED, lacks[step]) if step in lacks else (OK, found[step]["detail"])
+        for step in STEPS
+        if step in found
+    }, complaints
+    assert tuple(found) == STEPS, complaints
+    assert code == 0, complaints
+    assert relay.cuts == 1
+    record(name, transport, about, steps)
+
+
+def record(name: str, transport: str, about: dict[str, Any], steps: list[dict[str, Any]]) -> None:
+    """Write down what was found, if that is wanted."""
+    wanted = os.environ.get("TRIO_STOMP_INTEROP_RESULTS")
+    if not wanted:
+        return
+    file = Path(wanted)
+    results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    entry = results.setdefault(name, {})
+    entry.update(version=about["version"], on=about["on"])
+    entry.setdefault("transports", {})[transport] = {
+        each["step"]: ": ".join(filter(None, (each["result"], each["detail"]))) for each in steps
+    }
+    text = json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+# The page.
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    return importlib.import_module("interop_table")
+
+
+def test_the_page_is_made_from_the_expectations(table: ModuleType) -> None:
+    page = (ROOT / "docs" / "interoperability.md").read_text(encoding="utf-8")
+    assert table.page() == page, "run: python scripts/interop_table.py --write"
+
+
+def test_what_was_recorded_is_what_is_expected() -> None:
+    results = json.loads((HERE / "results.json").read_text(encoding="utf-8"))
+    assert {
+        (name, transport) for name, each in results.items() for transport in each["transports"]
+    } == set(CELLS)
+    for client in EXPECTED:
+        lacks = client.get("not_supported", {})
+        assert set(lacks) <= set(STEPS)
+        for transport, steps in results[client["name"]]["transports"].items():
+            found = {step: text.partition(": ")[0] for step, text in steps.items()}
+            wanted = {step: NOT_SUPPORTED if step in lacks else OK for step in STEPS}
+            assert found == wanted, (client["name"], transport)
+
+
+def test_the_page_tells_of_every_step(table: ModuleType) -> None:
+    assert tuple(table.STEPS) == STEPS
+
+
+# Scenarios with many connections, by Node.
+
+
+@pytest.mark.foreign
+def test_scenarios_in_node(port: int) -> None:
+    command = [node_or_skip(), str(JS / "scenarios.mjs"), str(port), "--clients", "50"]
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "connections: 50 of 50" in done.stdout
+    assert "load: 50 of 50" in done.stdout
+
+
+@pytest.mark.foreign
+def test_scenarios_say_what_failed() -> None:
+    command = [node_or_skip(), str(JS / "scenarios.mjs"), "1", "--clients", "1"]
+    done = subprocess.run(
+        command, capture_output=True, encoding="utf-8", timeout=PATIENCE_S, check=False
+    )
+    assert done.returncode == 1
+    assert "FAILED" in done.stdout
