@@ -1,11 +1,21 @@
 """The core as the dispatcher sees it: sessions, events, receipts, atomic calls."""
 
+import weakref
+
 import pytest
 import trio.testing
 
 from tests._core_fakes import AMPLE, VERSIONS, Core, run_of, ttl_core
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp.broker import NEVER, BrokerEvent, BrokerPolicies
+from trio_stomp.broker import (
+    NEVER,
+    BrokerEvent,
+    BrokerPolicies,
+    Delivery,
+    DestinationPolicy,
+    PolicyBook,
+    Publication,
+)
 from trio_stomp.broker._events import MAX_PENDING
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -373,3 +383,68 @@ def test_without_a_ttl_nothing_ever_expires():
     assert staged[1].publication.expires_at == NEVER
     peer.outbox.write(AMPLE)
     assert peer.bodies() == ["x"]
+
+
+# --- other policies, while messages wait ----------------------------------------------------------
+
+
+def test_other_policies_hold_for_what_is_there_already():
+    core = Core(by_destination={"/queue/q": DestinationPolicy(max_messages=2)})
+    publisher = core.peer()
+    publisher.sends("/queue/q", "a", "b")
+    publisher.sends("/topic/t", "lost")
+    book = PolicyBook(
+        [
+            ("/queue/q", DestinationPolicy(max_messages=1, overflow="drop-newest")),
+            ("/topic/t", DestinationPolicy(ttl_ms=1000)),
+        ]
+    )
+    core.broker.use_policies(book)
+    assert core.broker.book is book
+    publisher.sends("/queue/q", "c")
+    publisher.sends("/topic/t", "parked")
+    publisher.sends("/queue/new", "x", "y")
+    reader = core.peer()
+    for id, name in enumerate(("/queue/q", "/topic/t", "/queue/new")):
+        reader.subscribes(name, f"{id}")
+    # What waits stays, though it is more than the new bound allows.
+    assert reader.bodies() == ["a", "b", "parked", "x", "y"]
+    assert core.broker.overflow.dropped == 1
+    assert publisher.frames("ERROR") == []
+    core.broker.use_policies(PolicyBook())
+    reader.unsubscribes("0")
+    publisher.sends("/queue/q", "d", "e")
+    assert core.broker.overflow.dropped == 1
+    core.broker.use_policies(PolicyBook([("/queue/fresh", DestinationPolicy(max_messages=1))]))
+    publisher.sends("/queue/fresh", "f", "g")
+    assert publisher.error().get("code") == "queue-full"
+
+
+# --- the outbox of who has gone -------------------------------------------------------------------
+
+
+def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it():
+    core = Core()
+    peers = [core.peer(), core.peer()]
+    for peer in peers:
+        peer.subscribes("/topic/t")
+        peer.is_gone()
+    gone, nowhere = peers[0], peers[0].client.outbox
+    assert nowhere is peers[1].client.outbox, "one is enough"
+    core.peer().sends("/topic/t", "x")
+    assert not gone.outbox.staged
+    route = core.broker.routes.open("/topic/t")
+    publication = Publication(route, run_of("/topic/t").head, [], core.now, NEVER)
+    delivery = Delivery([b"", b"x\0"], 1, 2, publication)
+    nowhere.stage_frame(b"RECEIPT\nreceipt-id:1\n\n\0")
+    assert nowhere.stage(b"MESSAGE\n", delivery), "what is refused would make a slow consumer"
+    kept = weakref.ref(delivery)
+    del delivery
+    assert kept() is None
+    assert not nowhere.has_room(), "a source that can wait keeps its messages"
+    assert nowhere.drop_oldest(AMPLE) == nowhere.discard() == 0
+    nowhere.pause_reading(paused=True)
+    nowhere.close(CloseReason.CONNECTION_LOST)
+    assert nowhere.stage(b"", Delivery([b"", b"y\0"], 1, 2, publication))
+    assert (gone.outbox.closed, gone.outbox.is_paused) == (None, False)
+    core.ends()

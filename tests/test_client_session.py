@@ -23,6 +23,7 @@ from trio_stomp.protocol import (
     Failed,
     ProtocolOptions,
     Receipted,
+    State,
     Told,
     Version,
     Welcomed,
@@ -98,6 +99,25 @@ def test_a_receipt_tells_its_evidence() -> None:
         b"RECEIPT\nreceipt-id:7\nstored:journal\nmatched:2\n\n\0\nRECEIPT\nreceipt-id:a\\cb\n\n\0"
     )
     assert show(told) == [("7", (("stored", "journal"), ("matched", "2"))), ("a:b", ())]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"RECEIPT\nreceipt-id:1\ncontent-length:3\n\nabc\0",
+        b"RECEIPT\nreceipt-id:1\ncontent-length:3\n\n\0bc\0",
+        b"RECEIPT\nreceipt-id:1\na:1\r\n\n\0",
+        b"RECEIPT\nreceipt-id:1\nack:2\n\n\0",
+        b"MESSAGE\nsubscription:s\nmessage-id:m\nx:1\r\nack:2\n\n\0",
+        b"MESSAGE\nsubscription:s\nmessage-id:m\nx:1\nack:2\nx-stream-offset:5\n\n\0",
+    ],
+)
+def test_what_is_not_plain_is_understood_by_the_decoder_alone(data: bytes) -> None:
+    fast, careful = opened(), slow(opened())
+    told = show(careful.receive_data(data * 2))
+    assert len(told) == 2
+    assert show(fast.receive_data(data * 2)) == told
+    assert fast.error is careful.error is None
 
 
 @st.composite
@@ -197,6 +217,11 @@ def test_limits_hold_on_the_fast_way_too() -> None:
         assert session.error is not None
         assert session.error.code == code
         assert session.receive_data(plain_message(1, b"", b"")) == []
+    for size, count, codes in ((400, 2, []), (600, 0, ["headers-too-large"])):
+        session = opened(limits=limits)
+        receipt = b"RECEIPT\nreceipt-id:1\na:%b\n\n\0" % (b"x" * size)
+        assert len(session.receive_data(receipt * 2)) == count
+        assert [error.code for error in (session.error,) if error is not None] == codes
     narrow = opened(limits=FrameLimits(max_header_line_bytes=64))
     assert len(narrow.receive_data(plain_message(1, b"", b"ok"))) == 1
 
@@ -252,6 +277,15 @@ def test_nothing_is_looked_at_behind_an_error() -> None:
     assert isinstance(told[0], Failed)
     assert (told[0].get("message"), told[0].get("code")) == ("a", None)
     assert session.error is None
+
+
+def test_what_breaks_a_rule_behind_an_error_is_no_fault_of_the_session() -> None:
+    for session in (opened(), slow(opened())):
+        told = session.receive_data(b"ERROR\nmessage:a\n\n\0MESSAGE\nno colon\n\n\0")
+        assert [type(each) for each in told] == [Failed]
+        assert session.decoder.error is not None
+        assert session.error is None
+        assert session.state is State.CLOSED
 
 
 def test_a_message_of_1_0_without_subscription() -> None:
@@ -315,6 +349,14 @@ def test_destinations_are_remembered_and_forgotten() -> None:
     for number in range(3000):
         assert b"destination:/q/%d\n" % number in frames.send(f"/q/{number}", b"")
     assert len(frames._lines) <= 1024
+
+
+def test_a_send_asks_for_its_receipt_and_names_its_transaction() -> None:
+    frames = ClientFrames(STOMP_1_2)
+    assert frames.send("a", b"b\0", (("x", "y"),), receipt="r", transaction="t") == (
+        b"SEND\ndestination:a\nx:y\ntransaction:t\nreceipt:r\ncontent-length:2\n\nb\0\0"
+    )
+    assert frames.send("a", b"") == b"SEND\ndestination:a\ncontent-length:0\n\n\0"
 
 
 def test_acks_of_each_version() -> None:

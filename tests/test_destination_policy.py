@@ -273,6 +273,18 @@ def test_a_bad_pattern_is_told(patterns: list[str], said: str) -> None:
     assert str(caught.value).startswith(said)
 
 
+def test_where_names_the_policy_that_holds_and_the_line_it_stands_in() -> None:
+    book = PolicyBook(
+        [("/queue/a", policy(1)), ("/queue/>", policy(2)), ("/topic/t", policy(3))],
+        places={"/queue/>": " (policies.toml:7)"},
+    )
+    assert book.where("/queue/b") == "'/queue/>' (policies.toml:7)"
+    assert book.where("/queue/a") == "'/queue/a'"
+    assert book.where("/topic/t") == "'/topic/t'"
+    assert book.where("/topic/u") == "none names it, so the options hold"
+    assert book.where("/queue/DLQ.a") == "none names it, so the options hold"
+
+
 def test_books_are_values() -> None:
     assert PolicyBook([("a", policy(1))]) == PolicyBook([("a", policy(1))])
     assert PolicyBook([("a", policy(1))]) != PolicyBook([("a", policy(2))])

@@ -11,7 +11,7 @@ from trio_stomp._errors import ProtocolError
 from trio_stomp._identity import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.broker._chronicle import _compact
-from trio_stomp.broker._explain import _verdict
+from trio_stomp.broker._explain import _told, _verdict
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.protocol import Acked
 
@@ -145,9 +145,27 @@ def test_another_destinations_loss_at_the_same_time_is_not_told() -> None:
     quick, slow = core.peer(), core.peer(capacity=1)
     quick.subscribes("/topic/t")
     slow.subscribes("/topic/other")
-    core.peer().sends("/topic/other", "a", "b")
+    core.peer().sends("/topic/other", "a")
+    core.peer().sends("/topic/other", "b")
     core.peer().sends("/topic/t", "c")
+    assert len(core.broker.chronicle.trouble) == 1
     assert what(asks(core, last_id(quick))) == ["sent"]
+
+
+def test_an_earlier_loss_of_the_same_destination_is_not_told() -> None:
+    core = Core(BrokerPolicies(slow_consumer="drop-newest"))
+    quick, slow = core.peer(), core.peer(capacity=1)
+    quick.subscribes("/topic/t")
+    slow.subscribes("/topic/t")
+    for body in "ab":
+        core.peer().sends("/topic/t", body)
+    core.now += 1
+    slow.drains()
+    core.peer().sends("/topic/t", "c")
+    assert slow.bodies() == ["a", "c"]
+    lost, whole = (message.get("message-id") or "" for message in quick.messages()[1:])
+    assert what(asks(core, lost)) == ["sent", "lost"]
+    assert what(asks(core, whole)) == ["sent"]
 
 
 def test_what_was_rejected_and_what_waits() -> None:
@@ -289,9 +307,26 @@ def test_losses_of_a_destination_and_of_one_of_its_subscribers() -> None:
     assert next(e["text"] for e in told if e["what"] == "event").startswith("connect")
 
 
+def test_acks_tell_nothing_of_why_somebody_got_none() -> None:
+    core = Core()
+    reader, other = core.peer(), core.peer()
+    for each, name in ((reader, "/queue/q"), (other, "/queue/other")):
+        each.subscribes(name, ack="client")
+        core.peer().sends(name, "a")
+        each.acks(*each.messages())
+    assert [event[0] for event in core.broker.chronicle.routine].count("acknowledged") == 2
+    answer = asks(core, {"destination": "/queue/q", "session": "s1"})
+    assert what(answer) == ["event", "event", "queued", "delivered"]
+
+
+def test_an_event_of_another_kind_is_told_by_its_name_and_time() -> None:
+    assert _told(("novel", 3.0, "/topic/t"), 5.5) == {"what": "novel", "ms_ago": 2500}
+
+
 def test_nothing_is_noted_where_nothing_is_to_be_remembered() -> None:
     policies = {
         "/queue/full": DestinationPolicy(max_messages=1, overflow="drop-oldest"),
+        "/queue/newest": DestinationPolicy(max_messages=1, overflow="drop-newest"),
         "/queue/q": DestinationPolicy(max_redeliveries=0),
     }
     core = Core(BrokerPolicies(explain_events=0), by_destination=policies)
@@ -299,6 +334,8 @@ def test_nothing_is_noted_where_nothing_is_to_be_remembered() -> None:
     reader.subscribes("#work")
     sender.sends("#work", "a")
     sender.sends("/queue/full", "a", "b")
+    sender.sends("/queue/newest", "a", "b")
+    assert core.broker.overflow.dropped == 2
     reader.subscribes("/queue/q", "q", ack="client-individual")
     sender.sends("/queue/q", "poison", "good")
     poison, good = reader.messages()[-2:]

@@ -5,7 +5,7 @@ import pytest
 from tests._core_fakes import AMPLE, Core, Pairs, Peer, numbered, queue_head, ttl_core
 from tests._queue_fakes import Bench
 from trio_stomp._errors import CloseReason
-from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, PolicyBook
 from trio_stomp.broker import _durables as durables_module
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
 
@@ -367,6 +367,59 @@ def test_durable_subscriptions_are_bounded(monkeypatch: pytest.MonkeyPatch):
     assert two.outbox.closed is CloseReason.LIMIT_EXCEEDED
     assert len(core.broker.subscriber) == 1
     one.unsubscribes(headers=DURABLE)
+    core.ends()
+
+
+def test_a_durable_subscription_that_there_is_no_memory_for_is_none():
+    core = Core()
+    first, peer, again = (core.peer(client_id=name) for name in ("it", "me", "me"))
+    told = (*DURABLE, ("selector", "n > 1"))
+    first.subscribes("a", headers=told)
+    first.unsubscribes(headers=DURABLE)  # the names of events are known from now on
+    before = core.memory.tables_bytes
+    first.subscribes("a", headers=told)
+    whole = core.memory.tables_bytes - before
+    first.unsubscribes(headers=DURABLE)
+    filler = core.memory.tables_room - whole + 1
+    core.memory.force_table(filler)
+    peer.subscribes("a", receipt=b"r", headers=told)
+    error = peer.error()
+    assert error.get("code") == "memory-limit"
+    assert "a durable subscription to a:" in error.text
+    assert peer.outbox.closed is CloseReason.MEMORY_LIMIT
+    assert peer.frames("RECEIPT") == []
+    assert core.memory.tables_bytes == before + filler
+    assert (len(core.broker.feeds.durables), len(core.broker.subscriber)) == (0, 0)
+    core.memory.give_table(1)
+    again.subscribes("a", receipt=b"r", headers=told)
+    assert [frame.command for frame in again.frames()] == ["RECEIPT"]
+    assert core.memory.tables_room == 0
+    core.memory.give_table(filler - 1)
+    again.unsubscribes(headers=DURABLE)
+    core.ends()
+
+
+@pytest.mark.parametrize("name", ["a", "a.*"])
+def test_a_changed_policy_reaches_a_durable_subscription(name: str):
+    core = Core(by_destination={name: DestinationPolicy(max_messages=3)})
+    publisher, peer = core.peer(), core.peer(client_id="me")
+    peer.subscribes(name, headers=DURABLE)
+    peer.is_gone()
+    to = name.replace("*", "x")
+    publisher.sends(to, *numbered("m", 4))
+    core.broker.use_policies(PolicyBook([(name, DestinationPolicy(max_messages=1))]))
+    publisher.sends(to, "no room")
+    again = core.peer(client_id="me")
+    again.subscribes(name, headers=DURABLE)
+    # What waits stays, though it is more than the new bound allows.
+    assert again.bodies() == ["m0", "m1", "m2"]
+    again.is_gone()
+    publisher.sends(to, "one", "two")
+    last = core.peer(client_id="me")
+    last.subscribes(name, headers=DURABLE)
+    assert last.bodies() == ["one"]
+    assert core.broker.feeds.dropped == 3
+    last.unsubscribes(headers=DURABLE)
     core.ends()
 
 

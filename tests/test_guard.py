@@ -10,12 +10,14 @@ from itertools import combinations
 import pytest
 from attrs import frozen
 
-from tests._core_fakes import Core, Peer, run_of
+from tests._core_fakes import VERSIONS, Core, Peer, run_of
+from tests._durable_fakes import DurableBench
+from tests._queue_fakes import Actor
 from trio_stomp._errors import CloseReason
 from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, DestinationPolicy, built_in_rules
 from trio_stomp.broker._rules import Action, Rule
-from trio_stomp.protocol import Asked, Committed, Received
+from trio_stomp.protocol import NO_HEARTBEATS, Asked, Committed, Opened, Received
 
 SEND, RECEIVE, BROWSE = Action.SEND, Action.RECEIVE, Action.BROWSE
 CREATE, ADMIN, MONITOR = Action.CREATE, Action.ADMIN, Action.MONITOR
@@ -434,6 +436,39 @@ def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first() -> Non
     assert alice.frames("ERROR") == []
     (feed,) = core.broker.feeds.durables
     assert feed.owner == "alice"
+
+
+def test_whose_it_became_is_known_after_a_restart() -> None:
+    core = DurableBench()
+    joins(core, ANONYMOUS)
+    core = core.restarts()
+    assert owners(core) == [""]
+    joins(core, ALICE)
+    core = core.restarts()
+    assert owners(core) == ["alice"]
+    core.broker.use_rules(rules_for(frozenset({CREATE, RECEIVE})), lambda _: True, core.now)
+    joins(core, ALICE)
+    rules = AccessRules((Rule(True, frozenset({CREATE, RECEIVE}), ("**",)),))
+    core.broker.use_rules(rules, lambda _: True, core.now)
+    bob = joins(core, Identity("bob", method="passcode"))
+    assert bob.error().get("code") == "not-authorized"
+    assert owners(core) == ["alice"]
+
+
+def owners(core: DurableBench) -> list[str]:
+    """Whose the durable subscriptions are."""
+    return [feed.owner for feed in core.broker.feeds.durables]
+
+
+def joins(core: DurableBench, identity: Identity) -> Actor:
+    """Somebody subscribes to the durable subscription ``c``'s ``d``."""
+    actor = core.actor()
+    told = (("client-id", "c"),)
+    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, told, identity))
+    actor.box.waiting.clear()
+    actor.subscribes("/topic/a", durable_subscription_name="d")
+    core.turn()
+    return actor
 
 
 def test_who_is_nobody_any_more_goes() -> None:

@@ -91,3 +91,6 @@ def test_the_work_is_a_search_for_each_segment(pattern: str) -> None:
 def test_a_long_segment_with_holes_takes_a_step_a_character() -> None:
     matches = like("%" + "a_" * 2000 + "b%", "")
     assert calls_of(lambda: matches("a" * 16_000)) < 2 * 16_000 + 40
+    assert not matches("a" * 4001)  # its b is missing
+    assert matches("xy" + "a" * 4000 + "bz")
+    assert not matches("a" * 3999 + "b")

@@ -237,6 +237,26 @@ def test_a_route_observes_latency_from_the_first_message_on():
     assert (route.ingress.count, route.ingress.sum_s) == (2, 2.0)
 
 
+def test_what_a_forgotten_destination_counted_stays_in_the_totals():
+    routes = table(16)
+    for name, seconds, wait in (("a", 0.5, 1.0), ("b", 0.25, 2.0)):
+        route = routes.open(name)
+        route.observe_delivery(seconds, 3)
+        route.observe_ingress(wait, 2)
+        route.enqueued, route.delivered, route.bytes_in, route.bytes_out = 2, 3, 20, 30
+        route.dropped, route.expired = 4, 5
+    for number in range(17):  # and the first of these is forgotten, too, of which nothing is known
+        routes.open(f"silent{number}")
+    assert [route.name for route in routes] == [f"silent{number}" for number in range(1, 17)]
+    past = routes.past
+    assert past.delivery is not None
+    assert past.ingress is not None
+    assert (past.delivery.count, past.delivery.sum_s, past.delivery.max_s) == (6, 2.25, 0.5)
+    assert (past.ingress.count, past.ingress.sum_s, past.ingress.max_s) == (4, 6.0, 2.0)
+    assert (past.enqueued, past.delivered, past.dropped, past.expired) == (4, 6, 8, 10)
+    assert (past.bytes_in, past.bytes_out) == (40, 60)
+
+
 # Which routes are looked at to make room.
 
 

@@ -699,6 +699,39 @@ def test_frames_without_a_receipt_inside_a_transaction_are_no_event() -> None:
     assert plain(session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) * 2)) == []
 
 
+def test_whatever_judges_early_is_told_of_the_head_of_what_is_buffered() -> None:
+    codecs = make_codecs()
+    codecs.judges_early = True
+    session = open_session(codecs=codecs)
+    session.receive_data(tx(b"BEGIN"))
+    # A run, and frames by themselves; with a receipt or without, the rights must be asked for.
+    for data, receipts in (
+        (tx(b"SEND", TO_A) * 2, []),
+        (tx(b"SEND", TO_A, b"receipt:r"), [(1, b"r")]),
+    ):
+        (event,) = session.receive_data(data)
+        assert isinstance(event, Received)
+        assert list(event.receipts) == receipts
+        assert event.head is not None
+        assert event.head.destination == "/a"
+    assert len(committed(session)) == 3
+
+
+def test_what_is_open_is_counted_until_it_ends() -> None:
+    session, _ = session_with()
+    session.receive_data(tx(b"BEGIN", name=b"u"))
+    transactions = session.transactions
+    assert transactions is not None
+    for data, count in (
+        (tx(b"SEND", TO_A, name=b"u"), 1),
+        (tx(b"BEGIN", name=b"v"), 2),
+        (tx(b"COMMIT", name=b"u"), 1),
+        (tx(b"ABORT", name=b"v"), 0),
+    ):
+        session.receive_data(data)
+        assert (transactions.count, transactions.are_open) == (count, count > 0)
+
+
 def test_two_transactions_are_two() -> None:
     session = open_session()
     session.receive_data(tx(b"BEGIN", name=b"u") + tx(b"BEGIN", name=b"v"))
@@ -808,6 +841,19 @@ def test_the_end_of_a_session_without_transactions() -> None:
     session.close()
     assert session.receive_data(tx(b"BEGIN")) == []
     assert memory.used_bytes == 0
+
+
+def test_heads_that_are_forgotten_are_held_to_the_limits_of_now() -> None:
+    codecs = make_codecs()
+    session = open_session(codecs=codecs)
+    block = b"SEND\ndestination:/a\nx:%b\n\n\0" % (b"y" * 400)
+    assert len(session.receive_data(block * 2)) == 1
+    assert codecs.cached_heads == 2  # its, and that of CONNECT
+    codecs.limits = FrameLimits(max_header_line_bytes=256)
+    codecs.forget_heads()
+    assert codecs.cached_heads == 0
+    error = refusal(open_session(codecs=codecs), block)
+    assert error.code == "header-line-too-long"
 
 
 # What dialects decide.

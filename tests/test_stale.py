@@ -182,6 +182,16 @@ def test_bytes_are_exact(overflow: str, kept: list[str], limit: str):
         assert stale.queue.statistics.dropped == 3 - len(expected)
 
 
+@pytest.mark.parametrize(
+    ("overflow", "kept"), [("drop-newest", ["00", "1"]), ("drop-oldest", ["1", "22"])]
+)
+def test_a_run_that_fits_neither_by_count_nor_by_bytes_is_cut_once(overflow: str, kept: list[str]):
+    stale = Stale(overflow, size=2, room_bytes=FIRST + run_cost(kept))
+    stale.park("a", "00", "1", "22")
+    assert stale.take_all("a") == kept
+    assert stale.queue.statistics.dropped == 1
+
+
 def stale_bodies(stale: Stale) -> list[str]:
     (parked,) = stale.queue.largest(1)
     return [body.decode() for body in parked.first.publication.bodies]

@@ -224,6 +224,32 @@ def test_a_table_full_of_subscriptions_refuses_one_client_and_spares_the_broker(
     assert holder.outbox.closed is None
 
 
+def test_a_selector_that_there_is_no_memory_for_is_refused_and_charged_nothing():
+    core = Core()
+    first, peer, other = core.peer(), core.peer(), core.peer()
+    first.subscribes("a", "other")
+    first.subscribes("a")
+    first.unsubscribes("other")  # the names of events are known from now on
+    before = core.memory.tables_bytes
+    picky = (("selector", " or ".join(f"n = {number}" for number in range(100))),)
+    peer.subscribes("a", headers=picky)
+    whole = core.memory.tables_bytes - before
+    peer.unsubscribes()
+    assert core.memory.tables_bytes == before
+    filler = core.memory.tables_room - whole + 1
+    core.memory.force_table(filler)
+    peer.subscribes("a", receipt=b"r", headers=picky)
+    assert peer.error().get("code") == "memory-limit"
+    assert peer.outbox.closed is CloseReason.MEMORY_LIMIT
+    assert peer.frames("RECEIPT") == []
+    assert core.memory.tables_bytes == before + filler
+    assert len(core.broker.subscriber) == 1
+    other.subscribes("a")  # it is the selector that does not fit
+    assert other.outbox.closed is None
+    core.memory.give_table(filler)
+    core.ends()
+
+
 def test_events_tell_of_subscriptions_and_their_end():
     core = Core()
     watcher, peer = core.peer(), core.peer()

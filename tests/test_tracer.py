@@ -6,7 +6,7 @@ import pytest
 
 from tests._core_fakes import Core, Peer
 from trio_stomp._identity import Identity
-from trio_stomp.broker import AccessRules, Action, Rule
+from trio_stomp.broker import AccessRules, Action, BrokerPolicies, Rule
 from trio_stomp.broker._tracer import MAX_TRACES, TracingOutbox
 
 
@@ -111,6 +111,19 @@ def test_all_else_goes_on_to_the_outbox_as_before(core: Core) -> None:
     assert outbox.discard() == 1
     assert client.outbox.discarded == 1
     assert client.outbox.waiting == 0
+
+
+def test_a_traced_connection_drops_its_oldest_as_any_other() -> None:
+    core = Core(BrokerPolicies(slow_consumer="drop-oldest"))
+    operator, slow = core.peer(), core.peer(capacity=1)
+    slow.subscribes("/topic/t")
+    asks(operator, session="s2")
+    for body in "abc":
+        operator.sends("/topic/t", body)
+    assert slow.bodies() == ["c"]
+    assert core.broker.fan_out.drops.slow_consumer == 2
+    assert slow.outbox.closed is None
+    core.ends()
 
 
 def test_it_tells_so_many_frames_and_no_more(core: Core) -> None:

@@ -92,11 +92,11 @@ class Duplicates:
 
     def restore(self, route: "Route", name: str, id: int) -> None:
         """An id was found in the store, younger than those before it."""
+        assert self.log is not None
         before = route.seen.pop(name, None)
         if before is not None:
             _charge(self.memory, route, -id_cost(name))
-            if self.log is not None:
-                self.log.finish(before.stored)
+            self.log.finish(before.stored)
         self._enter(route, name, id)
         if len(route.seen) > self.window_of(route.name):
             self._forget_oldest(route)
