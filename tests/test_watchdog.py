@@ -145,3 +145,17 @@ async def test_those_who_came_and_went_are_not_remembered(
     assert len(watchdog._wheel) < 5_000
     await trio.sleep(40)
     assert staying.looks == [30.0]
+
+
+async def test_nobody_is_looked_at_twice_in_the_same_moment(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    # Else an answer of "now", as of a sum that was rounded down, would stop the broker for good.
+    watchdog = Watchdog()
+    suspect = Suspect([10.0, 10.0, 9.0, 11.0])
+    watchdog.watch(suspect, 10.0)
+    nursery.start_soon(watchdog.run)
+    await trio.sleep(15)
+    assert len(suspect.looks) == 5
+    assert suspect.looks == sorted(set(suspect.looks))
+    assert suspect.looks[-1] == 11.0

@@ -84,17 +84,19 @@ def _look_silence(connection: "Connection", now: float) -> float:
     plan = connection.session.heartbeats
     due = math.inf
     if plan.dead_after_s:
-        if silent >= plan.dead_after_s:
+        # Sums are compared, not differences: what is rounded otherwise than the deadline would
+        # be due now, and not due, for ever.
+        due = last + plan.dead_after_s
+        if now >= due:
             error = ProtocolError(
                 "heart-beat-timeout",
                 f"no data for {silent * 1000:,.0f} ms, limit {plan.dead_after_s * 1000:,.0f} ms",
                 reason=CloseReason.HEARTBEAT_TIMEOUT,
             )
             return _end(connection, error)
-        due = last + plan.dead_after_s
         late = plan.expect_every_s * _LATE
         if late < plan.dead_after_s:
-            if silent < late:
+            if now < last + late:
                 due = last + late
             elif connection.late_since != last:
                 connection.note_late(silent - plan.expect_every_s)

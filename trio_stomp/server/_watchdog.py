@@ -69,4 +69,5 @@ class Watchdog:
             if watched.is_finished or when != watched.next_look:
                 continue  # it was brought forward, or is no more
             watched.next_look = math.inf
-            self.watch(watched, watched.look(now))
+            # Never now again, whatever it answers: that would be for ever.
+            self.watch(watched, max(watched.look(now), math.nextafter(now, math.inf)))
