@@ -189,6 +189,14 @@ def test_the_receipt_tells_the_last_offset_where_that_is_certain(bench):
     assert hasty.get("x-stream-offset") == (None if isinstance(bench, DurableBench) else "2")
 
 
+def test_each_receipt_of_a_run_tells_the_last_offset_that_it_covers(bench):
+    sender = bench.actor()
+    names = [(1, b"p"), (2, b"q"), (4, b"s")]
+    sender.sends(TOPIC, *"abcd", receipts=names, persistent="true")
+    told = {frame.get("receipt-id"): frame.get("x-stream-offset") for frame in sender.frames()}
+    assert told == {"p": "0", "q": "1", "s": "3"}
+
+
 def test_a_transaction_writes_all_or_nothing(bench):
     sender = bench.actor()
     reader = reads(bench)

@@ -18,6 +18,7 @@ from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
+from trio_stomp.broker._evidence import of_earlier
 from trio_stomp.broker._explain import Explainer
 from trio_stomp.broker._log import PageWanted, StreamWanted
 from trio_stomp.broker._monitor import monitor_body
@@ -341,7 +342,7 @@ class Broker(Parts):
     def _receipts(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
         for place, name in run.receipts:
             if place <= taken:
-                self._receipt(client, name, evidence)
+                self._receipt(client, name, of_earlier(evidence, taken - place))
 
     def _receipt(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
         """Answer a frame, behind whatever the client must wait for."""

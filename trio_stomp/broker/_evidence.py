@@ -1,9 +1,21 @@
 """What the RECEIPT of a SEND tells beside its id: header lines."""
 
+import re
+
 STORED = b"stored:memory\n"
 """Of a message that waits for its consumer."""
 DUPLICATE = b"duplicate:true\n"
 """Of a message that was there before."""
+
+
+_OFFSET = re.compile(rb"^x-stream-offset:(\d+)$", re.MULTILINE)
+
+
+def of_earlier(evidence: bytes, behind: int) -> bytes:
+    """What a RECEIPT tells that covers all of a run but the last ``behind`` messages."""
+    if not behind or b"x-stream-offset" not in evidence:
+        return evidence
+    return _OFFSET.sub(lambda line: b"x-stream-offset:%d" % (int(line[1]) - behind), evidence)
 
 
 def together(told: list[bytes]) -> bytes:
