@@ -5,7 +5,7 @@ import pytest
 from tests._core_fakes import Core
 from tests._queue_fakes import Bench, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._queue import Death
+from trio_stomp.broker._queue_host import Death
 
 Q = "/queue/q"
 
@@ -102,10 +102,11 @@ def test_a_wrong_id_is_an_error_that_names_the_header_expected(version, header, 
     "name", ["", "-", "1", "b.1-", "b.1-2", "b.9-1", "b.1-1x", "b.1--1", "b.1-" + "1" * 5000]
 )
 @pytest.mark.parametrize("negative", [False, True])
-def test_ids_that_are_none_are_errors(name, negative):
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_ids_that_are_none_are_errors(name, negative, ack):
     desk = bench()
     actor = desk.actor()
-    actor.subscribes(Q, ack="client")
+    actor.subscribes(Q, ack=ack)
     actor.sends(Q, "a")
     [frame] = actor.reads()
     assert frame.get("ack") == "b.1-1"
@@ -118,6 +119,69 @@ def test_ids_that_are_none_are_errors(name, negative):
     assert (error.get("message") or "").startswith("NACK" if negative else "ACK")
     assert len(error.get("message") or "") < 400
     assert desk.waiting(Q) == ["a"]
+
+
+WRONG = ["b.1-9", "b.1-", "b.1-x", "b.1-1", "-1", "x", "b.9-1", "b.2-1", "b.1-" + "1" * 30]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(wrong: str, place: int):
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, "1", ack="client-individual")
+    actor.subscribes("/queue/other", "2", ack="client-individual")
+    actor.sends(Q, *numbered("", 4))
+    first, *rest = actor.reads()
+    actor.acks(first)  # so that b.1-1 is known no more
+    names = [frame.get("ack") for frame in rest[:2]]
+    names.insert(place, wrong)
+    actor.acks(*names)
+    assert actor.error().get("code") == "unknown-ack"
+    assert desk.broker.acks.acked == 1 + place
+    assert desk.waiting(Q) == numbered("", 4)[1 + place :]
+
+
+def test_a_run_of_acks_may_name_none_twice():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, *numbered("", 3))
+    first, second, _ = actor.reads()
+    actor.acks(first, second, first)
+    assert actor.error().get("code") == "unknown-ack"
+    assert desk.waiting(Q) == ["2"]
+
+
+@pytest.mark.parametrize("destination", ["/queue/*", "/queue/a,/queue/b"])
+def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(destination: str):
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(destination, ack="client-individual", prefetch_count="4")
+    for name in ("/queue/a", "/queue/b"):
+        actor.sends(name, *numbered(name[-1], 4))
+    frames = actor.reads()
+    actor.acks(*frames)
+    assert len(frames) == 4
+    assert len(actor.reads()) == 4  # what there is credit for again
+    done = [desk.queue(name).dequeued for name in ("/queue/a", "/queue/b")]
+    assert sum(done) == desk.broker.acks.acked == 4
+    assert [desk.queue(name).held for name in ("/queue/a", "/queue/b")] == [4 - n for n in done]
+    assert desk.broker.memory.kept_bytes > 0
+    desk.ends()
+
+
+def test_what_a_run_of_acks_names_need_not_be_in_order():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual", prefetch_count="3")
+    actor.sends(Q, *numbered("", 6))
+    frames = actor.reads()
+    actor.acks(frames[2], frames[0])
+    assert actor.bodies() == ["3", "4"]
+    actor.is_gone()
+    assert desk.waiting(Q) == ["1", "3", "4", "5"]
+    desk.ends()
 
 
 def test_ids_of_another_connection_are_unknown():

@@ -5,7 +5,7 @@ import pytest
 from tests._queue_fakes import Bench, bench, numbered, texts
 from trio_stomp.broker import NEVER
 from trio_stomp.broker._consumer import AUTO_BATCH_BYTES
-from trio_stomp.broker._queue import Death
+from trio_stomp.broker._queue_host import Death
 
 Q = "/queue/q"
 

@@ -478,6 +478,12 @@ def test_plain_acks_are_one_run_in_order() -> None:
     assert ids(run) == [b"b.1-3", b"b.1-1", b"b.1-2", b"b.1-1", b"b.1-1"]
 
 
+def test_plain_acks_are_one_run_whatever_stands_between() -> None:
+    data = PLAIN % 1 + b"\r\n" + PLAIN % 2 + b"\0\n\0" + PLAIN % 3
+    (run,) = make_decoder().receive_data(data)
+    assert ids(run) == [b"b.1-1", b"b.1-2", b"b.1-3"]
+
+
 def test_the_order_of_sends_and_acks_is_kept() -> None:
     one = b"SEND\ndestination:/a\n\n%d\0"
     data = one % 1 + one % 2 + PLAIN % 1 + PLAIN % 2 + one % 3 + PLAIN % 3 + one % 4 + one % 5

@@ -26,7 +26,7 @@ from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker._dialect import MAX_COMPOSITE
 from trio_stomp.broker._durables import MAX_DURABLES
 from trio_stomp.broker._events import MAX_PENDING
-from trio_stomp.broker._queue import MAX_GROUPS
+from trio_stomp.broker._groups import MAX_GROUPS
 from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._selector_terms import MAX_DEPTH
 from trio_stomp.broker._temporary import MAX_TEMPORARY

@@ -5,7 +5,9 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import OVERHEAD, Bench, bench, numbered, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._queue import MAX_GROUPS, SCAN_LIMIT, Death
+from trio_stomp.broker._groups import MAX_GROUPS
+from trio_stomp.broker._queue import SCAN_LIMIT
+from trio_stomp.broker._queue_host import Death
 
 Q = "/queue/q"
 
@@ -247,10 +249,10 @@ def test_the_oldest_group_is_assigned_anew_when_there_are_too_many():
         actor.sends(Q, "x", message_group=f"g{number}")
     assert len(actor.reads()) == MAX_GROUPS + 1
     queue = desk.queue(Q)
-    assert len(queue.groups) == MAX_GROUPS
-    assert "g0" not in queue.groups
+    assert len(queue.groups.owners) == MAX_GROUPS
+    assert "g0" not in queue.groups.owners
     actor.unsubscribes()
-    assert not queue.groups
+    assert not queue.groups.owners
 
 
 def test_a_group_waits_for_an_owner_that_does_not_want_the_message():

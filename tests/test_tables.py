@@ -15,7 +15,7 @@ from tests._queue_fakes import Bench
 from trio_stomp._errors import CloseReason
 from trio_stomp._memory import MIN_TABLES_BYTES
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker import _queue as queue_module
+from trio_stomp.broker import _groups as groups_module
 from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._table_costs import hold_selector, release_selector
 
@@ -401,7 +401,7 @@ def grouped(bench: Bench, count: int, size: int) -> int:
     for number in range(count):
         sender.sends(Q, message_group=f"{number:05}" + "g" * (size - 5))
         bench.turn()
-    return len(bench.queue(Q).groups)
+    return len(bench.queue(Q).groups.owners)
 
 
 def test_groups_are_charged_and_given_back_with_their_consumers() -> None:
@@ -409,7 +409,9 @@ def test_groups_are_charged_and_given_back_with_their_consumers() -> None:
     assert grouped(bench, 10, 100) == 10
     before = bench.memory.tables_bytes
     one = bench.actors[1]
-    groups = [name for name, owner in bench.queue(Q).groups.items() if owner is one.consumer()]
+    groups = [
+        name for name, owner in bench.queue(Q).groups.owners.items() if owner is one.consumer()
+    ]
     cost = one.client.subscriptions["0"].cost
     names = sum(route.cost for route in bench.broker.routes)
     one.is_gone()
@@ -426,16 +428,16 @@ def test_an_exclusive_consumer_takes_the_groups_of_others_away() -> None:
     actor = bench.actor()
     actor.subscribes(Q, exclusive="true", x_priority="9")
     cost = actor.client.subscriptions["0"].cost
-    assert bench.queue(Q).groups == {}
+    assert bench.queue(Q).groups.owners == {}
     assert bench.memory.tables_bytes == before + cost - 10 * 356
     bench.ends()
 
 
 def test_the_oldest_group_goes_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_module, "MAX_GROUPS", 4)
+    monkeypatch.setattr(groups_module, "MAX_GROUPS", 4)
     bench = Bench()
     assert grouped(bench, 10, 100) == 4
-    assert [name[:5] for name in bench.queue(Q).groups] == [f"{n:05}" for n in range(6, 10)]
+    assert [name[:5] for name in bench.queue(Q).groups.owners] == [f"{n:05}" for n in range(6, 10)]
     bench.ends()
 
 
@@ -445,11 +447,11 @@ def test_the_oldest_group_goes_when_there_is_no_memory_and_messages_go_on() -> N
     assert 55 < grouped(bench, 100, 16_000) < 66
     assert sum(len(actor.reads()) for actor in bench.actors[1:]) == 100
     bench.memory.force_table(bench.memory.tables_room)
-    bench.queue(Q)._forget_groups(list(bench.queue(Q).groups))
+    bench.queue(Q).groups.keep_only(())
     bench.memory.force_table(bench.memory.tables_room)
     bench.actors[0].sends(Q, message_group="new")
     assert sum(len(actor.reads()) for actor in bench.actors[1:]) == 1
-    assert bench.queue(Q).groups == {}
+    assert bench.queue(Q).groups.owners == {}
 
 
 # --- selectors are asked once ---------------------------------------------------------------------

@@ -7,7 +7,7 @@ from attrs import define
 from trio_stomp._errors import ProtocolError
 from trio_stomp.broker._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
 from trio_stomp.broker._message import Message
-from trio_stomp.broker._queue import Death
+from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._subscription import Client
 from trio_stomp.protocol import Acked

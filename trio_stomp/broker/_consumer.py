@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio_stomp.broker._destination_policy import DestinationPolicy
-    from trio_stomp.broker._queue import Death, Queue
+    from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker._queue_host import Death
     from trio_stomp.broker._selector import Selector
 
 AUTO = "auto"

@@ -1,21 +1,17 @@
 """A queue: messages in order, each to one consumer."""
 
-from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._consumer import Consumer, Unacked
+from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
+from trio_stomp.broker._groups import Groups
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
+from trio_stomp.broker._queue_host import Death, QueueHost
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
-from trio_stomp.broker._table_costs import id_cost
-from trio_stomp.broker._timers import Timers
 
 if TYPE_CHECKING:
     from trio_stomp.broker._route import Route
@@ -28,57 +24,6 @@ SWEEP_S = 1.0
 """A queue is looked through for expired messages at most this often."""
 LOW_COUNT = 1_000
 """With fewer messages than this in memory, a queue has more loaded that are in the store alone."""
-MAX_GROUPS = 10_000
-"""Message groups remembered for each queue; the oldest is assigned anew."""
-
-
-class Death(Enum):
-    """Why a message is dead; the ``x-death-reason`` of its dead letter."""
-
-    REJECTED = "rejected"
-    DELIVERY_LIMIT = "delivery-limit"
-    MAX_EXCEPTIONS = "max-exceptions"
-    EXPIRED = "expired"
-    OVERFLOW = "overflow"
-
-
-class QueueHost(Protocol):
-    """What a queue needs of the core."""
-
-    memory: MemoryBudget
-    timers: Timers
-
-    def mark(self, queue: "Queue") -> None:
-        """Have ``queue`` pumped at the end of the turn."""
-
-    def note_quiet(self, queue: "Queue") -> None:
-        """A queue without consumers has less in it: it may be idle."""
-
-    def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
-        """Take deliveries back that have not been acknowledged by ``due``."""
-
-    def bury(self, queue: "Queue", message: Message, death: Death, now: float) -> None:
-        """A message is dead: to the dead letters, as policy says; it is no longer the queue's."""
-
-    def note_delivered(
-        self, queue: "Queue", consumer: Consumer, first: int, messages: list[Message]
-    ) -> None:
-        """Messages went to a consumer, as deliveries from ``first`` on."""
-
-    def finish(self, id: int) -> None:
-        """The store may forget a message."""
-
-    def finish_all(self, ids: list[int]) -> None:
-        """The store may forget messages."""
-
-    def hand_out(self, messages: list[Message]) -> None:
-        """The store is to remember that messages are with a consumer."""
-
-    def together(self) -> AbstractContextManager[None]:
-        """What the store is told inside holds as a whole, or not at all."""
-
-    def page_in(self, queue: "Queue", level: int, paged: Paged) -> None:
-        """Have messages loaded that are in the store alone."""
 
 
 @define(eq=False, repr=False)
@@ -112,7 +57,7 @@ class Queue:
     dequeued: int = 0
     redelivered: int = 0
     nacked: int = 0
-    groups: OrderedDict[str, Consumer] = field(factory=OrderedDict)
+    groups: Groups = field(init=False)
     pass_on: Callable[[Message, float], bool] | None = None
     """Of a work queue's member: gives what was refused to another member, if there is one."""
     heir: Callable[[Message, float], None] | None = None
@@ -121,6 +66,9 @@ class Queue:
     is_choosy: bool = False
     _last: Consumer | None = None
     _sweep_at: float = NEVER
+
+    def __attrs_post_init__(self) -> None:
+        self.groups = Groups(self.host.memory)
 
     @property
     def depth(self) -> int:
@@ -271,10 +219,7 @@ class Queue:
         consumer.queues[self] = None
         active = self._active()
         if len(active) < len(self.consumers):
-            # The groups of those that it keeps from being served would wait for ever.
-            self._forget_groups(
-                [each for each, owner in self.groups.items() if owner not in active]
-            )
+            self.groups.keep_only(active)
         self._note_choosy()
         self.host.mark(self)
 
@@ -284,7 +229,7 @@ class Queue:
         del consumer.queues[self]
         if self._last is consumer:
             self._last = None  # or it would be in memory as long as the queue
-        self._forget_groups([each for each, owner in self.groups.items() if owner is consumer])
+        self.groups.leave(consumer)
         self._note_choosy()
         self.host.mark(self)
         self.host.note_quiet(self)
@@ -349,8 +294,6 @@ class Queue:
         self.unacked -= len(messages)
         self.dequeued += len(messages)
         self._release_all(messages)
-        if not self.consumers:
-            self.host.note_quiet(self)
 
     def _watch_expiry(self, expires_at: float) -> None:
         """Have a queue that nobody reads lose what expires, and not only when it is met."""
@@ -480,29 +423,13 @@ class Queue:
 
         A group's messages wait for the consumer that has the group, so that they stay in order.
         """
-        owner = self.groups.get(group) if group else None
+        owner = self.groups.owners.get(group) if group else None
         if owner is not None:
             return ready.index(owner) if owner in ready and owner.wants(message) else None
         for offset in range(len(ready)):
             chosen = (place + offset) % len(ready)
             if ready[chosen].wants(message):
                 if group:
-                    self._assign(group, ready[chosen])
+                    self.groups.assign(group, ready[chosen])
                 return chosen
         return None
-
-    def _assign(self, group: str, consumer: Consumer) -> None:
-        """Let a consumer have a group from now on, as long as there is room to remember it."""
-        memory, cost = self.host.memory, id_cost(group)
-        while self.groups and (len(self.groups) >= MAX_GROUPS or cost > memory.tables_room):
-            self._forget_groups([next(iter(self.groups))])
-        if memory.take_table(cost):
-            self.groups[group] = consumer
-
-    def _forget_groups(self, groups: list[str]) -> None:
-        for group in groups:
-            del self.groups[group]
-            self.host.memory.give_table(id_cost(group))
-
-
-__all__ = ["Death", "Queue", "QueueHost", "Unacked"]

@@ -9,13 +9,14 @@ from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._chronicle import Chronicle, Fate
+from trio_stomp.broker._chronicle import Chronicle, Fate, lifetime_rule
 from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import PRIVATE_QUEUE
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._message import Message, Paged, charge, refund
-from trio_stomp.broker._queue import PLACE, Death, Queue
+from trio_stomp.broker._queue import PLACE, Queue
+from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._subscription import Place
@@ -244,9 +245,8 @@ class QueueBook:
         self.deaths.buried[death] += 1
         if self.chronicle is not None:
             at = (message.number, 1)
-            self.chronicle.lost(
-                death.value, queue.name, numbers=at, rule=self._deadly(queue, death)
-            )
+            rule = self._deadly(queue, message, death)
+            self.chronicle.lost(death.value, queue.name, numbers=at, rule=rule)
         queue.route.dropped += death is not Death.EXPIRED
         name = self._grave(queue, death)
         if not name or name == queue.name:
@@ -296,11 +296,18 @@ class QueueBook:
         assert self.storage is not None
         self.storage.page_in(queue, level, paged)
 
-    def _deadly(self, queue: Queue, death: Death) -> str:
-        """What of a policy made a message die."""
+    def _deadly(self, queue: Queue, message: Message, death: Death) -> str:
+        """Which option, policy or header made a message die; "" if its consumer did."""
         if death is Death.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
-        return f"overflow = {queue.policy.overflow!r}" if death is Death.OVERFLOW else ""
+        if death is Death.OVERFLOW:
+            return f"overflow = {queue.policy.overflow!r}"
+        if death is Death.EXPIRED:
+            return lifetime_rule(message.publication)
+        options = message.publication.options
+        if death is Death.MAX_EXCEPTIONS and options is not None:
+            return f"header max-exceptions = {options.max_exceptions}"
+        return ""
 
     def _grave(self, queue: Queue, death: Death) -> str:
         if death is Death.EXPIRED and not queue.policy.dead_letter_expired:

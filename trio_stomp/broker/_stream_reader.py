@@ -17,7 +17,7 @@ from trio_stomp.broker._timers import Timers
 from trio_stomp.frames import Head, encode_header
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._queue import Death
+    from trio_stomp.broker._queue_host import Death
 
 ONCE = DestinationPolicy(max_redeliveries=0)
 """What comes back is not handed out again."""

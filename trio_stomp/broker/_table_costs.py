@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 _AUTO = "auto"
 
 ROUTE_BYTES = 1024
-QUEUE_BYTES = 1536
+QUEUE_BYTES = 1664
 """What a queue takes beside its route."""
 SUBSCRIPTION_BYTES = 768
 CONSUMER_BYTES = 768
 """What takes messages from queues for a subscription."""
-FEED_BYTES = 2048
+FEED_BYTES = 2176
 """A subscription's own queue, or its place in a stream."""
 PATTERN_BYTES = 512
 TOKEN_BYTES = 320
