@@ -7,7 +7,7 @@ import pytest
 from tests._core_fakes import Core, Received, queue_head, run_of
 from tests._queue_fakes import HEAD, OVERHEAD, Bench, bench, numbered
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.broker._queue import Death
+from trio_stomp.broker._queue_host import Death
 from trio_stomp.protocol import Committed
 
 if TYPE_CHECKING:

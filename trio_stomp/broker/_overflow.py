@@ -9,7 +9,8 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, charge, cost_alone
-from trio_stomp.broker._queue import Death, Queue
+from trio_stomp.broker._queue import Queue
+from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._subscription import Client
 
