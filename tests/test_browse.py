@@ -3,6 +3,7 @@
 import pytest
 
 from tests._core_fakes import Core, Pairs, Peer, numbered
+from trio_stomp.broker import DestinationPolicy
 
 BROWSER: Pairs = (("browser", "true"),)
 
@@ -133,3 +134,39 @@ def test_a_topic_cannot_be_browsed_and_is_subscribed_to_as_ever():
     assert peer.bodies() == ["m0"]
     peer.acks(peer.messages()[0])
     core.ends()
+
+
+# --- looking is no delivery -----------------------------------------------------------------------
+
+
+def test_what_is_shown_is_counted_nowhere_as_delivered():
+    core = Core()
+    publisher, browser, reader = core.peer(), core.peer(), core.peer()
+    publisher.sends("/queue/p", "0")
+    publisher.sends("/queue/q", *numbered("m", 3))
+    before = core.broker.fan_out.delivered
+    browser.subscribes("/queue/p,/queue/q", headers=BROWSER)
+    assert len(seen(browser)) == 5
+    browser.drains()
+    route = core.broker.routes.open("/queue/q")
+    assert core.broker.fan_out.delivered == before
+    assert (route.delivered, route.bytes_out, route.delivery) == (0, 0, None)
+    reader.subscribes("/queue/q")
+    reader.drains()
+    assert (route.delivered, core.broker.fan_out.delivered - before) == (3, 3)
+    core.broker.queues.end("/queue/p", core.now)
+    core.ends()
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest", "disconnect"])
+def test_what_a_slow_browser_is_not_shown_is_not_dropped(policy: str):
+    core = Core(by_destination={"/queue/q": DestinationPolicy(slow_consumer=policy)})
+    publisher, browser = core.peer(), core.peer(capacity=2)
+    publisher.sends("/queue/q", *numbered("m", 5))
+    before = core.broker.fan_out.delivered
+    browser.subscribes("/queue/q", headers=BROWSER)
+    assert (browser.outbox.closed is not None) == (policy == "disconnect")
+    route = core.broker.routes.open("/queue/q")
+    assert (route.delivered, route.dropped) == (0, 0)
+    assert core.broker.fan_out.delivered == before
+    core.broker.queues.end("/queue/q", core.now)

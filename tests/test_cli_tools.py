@@ -676,6 +676,17 @@ ANSWER = {
     "events": [
         {"what": "sent", "ms_ago": 1500.0, "text": "", "destination": "/topic/a", "session": "7"},
         {"what": "lost", "ms_ago": None, "text": "lost at /topic/a", "destination": "/topic/a"},
+        {
+            "what": "lost",
+            "ms_ago": 5,
+            "text": "2 slow-consumer by a rule by another",
+            "session": "8",
+            "count": 2,
+            "fate": "slow-consumer",
+            "rule": "slow_consumer = 'drop-newest'",
+            "policy": "'/topic/*' (p.toml:3)",
+        },
+        {"what": "lost", "text": "1 gone", "rule": "ttl_ms = 0", "policy": ""},
     ],
     "horizon_s": 12.25,
 }
@@ -689,8 +700,18 @@ def test_explain_for_people() -> None:
         "delivered, \\x1b[31mnot acknowledged",
         "        -1.500 s  sent (destination /topic/a, session 7)",
         "                  lost: lost at /topic/a",
+        "        -0.005 s  lost: 2 slow-consumer (session 8), decided by"
+        " slow_consumer = 'drop-newest' of policy '/topic/*' (p.toml:3)",
+        "                  lost: 1 gone, decided by ttl_ms = 0",
         "(everything of the last 12.2 s is remembered)",
     ]
+
+
+def test_each_fact_of_an_explanation_has_a_line() -> None:
+    answer = {"summary": "one; two; three", "facts": ["one; two", "three\x1b"], "events": []}
+    with fake_site({"/explain": (200, json.dumps(answer).encode())}) as site:
+        ran = run("explain", "a.1-5", "--url", site.url)
+    assert ran.stdout.splitlines() == ["one; two", "three\\x1b"]
 
 
 @pytest.mark.parametrize(

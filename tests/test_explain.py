@@ -11,8 +11,8 @@ from trio_stomp._errors import ProtocolError
 from trio_stomp._identity import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.broker._chronicle import _compact
-from trio_stomp.broker._explain import _told, _verdict
 from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker._told import told
 from trio_stomp.protocol import Acked
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
@@ -66,6 +66,9 @@ def test_what_a_slow_subscriber_lost_is_told_with_the_option_that_decided() -> N
     lost = answer["events"][1]
     assert lost["session"] == "s2"
     assert lost["text"] == "1 slow-consumer by slow_consumer = 'drop-newest'"
+    assert (lost["count"], lost["fate"]) == (1, "slow-consumer")
+    assert lost["rule"] == "slow_consumer = 'drop-newest'"
+    assert lost["policy"] == ""  # an option decided
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
@@ -95,15 +98,26 @@ def test_a_message_that_died_names_the_policy() -> None:
         core.passes(1)
     answer = asks(core, first)
     assert what(answer)[:3] == ["queued", "delivered", "rejected"]
-    assert answer["events"][-1]["text"] == "1 delivery-limit by max_redeliveries = 1"
-    assert "delivery-limit" in answer["summary"]
+    died = answer["events"][-1]
+    assert died["text"] == "1 delivery-limit by max_redeliveries = 1"
+    assert (died["count"], died["fate"], died["rule"], died["policy"]) == (
+        1,
+        "delivery-limit",
+        "max_redeliveries = 1",
+        "'/queue/q'",
+    )
+    assert answer["summary"] == (
+        "it was delivered 2 times, and died: delivery-limit by max_redeliveries = 1"
+    )
 
 
 def test_ids_that_nothing_is_known_of() -> None:
     core = Core()
     boot = core.broker.boot
     assert "another" in asks(core, "zzz.1-5")["summary"]
-    assert "nothing is known" in asks(core, f"{boot}.1-5")["summary"]
+    assert asks(core, f"{boot}.1-5")["summary"] == (
+        "no message has had that id: 0 is the last number that was given to one"
+    )
     of_a_stream = asks(core, f"{boot}.1.S-5")["summary"]
     assert of_a_stream.startswith("it was read from a stream, at offset 5")
     for question in ("", "what?", "{", "[]x", '{"a": "b"}', '{"message-id": 5}', "x" * 5000, "{}"):
@@ -122,13 +136,18 @@ def test_what_is_remembered_is_bounded_and_can_be_nothing() -> None:
         sender.sends("/topic/t", f"{number}")
     old = reader.messages()[0].get("message-id") or ""
     answer = asks(core, old)
-    assert "nothing is known" in answer["summary"]
+    assert answer["summary"] == (
+        "nothing is known of it any more: it is older than what is remembered"
+        " (option explain_events)"
+    )
     assert answer["horizon_s"] < 20
     off = Core(BrokerPolicies(explain_events=0))
     reader = off.peer()
     reader.subscribes("/topic/t")
     off.peer().sends("/topic/t", "x")
-    assert "nothing is known" in asks(off, last_id(reader))["summary"]
+    assert asks(off, last_id(reader))["summary"] == (
+        "nothing is known of it: nothing is to be remembered (option explain_events)"
+    )
     assert not off.broker.chronicle.routine
 
 
@@ -176,10 +195,11 @@ def test_what_was_rejected_and_what_waits() -> None:
     first = last_id(reader)
     reader.nacks(reader.messages()[-1])
     answer = asks(core, first)
-    assert answer["summary"] == "it was delivered and rejected (NACK)"
-    assert answer["events"][-1]["text"].startswith("1 NACKs: ")
-    queued = [event for event in core.broker.chronicle.routine if event[0] == "queued"]
-    assert _verdict(queued) == "it waits in its queue"
+    assert answer["facts"] == [
+        "it was delivered and rejected (NACK)",
+        "no delivery of it since then is known",
+    ]
+    assert answer["events"][-1]["text"] == f"1 NACK: {first}, and all before"
 
 
 def test_a_message_that_came_out_of_its_order() -> None:
@@ -253,8 +273,9 @@ def test_who_is_not_there_and_a_destination_alone() -> None:
     assert "nothing has been sent" in asks(core, {"destination": "/topic/none"})["summary"]
     core.peer().sends("/queue/q", "a")
     summary = asks(core, {"destination": "/queue/q"})["summary"]
-    assert "1 sent" in summary
-    assert "1 wait" in summary
+    assert summary.startswith("/queue/q: 0 consumers, 1 sent, ")
+    assert "; 1 waits, 0 unacknowledged; " in summary
+    assert "subscriber" not in summary
     assert "policy: '/queue/q'" in summary
 
 
@@ -303,8 +324,8 @@ def test_losses_of_a_destination_and_of_one_of_its_subscribers() -> None:
     assert what(asks(core, asked)).count("lost") == 1
     assert what(asks(core, asked | {"session": "s1"})).count("lost") == 1
     assert what(asks(core, asked | {"session": "s4"})).count("lost") == 0
-    told = asks(core, asked | {"session": "s1"})["events"]
-    assert next(e["text"] for e in told if e["what"] == "event").startswith("connect")
+    events = asks(core, asked | {"session": "s1"})["events"]
+    assert next(e["text"] for e in events if e["what"] == "event").startswith("connect")
 
 
 def test_acks_tell_nothing_of_why_somebody_got_none() -> None:
@@ -320,7 +341,8 @@ def test_acks_tell_nothing_of_why_somebody_got_none() -> None:
 
 
 def test_an_event_of_another_kind_is_told_by_its_name_and_time() -> None:
-    assert _told(("novel", 3.0, "/topic/t"), 5.5) == {"what": "novel", "ms_ago": 2500}
+    told_so = told(("novel", 3.0, "/topic/t"), 5.5, lambda name, rule: "")
+    assert told_so == {"what": "novel", "ms_ago": 2500}
 
 
 def test_nothing_is_noted_where_nothing_is_to_be_remembered() -> None:
@@ -365,11 +387,11 @@ async def test_at_diag_explain_with_a_reply() -> None:
         await client.send("SEND", headers, name.encode())
         answer = await client.receive()
         assert (answer["correlation-id"], answer["content-type"]) == ("7", "application/json")
-        assert json.loads(answer.body)["summary"] == "it was sent to 1 subscribers"
+        assert json.loads(answer.body)["summary"] == "it was sent to 1 subscriber"
         await client.subscribe("DIAG/explain", id="2")
         await client.send("SEND", {"destination": "DIAG/explain"}, b'{"destination": "/topic/t"}')
-        told = json.loads((await client.receive()).body)
-        assert "1 subscribers" in told["summary"]
+        found = json.loads((await client.receive()).body)
+        assert found["facts"][0].startswith("/topic/t: 1 subscriber, ")
         await client.send("SEND", {"destination": "DIAG/explain"}, b"nonsense")
         await client.expect_error("invalid-question")
 
@@ -390,11 +412,11 @@ async def test_as_a_page() -> None:
             head, _, body = answer.partition(b"\r\n\r\n")
             return int(head.split()[1]), json.loads(body)
 
-        status, told = await get(f"/explain?q={name}")
-        assert (status, told["summary"]) == (200, "it was sent to 1 subscribers")
-        status, told = await get("/explain?destination=/topic/t&session=none")
-        assert (status, told["summary"]) == (200, "session none is not connected")
+        status, found = await get(f"/explain?q={name}")
+        assert (status, found["summary"]) == (200, "it was sent to 1 subscriber")
+        status, found = await get("/explain?destination=/topic/t&session=none")
+        assert (status, found["summary"]) == (200, "session none is not connected")
         for target in ("/explain", "/explain?q=nonsense", "/explain?q=a&user=b", "/explain?x=y"):
-            status, told = await get(target)
+            status, found = await get(target)
             assert status == 400
-            assert "error" in told
+            assert "error" in found

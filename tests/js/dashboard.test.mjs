@@ -299,24 +299,30 @@ test("message-ids in a sentence are found, and no character of it is lost", () =
   assert.deepEqual(parts(""), []);
 });
 
-test("what decided is set apart from what happened", () => {
-  const lost = (text) => ({ what: "lost", text });
-  assert.deepEqual(decided(lost("1 delivery-limit by max_redeliveries = 1")), ["1 delivery-limit", "max_redeliveries = 1"]);
-  assert.deepEqual(decided(lost("2 queue-full by overflow = 'by me'")), ["2 queue-full", "overflow = 'by me'"]);
-  assert.deepEqual(decided(lost("1 no-subscriber")), ["1 no-subscriber", ""]);
+test("what decided is told by a field, whatever the sentence says", () => {
+  const lost = { what: "lost", text: "2 queue-full by overflow = 'by me'", count: 2, fate: "queue-full" };
+  const rule = "overflow = 'by me'";
+  assert.deepEqual(decided({ ...lost, rule, policy: "'/queue/*' (p.toml:3)" }), {
+    text: "2 queue-full",
+    rule,
+    policy: "'/queue/*' (p.toml:3)",
+  });
+  assert.deepEqual(decided({ ...lost, rule }), { text: "2 queue-full", rule, policy: "" });
+  assert.deepEqual(decided({ ...lost, rule: "", policy: "" }), { text: lost.text, rule: "", policy: "" });
   const other = { what: "event", text: "1 connect by nobody" };
-  assert.deepEqual(decided(other), [other.text, ""]);
+  assert.deepEqual(decided(other), { text: other.text, rule: "", policy: "" });
+  assert.equal(decided({ ...other, rule }).text, other.text);
 });
 
 test("what is lost for good looks worse than what comes later", () => {
-  const tones = (what, text = "") => tone({ what, text });
+  const tones = (what, fate) => tone({ what, fate, text: "5 parked" });
   assert.equal(tones("acknowledged"), "good");
   assert.equal(tones("rejected"), "bad");
-  assert.equal(tones("lost", "1 slow-consumer by slow_consumer = 'parked'"), "bad");
-  assert.equal(tones("lost", "5 parked"), "warn");
+  assert.equal(tones("lost", "slow-consumer"), "bad");
+  assert.equal(tones("lost", "parked"), "warn");
   // Whether a delivery has done any good, its ACK will tell.
-  for (const what of ["queued", "sent", "delivered"]) assert.equal(tones(what), "");
-  assert.equal(tones("constructor", "1 parked"), "");
+  for (const what of ["queued", "sent", "delivered", "shown", "given"]) assert.equal(tones(what), "");
+  assert.equal(tones("constructor", "parked"), "");
 });
 
 test("how far back the broker remembers is told as time and as a moment", () => {

@@ -45,6 +45,8 @@ class Browse:
     storage: "Storage | None"
     go_on_later: Callable[[float], None]
     _left: deque[tuple[Queue, Message] | Shelf] = field(factory=deque)
+    _of_page: int = 0
+    """How many of what is left first were read from the store for it: nobody numbered those."""
     _charged: int = 0
     """Bytes of memory for the page that it is being shown."""
     _is_reading: bool = False
@@ -69,8 +71,11 @@ class Browse:
                 self._read(following)
                 continue
             queue, message = following
+            accepted = 0 if self._of_page else message.number
+            self._of_page = max(0, self._of_page - 1)
             if message.publication.expires_at > now and self.consumer.wants(message):
                 self.consumer.show(queue, message)
+                self._note(queue, accepted)
         if self._is_reading:
             return False
         if self.tells_end:
@@ -100,7 +105,15 @@ class Browse:
         if found:
             self._charge(cost_of(found))
             self._left.extendleft((shelf.queue, message) for message in reversed(found))
+            self._of_page = len(found)
         self.go_on_later(now)
+
+    def _note(self, queue: Queue, accepted: int) -> None:
+        """Note what was just shown, for ``explain``."""
+        fan_out = self.consumer.fan_out
+        if fan_out.chronicle is not None:
+            subscription = self.consumer.subscription
+            fan_out.chronicle.shown(queue.name, subscription, fan_out.messages, accepted)
 
     def _charge(self, cost: int) -> None:
         if self.storage is not None:
@@ -111,6 +124,9 @@ class Browse:
     def _end_marker(self) -> bytes:
         subscription = self.consumer.subscription
         rules = subscription.client.rules
-        number = self.consumer.fan_out.number(1)
+        fan_out = self.consumer.fan_out
+        number = fan_out.number(1)
+        if fan_out.chronicle is not None:
+            fan_out.chronicle.browsed(subscription, number)
         where = encode_header("destination", subscription.places[0][0], rules)
         return b"%b%d\n%bbrowser:end\n\n\0" % (subscription.prefix, number, where)

@@ -5,6 +5,7 @@ The everyday (sent, queued, delivered, acknowledged) is noted once a run, as a p
 went wrong is kept apart, so that a busy minute does not push it out. No body is kept alive here.
 """
 
+from array import array
 from collections import deque
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -36,8 +37,20 @@ class Fate(StrEnum):
     UNWANTED = "unwanted"
 
 
+class Cause(StrEnum):
+    """Why somebody is given a message that was sent before."""
+
+    PARKED = "parked"
+    LAST_VALUE = "last-value"
+    PASSED_ON = "passed-on"
+
+
 Span = tuple[int, int]
 """The first of consecutive numbers, and how many they are."""
+MAX_SCATTERED = 256
+"""Numbers of one event that are not consecutive; it bounds what one event takes."""
+SAME_S = 0.002
+"""Times that differ by less are the same: a store keeps milliseconds."""
 
 
 @define(eq=False, repr=False)
@@ -91,6 +104,55 @@ class Chronicle:
             ("delivered", self.now, queue, session, subscription.tag, first, len(messages), numbers)
         )
 
+    def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
+        """A browser was shown one more message; those of one batch are one event.
+
+        Args:
+          first: Its number as a delivery.
+          accepted: Its place in order of acceptance; 0 = nobody knows, it is in the store alone.
+        """
+        session, tag = subscription.client.session_id, subscription.tag
+        before = self._before(("shown", self.now, queue, session, tag), first)
+        numbers = _followed(before[7], accepted) if before is not None else None
+        if before is None or numbers is None:
+            fresh: Sequence[int] = range(accepted, accepted + 1) if accepted else ()
+            self.routine.append(("shown", self.now, queue, session, tag, first, 1, fresh))
+        else:
+            self.routine[-1] = (*before[:6], before[6] + 1, numbers)
+
+    def browsed(self, subscription: "Subscription", number: int) -> None:
+        """A browser was told by MESSAGE ``number`` that there is no more."""
+        session, place = subscription.client.session_id, subscription.places[0][0]
+        self.routine.append(("browsed", self.now, place, session, subscription.tag, number))
+
+    def given(
+        self,
+        destination: str,
+        subscription: "Subscription",
+        first: int,
+        count: int,
+        cause: Cause,
+    ) -> None:
+        """A subscriber was given what was sent before; what follows at once is one event with it.
+
+        Args:
+          first: The first's number as a delivery.
+        """
+        session, tag = subscription.client.session_id, subscription.tag
+        before = self._before(("given", self.now, destination, session, tag), first)
+        if before is not None and before[7] == cause:
+            self.routine[-1] = (*before[:6], before[6] + count, cause)
+        else:
+            begin = ("given", self.now, destination, session, tag)
+            self.routine.append((*begin, first, count, cause))
+
+    def _before(self, begin: tuple[Any, ...], first: int) -> tuple[Any, ...] | None:
+        """The newest event, if deliveries from ``first`` on go on where it ends."""
+        newest = self.routine[-1] if self.routine else ()
+        if newest[:5] == begin and newest[5] + newest[6] == first:
+            return newest
+        return None
+
     def acknowledged(self, client: "Client", event: Acked) -> None:
         """A client sent ACKs or NACKs; only the outermost are kept, for runs are consecutive."""
         if not event.ids:
@@ -104,9 +166,8 @@ class Chronicle:
 
     def happened(self, event: "BrokerEvent") -> None:
         """A client came or went, or subscribed to something, or no longer."""
-        self.routine.append(
-            ("event", self.now, event.name, event.session_id, event.destination, event.reason)
-        )
+        told = (event.name, event.session_id, event.destination, event.reason, event.user)
+        self.routine.append(("event", self.now, *told))
 
     def lost(
         self,
@@ -131,6 +192,33 @@ class Chronicle:
         self.trouble.append(
             ("lost", self.now, str(fate), destination, session, count, deliveries, numbers, rule)
         )
+
+
+def lifetime_rule(publication: "Publication") -> str:
+    """Which option, policy or header decided how long a message lives; "" if that has changed."""
+    route, options = publication.route, publication.options
+    life_s = publication.expires_at - publication.received_at
+    if route.ttl_s and abs(life_s - route.ttl_s) < SAME_S:
+        return f"ttl_ms = {round(route.ttl_s * 1000)}"
+    if options is not None and options.ttl_ms and abs(life_s - options.ttl_ms / 1000) < SAME_S:
+        return f"header ttl or expiration = {options.ttl_ms}"
+    if options is not None and options.expires_ms:
+        return f"header expires = {options.expires_ms}"
+    return ""
+
+
+def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None":
+    """The numbers and one more; None if an event of its own must hold that."""
+    if not numbers or not accepted:
+        return None if numbers or accepted else ()
+    if isinstance(numbers, range) and accepted == numbers.stop:
+        return range(numbers.start, accepted + 1)
+    if len(numbers) >= MAX_SCATTERED:
+        return None
+    # Of an array nobody but the event knows; it takes a fifth of what a tuple takes.
+    scattered = numbers if isinstance(numbers, array) else array("q", numbers)
+    scattered.append(accepted)
+    return scattered
 
 
 def _compact(numbers: list[int]) -> "Sequence[int]":

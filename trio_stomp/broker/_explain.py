@@ -7,36 +7,47 @@ last few seconds of a busy broker and the last days of a quiet one, and says how
 """
 
 import json
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp.broker._chronicle import Chronicle
+from trio_stomp.broker._destination import MONITOR, RESERVED
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._dialect import Dialect, resolve
+from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._rules import Action, needs
-from trio_stomp.broker._stream_options import ID_MARK
+from trio_stomp.broker._stream_options import END_MARK, ID_MARK
+from trio_stomp.broker._stream_reader import StreamReader
+from trio_stomp.broker._told import Event, some, told
 from trio_stomp.broker._trie import matches
+from trio_stomp.broker._verdict import MAX_DIGITS, claims, first_of, story, tag_of, verdict
 
 if TYPE_CHECKING:
+    from trio_stomp.broker._queue import Queue
     from trio_stomp.broker._subscription import Client, Subscription
 
 KEYS = ("message-id", "destination", "session", "user")
 MAX_EVENTS = 200
 """Events in one answer; the newest ones."""
+MAX_FACTS = 200
+"""Facts in one answer: a composite destination has many names, a user many sessions."""
 MAX_QUESTION_CHARS = 4096
+OWN = "what the broker tells of itself (DIAG, /queue/monitor)"
 
-Event = tuple[Any, ...]
+Answer = tuple[list[str], list[Event]]
 
 
-class PolicyHost(Protocol):
-    """Where the policies of now stand."""
+class ExplainHost(Protocol):
+    """Where the policies of now stand, and what numbers the deliveries."""
 
     book: PolicyBook
+    fan_out: FanOut
 
 
 @define(eq=False, repr=False)
@@ -49,24 +60,28 @@ class Explainer:
     routes: RouteTable
     clients: "dict[Client, None]"
     guard: Guard
-    host: "PolicyHost"
+    host: ExplainHost
 
     def explain(self, question: str) -> dict[str, object]:
-        """The answer to a question, ready to be JSON: ``summary``, ``events``, ``horizon_s``.
+        """The answer to a question, ready to be JSON.
+
+        Its ``facts`` are sentences, which ``summary`` joins; ``events`` are what they were found
+        in, and all that happened in the last ``horizon_s`` seconds is known.
 
         Raises:
           ProtocolError: it is no question; the asker's fault.
         """
         asked = _read(question)
         if "message-id" in asked:
-            summary, events = self._message(asked["message-id"])
+            facts, events = self._message(asked["message-id"])
         else:
-            summary, events = self._subscriber(asked)
+            facts, events = self._subscriber(asked)
         now = self.chronicle.now
         return {
             "question": asked,
-            "summary": summary,
-            "events": [_told(event, now) for event in events[-MAX_EVENTS:]],
+            "summary": "; ".join(facts),
+            "facts": facts,
+            "events": [told(event, now, self._policy_of) for event in events[-MAX_EVENTS:]],
             "horizon_s": round(now - self._began(now), 3),
         }
 
@@ -77,89 +92,151 @@ class Explainer:
         # Where nothing was forgotten yet, the first event is as far as anybody can look.
         return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
 
+    def _policy_of(self, name: str, rule: str) -> str:
+        """Where a rule is written, as policies are now; "" if it is an option, or has changed."""
+        field, _, value = rule.partition(" = ")
+        book = self.host.book
+        policy = book.policy_for(name)
+        is_there = policy is not book.default and repr(getattr(policy, field, None)) == value
+        return book.where(name) if is_there else ""
+
+    # What the broker is like now.
+
+    def subscription_of(self, tag: str) -> "Subscription | None":
+        """Whose message-ids begin so, if it is still subscribed."""
+        name = tag.encode()
+        found = (client.tags[name] for client in self.clients if name in client.tags)
+        return next(found, None)
+
+    def queue_of(self, name: str) -> "Queue | None":
+        """The queue that is found by a name; of one subscription there is none."""
+        route = self.routes.known(name)
+        return route.queue if route is not None else None
+
+    def knows_all_of(self, at: float) -> bool:
+        """Whether nothing that happened at a time has been forgotten."""
+        rings = (self.chronicle.routine, self.chronicle.trouble)
+        return all(len(ring) < self.chronicle.capacity or ring[0][1] < at for ring in rings)
+
     # By message-id.
 
-    def _message(self, name: str) -> tuple[str, list[Event]]:
+    def _message(self, name: str) -> Answer:
         tag, _, digits = name.rpartition("-")
-        if not (digits.isdigit() and tag):
+        if not (tag and digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS + 1):
             raise ProtocolError(
                 "invalid-question",
                 f"{name[:80]!r} is no message-id; they look like {self.boot}.1-42",
             )
         if not tag.startswith(f"{self.boot}."):
-            return "the id is of an earlier start of this broker, or of another one", []
+            return ["the id is of an earlier start of this broker, or of another one"], []
+        subscription = self.subscription_of(tag)
         if tag.endswith(ID_MARK):
-            return f"it was read from a stream, at offset {digits}; its log tells all of it", []
+            return [_of_stream(subscription, digits)], []
         number = int(digits)
-        events = [event for event in self._all() if _is_about(event, tag, number)]
-        events += [each for event in events for each in self._lost_of(event)]
-        accepted = _accepted_of(events, number)
-        if accepted:
-            events = [
-                event
-                for event in self._all()
-                if _is_about(event, tag, number) or _is_of(event, accepted)
-            ]
-        if not events:
-            return (
-                "nothing is known of it any more: it is older than what is remembered"
-                " (option explain_events)",
-                [],
-            )
-        return _verdict(events), events
+        events = self._all()
+        claim = _claim(events, number)
+        if claim is None or not _is_whole(claim, subscription):
+            return self._unknown(subscription, number), []
+        if tag_of(claim) not in ("", tag):
+            other = f"{tag_of(claim)}-{number}"
+            return [f"no message had that id: the delivery of that number was {other}"], []
+        found = story(events, claim, tag, number)
+        return verdict(found, claim, number, events, self), found
 
-    def _lost_of(self, sent: Event) -> Iterator[Event]:
-        """What somebody did not get of a run that others did."""
-        if sent[0] == "sent":
-            for event in self.chronicle.trouble:
-                if event[3] == sent[2] and event[1] == sent[1]:
-                    yield event
+    def _unknown(self, subscription: "Subscription | None", number: int) -> list[str]:
+        """What can be said of an id that no event tells of."""
+        last = self.host.fan_out.messages
+        if not 0 < number <= last:
+            return [f"no message has had that id: {last} is the last number that was given to one"]
+        whose = f"session {subscription.client.session_id}" if subscription is not None else ""
+        if subscription is not None and _hears(subscription):
+            return [
+                f"what the broker tells of itself is not noted, so this may be of {whose},"
+                f" subscribed to {subscription.destination}",
+                "/stream/DIAG can be read again",
+            ]
+        if not self.chronicle.is_kept:
+            return ["nothing is known of it: nothing is to be remembered (option explain_events)"]
+        if number < self._first_known(last):
+            return [
+                "nothing is known of it any more: it is older than what is remembered"
+                " (option explain_events)"
+            ]
+        if subscription is not None:
+            return [
+                f"no message had that id: {whose} was not given that number"
+                f" by its subscription to {subscription.destination}"
+            ]
+        return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
+
+    def _first_known(self, last: int) -> int:
+        """From which number on all deliveries that are noted at all are still known."""
+        routine = self.chronicle.routine
+        if len(routine) < self.chronicle.capacity:
+            return 0
+        return next((first for event in routine if (first := first_of(event))), last + 1)
 
     # By subscriber.
 
-    def _subscriber(self, asked: dict[str, str]) -> tuple[str, list[Event]]:
+    def _subscriber(self, asked: dict[str, str]) -> Answer:
         names = resolve(asked.get("destination", ""), self.dialect)
         session, user = asked.get("session"), asked.get("user")
-        events = [event for event in self._all() if _concerns(event, names, session)]
+        events = self._all()
         if session is None and user is None:
-            return self._place(names[0]), events
+            facts = _first(line for name in names for line in self._place(name, len(names) > 1))
+            return facts, [event for event in events if _concerns(event, names, None)]
         found = [
-            client for client in self.clients if user == client.user or session == client.session_id
+            client
+            for client in self.clients
+            if session in (None, client.session_id) and user in (None, client.user)
         ]
-        who = f"session {session}" if session is not None else f"user {user}"
+        whose = {client.session_id for client in found}
+        whose |= {session} if session is not None else _sessions(events, user)
+        events = [event for event in events if _concerns(event, names, whose)]
         if not found:
-            return f"{who} is not connected", events
-        told = [line for client in found for line in self._client(client, names[0])]
-        return "; ".join(told), events
+            who = " of ".join(
+                f"{word} {name}"
+                for word, name in (("session", session), ("user", user))
+                if name is not None
+            )
+            return [f"{who} is not connected"], events
+        return _first(line for client in found for line in self._client(client, names)), events
 
-    def _place(self, name: str) -> str:
+    def _place(self, name: str, is_one_of_many: bool) -> Iterator[str]:
         route = self.routes.known(name)
         if route is None:
-            return f"nothing has been sent to {name} or subscribed there lately"
-        lines = [
-            f"{name}: {len(route.subscribers)} subscribers, {route.enqueued} sent,"
-            f" {route.delivered} delivered, {route.dropped} dropped, {route.expired} expired"
-        ]
-        if route.queue is not None:
-            queue = route.queue
-            lines.append(
-                f"{queue.depth} wait, {queue.unacked} unacknowledged, {len(queue.consumers)}"
-                " consumers"
-            )
-        lines.append(f"policy: {self.host.book.where(name)}")
-        return "; ".join(lines)
+            yield f"nothing has been sent to {name} or subscribed there lately"
+            return
+        queue = route.queue
+        if queue is None:
+            takers = some(len(route.subscribers), "subscriber")
+        else:
+            takers = some(len(queue.consumers), "consumer")
+        yield (
+            f"{name}: {takers}, {route.enqueued} sent, {route.delivered} delivered,"
+            f" {route.dropped} dropped, {route.expired} expired"
+        )
+        lead = f"{name}: " if is_one_of_many else ""
+        if queue is not None:
+            verb = "waits" if queue.depth == 1 else "wait"
+            yield f"{lead}{queue.depth} {verb}, {queue.unacked} unacknowledged"
+        yield f"{lead}policy: {self.host.book.where(name)}"
 
-    def _client(self, client: "Client", name: str) -> Iterator[str]:
+    def _client(self, client: "Client", names: Sequence[str]) -> Iterator[str]:
         yield f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"
-        if client.rights is not None:
-            for action, place, pattern in needs(Action.RECEIVE, name):
-                verdict = client.rights.verdict(action, place, pattern)
-                if not verdict.allowed:
-                    yield verdict.explanation
-        reached = [each for each in client.subscriptions.values() if _reaches(each, name)]
-        if not reached:
-            others = ", ".join(each.destination for each in client.subscriptions.values())
-            yield f"has no subscription that reaches {name}; it has {others[:400] or 'none at all'}"
+        reached: dict[Subscription, None] = {}
+        for name in names:
+            if client.rights is not None:
+                for action, place, pattern in needs(Action.RECEIVE, name):
+                    verdict = client.rights.verdict(action, place, pattern)
+                    if not verdict.allowed:
+                        yield verdict.explanation
+            here = [each for each in client.subscriptions.values() if _reaches(each, name)]
+            reached |= dict.fromkeys(here)
+            if not here:
+                others = ", ".join(each.destination for each in client.subscriptions.values())
+                has = others[:400] or "none at all"
+                yield f"has no subscription that reaches {name}; it has {has}"
         for subscription in reached:
             yield from _state(subscription)
         if client.is_blocked:
@@ -194,6 +271,46 @@ def _invalid(why: str) -> ProtocolError:
     )
 
 
+def _first(facts: Iterator[str]) -> list[str]:
+    found = list(islice(facts, MAX_FACTS))
+    return found if next(facts, None) is None else [*found, "and more"]
+
+
+def _claim(events: Sequence[Event], number: int) -> Event | None:
+    """What gave a delivery its number: the last that says so.
+
+    A member of a work queue that acknowledges numbers what it was sent itself, and later.
+    """
+    return next((event for event in reversed(events) if claims(event, number)), None)
+
+
+def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
+    """Whether a subscription, if it is there, can have got what all subscribers were sent."""
+    return claim[0] != "sent" or subscription is None or _reaches(subscription, claim[2])
+
+
+def _of_stream(subscription: "Subscription | None", digits: str) -> str:
+    consumer = subscription.consumer if subscription is not None else None
+    readers = consumer.queues if consumer is not None else ()
+    reader = next((each for each in readers if isinstance(each, StreamReader)), None)
+    name = reader.stream.name if reader is not None else "a stream"
+    mark = END_MARK.decode()
+    if digits.startswith(mark) and digits != mark:
+        offset = int(digits.removeprefix(mark))
+        return f"it is no message, but the end of what was asked of {name}: before offset {offset}"
+    offset = int(digits)
+    if reader is not None and offset >= reader.at:
+        return f"no message had that id so far: the next one read from {name} is at {reader.at}"
+    return f"it was read from {name}, at offset {offset}; its log tells all of it"
+
+
+def _hears(subscription: "Subscription") -> bool:
+    """Whether a subscription is given what the broker tells of itself."""
+    if any(name.startswith("DIAG") for name, _ in subscription.places):
+        return True
+    return any(_reaches(subscription, name) for name in (*RESERVED, MONITOR))
+
+
 def _reaches(subscription: "Subscription", name: str) -> bool:
     return any(
         place == name if pattern is None else matches(pattern, name)
@@ -222,117 +339,24 @@ def _state(subscription: "Subscription") -> Iterator[str]:
         yield "does not read what is sent to it: its outbox is full"
 
 
-def _is_about(event: Event, tag: str, number: int) -> bool:
-    """Whether an event tells of the delivery ``number`` by its own number."""
-    match event[0]:
-        case "sent":
-            return bool(event[4] <= number < event[4] + event[5])
-        case "delivered":
-            return bool(event[4] == tag and event[5] <= number < event[5] + event[6])
-        case "acknowledged" | "rejected":
-            return _covers(event, tag, number)
-        case "lost":
-            first, count = event[6]
-            return bool(first <= number < first + count)
-    return False
+def _sessions(events: Sequence[Event], user: str | None) -> set[str]:
+    """The sessions of a user that came, did something, or went."""
+    return {event[3] for event in events if event[0] == "event" and event[6] == user}
 
 
-def _covers(event: Event, tag: str, number: int) -> bool:
-    first, last, _, cumulative = event[3:7]
-    begin, end = _number(first, tag), _number(last, tag)
-    if begin is None or end is None:
-        return False
-    return number <= end if cumulative else min(begin, end) <= number <= max(begin, end)
+def _concerns(event: Event, names: Sequence[str], whose: Collection[str] | None) -> bool:
+    """Whether an event is of these destinations, and of nobody but these sessions.
 
-
-def _number(name: bytes, tag: str) -> int | None:
-    own, _, digits = name.decode(errors="replace").rpartition("-")
-    return int(digits) if own == tag and digits.isdigit() and len(digits) < 20 else None
-
-
-def _accepted_of(events: Sequence[Event], number: int) -> int:
-    """The place in order of acceptance of what was delivered as ``number``; 0 = unknown."""
-    for event in events:
-        if event[0] == "delivered":
-            return int(event[7][number - event[5]])
-    return 0
-
-
-def _is_of(event: Event, accepted: int) -> bool:
-    """Whether an event tells of a queue's message by its place in order of acceptance."""
-    match event[0]:
-        case "queued":
-            return bool(event[4] <= accepted < event[4] + event[5])
-        case "delivered":
-            return accepted in event[7]
-        case "lost":
-            first, count = event[7]
-            return bool(first <= accepted < first + count)
-    return False
-
-
-def _concerns(event: Event, names: Sequence[str], session: str | None) -> bool:
+    Args:
+      whose: None = anybody's.
+    """
     match event[0]:
         case "sent" | "queued":
             return event[2] in names
-        case "delivered":
-            return event[2] in names and session in (None, event[3])
+        case "delivered" | "shown" | "given" | "browsed":
+            return event[2] in names and (whose is None or event[3] in whose)
         case "event":
-            return session is not None and event[3] == session
+            return whose is not None and event[3] in whose
         case "lost":
-            return event[3] in names and (session is None or event[4] in ("", session))
+            return event[3] in names and (whose is None or event[4] == "" or event[4] in whose)
     return False
-
-
-def _verdict(events: Sequence[Event]) -> str:
-    """One sentence: how it ended, or where it stands."""
-    last = events[-1]
-    match last[0]:
-        case "acknowledged":
-            return "it was delivered and acknowledged"
-        case "rejected":
-            return "it was delivered and rejected (NACK)"
-        case "lost":
-            rule = f" by {last[8]}" if last[8] else ""
-            return f"it did not arrive: {last[2]}{rule}"
-        case "delivered":
-            return "it was delivered, and has not been acknowledged (auto needs no ACK)"
-        case "sent":
-            return f"it was sent to {last[6]} subscribers"
-    return "it waits in its queue"
-
-
-def _told(event: Event, now: float) -> dict[str, object]:
-    """An event as JSON, with a sentence for people."""
-    what, at, *rest = event
-    told: dict[str, object] = {"what": what, "ms_ago": round((now - at) * 1000)}
-    match what:
-        case "sent":
-            destination, session, first, count, copies = rest
-            text = f"{count} from session {session or 'of the broker'}, to {copies} subscribers"
-            told |= {"destination": destination, "session": session, "first": first, "text": text}
-        case "queued":
-            destination, session, first, count = rest
-            text = f"{count} from session {session or 'of the broker'}"
-            told |= {"destination": destination, "session": session, "first": first, "text": text}
-        case "delivered":
-            destination, session, tag, first, count, _ = rest
-            text = f"{count} to session {session} as {tag}-{first} and on"
-            told |= {"destination": destination, "session": session, "text": text}
-        case "acknowledged" | "rejected":
-            session, first, last, count, cumulative = rest
-            span = first.decode(errors="replace")
-            if count > 1:
-                span += f" … {last.decode(errors='replace')}"
-            text = f"{count} {'ACKs' if what == 'acknowledged' else 'NACKs'}: {span}"
-            text += ", and all before" if cumulative else ""
-            told |= {"session": session, "text": text}
-        case "event":
-            name, session, destination, reason = rest
-            told |= {"session": session, "destination": destination}
-            told["text"] = f"{name} {reason}".strip()
-        case "lost":
-            fate, destination, session, count, _, _, rule = rest
-            text = f"{count} {fate}" + (f" by {rule}" if rule else "")
-            told |= {"destination": destination, "session": session, "text": text}
-    return told

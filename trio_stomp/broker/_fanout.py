@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp.broker._chronicle import Chronicle, Fate
+from trio_stomp.broker._chronicle import Cause, Chronicle, Fate, Span, lifetime_rule
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
@@ -93,14 +93,31 @@ class FanOut:
             if len(bodies) < len(publication.bodies):
                 # Its own bodies only: others' would live as long as it waits in this outbox.
                 publication = publication.with_bodies(publication.route, bodies)
-            self.give(member, self.encode_for(member, publication, bodies))
+            self.give(member, self._encode_alone(member, publication, bodies))
         else:
             member.take(publication, bodies)
 
     def encode_for(
+        self,
+        subscription: Subscription,
+        publication: Publication,
+        bodies: list[bytes],
+        cause: Cause = Cause.PASSED_ON,
+    ) -> Delivery:
+        """These bodies of ``publication``, which was sent before, for one subscriber alone.
+
+        Args:
+          cause: Why it is given them, for ``explain``.
+        """
+        delivery = self._encode_alone(subscription, publication, bodies)
+        if self.chronicle is not None:
+            first, name = self.messages + 1 - len(bodies), publication.route.name
+            self.chronicle.given(name, subscription, first, len(bodies), cause)
+        return delivery
+
+    def _encode_alone(
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
-        """These bodies of ``publication`` for one subscriber alone."""
         block = message_blocks(publication.head)[subscription.wire]
         return _encode(publication, block, bodies, self.number(len(bodies)))
 
@@ -119,12 +136,34 @@ class FanOut:
         if not subscription.outbox.stage(subscription.prefix, delivery):
             self._overflow(subscription, delivery)
 
-    def expire(self, publication: Publication) -> None:
-        """Count messages that waited too long before they could be given to anybody."""
-        count = len(publication.bodies)
-        publication.route.expired += count
+    def show(self, subscription: Subscription, delivery: Delivery) -> None:
+        """Stage what is only looked at: its message stays where it is, so it is none delivered."""
+        if not subscription.outbox.stage(subscription.prefix, delivery):
+            delivered = self.delivered
+            self._overflow(subscription, delivery)
+            self.delivered = delivered  # from which it has taken what was never added
+
+    def expire(
+        self, publication: Publication, session: str = "", deliveries: Span = (0, 0)
+    ) -> None:
+        """Count messages that waited too long before they could be given to anybody.
+
+        Args:
+          session: Whom alone they were to be given to; "" = anybody.
+          deliveries: Their numbers as deliveries, if they have been numbered.
+        """
+        count, route = len(publication.bodies), publication.route
+        route.expired += count
         self.drops.expired += count
-        self.note(Fate.EXPIRED, publication.route, count)
+        if self.chronicle is not None and not route.reserved:
+            self.chronicle.lost(
+                Fate.EXPIRED,
+                route.name,
+                count=count,
+                session=session,
+                deliveries=deliveries,
+                rule=lifetime_rule(publication),
+            )
 
     def refuse(self, publication: Publication) -> None:
         """Count parked messages whose first subscriber does not want them: they are gone."""

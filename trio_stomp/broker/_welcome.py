@@ -6,6 +6,8 @@ from attrs import define, field
 
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._browse import Browse
+from trio_stomp.broker._chronicle import Cause, Fate, Span
+from trio_stomp.broker._delivery import Delivery
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
@@ -79,7 +81,9 @@ class Welcome:
                 if feed is not None:
                     feed.take(kept, kept.bodies)
                 else:
-                    delivery = self.fan_out.encode_for(subscription, kept, kept.bodies)
+                    delivery = self.fan_out.encode_for(
+                        subscription, kept, kept.bodies, Cause.LAST_VALUE
+                    )
                     self.fan_out.give(subscription, delivery)
 
     def is_unfinished(self, subscription: Subscription) -> bool:
@@ -88,6 +92,9 @@ class Welcome:
 
     def go_on(self, subscription: Subscription, now: float) -> None:
         """Give more, as far as its client takes it."""
+        if self.fan_out.chronicle is not None:
+            # A writer that has room again begins no turn.
+            self.fan_out.chronicle.now = now
         browse = self.browses.get(subscription)
         if browse is not None:
             if browse.go_on(now):
@@ -101,7 +108,7 @@ class Welcome:
                     self.fan_out.refuse(run.publication)
                     continue
                 delivery = self.fan_out.encode_for(
-                    subscription, run.publication, run.publication.bodies
+                    subscription, run.publication, run.publication.bodies, Cause.PARKED
                 )
                 delivery.is_paced = True
             else:
@@ -110,7 +117,8 @@ class Welcome:
                     self._caught_up(subscription)
                     return
                 if waiting.publication.expires_at <= now:
-                    self.fan_out.expire(waiting.publication)
+                    session = subscription.client.session_id
+                    self.fan_out.expire(waiting.publication, session, _span(waiting))
                     continue
                 delivery = waiting
             self.fan_out.stage(subscription, delivery)
@@ -121,10 +129,31 @@ class Welcome:
         if browse is not None:
             browse.end()
         if subscription.revival is not None:
-            for delivery in subscription.revival.abandon():
+            lost = subscription.revival.abandon()
+            for delivery in lost:
                 self.fan_out.drops.backlog_abandoned += delivery.count
                 delivery.publication.route.dropped += delivery.count
+            self._note_abandoned(subscription, lost)
             self._caught_up(subscription)
+
+    def _note_abandoned(self, subscription: Subscription, lost: list[Delivery]) -> None:
+        """Note what waited behind parked messages and is lost, an event for each destination."""
+        chronicle = self.fan_out.chronicle
+        if chronicle is None:
+            return
+        found: dict[str, tuple[int, int, int]] = {}
+        for delivery in lost:
+            name, (first, count) = delivery.publication.route.name, _span(delivery)
+            begin, _, before = found.get(name, (first, 0, 0))
+            found[name] = (begin, first + count, before + count)
+        for name, (begin, end, count) in found.items():
+            chronicle.lost(
+                Fate.BACKLOG_ABANDONED,
+                name,
+                count=count,
+                session=subscription.client.session_id,
+                deliveries=(begin, end - begin),
+            )
 
     def _caught_up(self, subscription: Subscription) -> None:
         subscription.revival = None
@@ -134,3 +163,8 @@ class Welcome:
     def _note_direct(self, subscription: Subscription) -> None:
         subscription.note_direct()
         self.routes.note_change()
+
+
+def _span(delivery: Delivery) -> Span:
+    """The numbers of a delivery's messages: the first one's is what it begins with."""
+    return int(delivery.tails[1].partition(b"\n")[0]), delivery.count

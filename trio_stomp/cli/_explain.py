@@ -53,7 +53,9 @@ def _check(question: dict[str, str]) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    print(printable(str(found.get("summary", "the broker tells nothing"))))
+    facts = found.get("facts") or [found.get("summary", "the broker tells nothing")]
+    for fact in facts:
+        print(printable(str(fact)))
     for event in found.get("events") or ():
         print(f"  {_ago(event)}  {printable(_text(event))}")
     horizon = found.get("horizon_s")
@@ -68,13 +70,19 @@ def _ago(event: dict[str, Any]) -> str:
 
 def _text(event: dict[str, Any]) -> str:
     what, text = str(event.get("what") or ""), str(event.get("text") or "")
+    fate, rule, policy = (str(event.get(name) or "") for name in ("fate", "rule", "policy"))
+    if rule:
+        text = f"{event.get('count', '')} {fate}".strip() or text
     where = [
         f"{name} {event[name]}"
         for name in ("destination", "session")
         if event.get(name) and str(event[name]) not in text
     ]
     told = f"{what}: {text}" if what and text else what or text
-    return f"{told} ({', '.join(where)})" if where else told
+    told = f"{told} ({', '.join(where)})" if where else told
+    if rule:
+        told += f", decided by {rule}" + (f" of policy {policy}" if policy else "")
+    return told
 
 
 def make_parser() -> Parser:

@@ -8,8 +8,6 @@ import * as format from "./format.js";
 const MAX_EVENTS = 200;
 /** Names that a field offers. */
 const MAX_OFFERED = 200;
-const UNNOTED =
-  "The broker notes no ids of messages that were browsed, that were parked for a late subscriber, or that it sends itself (DIAG): ask for their destination.";
 
 /** The address, within the page, of a question's answer. */
 export function linkTo({ "message-id": id, ...rest }) {
@@ -57,11 +55,10 @@ export function parts(text) {
   return found;
 }
 
-/** What an event tells, and the option or policy that decided, if one did: [text, rule]. */
-export function decided({ what, text }) {
-  // Counted messages, their fate, the rule: "2 slow-consumer by slow_consumer = 'disconnect'".
-  const found = what === "lost" ? /^(\d+ \S+) by (.+)$/s.exec(text) : null;
-  return found === null ? [text, ""] : [found[1], found[2]];
+/** What an event tells, and the option, policy or header that decided, if one did. */
+export function decided({ text, count, fate, rule = "", policy = "" }) {
+  if (!rule) return { text, rule: "", policy: "" };
+  return { text: fate === undefined ? text : `${count} ${fate}`, rule, policy };
 }
 
 const TONES = new Map([
@@ -70,11 +67,11 @@ const TONES = new Map([
   ["lost", "bad"],
 ]);
 /** Lost, and yet not for good. */
-const NOT_LOST = /^\d+ (parked|redelivered|duplicate)\b/;
+const NOT_LOST = new Set(["parked", "redelivered", "duplicate"]);
 
 /** Whether an event is good news, bad news, or neither: the class of its colour. */
-export function tone({ what, text }) {
-  return what === "lost" && NOT_LOST.test(text) ? "warn" : (TONES.get(what) ?? "");
+export function tone({ what, fate }) {
+  return what === "lost" && NOT_LOST.has(fate) ? "warn" : (TONES.get(what) ?? "");
 }
 
 /** How far back everything is known, in words; `now` in milliseconds since 1970. */
@@ -191,7 +188,7 @@ export class Explain {
     const { session, user } = question;
     const whose = session ? ` for session ${session}` : user ? ` for user ${user}` : "";
     say(byId("explain-title"), isOfOne ? `Message ${id}` : `${question.destination}${whose}`);
-    byId("explain-summary").replaceChildren(...summaryItems(answer, isOfOne));
+    byId("explain-summary").replaceChildren(...summaryItems(answer, question));
     const { events } = answer;
     // The story of a message is told from its beginning; of a destination the end matters.
     const shown = isOfOne ? events : [...events].reverse();
@@ -201,8 +198,7 @@ export class Explain {
         this.#item(event, isOfOne ? shown[place - 1] : undefined, now, question),
       ),
     );
-    const unnoted = answer.summary.startsWith("nothing is known of it") ? ` ${UNNOTED}` : "";
-    say(byId("explain-horizon"), `${horizonText(answer, now)}${unnoted}`);
+    say(byId("explain-horizon"), horizonText(answer, now));
     show(this.answer, true);
     if (this.answer.getBoundingClientRect().top > 0.6 * window.innerHeight) {
       this.answer.scrollIntoView();
@@ -211,7 +207,7 @@ export class Explain {
 
   #item(event, before, now, asked) {
     const { what, ms_ago: ago } = event;
-    const [text, rule] = decided(event);
+    const { text, rule, policy } = decided(event);
     const told = el("p", {}, el("span", { class: `kind ${tone(event)}` }, what), " ");
     told.append(...linked(text, asked["message-id"]));
     const time = el("time", {}, format.moment(now - ago, now));
@@ -221,7 +217,10 @@ export class Explain {
     const item = el("li", { class: tone(event) || null }, time, told);
     const about = this.#about(event, asked);
     if (about.length > 0) item.append(el("p", { class: "about" }, ...about));
-    if (rule !== "") item.append(el("p", { class: "rule" }, "decided by ", el("code", {}, rule)));
+    if (rule !== "") {
+      const where = policy === "" ? "" : ` of policy ${policy}`;
+      item.append(el("p", { class: "rule" }, "decided by ", el("code", {}, rule), where));
+    }
     return item;
   }
 
@@ -259,12 +258,21 @@ function offer(list, names) {
   );
 }
 
-/** Of a message a sentence; of a destination the broker's list, a line for each of its facts. */
-function summaryItems({ summary, events }, isOfOne) {
-  if (!isOfOne) return summary.split("; ").map((line) => el("li", {}, line));
-  const sentence = summary.charAt(0).toUpperCase() + summary.slice(1);
-  const last = events.at(-1);
-  return [el("li", { class: last === undefined ? null : tone(last) || null }, `${sentence}.`)];
+/** The broker's facts, a line for each; of a message the first says how it ended. */
+function summaryItems({ facts, events }, question) {
+  const id = question["message-id"];
+  if (id === undefined) return facts.map((line) => el("li", {}, line));
+  const end = endOf(events);
+  return facts.map((line, place) => {
+    const sentence = `${line.charAt(0).toUpperCase()}${line.slice(1)}.`;
+    return el("li", { class: (place === 0 && end) || null }, ...linked(sentence, id));
+  });
+}
+
+/** The colour of how a message ended: that somebody looked at it since does not count. */
+function endOf(events) {
+  const last = events.findLast(({ what }) => what !== "shown");
+  return last === undefined ? "" : tone(last);
 }
 
 function orderText(count, isOfOne) {

@@ -233,6 +233,7 @@ function deathText(name, headers) {
 /** A message as it is shown: headers, then the body, as text. */
 export function messageItem(message) {
   const { headers } = message;
+  const id = headers["message-id"] ?? "";
   const death = DEATH.filter((name) => name in headers);
   const rest = Object.entries(headers).map(([name, value]) => `${name}:${value}`);
   return el(
@@ -241,7 +242,7 @@ export function messageItem(message) {
     el(
       "p",
       { class: "head" },
-      el("span", {}, headers["message-id"] ?? ""),
+      el("span", {}, explained(id, { "message-id": id })),
       el("span", {}, `${format.count(message.binaryBody.length)} bytes`),
       ...death.map((name) => el("span", { class: "death" }, `${name}: `, deathText(name, headers))),
     ),
