@@ -6,6 +6,9 @@ from types import MappingProxyType
 from trio_stomp._errors import StompError
 from trio_stomp.protocol import Failed
 
+_DETAIL_CHARS = 200
+"""Of the first line of the body, in the text of an error without a code."""
+
 
 class ClientError(StompError):
     """Base of every error that the client raises on purpose; a wrong argument is an OptionError."""
@@ -46,7 +49,9 @@ class Refused(ClientError):
     """
 
     def __init__(self, code: str, message: str, headers: Mapping[str, str], body: str = "") -> None:
-        super().__init__(f"{message} ({code})" if code else message)
+        # RabbitMQ's "Bad CONNECT" is a user's or a virtual host's fault: only the body says whose.
+        detail = code or body.strip().partition("\n")[0].strip()[:_DETAIL_CHARS]
+        super().__init__(f"{message} ({detail})" if detail not in ("", message) else message)
         self.code = code
         self.message = message
         self.headers = headers
