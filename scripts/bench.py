@@ -6,6 +6,9 @@
     python scripts/bench.py --beside                 a fan-out alone, and beside a durable load
     python scripts/bench.py --secure                 a fan-out bare, with logins and rules, and TLS
     python scripts/bench.py --compare v1.0 HEAD      two revisions, or checkouts, in turn
+    python scripts/bench.py --floor                  what a bare loop in C costs, and the broker
+    python scripts/bench.py --latency                the same for latency, and in bad company
+    python scripts/bench.py --pauses                 garbage collection with 19,000 connections
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
 write, and counts messages in what a read brought without parsing frames. What it receives is
@@ -19,7 +22,6 @@ else the machine does. Deliveries per second and latency do depend on it. Needs 
 import argparse
 import json
 import platform
-import statistics
 import sys
 import tempfile
 import time
@@ -27,81 +29,29 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from _bench.beside import Pair, run_pairs
-from _bench.compare import (
-    COMPARED,
-    Compared,
-    checkout,
-    compare,
-    compare_rows,
-    compare_table,
-)
-from _bench.idle import Idle, open_idle
-from _bench.load import Run
+from _bench.arguments import parse
+from _bench.beside import run_pairs
+from _bench.compare import COMPARED, checkout, compare, compare_rows, compare_table
+from _bench.distance import distance_rows, distance_table, floor_scenarios, measure_distance
+from _bench.floor import built_floor
+from _bench.idle import open_idle
+from _bench.latency import QUICK_CONNECTIONS, QUICK_S, Plan, measure_latency
+from _bench.latency_table import latency_rows, latency_table, promise_rows
+from _bench.pauses import measure_pauses, pauses_rows, pauses_table
 from _bench.process import ROOT, BenchError, Broker, running_broker
 from _bench.replay import write_policy
 from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, open_load, scenarios
 from _bench.secure import Costs, measure_costs
-from _bench.secure_table import login_row, secure_rows, secure_table
+from _bench.secure_table import Row, login_row, secure_rows, secure_table
+from _bench.tables import beside_table, idle_row, load_row, table
 
 RUN_LIMIT_S = 120.0
 
 # Everything that costs is switched on; the other options stay as they are by default.
 BROKER_OPTIONS = ("--ttl", "60000")
 
-Row = dict[str, float | int | str | None]
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Return the value that ``share`` of the values do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def load_row(scenario: Scenario, runs: Sequence[Run]) -> Row:
-    """Return the median of each figure over the runs of one scenario."""
-
-    def median(figure: Callable[[Run], float]) -> float:
-        return statistics.median(figure(run) for run in runs)
-
-    row: Row = {
-        "scenario": scenario.name,
-        "what": scenario.what,
-        "runs": len(runs),
-        "deliveries": runs[0].deliveries,
-        "broker_cpu_s_per_million": median(lambda run: run.broker.exact * 1e6 / run.deliveries),
-        "broker_cpu_s_per_million_min": min(
-            run.broker.exact * 1e6 / run.deliveries for run in runs
-        ),
-        "broker_cpu_s_per_million_max": max(
-            run.broker.exact * 1e6 / run.deliveries for run in runs
-        ),
-        "broker_user_s": median(lambda run: run.broker.user),
-        "broker_system_s": median(lambda run: run.broker.system),
-        "generator_cpu_s_per_million": median(lambda run: run.generator_s * 1e6 / run.deliveries),
-        "wall_s": median(lambda run: run.wall_s),
-        "deliveries_per_s": median(lambda run: run.deliveries / run.wall_s),
-    }
-    if runs[0].latencies:
-        for name, share in (("p50", 0.5), ("p99", 0.99)):
-            of_runs = [percentile(run.latencies, share) * 1000 for run in runs]
-            row[f"latency_{name}_ms"] = statistics.median(of_runs)
-    return row
-
-
-def idle_row(scenario: Scenario, runs: Sequence[Idle]) -> Row:
-    """Return the median of each figure over the runs of one scenario."""
-    count = runs[0].connections
-    cpu = statistics.median(run.broker.exact for run in runs)
-    return {
-        "scenario": scenario.name,
-        "what": scenario.what,
-        "runs": len(runs),
-        "connections": count,
-        "rss_kib_per_connection": statistics.median(run.rss_bytes / 1024 / count for run in runs),
-        "broker_cpu_us_per_connect": cpu * 1e6 / count,
-        "connects_per_s": statistics.median(count / run.wall_s for run in runs),
-    }
+Measured = tuple[str, object, str]
+"""A name in the file of figures, what stands there, and a table."""
 
 
 def measure(scenario: Scenario, arguments: argparse.Namespace) -> Row:
@@ -158,7 +108,7 @@ def broker_of(
                 yield broker
 
 
-def measure_beside(arguments: argparse.Namespace) -> list[Pair]:
+def measure_beside(arguments: argparse.Namespace) -> Measured:
     """Run the fan-out alone and beside a durable load, ``--repeat`` times."""
     fanout, durable = QUICK_BESIDE if arguments.quick else BESIDE
     say("a fan-out alone, a durable load alone, and both")
@@ -168,24 +118,26 @@ def measure_beside(arguments: argparse.Namespace) -> list[Pair]:
         )
     for pair in pairs:
         say(f"  {pair.fanout:.2f}, {pair.durable:.2f}, {pair.both:.2f} CPU s: {pair.more:+.1%}")
-    return pairs
+    rows = [pair._asdict() | {"more": pair.more} for pair in pairs]
+    return "beside", rows, beside_table(pairs)
 
 
-def measure_secure(arguments: argparse.Namespace) -> Costs:
+def measure_secure(arguments: argparse.Namespace) -> Measured:
     """Run the fan-out bare and guarded, ``--pairs`` times in turn."""
     say("a fan-out bare, with logins and rules, and over TLS")
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
-        return measure_costs(
+        costs = measure_costs(
             Path(directory),
             (*BROKER_OPTIONS, *arguments.broker),
-            1 if arguments.quick else arguments.pairs,
+            pairs_of(arguments),
             0.0 if arguments.quick else arguments.seconds,
             say,
             quick=arguments.quick,
         )
+    return "secure", secure_json(costs), secure_table(costs)
 
 
-def measure_compared(arguments: argparse.Namespace) -> list[Compared]:
+def measure_compared(arguments: argparse.Namespace) -> Measured:
     """Run two revisions in turn, ``--pairs`` times."""
     wanted = arguments.scenario or COMPARED
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
@@ -193,70 +145,79 @@ def measure_compared(arguments: argparse.Namespace) -> list[Compared]:
             checkout(revision, Path(directory) / side)
             for revision, side in zip(arguments.compare, ("old", "new"), strict=True)
         )
-        return list(
+        compared = list(
             compare(
                 (old, new),
                 [each for each in scenarios() if each.name in wanted],
-                1 if arguments.quick else arguments.pairs,
+                pairs_of(arguments),
                 lambda tree, scenario: broker_of(arguments, scenario, tree),
                 say,
                 quick=arguments.quick,
             )
         )
+    figures = {"revisions": arguments.compare, "rows": compare_rows(compared)}
+    return "compare", figures, compare_table(compared)
 
 
-def beside_table(pairs: Sequence[Pair]) -> str:
-    """Return the pairs as a table in Markdown, with the median."""
-    lines = [
-        "| fan-out alone, CPU s | durable alone, CPU s | both, CPU s | more for the fan-out |",
-        "|--:|--:|--:|--:|",
+def measure_latencies(arguments: argparse.Namespace) -> Measured:
+    """Run paced loads through the floor and the broker, ``--pairs`` times in turn."""
+    say("latency: a bare loop in C, the broker, idle connections, slow consumers")
+    connections = QUICK_CONNECTIONS if arguments.quick else arguments.connections
+    with built_floor() as program:
+        plan = Plan(
+            program,
+            (*BROKER_OPTIONS, *arguments.broker),
+            pairs_of(arguments),
+            QUICK_S if arguments.quick else arguments.seconds,
+            connections,
+            arguments.quick,
+        )
+        runs = list(measure_latency(plan, say))
+    figures = {
+        "idle_connections": connections,
+        "rows": latency_rows(runs),
+        "promises": promise_rows(runs),
+        "runs": [run._asdict() for run in runs],
+    }
+    return "latency", figures, latency_table(runs, connections)
+
+
+def measure_floor(arguments: argparse.Namespace) -> Measured:
+    """Run what the floor can do through it and the broker, ``--pairs`` times in turn."""
+    chosen = [
+        each for each in floor_scenarios() if each.name in (arguments.scenario or [each.name])
     ]
-    lines += [
-        f"| {pair.fanout:.2f} | {pair.durable:.2f} | {pair.both:.2f} | {pair.more:+.1%} |"
-        for pair in pairs
-    ]
-    median = statistics.median(pair.more for pair in pairs)
-    return "\n".join([*lines, f"| | | median | {median:+.1%} |"])
+    with built_floor() as program:
+        distances = list(
+            measure_distance(
+                program,
+                chosen,
+                pairs_of(arguments),
+                lambda scenario: broker_of(arguments, scenario),
+                say,
+                quick=arguments.quick,
+            )
+        )
+    return "floor", distance_rows(distances), distance_table(distances)
 
 
-def table(rows: Sequence[Row]) -> str:
-    """Return the results as tables in Markdown."""
-    lines: list[str] = []
-    if loads := [row for row in rows if "deliveries" in row]:
-        lines += [
-            "| scenario | what | broker CPU s per million (min-max) | deliveries/s "
-            "| p50 ms | p99 ms | generator CPU s per million |",
-            "|---|---|--:|--:|--:|--:|--:|",
-        ]
-        lines += [load_line(row) for row in loads]
-    if idles := [row for row in rows if "connections" in row]:
-        lines += [
-            "",
-            "| scenario | what | connections | KiB per connection | connects/s "
-            "| CPU µs per connect |",
-            "|---|---|--:|--:|--:|--:|",
-        ]
-        lines += [
-            f"| {row['scenario']} | {row['what']} | {row['connections']} "
-            f"| {row['rss_kib_per_connection']:.1f} | {row['connects_per_s']:,.0f} "
-            f"| {row['broker_cpu_us_per_connect']:.0f} |"
-            for row in idles
-        ]
-    return "\n".join(lines).strip()
-
-
-def load_line(row: Row) -> str:
-    """Return one line of the first table."""
-
-    def shown(name: str) -> str:
-        return f"{row[name]:.2f}" if name in row else ""
-
-    return (
-        f"| {row['scenario']} | {row['what']} | {shown('broker_cpu_s_per_million')} "
-        f"({shown('broker_cpu_s_per_million_min')}-{shown('broker_cpu_s_per_million_max')}) "
-        f"| {row['deliveries_per_s']:,.0f} | {shown('latency_p50_ms')} | {shown('latency_p99_ms')} "
-        f"| {shown('generator_cpu_s_per_million')} |"
+def measure_pauses_of(arguments: argparse.Namespace) -> Measured:
+    """Open, hold and close idle connections, and ask the broker for its pauses."""
+    say("garbage collection while connections are opened, held and closed")
+    phases = list(
+        measure_pauses(
+            (*BROKER_OPTIONS, *arguments.broker),
+            QUICK_CONNECTIONS if arguments.quick else arguments.connections,
+            QUICK_S if arguments.quick else arguments.seconds,
+            say,
+        )
     )
+    return "pauses", pauses_rows(phases), pauses_table(phases)
+
+
+def pairs_of(arguments: argparse.Namespace) -> int:
+    """Return how often each is run."""
+    return 1 if arguments.quick else int(arguments.pairs)
 
 
 def say(text: str) -> None:
@@ -264,75 +225,22 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def add_modes(parser: argparse.ArgumentParser) -> None:
-    """Add what is measured instead of the scenarios one by one."""
-    modes = parser.add_mutually_exclusive_group()
-    modes.add_argument(
-        "--beside",
-        action="store_true",
-        help="instead of all this: what a durable load costs a fan-out beside it",
-    )
-    modes.add_argument(
-        "--secure",
-        action="store_true",
-        help="instead of all this: what logins, rules and TLS cost a fan-out",
-    )
-    modes.add_argument(
-        "--compare",
-        nargs=2,
-        metavar=("OLD", "NEW"),
-        help="instead of all this: two revisions of the broker, or checkouts, in turn",
-    )
-    parser.add_argument(
-        "--pairs", type=int, default=10, metavar="N", help="of --secure, --compare: runs of each"
-    )
-
-
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Read the command line."""
-    names = [scenario.name for scenario in scenarios()]
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--scenario", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
-    )
-    add_modes(parser)
-    parser.add_argument(
-        "--seconds", type=float, default=5.0, metavar="S", help="of --secure: how long each run is"
-    )
-    parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
-    parser.add_argument(
-        "--repeat", type=int, default=5, metavar="N", help="runs of each; the median counts"
-    )
-    parser.add_argument("--json", metavar="FILE", help="write all figures there")
-    parser.add_argument("--port", type=int, help="of a broker that runs already, on 127.0.0.1")
-    parser.add_argument("--pid", type=int, help="its process")
-    parser.add_argument(
-        "--broker",
-        nargs=argparse.REMAINDER,
-        default=[],
-        metavar="OPTION",
-        help="everything behind this goes to the broker that is started",
-    )
-    arguments = parser.parse_args(argv)
-    if (arguments.port is None) != (arguments.pid is None):
-        parser.error("--port and --pid belong together")
-    if arguments.repeat < 1 or arguments.pairs < 1:
-        parser.error("--repeat and --pairs must be 1 or more")
-    if arguments.secure and arguments.scenario:
-        parser.error("--secure goes with no other choice of loads")
-    if arguments.port and (arguments.secure or arguments.compare):
-        parser.error("--secure and --compare start brokers of their own, and take no --port")
-    idle = {each.name for each in scenarios() if each.shape is None}
-    if arguments.compare and idle.intersection(arguments.scenario or ()):
-        parser.error("--compare is for loads, not for idle connections")
-    return arguments
+def mode_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], Measured] | None:
+    """Return what measures instead of the scenarios one by one, if that is asked for."""
+    modes: dict[str, Callable[[argparse.Namespace], Measured]] = {
+        "beside": measure_beside,
+        "secure": measure_secure,
+        "compare": measure_compared,
+        "latency": measure_latencies,
+        "floor": measure_floor,
+        "pauses": measure_pauses_of,
+    }
+    return next((run for name, run in modes.items() if getattr(arguments, name)), None)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the scenarios asked for; return 0, or 1 if one of them failed."""
-    arguments = parse(argv)
+    arguments = parse(argv, __doc__)
     result: dict[str, object] = {
         "python": platform.python_version(),
         "started": time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime()),
@@ -340,19 +248,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         "broker_options": [*BROKER_OPTIONS, *arguments.broker],
     }
     failed = False
+    run = mode_of(arguments)
     try:
-        if arguments.beside:
-            pairs = measure_beside(arguments)
-            result["beside"] = [pair._asdict() | {"more": pair.more} for pair in pairs]
-            print(beside_table(pairs))
-        elif arguments.secure:
-            costs = measure_secure(arguments)
-            result["secure"] = secure_json(costs)
-            print(secure_table(costs))
-        elif arguments.compare:
-            compared = measure_compared(arguments)
-            result["compare"] = {"revisions": arguments.compare, "rows": compare_rows(compared)}
-            print(compare_table(compared))
+        if run is not None:
+            name, result[name], text = run(arguments)
+            print(text)
         else:
             rows, failed = run_scenarios(arguments)
             result["scenarios"] = rows

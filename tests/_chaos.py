@@ -237,6 +237,11 @@ class WatchedEnd(trio.abc.HalfCloseableStream):
     inner: trio.abc.HalfCloseableStream
     passage: Passage
 
+    @property
+    def transport_stream(self) -> trio.abc.HalfCloseableStream:
+        """What it is around: by that the broker knows where it comes from."""
+        return self.inner
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         self.passage.write(bytes(data))
         try:

@@ -134,7 +134,7 @@ def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(wrong: str, place: 
     actor.sends(Q, *numbered("", 4))
     first, *rest = actor.reads()
     actor.acks(first)  # so that b.1-1 is known no more
-    names = [frame.get("ack") for frame in rest[:2]]
+    names = [frame.get("ack") or "" for frame in rest[:2]]
     names.insert(place, wrong)
     actor.acks(*names)
     assert actor.error().get("code") == "unknown-ack"

@@ -2,13 +2,17 @@
 
 import importlib
 import json
+import os
+import re
+import shutil
 import socket
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,15 +58,29 @@ def received(bench: Bench) -> Received:
     return count
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run the benchmark to its end."""
+def run(*arguments: str, path: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the benchmark to its end; where it finds programs is ``path``."""
     return subprocess.run(
         [sys.executable, str(BENCH), *arguments],
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
+        env=None if path is None else os.environ | {"PATH": path},
     )
+
+
+needs_compiler = pytest.mark.skipif(
+    not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="needs a C compiler"
+)
+
+
+@pytest.fixture
+def floor(bench: Bench) -> Iterator[Any]:
+    """Return the floor, running."""
+    module = bench("floor")
+    with module.built_floor() as program, module.running_floor(program) as running:
+        yield running
 
 
 def test_a_quick_run_delivers_all(tmp_path: Path) -> None:
@@ -362,3 +380,303 @@ def test_tls_sends_each_byte_once_however_often_the_socket_is_full(
         turns += 1
     assert heard == data
     assert turns > 1
+
+
+@needs_compiler
+def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    result = run("--quick", "--latency", "--json", str(file))
+    assert result.returncode == 0, result.stderr
+    found = json.loads(file.read_text())["latency"]
+    sides = ("floor", "broker", "idle", "slow")
+    cases = [(load, side) for load in ("1x1", "1x75") for side in sides]
+    assert [(each["load"], each["side"]) for each in found["runs"]] == cases
+    # Every copy of every message counts: 0.2 s at 2,000/s, and 75 copies at 500/s.
+    assert [each["samples"] for each in found["runs"]] == [400] * 4 + [75 * 100] * 4
+    for each in found["runs"]:
+        for measure in ("read", "between"):
+            shares = [each[measure][share] for share in ("p50", "p90", "p99", "p99.9")]
+            assert 0 < shares[0] <= shares[1] <= shares[2] <= shares[3]
+    assert len(found["rows"]) == 2 * 2 * 4
+    assert len(found["promises"]) == 2 * 2 * 6
+    assert found["idle_connections"] == 50
+    assert "| 1x75, 500/s | the broker, 50 idle connections |" in result.stdout
+    assert "1x1, broker, p50, between: promised 3.0 times floor at most" in result.stdout
+
+
+@needs_compiler
+def test_a_quick_run_of_the_distance_to_the_floor_has_all_topics_over_tcp(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    result = run("--quick", "--floor", "--json", str(file))
+    assert result.returncode == 0, result.stderr
+    rows = json.loads(file.read_text())["floor"]
+    names = ("headline", "fanout", "one", "thousand", "pairs", "paced")
+    assert [row["scenario"] for row in rows] == [f"{name}-tcp" for name in names]
+    for row in rows:
+        assert row["floor_ratio_median"] == pytest.approx(
+            row["broker_cpu_s_per_million_median"] / row["floor_cpu_s_per_million_median"]
+        )
+        assert f"| {row['scenario']} |" in result.stdout
+
+
+def test_a_quick_run_of_pauses_tells_of_each_phase(tmp_path: Path) -> None:
+    file = tmp_path / "result.json"
+    result = run("--quick", "--pauses", "--connections", "19000", "--json", str(file))
+    assert result.returncode == 0, result.stderr
+    opening, held, closing = json.loads(file.read_text())["pauses"]
+    assert opening["what"] == "opening 50 connections"
+    assert held["what"].startswith("50 idle, ")
+    assert closing["what"] == "closing 50 connections"
+    for row in (opening, held, closing):
+        assert 0 <= row["gc_longest_ms_least"] <= row["gc_longest_ms_most"] <= row["gc_paused_ms"]
+
+
+@pytest.mark.parametrize("mode", ["--latency", "--floor"])
+def test_without_a_compiler_there_is_no_floor(mode: str, tmp_path: Path) -> None:
+    result = run("--quick", mode, path=str(tmp_path))
+    assert result.returncode == 1
+    assert "the floor is written in C, and none of cc, gcc, clang is installed" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert not result.stdout
+
+
+def test_what_a_compiler_refuses_is_told(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "cc"
+    compiler.write_text("#!/bin/sh\necho no such header >&2\nexit 1\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    module = bench("floor")
+    with (
+        pytest.raises(Exception, match=r"does not compile .*floor\.c: no such header"),
+        module.built_floor(),
+    ):
+        raise AssertionError("it runs all the same")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--latency", "--scenario", "one-tcp"), "--latency goes with no other choice of loads"),
+        (("--floor", "--scenario", "one-ws"), "--floor is for topics over TCP: headline-tcp,"),
+        (("--floor", "--port", "1", "--pid", "1"), "--floor starts brokers of its own"),
+        (("--pauses", "--connections", "0"), "--seconds and --connections must be more than 0"),
+        (("--latency", "--seconds", "nan"), "--seconds and --connections must be more than 0"),
+        (("--latency", "--floor"), "not allowed with argument"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(arguments: Sequence[str], told: str) -> None:
+    result = run("--quick", *arguments)
+    assert result.returncode == 2
+    assert told in result.stderr
+
+
+@needs_compiler
+def test_the_floor_sends_what_the_broker_sends(bench: Bench, floor: Any) -> None:
+    wire, process = bench("wire"), bench("process")
+    sends = wire.Sends("/topic/bench/0", 117, websocket=False)
+
+    def told(port: int) -> tuple[bytes, bytes]:
+        """What subscriber and publisher get for twice three messages."""
+        subscriber = wire.Connection.open(port, websocket=False)
+        publisher = wire.Connection.open(port, websocket=False)
+        with closing(subscriber), closing(publisher):
+            subscriber.subscribe("/topic/bench/0")
+            messages, receipts = b"", b""
+            for number in range(2):
+                publisher.socket.sendall(sends.with_receipt(range(3), number))
+                messages += _frames(subscriber.socket, 3)
+                receipts += _frames(publisher.socket, 1)
+            return messages, receipts
+
+    with process.running_broker(()) as broker:
+        messages, receipt = told(broker.port)
+    # The broker's name for its boot is its own, and as long as its clock wants it.
+    boot = re.compile(rb"message-id:[^.\n]+\.1-")
+    bare, bare_receipt = told(floor.port)
+    assert boot.sub(b"message-id:", bare) == boot.sub(b"message-id:", messages)
+    assert abs(len(bare) - len(messages)) <= 6 * 2
+    assert bare_receipt == receipt
+
+
+def _frames(connected: socket.socket, count: int) -> bytes:
+    """Read so many frames."""
+    data = b""
+    while data.count(b"\0") < count:
+        more = connected.recv(1 << 16)
+        assert more
+        data += more
+    return data
+
+
+@needs_compiler
+def test_the_floor_loses_nothing_for_a_subscriber_that_reads_late(bench: Bench, floor: Any) -> None:
+    wire = bench("wire")
+    late, prompt, publisher = (wire.Connection.open(floor.port, websocket=False) for _ in range(3))
+    got = {late: bytearray(), prompt: bytearray()}
+    sends = wire.Sends("/topic/late", 4096, websocket=False)
+    rounds, count, deadline = 3, 4_000, time.monotonic() + PATIENCE_S
+    end = b"%010d\x7f\0" % (count - 1)
+    with closing(late), closing(prompt), closing(publisher):
+        for each in got:
+            each.subscribe("/topic/late")
+            each.start()
+        publisher.start()
+        for each_round in range(1, rounds + 1):
+            publisher.send(sends.of(range(count)))
+            # 16 MB, more than sockets hold, of which the late one takes some: the floor has to
+            # keep the rest, and to move it when the next come.
+            enough = {prompt: each_round * count * 4096, late: each_round * (2 << 20)}
+            while any(len(data) < enough[each] for each, data in got.items()):
+                assert time.monotonic() < deadline
+                publisher.flush()
+                for each, data in got.items():
+                    if len(data) < enough[each]:
+                        with suppress(BlockingIOError):
+                            data += each.socket.recv(1 << 20)
+        for each, data in got.items():
+            each.socket.settimeout(10)
+            while len(data) < rounds * count * 4096 or not data.endswith(end):
+                more = each.socket.recv(1 << 20)
+                assert more
+                data += more
+    numbers = [int(each) for each in wire.END.findall(got[prompt])]
+    assert numbers == [*range(count)] * rounds
+    assert got[late] == got[prompt]
+
+
+@needs_compiler
+def test_the_floor_goes_on_when_a_subscriber_leaves(bench: Bench, floor: Any) -> None:
+    wire = bench("wire")
+    stays, goes, publisher = (wire.Connection.open(floor.port, websocket=False) for _ in range(3))
+    with closing(stays), closing(goes), closing(publisher):
+        for each in (stays, goes):
+            each.subscribe("/topic/left")
+        sends = wire.Sends("/topic/left", 4096, websocket=False)
+        goes.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0] + [0] * 4))
+        goes.close()  # by RST, with nothing read
+        publisher.ask(
+            sends.with_receipt([0], 0), b"RECEIPT\nreceipt-id:0000000000\x7f\nmatched:1\n"
+        )
+        assert _frames(stays.socket, 1)
+        stays.start()
+        publisher.start()
+        publisher.send(sends.of(range(2_000)))
+        deadline = time.monotonic() + PATIENCE_S
+        while stays.received < 2_000:
+            assert time.monotonic() < deadline
+            publisher.flush()
+            stays.read()
+
+
+@needs_compiler
+def test_the_floor_takes_frames_byte_by_byte(bench: Bench, floor: Any) -> None:
+    wire = bench("wire")
+    frames = b"CONNECT\n\n\0SUBSCRIBE\nid:b\ndestination:/x\n\n\0"
+    frames += b"SEND\ndestination:/x\ncontent-length:3\n\na\0b\0"
+    sends = wire.Sends("/nobody", 117, websocket=False)
+    with (
+        socket.create_connection((wire.HOST, floor.port), timeout=PATIENCE_S) as connected,
+        closing(wire.Connection.open(floor.port, websocket=False)) as other,
+    ):
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number, each in enumerate(frames):
+            early = connected.recv(1 << 16, socket.MSG_PEEK) if number == len(frames) - 1 else b""
+            assert b"MESSAGE" not in early
+            connected.sendall(bytes([each]))
+            # When this is answered, that byte has been read: one thread does both.
+            other.ask(sends.with_receipt([0], 0), b"RECEIPT\n")
+        data = _frames(connected, 3)  # the body has a NUL of its own
+    assert data.endswith(b"destination:/x\ncontent-length:3\n\na\0b\0")
+
+
+@needs_compiler
+def test_a_floor_that_ends_says_why(bench: Bench) -> None:
+    module, wire = bench("floor"), bench("wire")
+    with (
+        pytest.raises(Exception, match=r"the floor ended: .*the floor does not know NONSENSE"),
+        module.built_floor() as program,
+        module.running_floor(program) as running,
+        closing(wire.Connection.open(running.port, websocket=False)) as connection,
+    ):
+        connection.ask(b"NONSENSE\n\n\0", b"RECEIPT\n")
+
+
+def test_the_latency_of_a_side_is_compared_within_its_round(bench: Bench) -> None:
+    shares = dict.fromkeys(("p50", "p90", "p99", "p99.9"), 1.0)
+
+    def run_of(side: str, pair: int, p50: float) -> Any:
+        made = bench("latency").Latencies(
+            "1x1", side, pair, 0, 10, 3, shares, shares | {"p50": p50}
+        )
+        return made
+
+    floor = [run_of("floor", pair, p50) for pair, p50 in ((1, 4.0), (0, 1.0), (2, 1.0))]
+    broker = [run_of("broker", pair, p50) for pair, p50 in ((0, 2.0), (1, 16.0), (2, 3.1))]
+    others = [run_of(side, pair, 3.0) for side in ("idle", "slow") for pair in range(3)]
+    small = [*floor, *broker, *others]
+    runs = [*small, *(each._replace(load="1x75") for each in small)]
+    module = bench("latency_table")
+    assert module.ratios(runs, "1x1", "broker", "between", "p50") == pytest.approx([2.0, 4.0, 3.1])
+    text = module.latency_table(runs, 5000)
+    assert (
+        "1x1, broker, p50, between: promised 3.0 times floor at most, measured 3.10: BROK" in text
+    )
+    assert "1x1, broker, p50, read: promised 3.0 times floor at most, measured 1.00: kept" in text
+    assert "1x1, idle, p50, between: promised 1.5 times broker at most, measured 0.97: kept" in text
+    assert "1x1: 9 slow consumers were dropped in all rounds" in text
+
+
+@pytest.mark.parametrize(
+    ("totals", "counts", "expected"),
+    [
+        ([5.0, 5.0, 5.0], [3, 3, 3], (0.0, 0.0, "kept")),
+        ([5.0, 30.0, 31.0], [3, 4, 5], (25.0, 25.0, "BROKEN")),
+        ([5.0, 35.0, 35.0], [3, 6, 6], (10.0, 30.0, "not known")),
+        ([5.0, 24.0, 43.0], [3, 4, 9], (19.0, 19.0, "kept")),
+    ],
+    ids=["none", "one", "three", "apart"],
+)
+def test_the_longest_pause_is_told_as_far_as_it_can_be(
+    bench: Bench, totals: list[float], counts: list[int], expected: tuple[float, float, str]
+) -> None:
+    records = [
+        {"gc_pause_ms_total": total, "gc_collections_total": [count, 1], "loop_lag_ms_max": lag}
+        for total, count, lag in zip(totals, counts, (90.0, 1.0, 2.0), strict=True)
+    ]
+    phase = bench("pauses").phase_of("it", 1.0, records)
+    assert (phase.least, phase.most, phase.verdict) == expected
+    assert phase.collections == (counts[-1] - counts[0], 0)
+    assert phase.turn == 2.0  # the first record is of what was before
+
+
+def test_no_more_connections_are_asked_for_than_files_may_be_open(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses = bench("pauses")
+    limits = {"hard": 4096}
+    monkeypatch.setattr(pauses.resource, "getrlimit", lambda _: (1024, limits["hard"]))
+    assert pauses.allowed(100) == 100
+    assert 3000 < pauses.allowed(19_000) < 4096
+    limits["hard"] = pauses.resource.RLIM_INFINITY
+    assert pauses.allowed(19_000) == 19_000
+
+
+def test_slow_consumers_are_dropped_by_a_broker_and_counted(bench: Bench) -> None:
+    with (
+        bench("process").running_broker(("--max-outbox-bytes", "65536")) as broker,
+        closing(bench("slow").SlowConsumers(broker.port)) as slow,
+    ):
+        deadline = time.monotonic() + PATIENCE_S
+        while slow.ended() <= 10:  # those of the first round, and one more
+            assert time.monotonic() < deadline
+
+
+def test_slow_consumers_that_are_refused_are_no_result(bench: Bench) -> None:
+    module, process = bench("slow"), bench("process")
+    with (
+        process.running_broker(("--max-connections", "5")) as broker,
+        pytest.raises(process.BenchError, match=r"the slow consumers: .*too-many-connections"),
+    ):
+        module.SlowConsumers(broker.port)

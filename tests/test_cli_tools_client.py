@@ -18,7 +18,7 @@ from tests._tool_fakes import PATIENCE_S, check_refused, environment, run
 from trio_stomp._errors import OptionError
 from trio_stomp.cli import _bench, _send, _session, _subs, main
 from trio_stomp.cli._connect_options import Address
-from trio_stomp.cli._dlq import dead_letters_of
+from trio_stomp.cli._dlq import dead_letters_of, deliveries
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
 from trio_stomp.cli._subscribe import Printer, start_of
 from trio_stomp.cli._tool import CannotDo
@@ -562,13 +562,21 @@ def test_dead_letters_are_listed_and_shown(
     assert "/queue/DLQ.d1" in told(capsys, "dlq", "ls")
     lines = told(capsys, "dlq", "show", "d1").splitlines()
     assert len(lines) == 4
-    assert lines[0].endswith("rejected after 1 deliveries, sent to /queue/d1")
+    assert lines[0].endswith("rejected after 1 delivery, sent to /queue/d1")
     assert lines[1] == "    6 bytes: a\\x1b[31m"
     assert lines[3] == f"    300 bytes: {'b' * 200} ..."
     assert len(told(capsys, "dlq", "show", "d1", "--count", "1").splitlines()) == 2
     found = json.loads(told(capsys, "dlq", "show", "d1", "--json", "--count", "1"))
     assert found["headers"]["x-death-reason"] == "rejected"
     assert told(capsys, "dlq", "show", "nobody") == "/queue/DLQ.nobody is empty\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [("1", "1 delivery"), ("0", "0 deliveries"), ("11", "11 deliveries"), ("?", "? deliveries")],
+)
+def test_how_often_a_dead_letter_was_delivered(count: str, text: str) -> None:
+    assert deliveries(count) == text
 
 
 def test_dead_letters_are_sent_again(
@@ -668,19 +676,56 @@ def test_durable_subscriptions_are_listed_and_ended(
         ):
             listed = await trio.to_thread.run_sync(lambda: run("subs", "ls"))
             assert listed.returncode == 0
-            rows = listed.stdout.splitlines()
-            assert rows[0].split() == ["destination", "id", "user", "session", "unacked"]
-            assert [row.split()[0] for row in rows[1:]] == ["/topic/u1"]
-            listed = await trio.to_thread.run_sync(lambda: run("subs", "ls", "--json"))
-            assert [each["destination"] for each in json.loads(listed.stdout)] == ["/topic/u1"]
+            assert table(listed.stdout) == [
+                ["name", "client-id", "destination", "owner", "state", "waiting", "unacked"],
+                ["prices", "shop", "/topic/u1", "connected", "0", "0"],
+            ]
+
+    async def publish() -> None:
+        async with open_client(broker.url) as client:
+            await client.send("/topic/u1", b"1")
 
     trio.run(work)
+    trio.run(publish)
+    assert table(told(capsys, "subs", "ls"))[1:] == [
+        ["prices", "shop", "/topic/u1", "away", "1", "0"]
+    ]
+    (each,) = json.loads(told(capsys, "subs", "ls", "--json"))
+    assert (each["name"], each["destination"], each["waiting"]) == ("prices", "/topic/u1", 1)
     assert told(capsys, "subs", "rm", "prices", "--client-id", "shop", "--yes") == (
         "ended 'prices' of client id 'shop'\n"
     )
+    assert table(told(capsys, "subs", "ls"))[1:] == []
     assert "error: " in told(capsys, "subs", "rm", "prices", "--client-id", "shop", "--yes", code=1)
     out = told(capsys, "subs", "rm", "nobody", "--yes", "--json", code=1)
     assert "error: id:nobody is no subscription" in out
+
+
+def table(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_of_durable_subscriptions_of_one_name_one_is_ended(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        for destination in ("/topic/u2", "/topic/u3"):
+            async with (
+                open_client(broker.url) as client,
+                client.subscribe(destination, durable="s"),
+            ):
+                pass
+
+    trio.run(work)
+    out = told(capsys, "subs", "rm", "s", "--yes", code=1)
+    assert "/topic/u2, /topic/u3; send the header destination" in out
+    out = told(capsys, "subs", "rm", "s", "--destination", "/topic/u3", "--yes")
+    assert out == "ended 's' to /topic/u3\n"
+    assert [row[1] for row in table(told(capsys, "subs", "ls"))[1:]] == ["/topic/u2"]
+    out = told(capsys, "subs", "rm", "s", "--destination", "/topic/u2", "--yes", "--json")
+    assert json.loads(out) == {
+        **{"name": "s", "client_id": None, "destination": "/topic/u2", "ended": True},
+    }
 
 
 def test_ending_is_asked_for(

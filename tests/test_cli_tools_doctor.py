@@ -1,5 +1,6 @@
 """``doctor``: what it finds of a machine, and what it makes of it."""
 
+import contextlib
 import ctypes
 import errno
 import importlib.util
@@ -13,7 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from tests._tls import authority
 from tests._tool_fakes import fake_site, run
+from trio_stomp import OptionError
 from trio_stomp.cli import _doctor, _doctor_disk, _doctor_machine
 from trio_stomp.cli._doctor_disk import (
     check_data_directory,
@@ -72,6 +75,66 @@ def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
         }
     ]
     assert "doctor: 100 %" in ran.stderr
+
+
+def checked(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, list[str]]:
+    """What is found, by the name of the check."""
+    _doctor.main([*argv, "--json"])
+    found: dict[str, list[str]] = {}
+    for each in json.loads(capsys.readouterr().out)["checks"]:
+        found.setdefault(each["name"], []).append(each["text"])
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [each.getsockname()[1] for each in sockets]
+
+
+def test_it_checks_what_serve_would_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ:
+        if name.startswith("TRIO_STOMP"):
+            monkeypatch.delenv(name)
+    first, second, third, tls = free_ports(4)
+    data = tmp_path / "data"
+    file = tmp_path / "broker.toml"
+    file.write_text(
+        f"[listen]\nport = {first}\n[server]\nmax_connections = 17\n[store]\ndata_dir = '{data}'\n"
+    )
+    found = checked(capsys, "--config", str(file))
+    assert found["port"] == [f"127.0.0.1:{first} is free"]
+    assert found["data"] == [f"{data} can be made"]
+    assert "of 17 connections" in found["descriptors"][0].replace("for 17", "of 17")
+
+    monkeypatch.setenv("TRIO_STOMP_CONFIG", str(file))
+    assert checked(capsys)["port"] == [f"127.0.0.1:{first} is free"]
+    monkeypatch.setenv("TRIO_STOMP__LISTEN__PORT", str(second))
+    assert checked(capsys)["port"] == [f"127.0.0.1:{second} is free"]
+    told = checked(capsys, "-p", str(third), "--data-dir", str(tmp_path), "--connections", "5")
+    assert told["port"] == [f"127.0.0.1:{third} is free"]
+    assert told["data"] == [f"{tmp_path} is there"]
+    assert "for 5 connections" in told["descriptors"][0]
+
+    certificate = str(authority().certificate)
+    monkeypatch.setenv("TRIO_STOMP__TRANSPORT__TLS_CERT", certificate)
+    monkeypatch.setenv("TRIO_STOMP__TRANSPORT__TLS_PORT", str(tls))
+    found = checked(capsys)
+    assert found["port"] == [f"127.0.0.1:{port} is free" for port in (second, tls)]
+    assert "tls" in found
+
+
+def test_what_serve_would_refuse_is_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIO_STOMP__LISTEN__PROT", "1")
+    with pytest.raises(OptionError, match="did you mean TRIO_STOMP__LISTEN__PORT"):
+        _doctor.main([])
+    monkeypatch.delenv("TRIO_STOMP__LISTEN__PROT")
+    with pytest.raises(OptionError, match="tls_key needs a certificate"):
+        _doctor.main(["--tls-key", "k.pem"])
 
 
 def test_a_remedy_stands_below_its_fail(

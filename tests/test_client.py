@@ -195,6 +195,36 @@ async def test_a_durable_subscription_is_ended_by_its_name(
                 await client.end_durable("")
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+async def test_of_durable_subscriptions_of_one_name_the_destination_tells_which_is_ended(
+    autojump_clock: MockClock, version: str
+) -> None:
+    def opened() -> AbstractAsyncContextManager[Client]:
+        return open_client(dial.stream, versions=(version,), reconnect=None)
+
+    async with open_broker() as dial:
+        for destination in ("/topic/a", "/topic/b", "/topic/c"):
+            async with opened() as client, client.subscribe(destination, durable="d"):
+                pass
+        async with opened() as client:
+            with pytest.raises(ProtocolViolation) as caught:
+                await client.end_durable("d")
+            assert caught.value.code == "ambiguous-subscription"
+            assert "/topic/a, /topic/b, /topic/c; send" in str(caught.value)
+        async with opened() as client:
+            with pytest.raises(OptionError, match="the destination is empty"):
+                await client.end_durable("d", "")
+            await client.end_durable("d", "/topic/b")
+            found = [(await client.send(f"/topic/{each}", b"1")).matched for each in "abc"]
+            assert found == [1, 0, 1]
+            with pytest.raises(ProtocolViolation) as caught:
+                await client.end_durable("d", "/topic/b")
+            assert caught.value.code == "unknown-subscription"
+        async with opened() as client:
+            await client.end_durable("d", destination="/topic/a")
+            await client.end_durable("d")  # there is but one
+
+
 async def test_the_name_of_a_durable_subscription_may_be_the_id_of_another(
     autojump_clock: MockClock,
 ) -> None:

@@ -633,6 +633,7 @@ class FaultyStream(trio.abc.HalfCloseableStream):
 
     def __init__(self, inner: trio.abc.HalfCloseableStream, fault: str, after: int) -> None:
         self.inner, self.fault, self.after = inner, fault, after
+        self.transport_stream = inner  # and so the broker knows where it comes from
 
     def _maybe_fail(self, name: str) -> None:
         if name == self.fault:

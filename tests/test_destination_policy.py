@@ -285,6 +285,18 @@ def test_where_names_the_policy_that_holds_and_the_line_it_stands_in() -> None:
     assert book.where("/queue/DLQ.a") == "none names it, so the options hold"
 
 
+def test_where_tells_patterns_apart_that_share_a_policy() -> None:
+    shared = policy(1)
+    book = PolicyBook(
+        [("/queue/a", shared), ("/queue/b", shared), ("/topic/>", shared)],
+        default=shared,
+        places={"/queue/b": " (policies.toml:9)"},
+    )
+    assert book.where("/queue/b") == "'/queue/b' (policies.toml:9)"
+    assert book.where("/topic/t") == "'/topic/>'"
+    assert book.where("/queue/c") == "none names it, so the options hold"
+
+
 def test_books_are_values() -> None:
     assert PolicyBook([("a", policy(1))]) == PolicyBook([("a", policy(1))])
     assert PolicyBook([("a", policy(1))]) != PolicyBook([("a", policy(2))])

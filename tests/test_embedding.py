@@ -35,6 +35,7 @@ from trio_stomp import (
     run_default,
     serve,
 )
+from trio_stomp._entrances import _is_loopback
 from trio_stomp._log_switch import OURS, TARGET
 from trio_stomp.broker import BrokerEvent
 from trio_stomp.cli import _run
@@ -142,6 +143,27 @@ async def test_who_is_sent_away_by_a_stop_is_told_of() -> None:
     assert told[3].reason == CloseReason.SHUTTING_DOWN.text
 
 
+async def test_each_session_of_a_socket_that_stays_has_its_end() -> None:
+    send, receive = trio.open_memory_channel[ServerEvent](100)
+    settings = Settings.of(**QUIET, dialect="stompica")
+    async with broker(settings, events=send) as handle:
+        async with open_peer(await handle.connect()) as peer:
+            for number in range(2):
+                await peer.send.send(frames.connect(f"user{number}"))
+                assert (await peer.receive.receive()).command == "CONNECTED"
+                await ask(peer, frames.subscribe("/t", id="1"))
+                await ask(peer, frames.disconnect())
+    told = [event async for event in receive]
+    one = ["connect", "subscription-start", "subscription-stop", "disconnect"]
+    assert [event.kind for event in told] == [*one, *one, "stop"]
+    ends = [event for event in told if event.kind == "disconnect"]
+    assert [(event.user, event.reason) for event in ends] == [
+        ("user0", "client-disconnect"),
+        ("user1", "client-disconnect"),
+    ]
+    assert {event.detail for event in ends} == {"from in-memory"}
+
+
 async def test_who_never_had_a_session_is_no_event() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](100)
     async with broker(events=send) as handle, open_peer(await handle.connect()) as peer:
@@ -208,6 +230,115 @@ async def test_a_broker_that_cannot_start_closes_the_channel() -> None:
     with pytest.raises(OptionError, match="can be reached"):
         await serve(settings, events=send)
     assert [event async for event in receive] == []
+
+
+# --- listeners ------------------------------------------------------------------------------------
+
+
+class Wrapped(trio.abc.Listener[trio.abc.Stream]):
+    """A listener of a program's own; its streams are around those of another."""
+
+    def __init__(self, inner: trio.abc.Listener[trio.abc.Stream], *, tells: bool) -> None:
+        self.inner, self.tells = inner, tells
+        if tells:
+            self.transport_listener = inner
+
+    async def accept(self) -> trio.abc.Stream:
+        return WrappedStream(await self.inner.accept(), tells=self.tells)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+class WrappedStream(trio.abc.Stream):
+    def __init__(self, inner: trio.abc.Stream, *, tells: bool) -> None:
+        self.inner = inner
+        if tells:
+            self.transport_stream = inner
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await self.inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self.inner.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        return await self.inner.receive_some(max_bytes)
+
+    async def aclose(self) -> None:
+        await self.inner.aclose()
+
+
+async def tcp_listener(host: str) -> trio.SocketListener:
+    (listener,) = await trio.open_tcp_listeners(0, host=host)
+    return listener
+
+
+@pytest.mark.parametrize("how", ["plain", "tls", "wrapped", "wrapped tls"])
+async def test_a_listener_that_strangers_reach_needs_logins_whatever_is_around_it(how: str) -> None:
+    public = await tcp_listener("0.0.0.0")
+    port = public.socket.getsockname()[1]
+    given: trio.abc.Listener[trio.abc.Stream] = public
+    if "tls" in how:
+        given = trio.SSLListener(given, server_context())
+    if "wrapped" in how:
+        given = Wrapped(given, tells=True)
+    local = await tcp_listener("127.0.0.1")
+    with pytest.raises(OptionError, match=r"^0\.0\.0\.0 can be reached"), trio.fail_after(5):
+        await serve(Settings.of(**QUIET), listeners=[local, given])
+    with pytest.raises(OSError):
+        await trio.open_tcp_stream("127.0.0.1", port)  # nothing was left listening
+    async with broker(
+        Settings.of(**QUIET, insecure=True), listeners=[await tcp_listener("0.0.0.0")]
+    ):
+        pass
+
+
+async def test_a_client_of_a_tls_listener_is_where_its_socket_is() -> None:
+    send, receive = trio.open_memory_channel[ServerEvent](9)
+    listener = await tcp_listener("127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    given = [trio.SSLListener(listener, server_context())]
+    async with broker(listeners=given, events=send) as handle:
+        assert handle.addresses == (f"127.0.0.1:{port}",)
+        trusted = authority().client_context()
+        async with open_client(f"stomps://localhost:{port}", ssl_context=trusted) as client:
+            assert client.is_connected
+    assert "from 127.0.0.1:" in receive.receive_nowait().detail
+
+
+@pytest.mark.parametrize("tells", [True, False])
+async def test_who_is_at_an_unknown_stream_has_to_log_in(tells: bool) -> None:
+    listener = await tcp_listener("127.0.0.1")
+    port = listener.socket.getsockname()[1]
+    async with broker(listeners=[Wrapped(listener, tells=tells)]):
+        async with open_peer(await trio.open_tcp_stream("127.0.0.1", port)) as peer:
+            await peer.send.send(frames.connect())
+            answer = await peer.receive.receive()
+    if tells:
+        assert answer.command == "CONNECTED"
+    else:
+        assert answer.get("code") == "authentication-required"
+
+
+async def test_a_unix_socket_is_of_this_machine(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as raw:
+        raw.bind(str(tmp_path / "s"))
+        raw.listen()
+        listener = trio.SocketListener(trio.socket.from_stdlib_socket(raw))
+        async with broker(listeners=[listener]) as handle:
+            assert handle.addresses == ("unix",)
+            async with open_peer(await trio.open_unix_socket(tmp_path / "s")) as peer:
+                await peer.send.send(frames.connect())
+                assert (await peer.receive.receive()).command == "CONNECTED"
+
+
+@pytest.mark.parametrize(
+    ("host", "is_loopback"),
+    [("127.0.0.9", True), ("::1", True), ("fe80::1%eth0", False), ("3", False), ("", False)],
+)
+def test_what_counts_as_loopback(host: str, is_loopback: bool) -> None:
+    assert _is_loopback(host) is is_loopback
 
 
 # --- connections in memory ------------------------------------------------------------------------

@@ -584,3 +584,103 @@ def test_a_feed_takes_no_more_than_memory_allows():
     reader.box.room = True
     core.broker.writable(reader.client, core.now)
     assert [len(body) for body in reader.bodies()] == [2000, 100]
+
+
+# --- which durable subscription an UNSUBSCRIBE ends -----------------------------------------------
+
+
+def kept(*destinations: str, client_id: str = "") -> Core:
+    """A broker with a durable subscription ``d`` to each of these, whose subscribers are away."""
+    core = Core()
+    for destination in destinations:
+        peer = core.peer(client_id=client_id)
+        peer.subscribes(destination, headers=DURABLE)
+        peer.is_gone()
+    return core
+
+
+def left(core: Core) -> list[str]:
+    return [",".join(name for name, _ in each.places) for each in core.broker.feeds.durables]
+
+
+def ends_all(core: Core) -> None:
+    for feed in list(core.broker.feeds.durables):
+        core.broker.feeds.end_durable(feed.durable, core.now)
+    core.ends()
+
+
+def test_the_durable_subscription_to_the_destination_that_is_told_is_ended():
+    core = kept("/topic/a", "/topic/b", "/topic/c")
+    peer = core.peer()
+    peer.unsubscribes("7", "/topic/b", headers=DURABLE, receipt=b"r")
+    assert [frame.command for frame in peer.frames()] == ["RECEIPT"]
+    assert left(core) == ["/topic/a", "/topic/c"]
+    ends_all(core)
+
+
+@pytest.mark.parametrize("client_id", ["", "mine"])
+def test_a_durable_subscription_to_another_destination_is_not_ended(client_id: str):
+    core = kept("/topic/a", client_id=client_id)
+    peer = core.peer(client_id=client_id)
+    peer.unsubscribes("7", "/topic/b", headers=DURABLE, receipt=b"r")
+    error = peer.error()
+    assert error.get("code") == "unknown-subscription"
+    assert "no durable subscription 'd' to /topic/b" in (error.get("message") or "")
+    assert left(core) == ["/topic/a"]
+    again = core.peer(client_id=client_id)
+    again.unsubscribes("7", "/topic/a", headers=DURABLE)
+    assert left(core) == []
+    core.ends()
+
+
+@pytest.mark.parametrize("said", [None, "/dsub/d"])
+def test_without_a_destination_several_of_one_name_are_not_guessed_at(said: str | None):
+    core = kept(*(f"/topic/{number}" for number in range(7)))
+    peer = core.peer()
+    peer.unsubscribes("7", said, headers=DURABLE, receipt=b"r")
+    error = peer.error()
+    assert error.get("code") == "ambiguous-subscription"
+    message = error.get("message") or ""
+    assert "'d': to /topic/0, /topic/1, /topic/2, /topic/3, /topic/4, …; send" in message
+    assert not peer.frames("RECEIPT")
+    assert len(left(core)) == 7
+    ends_all(core)
+
+
+@pytest.mark.parametrize("said", [None, "/dsub/d", "/topic/a", "/exchange/amq.topic/a"])
+def test_the_only_one_of_a_name_is_meant(said: str | None):
+    core = kept("/topic/a")
+    core.peer().unsubscribes("7", said, headers=DURABLE)
+    assert left(core) == []
+    core.ends()
+
+
+def test_two_ways_to_write_one_destination_are_two_subscriptions():
+    core = kept("/topic/a", "/exchange/amq.topic/a")
+    assert len(left(core)) == 2
+    core.peer().unsubscribes("7", "/exchange/amq.topic/a", headers=DURABLE)
+    (feed,) = core.broker.feeds.durables
+    assert feed.durable == "\0d\0/topic/a"
+    ends_all(core)
+
+
+def test_a_composite_is_ended_by_all_of_its_parts():
+    core = kept("/topic/a,/topic/b")
+    peer = core.peer()
+    peer.unsubscribes("7", "/topic/a", headers=DURABLE)
+    assert peer.error().get("code") == "unknown-subscription"
+    core.peer().unsubscribes("7", "/topic/a,/topic/b", headers=DURABLE)
+    assert left(core) == []
+    core.ends()
+
+
+def test_a_name_that_begins_like_another_is_not_meant():
+    core = kept("/topic/a")
+    peer = core.peer()
+    peer.unsubscribes(
+        "7", headers=(("durable-subscription-name", ""), ("durable", "true"), ("id", "dd"))
+    )
+    message = peer.error().get("message") or ""
+    assert message.startswith("id:7 is no subscription of this connection, and there is no durable")
+    assert left(core) == ["/topic/a"]
+    ends_all(core)

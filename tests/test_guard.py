@@ -487,3 +487,68 @@ def test_rules_that_are_taken_away_free_everybody() -> None:
     peer.sends("/topic/a")
     peer.does(Asked("session"))
     assert peer.frames("ERROR") == []
+
+
+# --- durable subscriptions of one name ------------------------------------------------------------
+
+
+def shared(*owners: str) -> Core:
+    """A broker with shared durable subscriptions ``d``, to a topic of each of these users."""
+    core = Core()
+    for number, name in enumerate(owners):
+        peer = core.peer(identity=Identity(name, method="passcode"))
+        peer.subscribes(f"/topic/{name}{number}", headers=DURABLE)
+        peer.is_gone()
+    core.broker.use_rules(built_in_rules(), lambda identity: True, core.now)
+    return core
+
+
+def left(core: Core) -> list[str]:
+    return [each.places[0][0] for each in core.broker.feeds.durables]
+
+
+def end_all(core: Core) -> None:
+    for feed in list(core.broker.feeds.durables):
+        core.broker.feeds.end_durable(feed.durable, core.now)
+    core.ends()
+
+
+def test_of_several_of_one_name_ones_own_is_meant() -> None:
+    core = shared("bob", "alice", "carol")
+    core.peer(identity=ALICE).unsubscribes("7", headers=DURABLE)
+    assert left(core) == ["/topic/bob0", "/topic/carol2"]
+    end_all(core)
+
+
+def test_only_ones_own_are_named() -> None:
+    core = shared("bob", "alice", "alice")
+    alice = core.peer(identity=ALICE)
+    alice.unsubscribes("7", headers=DURABLE)
+    error = alice.error()
+    assert error.get("code") == "ambiguous-subscription"
+    assert "to /topic/alice1, /topic/alice2;" in (error.get("message") or "")
+    assert len(left(core)) == 3
+    end_all(core)
+
+
+@pytest.mark.parametrize("said", [None, "/topic/bob0"])
+def test_others_of_that_name_are_neither_ended_nor_named(said: str | None) -> None:
+    core = shared("bob", "bob")
+    alice = core.peer(identity=ALICE)
+    alice.unsubscribes("7", said, headers=DURABLE)
+    error = alice.error()
+    assert error.get("code") == "not-authorized"
+    assert "/topic/bob1" not in (error.get("message") or "")
+    assert len(left(core)) == 2
+    end_all(core)
+
+
+def test_who_may_end_them_all_is_asked_which() -> None:
+    core = shared("bob", "carol")
+    core.broker.use_rules(rules_for(frozenset({ADMIN})), lambda identity: True, core.now)
+    alice = core.peer(identity=ALICE)
+    alice.unsubscribes("7", headers=DURABLE)
+    assert alice.error().get("code") == "ambiguous-subscription"
+    core.peer(identity=ALICE).unsubscribes("7", "/topic/carol1", headers=DURABLE)
+    assert left(core) == ["/topic/bob0"]
+    end_all(core)

@@ -22,6 +22,8 @@ from trio_stomp.frames import (
     Frame,
     FrameDecoder,
     FrameLimits,
+    FrameRun,
+    Head,
     HeadCache,
     HeaderRules,
     Headers,
@@ -305,3 +307,31 @@ def test_an_excerpt_is_short_and_cut_after_the_secrets_are_out() -> None:
     assert len(excerpt(b"SEND\n" + b"a:b\n" * 1000)) == 512
     assert b"secret" not in excerpt(b"SEND\n" + b"x" * 490 + b"\npasscode:secret")
     assert excerpt(b"SEND\nthe-passcode:x") == b"SEND\nthe-passcode:x"
+
+
+# --- what is shown of headers ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["passcode", "Passcode", " passcode", "AUTHORIZATION", "token", "access-token", "password"],
+)
+def test_no_repr_tells_a_secret(name: str) -> None:
+    headers = (("login", "me"), (name, "geheim"), ("tokens", "7"), ("x-passcode", "y"))
+    for shown in (Frame("CONNECT", headers), Head("CONNECT", headers)):
+        text = repr(shown)
+        assert "geheim" not in text
+        assert f"({name!r}, '***')" in text
+        assert "('login', 'me')" in text
+        assert "('tokens', '7'), ('x-passcode', 'y')" in text
+    run = FrameRun(Head("CONNECT", headers), [b""], [])
+    assert "geheim" not in repr(run)
+    assert "geheim" not in repr([*run.frames()])
+
+
+def test_a_repr_tells_the_rest_as_ever() -> None:
+    frame = Frame("SEND", (("destination", "/a"),), b"x")
+    assert repr(frame) == (
+        "Frame(command='SEND', headers=(('destination', '/a'),), body=b'x', receipt=None)"
+    )
+    assert repr(Frame("SEND", ())) == "Frame(command='SEND', headers=(), body=b'', receipt=None)"

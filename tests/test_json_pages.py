@@ -36,7 +36,7 @@ async def drain(dial: Dial) -> None:
     [
         ("/connz?limt=5", "unknown parameter 'limt'; did you mean limit?"),
         ("/subsz?ofset=1", "unknown parameter 'ofset'; did you mean offset?"),
-        ("/subsz?zzz=1", "unknown parameter 'zzz'; known are session, limit, offset"),
+        ("/subsz?zzz=1", "unknown parameter 'zzz'; known are session, state, limit, offset"),
         ("/varz?limit=5", "unknown parameter 'limit'; this page has none"),
         ("/connz?limit=5&limit=6", "the parameter limit is told twice; leave one out"),
         ("/connz?limit=0", "limit is '0', but must be a whole number from 1 to 1000"),
@@ -211,6 +211,78 @@ async def test_subscriptions_come_in_pages() -> None:
         assert mine["total"] == 2
         assert ask(dial, "/subsz?session=nobody").json["total"] == 0
         assert ask(dial, f"/subsz?session={queue['session_id']}&offset=1").json["count"] == 1
+
+
+async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -> None:
+    def named(name: str) -> dict[str, str]:
+        return {"durable-subscription-name": name, "ack": "client"}
+
+    async with open_dial(**QUIET) as dial:
+        mine = await dial.connect("1.2", {"client-id": "me", "login": "me"})
+        await mine.subscribe("/topic/a,/topic/b.*", "1", named("own") | {"selector": "n = 1"})
+        await mine.disconnect()
+        for destination in ("/topic/x", "/topic/y"):
+            maker = await dial.connect()
+            await maker.subscribe(destination, "1", named("shared"))
+            await maker.disconnect()
+        here = [await dial.connect() for _ in range(2)]
+        for client in here:
+            await client.subscribe("/topic/x", "s", named("shared"))
+        await here[0].subscribe("/topic/plain", "p", {"ack": "client"})
+        publisher = await dial.connect()
+        await publisher.publish("/topic/y", b"1", b"2", receipt=True)
+        await publisher.publish("/topic/x", b"3", receipt=True)
+        await publisher.publish("/topic/b.c", b"4", receipt=True, headers={"n": "1"})
+        add_all(dial)
+
+        page = ask(dial, "/subsz?state=durable").json
+        assert (page["total"], page["count"], page["state"]) == (3, 3, "durable")
+        own, first, second = page["subscriptions"]
+        plain = ask(dial, "/subsz?state=connected&limit=1").json["subscriptions"][0]
+        assert set(own) == set(plain)
+        told = [
+            (each["name"], each["client_id"], each["destination"], each["state"], each["waiting"])
+            for each in page["subscriptions"]
+        ]
+        assert told == [
+            ("own", "me", "/topic/a,/topic/b.*", "away", 1),
+            ("shared", "", "/topic/x", "connected", 0),
+            ("shared", "", "/topic/y", "away", 2),
+        ]
+        assert (own["wildcard"], own["selector"], own["ack"], own["prefetch"]) == (
+            *(True, True, None, 0),
+        )
+        assert (first["consumers"], first["unacked"], first["prefetch"]) == (2, 1, 200)
+        assert (first["session_id"], first["subscription_id"]) == ("", None)  # one of the two
+        assert second["consumers"] == 0
+
+        for state, count in (("any", 5), ("connected", 3), ("away", 2), ("durable", 3)):
+            whole = ask(dial, f"/subsz?state={state}").json
+            assert whole["total"] == whole["count"] == len(whole["subscriptions"]) == count
+            for offset in range(count + 2):
+                part = ask(dial, f"/subsz?state={state}&limit=2&offset={offset}").json
+                assert part["subscriptions"] == whole["subscriptions"][offset : offset + 2]
+                assert part["total"] == count
+        everything = ask(dial, "/subsz").json["subscriptions"]
+        assert [each["state"] for each in everything] == ["connected"] * 3 + ["away"] * 2
+        assert [each["name"] for each in everything] == ["shared", None, "shared", "own", "shared"]
+
+        await here[1].disconnect()
+        add_all(dial)
+        first = ask(dial, "/subsz?state=durable").json["subscriptions"][1]
+        session = everything[0]["session_id"]
+        assert (first["session_id"], first["subscription_id"]) == (session, "s")
+        assert (first["ack"], first["consumers"]) == ("client", 1)
+        mine_only = ask(dial, f"/subsz?session={session}").json
+        assert [each["state"] for each in mine_only["subscriptions"]] == ["connected"] * 2
+        assert mine_only["total"] == 2
+        for state in ("away", "durable"):
+            refused = ask(dial, f"/subsz?session={session}&state={state}")
+            assert refused.status == 400
+            assert f"none of state {state}" in refused.text
+        feeds = dial.server.broker.feeds
+        for feed in list(feeds.durables):
+            feeds.end_durable(feed.durable, 0.0)
 
 
 async def test_queues_come_fullest_first() -> None:

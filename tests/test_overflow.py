@@ -6,7 +6,7 @@ import pytest
 
 from tests._core_fakes import Core, Received, queue_head, run_of
 from tests._queue_fakes import HEAD, OVERHEAD, Bench, bench, numbered
-from trio_stomp.broker import DestinationPolicy, MemoryBudget
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.protocol import Committed
 
@@ -59,6 +59,26 @@ def test_drop_oldest_makes_room_at_the_head(bound):
     assert (desk.broker.overflow.dropped, desk.queue(Q).route.dropped) == (2, 2)
     assert desk.memory.used_bytes == desk.memory.kept_bytes == 2 * (OVERHEAD + 2) + 2 * HEAD
     desk.ends()
+
+
+@pytest.mark.parametrize("explain_events", [100, 0])
+def test_what_was_dropped_to_make_room_can_be_explained(explain_events):
+    policy = DestinationPolicy(overflow="drop-oldest", max_messages=2)
+    core = Core(BrokerPolicies(explain_events=explain_events), by_destination={Q: policy})
+    sender = core.peer()
+    sender.sends("/queue/other", "x")
+    sender.sends(Q, "a", "b")
+    sender.sends(Q, "c", "d", "e")
+    rule = "overflow = 'drop-oldest'"
+    dropped = [("lost", 100.0, "queue-full", Q, "", 1, (0, 0), (at, 1), rule) for at in (2, 3, 4)]
+    assert list(core.broker.chronicle.trouble) == (dropped if explain_events else [])
+    assert core.broker.overflow.dropped == 3
+
+
+def test_a_dead_letter_is_no_drop():
+    core = Core(by_destination={Q: DestinationPolicy(overflow="dead-letter", max_messages=1)})
+    core.peer().sends(Q, "a", "b")
+    assert [event[2] for event in core.broker.chronicle.trouble] == [Death.OVERFLOW.value]
 
 
 def test_drop_newest_keeps_what_is_there():

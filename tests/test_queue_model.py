@@ -480,7 +480,7 @@ class QueueModel(RuleBasedStateMachine):
             for what in ("enqueued", "nacked", "redelivered"):
                 assert getattr(queue, what) == counts[what, name], (name, what)
             assert queue.dequeued == counts[ACKED, name] + counts[AUTO, name]
-            assert queue.route.dropped == counts[DROPPED, name] + counts[DEAD, name]
+            assert queue.route.dropped == counts[DROPPED, name]
             gone = [counts[what, name] for what in (ACKED, AUTO, EXPIRED, DEAD)]
             pushed = len(self.in_state(name, DROPPED))
             assert counts["enqueued", name] == queue.held + sum(gone) + pushed

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests._stores import KINDS
+from tests._tool_fakes import environment
 from trio_stomp.cli import main
 from trio_stomp.cli._progress import progress
 from trio_stomp.store import (
@@ -303,6 +306,24 @@ def test_inspect_tells_what_there_is(journal: str, capsys: pytest.CaptureFixture
     told = capsys.readouterr().out
     for word in ("queue:/queue/a", "/stream/s", "journal/", "store journal"):
         assert word in told
+
+
+@pytest.mark.parametrize(
+    "words", [("inspect", "--json"), ("inspect",), ("verify",), ("export",)], ids=" ".join
+)
+def test_nobody_reads_what_is_printed(journal: str, words: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        ran = subprocess.run(
+            [sys.executable, "-m", "trio_stomp", "store", *words, journal],
+            # Else so little would be printed at the end only.
+            env=environment(PYTHONUNBUFFERED="1"),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr) == (141, b"")
 
 
 def test_a_name_does_not_drive_the_terminal(

@@ -135,6 +135,62 @@ def test_it_tells_so_many_frames_and_no_more(core: Core) -> None:
     assert not core.broker.tracer.is_on
 
 
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> None:
+    """Each stands around the one before, wherever the one stands that ends."""
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asked = [{"session": "s2"}, *({"session": "s2", "destination": each} for each in ("/x", "/y"))]
+    core.broker.events.are_kept = True
+    for each in asked:
+        asks(operator, **each)
+    asks(operator, **asked[ended], stop=True)
+    core.broker.events.take()
+    traced(core)
+    operator.sends("/topic/t", "x")
+    told = [event.destination for event in core.broker.events.take() if event.name == "trace"]
+    names = ["", "/x", "/y"]
+    assert sorted(told) == sorted({*names} - {names[ended]})
+    for each in asked:
+        asks(operator, **each, stop=True)
+    assert client.client.outbox is client.outbox
+    assert [each.outbox for each in client.client.subscriptions.values()] == [client.outbox]
+    traced(core)
+    operator.sends("/topic/t", "y")
+    assert traced(core) == []
+    assert client.bodies() == ["x", "y"]
+    core.ends()
+
+
+def test_an_inner_trace_that_has_told_all_it_may_is_silent(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    asks(operator, session="s2", destination="/x")
+    core.broker.tracer.traces[0].left = 1
+    operator.sends("/topic/t", "a", "b", "c")
+    assert len(traced(core)) == 1 + 3
+    (left,) = core.broker.tracer.traces
+    outer = client.client.outbox
+    assert isinstance(outer, TracingOutbox)
+    assert (outer.trace, outer.inner) == (left, client.outbox)
+    core.passes(100)
+    assert client.client.outbox is client.outbox
+
+
+def test_the_line_feed_that_leads_a_prefix_is_not_told(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.client.lead = b"\n"
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    operator.sends("/topic/t", "x")
+    client.client.outbox.stage_frame(b"\nMESSAGE\nbrowser:end\n\n\0")
+    client.client.outbox.stage_frame(b"\n")
+    sent, mark = traced(core)
+    assert sent.startswith("trace s2 <<< MESSAGE | subscription:0")
+    assert mark == "trace s2 <<< MESSAGE | browser:end"
+
+
 def test_what_does_not_fit_is_told_as_not_sent(core: Core) -> None:
     operator, slow = core.peer(), core.peer(capacity=1)
     slow.subscribes("/topic/t")

@@ -1,6 +1,7 @@
 """Bytes of one connection: real sockets, driven without waiting, and any other Trio stream."""
 
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -8,7 +9,10 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
+from trio_stomp.testing._links import Link
 from trio_stomp.transport import SocketWire, StreamWire, Wire, wire_over
+from trio_stomp.transport import memory_stream_pair as bounded_pair
+from trio_stomp.transport._wire import MAX_LAYERS
 
 
 @asynccontextmanager
@@ -159,6 +163,97 @@ async def test_loopback_is_recognised(host: str, is_loopback: bool) -> None:
     assert wire.remote.startswith(expected)
     await wire.aclose()
     await peer.aclose()
+
+
+class FarSocket(trio.socket.SocketType):
+    """A connected socket whose peer is where the test says."""
+
+    type = socket.SOCK_STREAM
+
+    def __init__(self, peer: object) -> None:
+        self.peer = peer
+
+    def setsockopt(self, *_: object) -> None:
+        """Take any option."""
+
+    def getpeername(self) -> object:
+        if isinstance(self.peer, OSError):
+            raise self.peer
+        return self.peer
+
+
+class Around(trio.abc.Stream):
+    """A stream around something, of which it tells nothing but what it is around."""
+
+    def __init__(self, inner: object) -> None:
+        if inner is not None:
+            self.transport_stream = inner
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        raise NotImplementedError
+
+    async def wait_send_all_might_not_block(self) -> None:
+        raise NotImplementedError
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        raise NotImplementedError
+
+    async def aclose(self) -> None:
+        raise NotImplementedError
+
+
+FAR = ("192.0.2.7", 4711)
+
+
+@pytest.mark.parametrize(
+    ("peer", "origin"),
+    [
+        (FAR, ("192.0.2.7:4711", False)),
+        (("2001:db8::7", 4711, 0, 0), ("[2001:db8::7]:4711", False)),
+        (("127.0.0.9", 4711), ("127.0.0.9:4711", True)),
+        ("/run/socket", ("unix", True)),
+        (OSError(), ("unknown", False)),
+    ],
+)
+@pytest.mark.parametrize("layers", [1, 2])
+async def test_a_stream_around_a_socket_is_where_the_socket_is(
+    peer: object, origin: tuple[str, bool], layers: int
+) -> None:
+    stream: trio.abc.Stream = trio.SocketStream(FarSocket(peer))
+    for _ in range(layers):
+        stream = trio.SSLStream(stream, ssl.create_default_context())
+    wire = wire_over(stream)
+    assert isinstance(wire, StreamWire)
+    assert (wire.remote, wire.is_loopback) == origin
+
+
+def stapled(sends: trio.abc.Stream, receives: trio.abc.Stream) -> trio.abc.Stream:
+    return trio.StapledStream(sends, receives)
+
+
+async def test_only_what_is_known_to_be_in_memory_is_of_this_machine() -> None:
+    far = trio.SocketStream(FarSocket(FAR))
+    one, other = memory_stream_pair()
+    link_end = Link("a").ends()[1]
+    turned = stapled(lockstep_stream_pair()[0], bounded_pair()[1])
+    for ours in (one, lockstep_stream_pair()[1], bounded_pair()[0], link_end, turned, Around(one)):
+        wire = wire_over(ours)
+        assert (wire.remote, wire.is_loopback) == ("in-memory", True), ours
+    around_itself = Around(None)
+    around_itself.transport_stream = around_itself
+    deep: trio.abc.Stream = other
+    for _ in range(MAX_LAYERS):
+        deep = Around(deep)
+    for theirs in (
+        Around(None),
+        Around(5),
+        stapled(one, far),
+        stapled(far, one),
+        around_itself,
+        deep,
+    ):
+        wire = wire_over(theirs)
+        assert (wire.remote, wire.is_loopback) == ("unknown", False), theirs
 
 
 async def test_any_other_stream() -> None:

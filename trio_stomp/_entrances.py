@@ -12,11 +12,17 @@ from trio_stomp.server import Entrance
 
 Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
 
+MAX_LAYERS = 8
+"""Listeners around a listener that are looked through: TLS around a socket is one."""
+
 
 async def check_addresses(
     settings: Settings, security: Security, listeners: Listeners | None
 ) -> None:
     """Refuse to listen where strangers are, if nobody has to log in.
+
+    Where a listener of a program's own listens may be known to nobody; then each of its streams is
+    judged, by who is at its other end (``trio_stomp.transport.wire_over``).
 
     Raises:
       OptionError: naming the address and the remedies.
@@ -27,14 +33,31 @@ async def check_addresses(
         found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
         places = [place[0] for *_, place in found]
     else:
-        sockets = [each.socket for each in listeners if isinstance(each, trio.SocketListener)]
-        names = [each.getsockname() for each in sockets]
+        sockets = [_socket_of(each) for each in listeners]
+        names = [each.getsockname() for each in sockets if each is not None]
         places = [name[0] for name in names if isinstance(name, tuple)]  # else a Unix socket
     security.check_addresses([(str(place), _is_loopback(str(place))) for place in places])
 
 
+def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.SocketType | None:
+    """The socket that listens, whatever is around it; None = there is none that is known.
+
+    A listener around another tells by ``transport_listener`` what it is around, as
+    ``trio.SSLListener`` does.
+    """
+    inner: object = listener
+    for _ in range(MAX_LAYERS):
+        if isinstance(inner, trio.SocketListener):
+            return inner.socket
+        inner = getattr(inner, "transport_listener", None)
+    return None
+
+
 def _is_loopback(host: str) -> bool:
-    return ip_address(host.partition("%")[0]).is_loopback
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False  # no address of the Internet's: AF_VSOCK is another machine, for one
 
 
 async def open_entrances(
@@ -64,8 +87,12 @@ async def open_entrances(
 
 
 def address_of(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
-    """Where a listener is, ``host:port``."""
-    if not isinstance(listener, trio.SocketListener):
+    """Where a listener is: ``host:port``, ``unix``, or ``in-memory`` for what has no socket."""
+    listening = _socket_of(listener)
+    if listening is None:
         return "in-memory"
-    host, port = listener.socket.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    name = listening.getsockname()
+    if not isinstance(name, tuple):
+        return "unix"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -4,7 +4,8 @@ import resource
 import select
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from _bench.process import BenchError, Broker, Cpu, cpu_of, rss_bytes
@@ -78,7 +79,24 @@ def open_idle(
     websocket: bool,
     visitors: Sequence[Visitor] = (STRANGER,),
 ) -> Idle:
-    """Open connections, ``at_once`` at a time, keep them all, and look at the broker.
+    """Open connections, look at the broker, and close them: as ``held_idle``."""
+    with held_idle(
+        broker, connections, at_once, limit_s, websocket=websocket, visitors=visitors
+    ) as idle:
+        return idle
+
+
+@contextmanager
+def held_idle(
+    broker: Broker,
+    connections: int,
+    at_once: int,
+    limit_s: float,
+    *,
+    websocket: bool,
+    visitors: Sequence[Visitor] = (STRANGER,),
+) -> Iterator[Idle]:
+    """Open connections, ``at_once`` at a time, and keep them all; what that took the broker.
 
     Args:
       visitors: Who they are, in turn; none speaks TLS.
@@ -111,7 +129,7 @@ def open_idle(
                 raise BenchError(f"{len(opened)} of {connections} opened within {limit_s:g} s")
         wall_s = time.perf_counter() - start
         used = cpu_of(broker.pid).since(cpu)
-        return Idle(connections, wall_s, used, rss_bytes(broker.pid) - before)
+        yield Idle(connections, wall_s, used, rss_bytes(broker.pid) - before)
     finally:
         epoll.close()
         for each in (*opened, *opening.values()):

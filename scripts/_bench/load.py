@@ -136,11 +136,12 @@ class Load:
     ) -> None:
         self.broker = broker
         self.shape = shape
+        # Before the connections: select(2) takes no descriptor beyond 1,023.
+        self._epoll = select.epoll()
         self.groups = [
             Group(broker.port, number, shape, websocket=websocket, visitors=visitors)
             for number in range(shape.groups)
         ]
-        self._epoll = select.epoll()
         self._by_file = {
             connection.socket.fileno(): (group, connection)
             for group in self.groups
@@ -194,9 +195,15 @@ class Load:
             group.received += count
             received += count
             if rate:
-                moment, last = now() - start, connection.received
-                latencies += [moment - n / rate for n in range(last - count, last)]
+                self._sample(connection, count, now() - start, latencies)
         return received
+
+    def _sample(
+        self, connection: Connection, count: int, moment: float, latencies: list[float]
+    ) -> None:
+        """Note latencies of the last ``count`` messages, read ``moment`` seconds into the run."""
+        rate, last = self.shape.rate, connection.received
+        latencies += [moment - n / rate for n in range(last - count, last)]
 
     def close(self) -> None:
         """Close every connection."""

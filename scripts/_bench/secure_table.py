@@ -35,8 +35,12 @@ class Spread(NamedTuple):
         return cls(ordered[0], lower, median, upper, ordered[-1])
 
     def __str__(self) -> str:
-        quartiles = f"{self.lower:.2f}-{self.upper:.2f}"
-        return f"{self.median:.2f} ({quartiles}; {self.least:.2f}-{self.most:.2f})"
+        return self.shown(2)
+
+    def shown(self, digits: int) -> str:
+        """Return the median, and in brackets quartiles and extremes, with so many decimals."""
+        least, lower, median, upper, most = (f"{value:.{digits}f}" for value in self)
+        return f"{median} ({lower}-{upper}; {least}-{most})"
 
 
 def ratios(runs: Sequence[Measured], settings: str, body_bytes: int) -> list[float]:

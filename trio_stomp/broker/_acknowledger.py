@@ -61,6 +61,8 @@ class Acknowledger:
         nothing is taken here, so that the one at fault is told.
         """
         names = event.ids
+        if not names:
+            return []  # frames that were refused one by one
         tag = names[0].rpartition(b"-")[0] + b"-"
         subscription = client.tags.get(tag[:-1])
         if subscription is None or event.subscription not in (None, subscription.id):

@@ -8,6 +8,7 @@ from attrs import define, field
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message
+from trio_stomp.broker._route import Route
 from trio_stomp.broker._subscribe_options import SubscribeOptions
 from trio_stomp.broker._subscription import Subscription
 from trio_stomp.frames import Head, message_blocks
@@ -97,6 +98,8 @@ class Consumer:
     """When they are looked at next."""
     is_early: bool = False
     """It may not be given anything before its SUBSCRIBE is safe."""
+    _shown: Route | None = None
+    """Of a browser: the destination that it was shown something of last."""
     _times: list[tuple[float, int]] = field(factory=list)
     """Moments, and the number of the first delivery since."""
     count_left: int = field(init=False)
@@ -181,15 +184,20 @@ class Consumer:
         return max(0.0, now - times[0][0])
 
     def show(self, queue: "Queue", message: Message) -> None:
-        """Stage a message to it for looking at; it stays where it is."""
+        """Stage a message to it for looking at; it stays where it is, and is no delivery of it."""
+        route, shown = queue.route, self._shown
+        if shown is None or shown.name != route.name:
+            # It has the counters that the queue's own must not have.
+            shown = self._shown = Route(route.name, route.kind, reserved=route.reserved)
+        shown.slow_consumer = route.slow_consumer
         deliveries = message.deliveries
         tails = self._encode([message], self.fan_out.number(1))
         message.deliveries = deliveries
         origin = message.publication
-        publication = Publication(
-            queue.route, origin.head, [], origin.received_at, origin.expires_at
-        )
-        self.fan_out.stage(self.subscription, Delivery(tails, 1, len(tails[1]), publication))
+        publication = Publication(shown, origin.head, [], origin.received_at, origin.expires_at)
+        delivery = Delivery(tails, 1, len(tails[1]), publication)
+        delivery.returns = True  # the message is not lost, if this is not sent
+        self.fan_out.show(self.subscription, delivery)
 
     def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
         """The deliveries that an ACK or NACK of ``number`` is about, no longer this consumer's."""

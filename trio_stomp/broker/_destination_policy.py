@@ -225,11 +225,11 @@ class PolicyBook:
 
     def where(self, name: str) -> str:
         """Which policy holds for a destination, for people."""
-        policy = self.policy_for(name)
-        for pattern, each in self.policies:
-            if each is policy:
-                return f"{pattern!r}{self.places.get(pattern, '')}"
-        return "none names it, so the options hold"
+        place = self._place_of(name)
+        if place is None:
+            return "none names it, so the options hold"
+        pattern = self.policies[place][0]
+        return f"{pattern!r}{self.places.get(pattern, '')}"
 
     def names(self, name: str) -> bool:
         """Whether a policy is for destination ``name`` alone."""
@@ -237,13 +237,18 @@ class PolicyBook:
 
     def policy_for(self, name: str) -> DestinationPolicy:
         """The policy of destination ``name``; to be asked once, when the destination is made."""
+        place = self._place_of(name)
+        return self.default if place is None else self.policies[place][1]
+
+    def _place_of(self, name: str) -> int | None:
+        """Which of the policies holds for ``name``; None = the default."""
         must = _must_be_spelled_out(name)
         places = [
             place for place in self._wild.match(name) if self.policies[place][0].startswith(must)
         ]
         if name in self._exact:
             places.append(self._exact[name])
-        return self.policies[min(places)][1] if places else self.default
+        return min(places, default=None)
 
 
 def _must_be_spelled_out(name: str) -> str:

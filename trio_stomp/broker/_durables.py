@@ -1,6 +1,6 @@
 """Durable topic subscriptions: feeds that outlive the connections that consume them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from attrs import define, field
 
@@ -9,6 +9,8 @@ from trio_stomp.broker._dialect import DSUB
 from trio_stomp.broker._feed import Feed
 
 MAX_DURABLES = 10_000
+SHOWN_COUNT = 5
+"""Destinations that an ERROR names."""
 
 
 @define(eq=False, repr=False)
@@ -33,6 +35,27 @@ class Durables:
             start = f"{name}\0"
             feed = next((each for key, each in self._feeds.items() if key.startswith(start)), None)
         return feed
+
+    def meant(
+        self, name: str, destination: str | None = None, places: Sequence[str] = ()
+    ) -> list[Feed]:
+        """All that a name may mean, oldest first: several only of a shared one.
+
+        Args:
+          destination: What it must be to, as SUBSCRIBE wrote it; None = whatever it is to.
+          places: What that means in our own names.
+        """
+        known = self._feeds.get(name)
+        found = [] if known is None else [known]
+        if is_shared(name) and not found:
+            start = f"{name}\0"
+            found = [each for key, each in self._feeds.items() if key.startswith(start)]
+        if destination is None:
+            return found
+        exact = self._feeds.get(durable_name(name, destination)) if is_shared(name) else None
+        if exact is not None:
+            return [exact]
+        return [each for each in found if [place for place, _ in each.places] == list(places)]
 
     def add(self, name: str, feed: Feed) -> None:
         """Keep ``feed`` until somebody unsubscribes it for good.
@@ -62,6 +85,28 @@ def durable_name(name: str, destination: str) -> str:
     if not is_shared(name) or destination.startswith(DSUB):
         return name
     return f"{name}\0{destination}"
+
+
+def ambiguous(name: str, feeds: Sequence[Feed]) -> ProtocolError:
+    """What a client is told that did not tell which of several it means; all may be known to it."""
+    shown = [",".join(place for place, _ in each.places)[:80] for each in feeds[:SHOWN_COUNT]]
+    more = ", …" if len(feeds) > SHOWN_COUNT else ""
+    return ProtocolError(
+        "ambiguous-subscription",
+        f"several durable subscriptions are called {_bare(name)!r}: to {', '.join(shown)}{more};"
+        " send the header destination to tell which one is to end",
+    )
+
+
+def unknown(name: str, destination: str | None) -> str:
+    """What is not there, for an ERROR."""
+    where = f" to {destination[:80]}" if destination is not None else ""
+    return f"there is no durable subscription {_bare(name)!r}{where}"
+
+
+def _bare(name: str) -> str:
+    """A name as clients write it, and not too long."""
+    return name.partition("\0")[2].partition("\0")[0][:60]
 
 
 def is_shared(name: str) -> bool:

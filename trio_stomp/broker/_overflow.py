@@ -7,8 +7,9 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import Publication
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, charge, cost_alone
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
 from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._queues import QueueBook
@@ -85,7 +86,16 @@ class Overflow:
                 self.queues.bury(queue, oldest, Death.OVERFLOW, now)
             else:
                 queue.route.dropped += 1
+                self._note_dropped(queue, oldest)
         return True
+
+    def _note_dropped(self, queue: Queue, message: Message) -> None:
+        """Have ``explain`` say of a message of a queue that it was dropped, and by which policy."""
+        chronicle = self.queues.chronicle
+        if chronicle is not None:
+            rule = f"overflow = {queue.policy.overflow!r}"
+            at = (message.number, 1)
+            chronicle.lost(Fate.QUEUE_FULL, queue.name, numbers=at, rule=rule)
 
     def check(
         self,

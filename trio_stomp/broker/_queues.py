@@ -247,14 +247,13 @@ class QueueBook:
             at = (message.number, 1)
             rule = self._deadly(queue, message, death)
             self.chronicle.lost(death.value, queue.name, numbers=at, rule=rule)
-        queue.route.dropped += death is not Death.EXPIRED
         name = self._grave(queue, death)
         if not name or name == queue.name:
-            self.deaths.lost += 1
+            self._count_lost(queue, death)
             return
         head, size = _dead_head(message, queue, death, name), len(message.body)
         if not charge(self.memory, head, 1, size):
-            self.deaths.lost += 1
+            self._count_lost(queue, death)
             return
         try:
             grave = self.open(name)
@@ -262,7 +261,7 @@ class QueueBook:
             grave = None
         if grave is None or not grave.room_for(message.body):
             refund(self.memory, head, 1, size)
-            self.deaths.lost += 1
+            self._count_lost(queue, death)
             return
         self.deaths.kept[death] += 1
         expires_at = now + grave.route.ttl_s if grave.route.ttl_s else NEVER
@@ -270,6 +269,11 @@ class QueueBook:
         grave.route.enqueued += 1
         origin.is_stored = bool(message.stored)
         self.accept(grave, origin, [message.body], message.level, size)
+
+    def _count_lost(self, queue: Queue, death: Death) -> None:
+        """Count a dead message that no dead letter was made of: only such is dropped."""
+        self.deaths.lost += 1
+        queue.route.dropped += death is not Death.EXPIRED
 
     def finish(self, id: int) -> None:
         """The store may forget a message."""

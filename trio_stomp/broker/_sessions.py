@@ -52,12 +52,18 @@ class Sessions:
         self.events.tell("connect", client, detail=detail)
 
     def leave(self, client: Client, receipt: bytes | None, now: float) -> None:
-        """DISCONNECT: end its subscriptions, answer, and close."""
+        """DISCONNECT: end its subscriptions, answer, and close.
+
+        Where the socket stays, the session ends here, and that is told now.
+        """
         self.subscriber.remove_all(client, now)
         if receipt is not None:
             client.outbox.stage_frame(encode_receipt(receipt))
         if self.dialect.keeps_socket_after_disconnect:
-            self.clients.pop(client, None)
+            if client in self.clients:
+                del self.clients[client]
+                reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
+                self.events.tell("disconnect", client, reason=reason, detail=detail)
             # Who comes next on this connection is somebody else.
             client.identity, client.user, client.rights = ANONYMOUS, "", None
             return

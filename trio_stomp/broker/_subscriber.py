@@ -10,8 +10,10 @@ from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import AUTO, Consumer
 from trio_stomp.broker._destination import Kind, classify
 from trio_stomp.broker._dialect import DSUB, Dialect, resolve, routing_of
+from trio_stomp.broker._durables import ambiguous, unknown
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._feeds import Feeds
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._ledger import Later
@@ -141,7 +143,7 @@ class Subscriber:
         selector = self.selectors.compile(options.selector) if options.selector else None
         says_ack = ack != AUTO and client.version.acks_by_header
         lead = b"ack" if says_ack else b"message-id"
-        prefix = subscription_prefix(event.id, tag, client.rules, lead=lead)
+        prefix = client.lead + subscription_prefix(event.id, tag, client.rules, lead=lead)
         return Subscription(
             client,
             key,
@@ -340,37 +342,61 @@ class Subscriber:
         """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
 
         Raises:
-          ProtocolError: there is no such subscription (S14).
+          ProtocolError: there is no such subscription (S14), or a durable one is somebody else's,
+            or several of its name are kept and the client does not tell which it means.
         """
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
         if found is None:
-            if name and self._end_durable(client, name, now):
+            feed = self._meant(client, name, event) if name else None
+            if feed is not None:
+                self._end_durable(client, feed, now)
                 self._receipt(client, event)
                 return
             what = f"id:{event.id[:60]}" if event.id is not None else f"{event.destination}"
+            besides = f", and {unknown(name, event.destination)}" if name else ""
             raise ProtocolError(
-                "unknown-subscription", f"{what} is no subscription of this connection"
+                "unknown-subscription", f"{what} is no subscription of this connection{besides}"
             )
         durable = found.feed.durable if found.feed is not None else ""
         self._end(found, now)
-        if durable and name:
-            self._end_durable(client, durable, now)
+        if durable and name and (feed := self.feeds.durables.find(durable)) is not None:
+            self._end_durable(client, feed, now)
         self._receipt(client, event)
 
-    def _end_durable(self, client: Client, name: str, now: float) -> bool:
+    def _meant(self, client: Client, name: str, event: Unsubscribed) -> Feed | None:
+        """The durable subscription that an UNSUBSCRIBE names, if there is one.
+
+        Raises:
+          ProtocolError: there are several, or they are somebody else's.
+        """
+        aliases = self.dialect.destination_aliases
+        said = event.destination
+        if said is None or (aliases and said.startswith(DSUB)):
+            meant = self.feeds.durables.meant(name)
+        else:
+            places = resolve(said, self.dialect, routing_of(event.headers))
+            meant = self.feeds.durables.meant(name, said, places)
+        if len(meant) > 1:
+            # Other users' of the same name are none of this one's business.
+            own = [feed for feed in meant if feed.owner == client.identity.name]
+            meant = own or meant
+        if len(meant) > 1:
+            for feed in meant:
+                self.guard.check_durable(client, feed)  # before they are told of
+            raise ambiguous(name, meant)
+        return meant[0] if meant else None
+
+    def _end_durable(self, client: Client, feed: Feed, now: float) -> None:
         """End a durable subscription, and have its client wait until that is safe.
 
         Raises:
           ProtocolError: it is somebody else's.
         """
-        feed = self.feeds.durables.find(name)
-        if feed is not None:
-            self.guard.check_durable(client, feed)
-        is_ended = self.feeds.end_durable(name, now)
-        if is_ended and self.log is not None:
+        self.guard.check_durable(client, feed)
+        self.feeds.end_durable(feed.durable, now)
+        if self.log is not None:
             client.awaited = self.log.turn
-        return is_ended
 
     def _receipt(self, client: Client, event: Unsubscribed) -> None:
         if event.receipt is None:

@@ -133,9 +133,7 @@ class Tracer:
         for trace in [each for each in self.traces if is_meant(each)]:
             self.traces.remove(trace)
             for client in self.clients:
-                outbox = client.outbox
-                if isinstance(outbox, TracingOutbox) and outbox.trace is trace:
-                    _rewire(client, outbox.inner)
+                _unwire(client, trace)
 
 
 def _read(text: str) -> dict[str, str]:
@@ -161,6 +159,20 @@ def _invalid(why: str) -> ProtocolError:
     )
 
 
+def _unwire(client: "Client", trace: Trace) -> None:
+    """Take the outbox of a trace out of those that tell a client's frames, wherever it stands."""
+    outbox = client.outbox
+    if isinstance(outbox, TracingOutbox) and outbox.trace is trace:
+        _rewire(client, outbox.inner)
+        return
+    while isinstance(outbox, TracingOutbox):
+        inner = outbox.inner
+        if isinstance(inner, TracingOutbox) and inner.trace is trace:
+            outbox.inner = inner.inner
+            return
+        outbox = inner
+
+
 def _rewire(client: "Client", outbox: Outbox) -> None:
     client.outbox = outbox
     for subscription in client.subscriptions.values():
@@ -180,7 +192,7 @@ class TracingOutbox:
         """As ``Outbox``."""
         is_taken = self.inner.stage(prefix, delivery)
         for tail in delivery.tails[1:]:
-            block, _, body = (prefix + tail).partition(b"\n\n")
+            block, _, body = (prefix + tail).removeprefix(b"\n").partition(b"\n\n")
             way = OUT if is_taken else f"{OUT} NOT SENT:"
             self.tracer.tell(self.trace, self.client, way, excerpt(block), body[:-1])
         return is_taken
@@ -188,7 +200,7 @@ class TracingOutbox:
     def stage_frame(self, frame: bytes) -> None:
         """As ``Outbox``."""
         self.inner.stage_frame(frame)
-        block, _, body = frame.partition(b"\n\n")
+        block, _, body = frame.removeprefix(b"\n").partition(b"\n\n")
         if block.strip():
             self.tracer.tell(self.trace, self.client, OUT, excerpt(block), body[:-1])
 

@@ -147,15 +147,16 @@ def _print(as_json: bool, message: Message) -> None:
         print(line_of(message.destination, headers, message.body))
         return
     reason, deaths = headers.get("x-death-reason", "?"), headers.get("x-death-count", "?")
-    print(
-        printable(
-            f"{message.message_id}  {reason} after {deaths} deliveries, sent to "
-            f"{headers.get(ORIGIN, '?')}"
-        )
-    )
+    where = headers.get(ORIGIN, "?")
+    print(printable(f"{message.message_id}  {reason} after {deliveries(deaths)}, sent to {where}"))
     text = message.body[: 4 * SHOWN_CHARS].decode(errors="backslashreplace")
     more = " ..." if len(text) > SHOWN_CHARS else ""
     print(f"    {len(message.body)} bytes: {printable(text[:SHOWN_CHARS])}{more}")
+
+
+def deliveries(count: str) -> str:
+    """So many, for people; ``count`` is as a header tells it."""
+    return f"{count} {'delivery' if count == '1' else 'deliveries'}"
 
 
 # retry and drop

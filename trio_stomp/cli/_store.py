@@ -45,6 +45,8 @@ def main(argv: Sequence[str]) -> int:
     given = make_parser().parse_args(list(argv))
     try:
         code: int = COMMANDS[given.command](given)
+    except BrokenPipeError:
+        raise  # whoever read the output, as `head`, has had enough: nothing is wrong here
     except (StoreError, OSError) as error:
         sys.stderr.write(f"trio_stomp store {given.command}: error: {error}\n")
         return DAMAGED

@@ -23,8 +23,10 @@ MAX_PAGES = 1000
 
 EPILOG = """\
 A durable subscription keeps what comes to a topic while its subscriber is away (docs/queues.md).
-NAME is what SUBSCRIBE called it; one that belongs to a client id needs --client-id. rm ends it for
-good, and what waits for it is thrown away; a subscriber who is there goes on until it leaves.
+NAME is what SUBSCRIBE called it; one that belongs to a client id needs --client-id. Without a
+client id one name may be kept for several destinations: then --destination tells which is meant. rm
+ends it for good, and what waits for it is thrown away; a subscriber who is there goes on until it
+leaves.
 """
 
 
@@ -59,30 +61,30 @@ def all_records(site: Site, path: str, key: str) -> list[dict[str, Any]]:
 
 
 def _ls(given: argparse.Namespace) -> int:
-    found = [
-        each
-        for each in all_records(open_site(given), "/subsz", "subscriptions")
-        if each.get("durable")
-    ]
+    found = all_records(open_site(given), "/subsz?state=durable", "subscriptions")
     if given.json:
         show_json(found)
         return WELL
     rows = [
         (
+            str(each.get("name", "")),
+            str(each.get("client_id", "")),
             str(each.get("destination", "")),
-            str(each.get("subscription_id") or ""),
-            str(each.get("user", "")),
-            str(each.get("session_id", "")),
+            str(each.get("owner", "")),
+            str(each.get("state", "")),
+            each.get("waiting", 0),
             each.get("unacked", 0),
         )
         for each in found
     ]
-    show_table(rows, "destination", "id", "user", "session", "unacked")
+    heads = ("name", "client-id", "destination", "owner", "state", "waiting", "unacked")
+    show_table(rows, *heads)
     return WELL
 
 
 def _rm(given: argparse.Namespace) -> int:
-    whose = f" of client id {given.client_id!r}" if given.client_id else ""
+    whose = f" to {given.destination}" if given.destination is not None else ""
+    whose += f" of client id {given.client_id!r}" if given.client_id else ""
     question = f"End the durable subscription {given.name!r}{whose}, and drop what waits for it?"
     if not given.yes and not ask_yes(question):
         print("nothing was changed")
@@ -90,9 +92,14 @@ def _rm(given: argparse.Namespace) -> int:
     # The client brings Trio along.
     from trio_stomp.cli._session import run_session
 
-    run_session(given, lambda client: client.end_durable(given.name), client_id=given.client_id)
+    run_session(
+        given,
+        lambda client: client.end_durable(given.name, given.destination),
+        client_id=given.client_id,
+    )
     if given.json:
-        show_json({"name": given.name, "client_id": given.client_id, "ended": True})
+        told = {"name": given.name, "client_id": given.client_id, "destination": given.destination}
+        show_json(told | {"ended": True})
     else:
         print(f"ended {given.name!r}{whose}")
     return WELL
@@ -102,13 +109,16 @@ def make_parser() -> Parser:
     """Return the parser of the words after ``subs``."""
     parser = make_tool_parser(NAME, "Durable subscriptions.", EPILOG)
     texts = {
-        "ls": "list those that a subscriber is connected to",
+        "ls": "list all, whether somebody is connected or not",
         "rm": "end one for good",
     }
     for name, command in add_commands(parser, texts).items():
         if name == "rm":
             command.add_argument("name", metavar="NAME")
             command.add_argument("--client-id", metavar="ID", help="whose it is")
+            command.add_argument(
+                "--destination", metavar="NAME", help="what it is to, if several have that name"
+            )
             command.add_argument("--yes", action="store_true", help="do not ask")
         add_json(command)
         add_access(command)

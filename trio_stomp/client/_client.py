@@ -176,28 +176,37 @@ class Client:
         finally:
             subscription.leave()
 
-    async def end_durable(self, name: str) -> None:
+    async def end_durable(self, name: str, destination: str | None = None) -> None:
         """End the durable subscription ``name`` for good: what waits for it is thrown away.
 
         It need not be subscribed to; ``Subscription.forget`` is for one that is. It is that of
-        this client's ``client_id``; without one, and if several destinations have a durable
-        subscription of the name, the oldest. A subscriber who is there goes on until it leaves.
+        this client's ``client_id``. A subscriber who is there goes on until it leaves.
+
+        Args:
+          destination: What it is to. Without a client id one name may stand for several, and then
+            this tells which; None = there is only one.
 
         Raises:
-          OptionError: the name is empty.
-          ProtocolViolation: there is none; its ``code`` is ``unknown-subscription``.
+          OptionError: the name or the destination is empty.
+          ProtocolViolation: there is none, or none to that destination; its ``code`` is
+            ``unknown-subscription``. Or there are several and no destination is told:
+            ``ambiguous-subscription``; nothing is ended then.
           NotAuthorized: it is somebody else's.
           LinkLost: the link broke: it may have been ended, or not.
         """
         if not name:
             raise OptionError("a durable subscription has a name; this one is empty")
+        if destination is not None and not destination:
+            raise OptionError("the destination is empty; leave it out if there is only one")
         core = self._core
 
         def make(frames: ClientFrames, receipt: str) -> bytes:
             # The broker looks for the id first, and would end a subscription of ours instead.
             unused = name if name not in core.subscriptions else f"{name}-{core.nonce}"
-            told = _durable_headers(name).items()
-            return frames.unsubscribe((("id", unused), *told, ("receipt", receipt)))
+            told = _durable_headers(name)
+            if destination is not None:
+                told["destination"] = destination
+            return frames.unsubscribe((("id", unused), *told.items(), ("receipt", receipt)))
 
         await core.ask(make, again=False)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp.broker import Histogram, ParkedDestination, Queue, Route, Subscription
+from trio_stomp.broker import Feed, Histogram, ParkedDestination, Queue, Route, Subscription
 from trio_stomp.diag._drops import EXPIRED, all_drops
 from trio_stomp.diag._process import PauseMeter, process_record
 from trio_stomp.diag._records import (
     connection_record,
     connection_state,
+    durable_record,
     queue_records,
     session_record,
     stale_record,
@@ -168,6 +169,10 @@ class Figures:
     def subscriptions(self, some: Sequence[Subscription]) -> list[Record]:
         """What is known of each subscription."""
         return [subscription_record(each) for each in some]
+
+    def durables(self, some: Sequence[Feed]) -> list[Record]:
+        """What is known of each durable subscription, in the fields of ``subscriptions``."""
+        return [durable_record(each) for each in some]
 
     def queues(self, queues: list[Queue], parked: list[ParkedDestination]) -> list[Record]:
         """The fields of the table ``queue``, of the input queue first."""

@@ -10,6 +10,7 @@ from trio_stomp.broker import (
     BOUNDS_MS,
     Broker,
     Census,
+    Feed,
     Histogram,
     ParkedDestination,
     Queue,
@@ -231,6 +232,7 @@ def subscription_record(subscription: Subscription) -> Record:
     """A subscription; no table of the schema has these, which are only told when asked for."""
     client, consumer, feed = subscription.client, subscription.consumer, subscription.feed
     return {
+        "state": "connected",
         "session_id": client.session_id,
         "user": client.user,
         "subscription_id": subscription.id,
@@ -240,9 +242,48 @@ def subscription_record(subscription: Subscription) -> Record:
         "selector": subscription.selector is not None,
         "no_local": subscription.no_local,
         "durable": feed is not None and bool(feed.durable),
+        **_durable_fields(feed),
+        "consumers": 1 if feed is None else len(feed.queue.consumers),
         "prefetch": 0 if consumer is None else consumer.options.prefetch_count,
+        "waiting": None if feed is None else feed.queue.depth,
         "unacked": 0 if consumer is None else len(consumer.unacked),
     }
+
+
+def durable_record(feed: Feed) -> Record:
+    """A durable subscription as ``subscription_record`` has them, whether anybody is there or not.
+
+    What belongs to one subscriber is told if there is only one.
+    """
+    consumers = feed.queue.consumers
+    only = consumers[0] if len(consumers) == 1 else None
+    client = None if only is None else only.subscription.client
+    return {
+        "state": "connected" if consumers else "away",
+        "session_id": "" if client is None else client.session_id,
+        "user": "" if client is None else client.user,
+        "subscription_id": None if only is None else only.subscription.id,
+        "destination": ",".join(name for name, _ in feed.places),
+        "wildcard": any(pattern is not None for _, pattern in feed.places),
+        "ack": None if only is None else only.ack,
+        "selector": feed.selector is not None,
+        "no_local": feed.no_local,
+        "durable": True,
+        **_durable_fields(feed),
+        "consumers": len(consumers),
+        "prefetch": sum(each.options.prefetch_count for each in consumers),
+        "waiting": feed.queue.depth,
+        "unacked": feed.queue.unacked,
+    }
+
+
+def _durable_fields(feed: Feed | None) -> Record:
+    """What a durable subscription is called, whose name that is, and who made it."""
+    if feed is None or not feed.durable:
+        return {"name": None, "client_id": None, "owner": None}
+    client_id, _, rest = feed.durable.partition("\0")
+    name = rest.partition("\0")[0]  # behind it is what a shared one is to
+    return {"name": name, "client_id": client_id, "owner": feed.owner}
 
 
 def session_record(broker: Broker, census: Census) -> Record:

@@ -23,6 +23,7 @@ from trio_stomp.frames._frame import CONNECT as CONNECT
 from trio_stomp.frames._frame import DIAG as DIAG
 from trio_stomp.frames._frame import DISCONNECT as DISCONNECT
 from trio_stomp.frames._frame import NACK as NACK
+from trio_stomp.frames._frame import SECRET_HEADERS as SECRET_HEADERS
 from trio_stomp.frames._frame import SEND as SEND
 from trio_stomp.frames._frame import STOMP as STOMP
 from trio_stomp.frames._frame import SUBSCRIBE as SUBSCRIBE
@@ -33,7 +34,6 @@ from trio_stomp.frames._frame import Frame as Frame
 from trio_stomp.frames._frame import FrameRun as FrameRun
 from trio_stomp.frames._frame import Head as Head
 from trio_stomp.frames._frame import Headers as Headers
-from trio_stomp.frames._headers import SECRET_HEADERS as SECRET_HEADERS
 from trio_stomp.frames._headers import encode_text as encode_text
 from trio_stomp.frames._headers import excerpt as excerpt
 from trio_stomp.frames._headers import parse_head as parse_head

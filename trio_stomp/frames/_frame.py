@@ -1,8 +1,9 @@
 """Frames as values: a header block, and the bodies that came under it."""
 
+import re
 from collections.abc import Iterator
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp._value import value
 
@@ -34,6 +35,15 @@ UNTIL_NUL = -1
 
 Headers = tuple[tuple[str, str], ...]
 
+SECRET_HEADERS = ("passcode", "authorization", "access-token", "token", "password")
+"""Never quoted, logged or shown (R13)."""
+_SECRET = re.compile(rf"(?i)\s*(?:{'|'.join(SECRET_HEADERS)})\b")
+
+
+def shown(headers: Headers) -> str:
+    """Headers for a ``repr``, which ends up in logs and in traces of errors: without secrets."""
+    return repr(tuple((name, "***" if _SECRET.match(name) else text) for name, text in headers))
+
 
 @define(eq=False)
 class Head:
@@ -47,14 +57,14 @@ class Head:
     """
 
     command: str
-    headers: Headers
+    headers: Headers = field(repr=shown)
     content_length: int = UNTIL_NUL
     destination: str | None = None
-    message_blocks: "tuple[bytes, bytes, bytes] | None" = None
+    message_blocks: "tuple[bytes, bytes, bytes] | None" = field(default=None, repr=False)
     """What a MESSAGE made of this SEND says after its message-id; filled by the encoder."""
     plan: object = None
     """What it means for routing; filled by the core."""
-    stored: bytes | None = None
+    stored: bytes | None = field(default=None, repr=False)
     """How a store keeps it; filled by the core."""
     cost: int = 0
     """Bytes that it is charged for where messages are kept; filled by ``head_cost``."""
@@ -75,7 +85,7 @@ class Frame:
     """One frame, for those who want them one by one."""
 
     command: str
-    headers: Headers
+    headers: Headers = field(repr=shown)
     body: bytes = b""
     receipt: bytes | None = None
 

@@ -3,13 +3,11 @@
 import re
 
 from trio_stomp._errors import CloseReason, FrameError
-from trio_stomp.frames._frame import SEND, UNTIL_NUL, Head, Headers
+from trio_stomp.frames._frame import SECRET_HEADERS, SEND, UNTIL_NUL, Head, Headers
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._rules import HeaderRules
 
 _QUOTED = 512
-SECRET_HEADERS = ("passcode", "authorization", "access-token", "token", "password")
-"""Never quoted, logged or shown (R13)."""
 _SECRET = re.compile(rb"(?mi)^([ \t]*(?:%b)\b).*$" % "|".join(SECRET_HEADERS).encode())
 _MAX_DIGITS = 18
 

@@ -74,8 +74,9 @@ class Inbox:
     async def put_batch(self, batch: Batch) -> None:
         """Hand a batch over, waiting while the queue is full; first come, first served.
 
-        Checkpoint: always. Cancel: does not end the waiting, which the dispatcher bounds: what
-        was received is processed, in the order in which it came, whatever ends its connection.
+        Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which
+        the dispatcher bounds: what was received is processed, in the order in which it came,
+        whatever ends its connection.
 
         Raises:
           trio.BrokenResourceError: the dispatcher has died.
@@ -92,8 +93,6 @@ class Inbox:
         except trio.WouldBlock:
             self._release(batch)
             await self._put_in_turn(batch)
-            return
-        await trio.lowlevel.checkpoint()
 
     async def _put_in_turn(self, batch: Batch) -> None:
         with trio.CancelScope(shield=True):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
+from trio_stomp.server._framing import WebSocketMessages
 from trio_stomp.server._pages import answer_page, is_open_house
 from trio_stomp.server._sockjs import speak_sockjs
 from trio_stomp.transport import (
@@ -151,6 +152,7 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
         speak_sockjs(connection, largest)
     else:
         connection.websocket = WebSocketCodec(max_message_bytes=largest)
-        connection.outbox.is_websocket = True
+        outbox = connection.outbox
+        outbox.framing = WebSocketMessages(outbox.shared.websocket_frames)
     connection.client.transport = "wss" if _is_secret(connection) else "ws"
     return trailing or await connection.read_opening()

@@ -13,18 +13,16 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Delivery, MemoryBudget
-from trio_stomp.transport import Wire, frame_message, splice
+from trio_stomp.server._framing import JOIN_BYTES as JOIN_BYTES
+from trio_stomp.server._framing import Framing, cut, is_led
+from trio_stomp.transport import Wire
 
-JOIN_BYTES = 256 * 1024
-"""Most bytes in one write; also the most that is held in bytes of this connection's own."""
 INLINE_BYTES = 64 * 1024
 """What is up to this size the dispatcher sends itself, if nothing waits before it."""
 LOW_WATER_BYTES = 256 * 1024
 """Below this, or half of the limit, a source that can wait gives more."""
 STUCK_S = 1.0
 """A wire that took nothing for so long may be cut off if memory is short."""
-BIG_TAIL_BYTES = 64 * 1024
-"""A message from this size on is not joined, but sent from the bytes that all subscribers share."""
 
 Item = tuple[bytes, Delivery | None]
 """Prefix and delivery; or a whole frame of the broker's own and None."""
@@ -89,7 +87,8 @@ class Outbox:
     on_close: Callable[[CloseReason], None]
     on_room: Callable[[], None]
     on_pause: Callable[[bool], None] = _ignore
-    is_websocket: bool = False
+    framing: Framing | None = None
+    """What stands between its frames; None = nothing."""
     waiting_bytes: int = 0
     last_sent: float = 0.0
     blocked_since: float = 0.0
@@ -146,8 +145,8 @@ class Outbox:
         """Put a small frame of the broker's own behind what is there."""
         if self.is_closed:
             return
-        if self.is_websocket:
-            frame = frame_message(frame, self.shared.websocket_frames)
+        if self.framing is not None:
+            frame = self.framing.frame(frame)
         self.stage_bytes(frame)
 
     def stage_bytes(self, data: bytes) -> None:
@@ -353,7 +352,7 @@ class Outbox:
                     self._charged = cost
                     self.frames_out += delivery.count
                     self._observe(delivery, now)
-                    self._pieces = _pieces(prefix, self._tails(prefix, delivery))
+                    self._pieces = self._cut(prefix, delivery)
                     self._writing = [(prefix, delivery)]
                     return
                 if items:
@@ -405,6 +404,7 @@ class Outbox:
 
     def _join(self, items: Sequence[Item], now: float) -> bytes:
         parts: list[bytes] = []
+        framing = self.framing
         for prefix, delivery in items:
             if delivery is None:
                 parts.append(prefix)
@@ -418,10 +418,10 @@ class Outbox:
             self.frames_out += delivery.count
             if delivery.observed_at != now:
                 self._observe(delivery, now)
-            if self.is_websocket:
-                parts.append(prefix.join(self._tails(prefix, delivery)))
-            else:
+            if framing is None:
                 parts.append(prefix.join(delivery.tails))
+            else:
+                parts.append(framing.run(prefix, delivery))
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _observe(self, delivery: Delivery, now: float) -> None:
@@ -430,19 +430,10 @@ class Outbox:
         publication = delivery.publication
         publication.route.observe_delivery(now - publication.received_at, delivery.count)
 
-    def _tails(self, prefix: bytes, delivery: Delivery) -> list[bytes]:
-        """The tails to be joined by ``prefix``; with WebSocket headers between, made once."""
-        if not self.is_websocket:
-            return delivery.tails
-        spliced = delivery.spliced
-        if spliced is None:
-            spliced = delivery.spliced = {}
-        length = len(prefix)
-        tails = spliced.get(length)
-        if tails is None:
-            tails = splice(delivery.tails, length, self.shared.websocket_frames)
-            spliced[length] = tails
-        return tails
+    def _cut(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
+        if self.framing is None:
+            return cut(prefix, delivery.tails)
+        return self.framing.pieces(prefix, delivery)
 
 
 def _cost(prefix: bytes, delivery: Delivery | None) -> int:
@@ -465,30 +456,11 @@ def _cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Item, int]]:
         if delivery is None:
             unwritten -= len(prefix)
             continue
-        count = 0
+        # Of a MESSAGE that lacks nothing but the line feed behind it the client has all.
+        count, spare = 0, is_led(prefix)
         for tail in reversed(delivery.tails[1:]):
-            if unwritten <= 0:
+            if unwritten <= spare:
                 break
             unwritten -= len(prefix) + len(tail)
             count += 1
         yield item, count
-
-
-def _pieces(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:
-    """``prefix.join(tails)`` in pieces; big tails as they are, since all subscribers share them."""
-    parts = [tails[0]]
-    size = 0
-    for tail in tails[1:]:
-        parts.append(prefix)
-        if len(tail) >= BIG_TAIL_BYTES:
-            yield b"".join(parts)
-            yield tail
-            parts, size = [], 0
-        else:
-            parts.append(tail)
-            size += len(prefix) + len(tail)
-            if size >= JOIN_BYTES:
-                yield b"".join(parts)
-                parts, size = [], 0
-    if parts:
-        yield b"".join(parts)

@@ -177,6 +177,8 @@ class TlsWire:
 
         STOMP's frames show where they end, so a cut one is not taken for a whole one.
         """
+        if self._plaintext or self._has_input():
+            await trio.lowlevel.checkpoint()
         while True:
             data = self._plaintext or self._decrypt(max_bytes)
             if data:

@@ -6,6 +6,14 @@ from typing import Protocol
 import trio
 from attrs import define
 
+from trio_stomp.transport._memory_stream import MemoryStream
+
+MAX_LAYERS = 8
+"""Streams around a stream that are looked through: TLS around a socket is one."""
+_IN_MEMORY = ("trio.testing", "trio.testing._memory_streams", "trio_stomp.testing._links")
+"""Where the other streams are from that no other process can be at the end of. Known by name:
+neither is imported by a broker that serves sockets."""
+
 
 class Wire(Protocol):
     """What a connection reads from and writes to. One task reads, one writes.
@@ -24,7 +32,7 @@ class Wire(Protocol):
         Raises:
           trio.BrokenResourceError: the connection is lost.
 
-        Checkpoint: only if it has to wait. Cancel: nothing is lost.
+        Checkpoint: always, and it is the only one of a busy reader. Cancel: nothing is lost.
         """
 
     def send_nowait(self, data: bytes | memoryview) -> int:
@@ -61,6 +69,8 @@ class SocketWire:
     remote: str
     is_loopback: bool
     _socket: socket.socket
+    _is_drained: bool = False
+    """The last read took all that there was, so that the next one would find nothing."""
 
     @classmethod
     def over(cls, stream: trio.SocketStream) -> "SocketWire":
@@ -75,9 +85,16 @@ class SocketWire:
         return cls(*_peer(raw), raw)
 
     async def receive_some(self, max_bytes: int) -> bytes:
+        if self._is_drained:
+            # Asking first would cost a system call and an exception for each of a consumer's ACKs.
+            await self._wait_readable()
+        else:
+            await trio.lowlevel.checkpoint()
         while True:
             try:
-                return self._socket.recv(max_bytes)
+                data = self._socket.recv(max_bytes)
+                self._is_drained = len(data) < max_bytes
+                return data
             except BlockingIOError:
                 await self._wait_readable()
             except OSError as error:
@@ -122,7 +139,7 @@ class SocketWire:
 
 @define(eq=False)
 class StreamWire:
-    """Any Trio stream: memory streams in tests, whatever an embedding program serves."""
+    """Any Trio stream: TLS of Trio's, memory streams, whatever an embedding program serves."""
 
     remote: str
     is_loopback: bool
@@ -153,13 +170,36 @@ class StreamWire:
 
 
 def wire_over(stream: trio.abc.Stream) -> Wire:
-    """The best wire for a stream that a listener accepted; the stream is taken over."""
+    """The best wire for a stream that a listener accepted; the stream is taken over.
+
+    A stream around another tells by ``transport_stream`` what it is around, as ``trio.SSLStream``
+    does. One whose peer cannot be found out comes from another machine: to be wrong about that
+    costs a login, and the other way round would save strangers one.
+    """
     if isinstance(stream, trio.SocketStream):
         return SocketWire.over(stream)
-    return StreamWire("in-memory", True, stream)
+    return StreamWire(*_origin(stream), stream)
 
 
-def _peer(raw: socket.socket) -> tuple[str, bool]:
+def _origin(stream: trio.abc.Stream) -> tuple[str, bool]:
+    """Where a stream comes from, and whether that is this machine, whatever is around it."""
+    inner: object = stream
+    for _ in range(MAX_LAYERS):
+        if isinstance(inner, trio.SocketStream):
+            return _peer(inner.socket)
+        if _is_in_memory(inner):
+            return "in-memory", True
+        inner = getattr(inner, "transport_stream", None)
+    return "unknown", False
+
+
+def _is_in_memory(stream: object) -> bool:
+    if isinstance(stream, trio.StapledStream):
+        return _is_in_memory(stream.send_stream) and _is_in_memory(stream.receive_stream)
+    return isinstance(stream, MemoryStream) or type(stream).__module__ in _IN_MEMORY
+
+
+def _peer(raw: socket.socket | trio.socket.SocketType) -> tuple[str, bool]:
     try:
         name = raw.getpeername()
     except OSError:

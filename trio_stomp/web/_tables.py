@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import define
 
 from trio_stomp._version import __version__
-from trio_stomp.broker import Queue, Subscription
+from trio_stomp.broker import Feed, Queue, Subscription
 from trio_stomp.server import Connection
 from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._query import Answer, Query, as_json
@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 LIMIT, MAX_LIMIT, MAX_OFFSET = 100, 1_000, 10_000_000
 START, ANY, HELD = "start", "any", "held"
+CONNECTED, AWAY, DURABLE = "connected", "away", "durable"
 
 Key = Callable[[T], float]
 
@@ -242,11 +243,15 @@ class Tables:
         )
 
     def subsz(self, request: HttpRequest) -> Answer:
-        """Subscriptions, client by client."""
-        query = Query.of(request, ("session", "limit", "offset"))
+        """Subscriptions, client by client; then durable ones that nobody is connected to."""
+        query = Query.of(request, ("session", "state", "limit", "offset"))
         window = Window.of(query)
         session = query.text("session")
+        state = query.word("state", (ANY, CONNECTED, AWAY, DURABLE))
         broker = self.server.broker
+        if session and state not in (ANY, CONNECTED):
+            raise HttpError(400, f"session tells of one client, which has none of state {state}")
+        kept = [] if session else self._durables(state)
         if session:
             listed = [
                 subscription
@@ -255,18 +260,34 @@ class Tables:
                 for subscription in client.subscriptions.values()
             ]
             total, part = len(listed), window.cut(listed)
-        else:
+        elif state in (ANY, CONNECTED):
             total = len(broker.subscriber)
             part = list(islice(self._subscriptions_from(window.offset), window.limit))
+        else:
+            total, part = 0, []
+        behind = max(0, window.offset - total)
+        durables = kept[behind : behind + window.limit - len(part)]
+        total += len(kept)
         return as_json(
             {
                 **self.figures.head(),
-                **window.record(total, len(part)),
+                **window.record(total, len(part) + len(durables)),
+                "state": state,
                 "wildcards": broker.routes.wildcards,
                 "destinations": len(broker.routes),
-                "subscriptions": self.figures.subscriptions(part),
+                "subscriptions": [
+                    *self.figures.subscriptions(part),
+                    *self.figures.durables(durables),
+                ],
             }
         )
+
+    def _durables(self, state: str) -> list[Feed]:
+        """The durable subscriptions that are told of beside the connected ones, oldest first."""
+        if state == CONNECTED:
+            return []
+        durables = self.server.broker.feeds.durables
+        return [each for each in durables if state == DURABLE or not each.queue.consumers]
 
     def _subscriptions_from(self, offset: int) -> Iterator[Subscription]:
         """Subscriptions behind the first ``offset``; clients before that are not looked into."""

@@ -1,0 +1,111 @@
+"""The command line of ``scripts/bench.py``."""
+
+import argparse
+import math
+from collections.abc import Sequence
+
+from _bench.distance import floor_scenarios
+from _bench.pauses import CONNECTIONS
+from _bench.scenarios import scenarios
+
+LATENCY_CONNECTIONS = 5000
+
+OWN_LOADS = ("secure", "latency", "pauses")
+"""Modes that know what they run."""
+OWN_BROKERS = ("secure", "compare", "latency", "floor", "pauses")
+
+
+def add_modes(parser: argparse.ArgumentParser) -> None:
+    """Add what is measured instead of the scenarios one by one."""
+    modes = parser.add_mutually_exclusive_group()
+    for name, what in (
+        ("beside", "what a durable load costs a fan-out beside it"),
+        ("secure", "what logins, rules and TLS cost a fan-out"),
+        ("latency", "latency, beside that of a bare loop in C, idle and slow connections"),
+        ("floor", "the scenarios that a bare loop in C can do, through it and the broker in turn"),
+        ("pauses", "garbage collection while connections are opened, held and closed"),
+    ):
+        modes.add_argument(f"--{name}", action="store_true", help=f"instead of all this: {what}")
+    modes.add_argument(
+        "--compare",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="instead of all this: two revisions of the broker, or checkouts, in turn",
+    )
+    parser.add_argument(
+        "--pairs",
+        type=int,
+        default=10,
+        metavar="N",
+        help="of --secure, --compare, --latency, --floor: runs of each",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=5.0,
+        metavar="S",
+        help="of --secure, --latency, --pauses: how long each run is",
+    )
+    parser.add_argument(
+        "--connections",
+        type=int,
+        metavar="N",
+        help="of --latency, --pauses: idle connections "
+        f"(default {LATENCY_CONNECTIONS}; {CONNECTIONS}, or as many as may be open)",
+    )
+
+
+def parse(argv: Sequence[str] | None, description: str | None) -> argparse.Namespace:
+    """Read the command line."""
+    names = [scenario.name for scenario in scenarios()]
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--scenario", nargs="+", choices=names, metavar="NAME", help=f"some of: {', '.join(names)}"
+    )
+    add_modes(parser)
+    parser.add_argument("--quick", action="store_true", help="small and once: a check, no figures")
+    parser.add_argument(
+        "--repeat", type=int, default=5, metavar="N", help="runs of each; the median counts"
+    )
+    parser.add_argument("--json", metavar="FILE", help="write all figures there")
+    parser.add_argument("--port", type=int, help="of a broker that runs already, on 127.0.0.1")
+    parser.add_argument("--pid", type=int, help="its process")
+    parser.add_argument(
+        "--broker",
+        nargs=argparse.REMAINDER,
+        default=[],
+        metavar="OPTION",
+        help="everything behind this goes to the broker that is started",
+    )
+    arguments = parser.parse_args(argv)
+    _check(parser, arguments)
+    if arguments.connections is None:
+        arguments.connections = LATENCY_CONNECTIONS if arguments.latency else CONNECTIONS
+    return arguments
+
+
+def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the program where options do not go together."""
+    if (arguments.port is None) != (arguments.pid is None):
+        parser.error("--port and --pid belong together")
+    if arguments.repeat < 1 or arguments.pairs < 1:
+        parser.error("--repeat and --pairs must be 1 or more")
+    if not 0 < arguments.seconds < math.inf or (
+        arguments.connections is not None and arguments.connections < 1
+    ):
+        parser.error("--seconds and --connections must be more than 0")
+    wanted = set(arguments.scenario or ())
+    for mode in OWN_LOADS:
+        if getattr(arguments, mode) and wanted:
+            parser.error(f"--{mode} goes with no other choice of loads")
+    for mode in OWN_BROKERS:
+        if getattr(arguments, mode) and arguments.port:
+            parser.error(f"--{mode} starts brokers of its own, and takes no --port")
+    if arguments.compare and wanted & {each.name for each in scenarios() if each.shape is None}:
+        parser.error("--compare is for loads, not for idle connections")
+    if arguments.floor:
+        possible = [each.name for each in floor_scenarios()]
+        if wanted.difference(possible):
+            parser.error(f"--floor is for topics over TCP: {', '.join(possible)}")

@@ -1,0 +1,123 @@
+"""What stands between STOMP frames on the wire: WebSocket headers, line feeds, or nothing at all.
+
+An outbox without a framing writes frames as they are: that is most of TCP, and pays for nothing.
+"""
+
+from collections.abc import Iterator
+from typing import ClassVar, Protocol
+
+from attrs import define
+
+from trio_stomp.broker import Delivery
+from trio_stomp.transport import frame_message, splice
+
+JOIN_BYTES = 256 * 1024
+"""Most bytes in one write; also the most that is held in bytes of this connection's own."""
+BIG_TAIL_BYTES = 64 * 1024
+"""A message from this size on is not joined, but sent from the bytes that all subscribers share."""
+
+
+class Framing(Protocol):
+    """How a connection's frames are told apart, beside their NULs."""
+
+    def frame(self, frame: bytes) -> bytes:
+        """A frame of the broker's own, as it is to be written; and charged."""
+
+    def run(self, prefix: bytes, delivery: Delivery) -> bytes:
+        """A run of MESSAGEs as they are to be written."""
+
+    def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
+        """The same in pieces; big tails as they are, since all subscribers share them."""
+
+
+@define(eq=False, repr=False)
+class WebSocketMessages:
+    """Each frame is a message of its own.
+
+    Args:
+      mode: As ``websocket_frames`` of ``frame_message``.
+    """
+
+    mode: str
+
+    def frame(self, frame: bytes) -> bytes:
+        """As ``Framing``."""
+        return frame_message(frame, self.mode)
+
+    def run(self, prefix: bytes, delivery: Delivery) -> bytes:
+        """As ``Framing``."""
+        return prefix.join(self._tails(prefix, delivery))
+
+    def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
+        """As ``Framing``."""
+        return cut(prefix, self._tails(prefix, delivery))
+
+    def _tails(self, prefix: bytes, delivery: Delivery) -> list[bytes]:
+        """The tails to be joined by ``prefix``, with WebSocket headers between; made once."""
+        spliced = delivery.spliced
+        if spliced is None:
+            spliced = delivery.spliced = {}
+        length = len(prefix)
+        tails = spliced.get(length)
+        if tails is None:
+            tails = spliced[length] = splice(delivery.tails, length, self.mode)
+        return tails
+
+
+@define(eq=False, repr=False)
+class LineFeeds:
+    """A line feed stands behind the NUL of each frame.
+
+    Brokers of the time of STOMP 1.0 send one, and there are clients (PHP's extension stomp) that
+    skip the byte behind the NUL without a look at it, though it may begin the next frame.
+
+    In the prefix of a subscription it stands first, so that each MESSAGE is charged for it; here
+    it is moved from the beginning to the end. A prefix without it is of a session before, on the
+    same connection, that spoke another version: nothing is moved.
+    """
+
+    LEAD: ClassVar[bytes] = b"\n"
+
+    def frame(self, frame: bytes) -> bytes:
+        """As ``Framing``."""
+        return frame.removeprefix(self.LEAD) + self.LEAD
+
+    def run(self, prefix: bytes, delivery: Delivery) -> bytes:
+        """As ``Framing``."""
+        joined = prefix.join(delivery.tails)
+        return joined[1:] + b"\n" if prefix[:1] == b"\n" else joined
+
+    def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
+        """As ``Framing``."""
+        pieces = cut(prefix, delivery.tails)
+        if not is_led(prefix):
+            yield from pieces
+            return
+        yield next(pieces)[1:]
+        yield from pieces
+        yield self.LEAD
+
+
+def is_led(prefix: bytes) -> bool:
+    """Whether a line feed stands first in a prefix, to be moved behind its MESSAGEs."""
+    return prefix.startswith(LineFeeds.LEAD)
+
+
+def cut(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:
+    """``prefix.join(tails)`` in pieces; big tails as they are, since all subscribers share them."""
+    parts = [tails[0]]
+    size = 0
+    for tail in tails[1:]:
+        parts.append(prefix)
+        if len(tail) >= BIG_TAIL_BYTES:
+            yield b"".join(parts)
+            yield tail
+            parts, size = [], 0
+        else:
+            parts.append(tail)
+            size += len(prefix) + len(tail)
+            if size >= JOIN_BYTES:
+                yield b"".join(parts)
+                parts, size = [], 0
+    if parts:
+        yield b"".join(parts)
