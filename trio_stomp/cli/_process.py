@@ -14,10 +14,10 @@ SWITCH_INTERVAL_S = 0.0005
 M_TOP_PAD = -2
 HEAP_PAD_BYTES = 16 * 1024 * 1024
 
-# The broker's own objects live as long as it does, and its traffic makes no cycles: rare, cheap
-# collections of the young generations are worth some per cent of the processor, and short ones
-# hold nobody up.
-GC_THRESHOLD = (10_000, 10, 1000)
+# The broker's own objects live as long as it does, and its traffic makes no cycles, so that the
+# old generation is left alone. The young ones are kept small: while 19,000 connections come, the
+# longest pause is 8 ms; with 10,000 objects and ten collections to the next generation it is 103.
+GC_THRESHOLD = (2_000, 4, 1000)
 
 
 def set_up_threads() -> None:
