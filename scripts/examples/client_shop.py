@@ -6,7 +6,7 @@ python scripts/examples/client_shop.py [--url stomp://localhost:61613]
 """
 
 import argparse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -44,7 +44,7 @@ class InMemory(trio.abc.Listener[trio.abc.Stream]):
 
 
 @asynccontextmanager
-async def broker() -> AsyncIterator[Connector]:
+async def broker() -> AsyncGenerator[Connector]:
     """Run a broker in memory; the way to it."""
     async with trio.open_nursery() as nursery:
         listener = InMemory()
