@@ -730,6 +730,19 @@ async def test_a_reader_lets_others_run_between_two_reads() -> None:
         assert steps >= 3_000_000 / 65536 / 2
 
 
+async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:
+    async with open_dial(MEMORY, **QUIET) as dial:
+        crowd = [await dial.connect() for _ in range(1000)]
+        last = await dial.connect()
+        for each in crowd:
+            each.abort()
+        for _ in range(3):
+            await trio.lowlevel.checkpoint()
+        await last.publish("/topic/a", b"x", receipt=True)
+        # What stood before it: the input queue, and those that waited for room there.
+        assert len(list(dial.server.broker.clients)) > 500
+
+
 # --- who may connect ------------------------------------------------------------------------------
 
 

@@ -46,6 +46,8 @@ HIGH_WAIT_S = 2.0
 """The longest that a producer waits for memory before it is read a little, all the same."""
 HELD_SHARE = 4
 """Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
+PARTING_AT_ONCE = 32
+"""So many ends of connections wait for room in the input queue, and the others behind them."""
 PARTING_S = 10.0
 """Bound of the wait for the dispatcher, which waits for nobody, and for the store, if something
 that the client sent is not safe yet: a disk that hangs longer costs it its RECEIPTs, no more."""
@@ -104,6 +106,8 @@ class ConnectionShared:
     """Bytes of frames that are not complete yet, of all connections."""
     quoted: Quoted = field(factory=Quoted)
     """What was last made fit for SockJS."""
+    parting: trio.Semaphore = field(factory=lambda: trio.Semaphore(PARTING_AT_ONCE))
+    """Where thousands end at once, what others send must not queue behind them all."""
 
 
 @define(eq=False, repr=False)
@@ -475,5 +479,6 @@ class Connection:
                     await inbox.put_batch(Batch(self, [Refused(self.verdict)], 0, 0, now))
                 self.reason = self.verdict.reason
             self._has_parted = True
-            await inbox.put(Gone(self, self.reason))
+            async with self.shared.parting:
+                await inbox.put(Gone(self, self.reason))
             await self.forgotten.wait()
