@@ -743,6 +743,21 @@ async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:
         assert len(list(dial.server.broker.clients)) > 500
 
 
+async def test_clients_with_many_subscriptions_do_not_all_end_in_one_turn() -> None:
+    async with open_dial(MEMORY, **QUIET) as dial:
+        crowd = [await dial.connect() for _ in range(10)]
+        for each in crowd:
+            for number in range(300):
+                await each.send("SUBSCRIBE", {"id": str(number), "destination": f"/t/{number}"})
+            await each.fence()
+        before = dial.server.dispatcher.turns
+        for each in crowd:
+            each.abort()
+        await until(lambda: not dial.server.connections)
+        # Each is more than MAX_TURN_FRAMES; and others have their turns in between.
+        assert dial.server.dispatcher.turns - before >= 10
+
+
 # --- who may connect ------------------------------------------------------------------------------
 
 

@@ -134,10 +134,13 @@ class Dispatcher:
             return item.frames
         if type(item) is Gone:
             connection = item.connection
+            # Each ends by itself, so that thousands of them are a turn's work.
+            ended = len(connection.client.subscriptions)
             forgotten = connection.forgotten.set
             if not _guarded(self.broker.forget, connection.client, item.reason, now, forgotten):
                 forgotten()
-        elif type(item) is Control:
+            return 1 + ended
+        if type(item) is Control:
             _guarded(item.action, now)
         return 1
 
