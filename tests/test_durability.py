@@ -426,7 +426,7 @@ def test_a_durable_subscription_that_cannot_be_remembered_is_refused() -> None:
 
 def ends_with_durables(core: DurableBench) -> None:
     for feed in list(core.broker.feeds.durables):
-        core.broker.feeds.end_durable(feed.durable, core.now)
+        core.broker.feeds.end_durable(feed, core.now)
     core.turn()
     ends(core)
 

@@ -509,7 +509,7 @@ def left(core: Core) -> list[str]:
 
 def end_all(core: Core) -> None:
     for feed in list(core.broker.feeds.durables):
-        core.broker.feeds.end_durable(feed.durable, core.now)
+        core.broker.feeds.end_durable(feed, core.now)
     core.ends()
 
 

@@ -282,7 +282,7 @@ async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -
             assert f"none of state {state}" in refused.text
         feeds = dial.server.broker.feeds
         for feed in list(feeds.durables):
-            feeds.end_durable(feed.durable, 0.0)
+            feeds.end_durable(feed, 0.0)
 
 
 async def test_queues_come_fullest_first() -> None:

@@ -286,7 +286,7 @@ def test_a_durable_subscription_is_paged_too() -> None:
     back = core.actor()
     back.subscribes("/topic/t", ack="client", **durable)
     assert [*back.bodies(), *back.bodies()] == numbered("", 20)
-    assert core.broker.feeds.end_durable(feed.durable, core.now)
+    core.broker.feeds.end_durable(feed, core.now)
     back.is_gone()
     core.turn()
     core.ends()
@@ -302,7 +302,7 @@ def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
         sender.sends("/topic/t", body, persistent="true")
         core.turn()
     (feed,) = core.broker.feeds.durables
-    core.broker.feeds.end_durable(feed.durable, core.now)
+    core.broker.feeds.end_durable(feed, core.now)
     core.turn()
     assert feed.queue.held == feed.queue.size == core.memory.kept_bytes == 0
     assert core.store.statistics().live_messages == 0

@@ -159,7 +159,7 @@ def test_durable_subscriptions_and_what_waits_for_them_are_recovered() -> None:
     core = core.restarts()
     (feed,) = core.broker.feeds.durables
     assert feed.queue.held == 2
-    core.broker.feeds.end_durable(feed.durable, core.now)
+    core.broker.feeds.end_durable(feed, core.now)
     core.turn()
     core = core.restarts()
     assert not core.broker.feeds.durables

@@ -112,7 +112,8 @@ def test_the_offset_of_a_time(server: StreamServer) -> None:
     client = StreamClient(place(server))
     assert client.offset_at(server.log.times[1]) == 1
     assert client.offset_at(server.log.times[2] + 1) == 3
-    assert server.received[-2][1]["prefetch-count"] == "1"
+    asked = [headers for command, headers in server.received if command == "SUBSCRIBE"]
+    assert asked[-1]["prefetch-count"] == "1"
 
 
 def test_a_connection_that_breaks_is_made_again_and_nothing_comes_twice(

@@ -112,18 +112,14 @@ class Feeds:
         if not feed.durable and not feed.queue.consumers:
             self._end(feed, now)
 
-    def end_durable(self, name: str, now: float) -> bool:
-        """Forget a durable subscription and what waits in it; whether there was one."""
-        feed = self.durables.find(name)
-        if feed is None:
-            return False
+    def end_durable(self, feed: Feed, now: float) -> None:
+        """Forget a durable subscription and what waits in it."""
         self.durables.remove(feed.durable)
         if self.log is not None:
             forget(self.log, feed)
         feed.durable = feed.queue.place = ""
         if not feed.queue.consumers:
             self._end(feed, now)
-        return True
 
     def revive(self, feed: Feed, revival: Revival, now: float) -> None:
         """Put all that was parked into a feed's queue."""
@@ -241,7 +237,7 @@ class Feeds:
             for consumer in list(feed.queue.consumers):
                 self._take_over(feed, consumer, now)
         if feed.places != list(subscription.places) or feed.selector_text != options.selector:
-            self.end_durable(feed.durable, now)
+            self.end_durable(feed, now)
             return None
         feed.client = subscription.client
         return feed

@@ -60,10 +60,9 @@ class Sessions:
         if receipt is not None:
             client.outbox.stage_frame(encode_receipt(receipt))
         if self.dialect.keeps_socket_after_disconnect:
-            if client in self.clients:
-                del self.clients[client]
-                reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
-                self.events.tell("disconnect", client, reason=reason, detail=detail)
+            del self.clients[client]
+            reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
+            self.events.tell("disconnect", client, reason=reason, detail=detail)
             # Who comes next on this connection is somebody else.
             client.identity, client.user, client.rights = ANONYMOUS, "", None
             return

@@ -394,7 +394,7 @@ class Subscriber:
           ProtocolError: it is somebody else's.
         """
         self.guard.check_durable(client, feed)
-        self.feeds.end_durable(feed.durable, now)
+        self.feeds.end_durable(feed, now)
         if self.log is not None:
             client.awaited = self.log.turn
 
