@@ -46,6 +46,7 @@ PLACEHOLDERS = {
     "sqlite:////var/lib/": "sqlite:///",
     "/etc/stompserver/": "",
     "/etc/trio-stomp/": "",
+    "scale.py --json": "scale.py --quick --only subscriptions --json",
     "move_queue.py": "move_queue.py --quiet-s 1",
     # Short, and with less to look at.
     "bench.py --repeat 3": "bench.py --quick --scenario one-tcp",
