@@ -2,13 +2,13 @@
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import trio
 from attrs import define, field, frozen
 
 from trio_stomp._errors import OptionError
+from trio_stomp.transport import MemoryStream
 
 BUFFER_BYTES = 1024 * 1024
 _LOWEST = (("drop_after_bytes", 0), ("delay_s", 0), ("split_bytes", 1), ("buffer_bytes", 1))
@@ -49,6 +49,8 @@ class _Direction:
     """Bytes from one end to the other, on their way."""
 
     faults: Faults
+    use_up: Callable[[], None]
+    """Resets the link, once as much has passed as may."""
     limit: float = math.inf
     """How many may have passed when the link is reset."""
     passed: int = 0
@@ -80,6 +82,12 @@ class _Direction:
 
     def put(self, data: memoryview) -> int:
         """Put bytes on their way, as many as the link carries; how many."""
+        count = self._put(data)
+        if self.passed >= self.limit:
+            self.use_up()
+        return count
+
+    def _put(self, data: memoryview) -> int:
         if self.faults.is_half_open:
             self._lost += len(data)
             return len(data)
@@ -96,11 +104,6 @@ class _Direction:
 
     def _due(self) -> float:
         return trio.current_time() + self.faults.delay_s
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether as much has passed as may."""
-        return self.passed >= self.limit
 
     def end(self) -> None:
         """The sender sends no more."""
@@ -177,7 +180,8 @@ class Link:
     _to_client: _Direction = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._to_broker, self._to_client = _Direction(self._faults), _Direction(self._faults)
+        self._to_broker = _Direction(self._faults, self._use_up)
+        self._to_client = _Direction(self._faults, self._use_up)
         self.faults = self._faults
 
     @property
@@ -211,85 +215,6 @@ class Link:
     def ends(self) -> tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]:
         """The client's end and the broker's."""
         return (
-            _End(self._to_client, self._to_broker, self._use_up),
-            _End(self._to_broker, self._to_client, self._use_up),
+            MemoryStream(self._to_client, self._to_broker),
+            MemoryStream(self._to_broker, self._to_client),
         )
-
-
-@define(eq=False, repr=False)
-class _End(trio.abc.HalfCloseableStream):
-    """One end of a link."""
-
-    _incoming: _Direction
-    _outgoing: _Direction
-    _use_up: Callable[[], None]
-    _is_closed: bool = False
-    _is_sending: bool = False
-    _is_receiving: bool = False
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        with self._sending():
-            await trio.lowlevel.checkpoint()
-            rest = memoryview(data)
-            self._check_sending()
-            while rest:
-                room = await self._wait_room()
-                rest = rest[self._outgoing.put(rest[:room]) :]
-                if self._outgoing.is_used_up:
-                    self._use_up()
-
-    async def wait_send_all_might_not_block(self) -> None:
-        with self._sending():
-            await trio.lowlevel.checkpoint()
-            await self._wait_room()
-
-    async def _wait_room(self) -> int:
-        """Bytes that may be sent. Checkpoint: if it has to wait."""
-        while self._check_sending() and self._outgoing.room() <= 0:
-            await self._outgoing.wait_change()
-        return self._outgoing.room()
-
-    def _check_sending(self) -> bool:
-        """Always true, or it raises."""
-        if self._is_closed or self._outgoing.is_ended:
-            raise trio.ClosedResourceError
-        self._outgoing.check_sending()
-        return True
-
-    @contextmanager
-    def _sending(self) -> Iterator[None]:
-        if self._is_sending:
-            raise trio.BusyResourceError("another task is sending on this end of the link")
-        self._is_sending = True
-        try:
-            yield
-        finally:
-            self._is_sending = False
-
-    async def send_eof(self) -> None:
-        with self._sending():
-            await trio.lowlevel.checkpoint()
-            if self._is_closed:
-                raise trio.ClosedResourceError
-            self._outgoing.end()
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        if max_bytes is not None and not isinstance(max_bytes, int):
-            raise TypeError("max_bytes must be a whole number")
-        if max_bytes is not None and max_bytes < 1:
-            raise ValueError("max_bytes must be 1 or more")
-        if self._is_receiving:
-            raise trio.BusyResourceError("another task is receiving on this end of the link")
-        self._is_receiving = True
-        try:
-            await trio.lowlevel.checkpoint()
-            return await self._incoming.receive(max_bytes or BUFFER_BYTES)
-        finally:
-            self._is_receiving = False
-
-    async def aclose(self) -> None:
-        if not self._is_closed:
-            self._is_closed = True
-            self._outgoing.end()
-            self._incoming.leave()
-        await trio.lowlevel.checkpoint()

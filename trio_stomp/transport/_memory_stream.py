@@ -1,7 +1,9 @@
 """Two streams that are each other's far end, in memory."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 import trio
 from attrs import define, field
@@ -10,21 +12,68 @@ BUFFER_BYTES = 1024 * 1024
 """What may be under way in one direction; then the sender waits for the reader."""
 
 
-@define(eq=False, repr=False)
-class _Direction:
+class Direction(Protocol):
     """Bytes on their way from one end to the other."""
+
+    is_ended: bool
+    """Whoever sends has said that nothing more comes."""
+
+    def room(self) -> int:
+        """Bytes that may be sent now; 0 or less = none."""
+
+    def put(self, data: memoryview) -> int:
+        """Put bytes on their way, as many as it carries; how many."""
+
+    def check_sending(self) -> None:
+        """Raise what sending raises now, if anything."""
+
+    async def wait_change(self) -> None:
+        """Wait until something else may hold. Checkpoint: always."""
+
+    async def receive(self, max_bytes: int) -> bytes:
+        """What arrives next; empty at the end. Checkpoint: if it has to wait."""
+
+    def end(self) -> None:
+        """The sender sends no more."""
+
+    def leave(self) -> None:
+        """The reader has closed its end."""
+
+
+@define(eq=False, repr=False)
+class _Buffer:
+    """A direction that nothing goes wrong in."""
 
     buffer_bytes: int
     held: bytearray = field(factory=bytearray)
     is_ended: bool = False
-    """Whoever sends has said that nothing more comes."""
     is_left: bool = False
-    """Whoever receives has closed its end."""
     changed: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
 
-    @property
     def room(self) -> int:
         return self.buffer_bytes - len(self.held)
+
+    def put(self, data: memoryview) -> int:
+        self.held += data
+        self.changed.unpark_all()
+        return len(data)
+
+    def check_sending(self) -> None:
+        if self.is_left:
+            raise trio.BrokenResourceError("the other end of the stream was closed")
+
+    async def wait_change(self) -> None:
+        await self.changed.park()
+
+    async def receive(self, max_bytes: int) -> bytes:
+        while not self.is_left and not self.held and not self.is_ended:
+            await self.changed.park()
+        if self.is_left:
+            raise trio.ClosedResourceError("this end of the stream was closed")
+        data = bytes(self.held[:max_bytes])
+        del self.held[:max_bytes]
+        self.changed.unpark_all()
+        return data
 
     def end(self) -> None:
         self.is_ended = True
@@ -38,10 +87,10 @@ class _Direction:
 
 @define(eq=False, repr=False)
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a pair; made by ``memory_stream_pair``."""
+    """One end of a pair; made by ``memory_stream_pair``, or over links with faults for tests."""
 
-    _incoming: _Direction
-    _outgoing: _Direction
+    _incoming: Direction
+    _outgoing: Direction
     _is_closed: bool = False
     _is_sending: bool = False
     _is_receiving: bool = False
@@ -51,29 +100,26 @@ class MemoryStream(trio.abc.HalfCloseableStream):
             await trio.lowlevel.checkpoint()
             self._check_sending()
             rest = memoryview(data)
-            while rest and await self._wait_room():
-                part = rest[: self._outgoing.room]
-                self._outgoing.held += part
-                self._outgoing.changed.unpark_all()
-                rest = rest[len(part) :]
+            while rest:
+                room = await self._wait_room()
+                rest = rest[self._outgoing.put(rest[:room]) :]
 
     async def wait_send_all_might_not_block(self) -> None:
         with self._sending():
             await trio.lowlevel.checkpoint()
             await self._wait_room()
 
-    async def _wait_room(self) -> bool:
-        """Always true, or it raises. Checkpoint: if it has to wait."""
-        while self._check_sending() and self._outgoing.room <= 0:
-            await self._outgoing.changed.park()
-        return True
+    async def _wait_room(self) -> int:
+        """Bytes that may be sent. Checkpoint: if it has to wait."""
+        while self._check_sending() and self._outgoing.room() <= 0:
+            await self._outgoing.wait_change()
+        return self._outgoing.room()
 
     def _check_sending(self) -> bool:
         """Always true, or it raises."""
         if self._is_closed or self._outgoing.is_ended:
             raise trio.ClosedResourceError("this end of the stream was closed")
-        if self._outgoing.is_left:
-            raise trio.BrokenResourceError("the other end of the stream was closed")
+        self._outgoing.check_sending()
         return True
 
     @contextmanager
@@ -103,20 +149,9 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         self._is_receiving = True
         try:
             await trio.lowlevel.checkpoint()
-            return await self._receive(max_bytes)
+            return await self._incoming.receive(max_bytes or sys.maxsize)
         finally:
             self._is_receiving = False
-
-    async def _receive(self, max_bytes: int | None) -> bytes:
-        incoming = self._incoming
-        while not self._is_closed and not incoming.held and not incoming.is_ended:
-            await incoming.changed.park()
-        if self._is_closed:
-            raise trio.ClosedResourceError("this end of the stream was closed")
-        data = bytes(incoming.held[:max_bytes])
-        del incoming.held[:max_bytes]
-        incoming.changed.unpark_all()
-        return data
 
     async def aclose(self) -> None:
         if not self._is_closed:
@@ -134,5 +169,5 @@ def memory_stream_pair(buffer_bytes: int = BUFFER_BYTES) -> tuple[MemoryStream, 
     Args:
       buffer_bytes: What may be under way in each direction, 1 or more; then the sender waits.
     """
-    there, back = _Direction(buffer_bytes), _Direction(buffer_bytes)
+    there, back = _Buffer(buffer_bytes), _Buffer(buffer_bytes)
     return MemoryStream(there, back), MemoryStream(back, there)

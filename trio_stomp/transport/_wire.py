@@ -10,9 +10,9 @@ from trio_stomp.transport._memory_stream import MemoryStream
 
 MAX_LAYERS = 8
 """Streams around a stream that are looked through: TLS around a socket is one."""
-_IN_MEMORY = ("trio.testing", "trio.testing._memory_streams", "trio_stomp.testing._links")
-"""Where the other streams are from that no other process can be at the end of. Known by name:
-neither is imported by a broker that serves sockets."""
+_IN_MEMORY = ("trio.testing", "trio.testing._memory_streams")
+"""Where the other streams are from that no other process can be at the end of. Known by name: a
+broker that serves sockets imports none for tests."""
 
 
 class Wire(Protocol):
