@@ -42,7 +42,8 @@ from _bench.process import ROOT, BenchError, Broker, running_broker
 from _bench.replay import write_policy
 from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, open_load, scenarios
 from _bench.secure import Costs, measure_costs
-from _bench.secure_table import Row, login_row, secure_rows, secure_table
+from _bench.secure_table import login_row, secure_rows, secure_table
+from _bench.spread import Row
 from _bench.tables import beside_table, idle_row, load_row, table
 
 RUN_LIMIT_S = 120.0

@@ -45,7 +45,7 @@ from _bench.scale import (
     options_of,
 )
 from _bench.scale_herd import Herd
-from _bench.secure_table import Row
+from _bench.spread import Row
 
 IDLE_NAME = "idle"
 MIB = 1 << 20

@@ -272,7 +272,7 @@ def test_a_promise_holds_for_the_median_pair_of_small_bodies(bench: Bench) -> No
 def test_the_spread_is_told_by_quartiles(
     bench: Bench, values: list[float], expected: tuple[float, ...]
 ) -> None:
-    assert tuple(bench("secure_table").Spread.of(values)) == expected
+    assert tuple(bench("spread").Spread.of(values)) == expected
 
 
 class Encrypted(NamedTuple):

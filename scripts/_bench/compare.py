@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from _bench.process import ROOT, BenchError, Broker
 from _bench.scenarios import Scenario, open_load
-from _bench.secure_table import Row, Spread
+from _bench.spread import Row, Spread, spread_row
 
 Start = Callable[[Path, Scenario], AbstractContextManager[Broker]]
 """Starts a broker of a checkout for a scenario."""
@@ -115,11 +115,12 @@ def _row(each: Compared) -> Row:
         "what": each.scenario.what,
         "pairs": len(each.old),
     }
-    return row | _parts("old", each.old) | _parts("new", each.new) | _parts("ratio", each.ratios)
-
-
-def _parts(name: str, values: Sequence[float]) -> Row:
-    return {f"{name}_{part}": value for part, value in Spread.of(values)._asdict().items()}
+    return (
+        row
+        | spread_row("old", each.old)
+        | spread_row("new", each.new)
+        | spread_row("ratio", each.ratios)
+    )
 
 
 def compare_table(results: Sequence[Compared]) -> str:

@@ -15,7 +15,7 @@ from _bench.floor import running_floor
 from _bench.load import Load, Shape
 from _bench.process import Broker
 from _bench.scenarios import Scenario, scenarios
-from _bench.secure_table import Row, Spread
+from _bench.spread import Row, Spread, spread_row
 
 LIMIT_S = 120.0
 FLOOR, PATIENT, BROKER = SIDES = ("floor", "patient", "broker")
@@ -124,14 +124,10 @@ def _row(each: Distance) -> Row:
     }
     for side in SIDES:
         costs: list[Cost] = getattr(each, side)
-        row |= _parts(f"{side}_cpu_s_per_million", [cost.million_s for cost in costs])
-        row |= _parts(f"{side}_messages_per_read", [cost.per_read for cost in costs])
-    row |= _parts("floor_ratio", each.ratios(FLOOR))
-    return row | _parts("patient_ratio", each.ratios(PATIENT))
-
-
-def _parts(name: str, values: Sequence[float]) -> Row:
-    return {f"{name}_{part}": value for part, value in Spread.of(values)._asdict().items()}
+        row |= spread_row(f"{side}_cpu_s_per_million", [cost.million_s for cost in costs])
+        row |= spread_row(f"{side}_messages_per_read", [cost.per_read for cost in costs])
+    row |= spread_row("floor_ratio", each.ratios(FLOOR))
+    return row | spread_row("patient_ratio", each.ratios(PATIENT))
 
 
 def distance_table(results: Sequence[Distance]) -> str:

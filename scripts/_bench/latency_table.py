@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from _bench.latency import BROKER, FLOOR, IDLE, LOADS, MEASURES, SHARES, SIDES, SLOW, Latencies
-from _bench.secure_table import Row, Spread
+from _bench.spread import Row, Spread, spread_row
 
 BESIDE = {BROKER: FLOOR, IDLE: BROKER, SLOW: BROKER}
 """What each side is compared with."""
@@ -69,14 +69,10 @@ def _row(runs: Sequence[Latencies], load: str, measure: str, side: str) -> Row:
     if side == SLOW:
         row["slow_consumers_ended"] = sum(run.ended for run in mine)
     for share in SHARES:
-        row |= _parts(f"{share}_ms", [run.of(measure, share) for run in mine])
+        row |= spread_row(f"{share}_ms", [run.of(measure, share) for run in mine])
         if side in BESIDE:
-            row |= _parts(f"{share}_ratio", ratios(runs, load, side, measure, share))
+            row |= spread_row(f"{share}_ratio", ratios(runs, load, side, measure, share))
     return row
-
-
-def _parts(name: str, values: Sequence[float]) -> Row:
-    return {f"{name}_{part}": value for part, value in Spread.of(values)._asdict().items()}
 
 
 def latency_table(runs: Sequence[Latencies], connections: int) -> str:

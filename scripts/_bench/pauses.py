@@ -16,7 +16,7 @@ from _bench.idle import SPARE_FILES, held_idle
 from _bench.load import Load, Shape
 from _bench.process import BenchError, running_broker
 from _bench.scenarios import IDLE_AT_ONCE
-from _bench.secure_table import Row
+from _bench.spread import Row
 from _bench.wire import PATIENCE_S, Connection
 
 TOPIC = "DIAG/process"

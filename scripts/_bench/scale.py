@@ -31,7 +31,7 @@ from _bench.scale_fill import (
 )
 from _bench.scale_herd import Herd, measure_herd, measure_leaving
 from _bench.scenarios import IDLE_AT_ONCE
-from _bench.secure_table import Row
+from _bench.spread import Row
 from _bench.wire import Connection
 
 INTERVAL_S, QUICK_INTERVAL_S = 0.5, 0.02

@@ -2,45 +2,13 @@
 
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 from _bench.guarded import BARE, SETTINGS
 from _bench.secure import ALLOCATOR, LARGE_BYTES, SMALL_BYTES, Costs, Logins, Measured
-
-Row = dict[str, float | int | str | bool | None]
+from _bench.spread import Row, Spread, spread_row
 
 PROMISES = {"acl": 1.15, "tls": 3.0}
 """How often the bare broker's processor time is the most that small bodies may cost."""
-
-
-class Spread(NamedTuple):
-    """What several runs gave."""
-
-    least: float
-    lower: float
-    median: float
-    upper: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
-        """Return the quartiles; of one value all are that value."""
-        ordered = sorted(values)
-        quartiles = (
-            statistics.quantiles(ordered, n=4, method="inclusive")
-            if len(ordered) > 1
-            else [ordered[0]] * 3
-        )
-        lower, median, upper = quartiles
-        return cls(ordered[0], lower, median, upper, ordered[-1])
-
-    def __str__(self) -> str:
-        return self.shown(2)
-
-    def shown(self, digits: int) -> str:
-        """Return the median, and in brackets quartiles and extremes, with so many decimals."""
-        least, lower, median, upper, most = (f"{value:.{digits}f}" for value in self)
-        return f"{median} ({lower}-{upper}; {least}-{most})"
 
 
 def ratios(runs: Sequence[Measured], settings: str, body_bytes: int) -> list[float]:
@@ -62,11 +30,8 @@ def secure_rows(costs: Costs) -> list[Row]:
 def _row(runs: Sequence[Measured], settings: str, what: str, size: int) -> Row:
     mine = [run for run in runs if run.settings == settings and run.body_bytes == size]
     row: Row = {"settings": settings, "what": what, "body_bytes": size, "runs": len(mine)}
-    for name, spread in (
-        ("broker_cpu_s_per_million", Spread.of([run.million_s for run in mine])),
-        ("ratio", Spread.of(ratios(runs, settings, size))),
-    ):
-        row |= {f"{name}_{part}": value for part, value in spread._asdict().items()}
+    row |= spread_row("broker_cpu_s_per_million", [run.million_s for run in mine])
+    row |= spread_row("ratio", ratios(runs, settings, size))
     row["deliveries_per_s"] = statistics.median(run.deliveries / run.wall_s for run in mine)
     row["messages_per_read"] = statistics.median(run.deliveries / run.reads for run in mine)
     row["generator_cpu_s_per_million"] = statistics.median(

@@ -7,7 +7,7 @@ from _bench.beside import Pair
 from _bench.idle import Idle
 from _bench.load import Run
 from _bench.scenarios import Scenario
-from _bench.secure_table import Row
+from _bench.spread import Row
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -1,0 +1,43 @@
+"""What several runs gave: the median, and how far they lie apart."""
+
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+Row = dict[str, float | int | str | bool | None]
+"""A line of a table, as the JSON file has it."""
+
+
+class Spread(NamedTuple):
+    """What several runs gave."""
+
+    least: float
+    lower: float
+    median: float
+    upper: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """Return the quartiles; of one value all are that value."""
+        ordered = sorted(values)
+        quartiles = (
+            statistics.quantiles(ordered, n=4, method="inclusive")
+            if len(ordered) > 1
+            else [ordered[0]] * 3
+        )
+        lower, median, upper = quartiles
+        return cls(ordered[0], lower, median, upper, ordered[-1])
+
+    def __str__(self) -> str:
+        return self.shown(2)
+
+    def shown(self, digits: int) -> str:
+        """Return the median, and in brackets quartiles and extremes, with so many decimals."""
+        least, lower, median, upper, most = (f"{value:.{digits}f}" for value in self)
+        return f"{median} ({lower}-{upper}; {least}-{most})"
+
+
+def spread_row(name: str, values: Sequence[float]) -> Row:
+    """Return the parts of a spread, ``name`` in front of each."""
+    return {f"{name}_{part}": value for part, value in Spread.of(values)._asdict().items()}
