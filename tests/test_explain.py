@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests._core_fakes import Core, Peer
+from tests._explain_fakes import asks, what
 from tests._fakes import open_dial
 from trio_stomp._errors import ProtocolError
 from trio_stomp._identity import Identity
@@ -16,15 +17,6 @@ from trio_stomp.broker._told import told
 from trio_stomp.protocol import Acked
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
-
-
-def asks(core: Core, question: str | dict[str, str]) -> dict[str, Any]:
-    text = question if isinstance(question, str) else json.dumps(question)
-    return core.broker.explainer.explain(text)
-
-
-def what(answer: dict[str, Any]) -> list[str]:
-    return [event["what"] for event in answer["events"]]
 
 
 def acked(*ids: bytes) -> Acked:

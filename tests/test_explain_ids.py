@@ -1,7 +1,6 @@
 """Explain and the ids of messages that were browsed, parked, kept, read or never there."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -9,33 +8,14 @@ from hypothesis import strategies as st
 
 from tests._core_fakes import Core, Peer
 from tests._durable_fakes import DurableBench
+from tests._explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker._chronicle import MAX_SCATTERED, Cause, Chronicle
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._verdict import first_of
 from trio_stomp.protocol import Acked
 
-BROWSER = (("browser", "true"),)
 OLDER = "older than what is remembered"
-
-
-def asks(core: Core, question: str | dict[str, str]) -> dict[str, Any]:
-    text = question if isinstance(question, str) else json.dumps(question)
-    return core.broker.explainer.explain(text)
-
-
-def what(answer: dict[str, Any]) -> list[str]:
-    return [event["what"] for event in answer["events"]]
-
-
-def ids(peer: Peer) -> list[str]:
-    return [message.get("message-id") or "" for message in peer.messages()]
-
-
-def facts(core: Core, name: str) -> list[str]:
-    found = asks(core, name)
-    assert found["summary"] == "; ".join(found["facts"])
-    return list(found["facts"])
 
 
 # --- deliveries that were never noted -------------------------------------------------------------

@@ -1,37 +1,15 @@
 """Explain tells the truth: outcomes that differ, which rule decided, of whom and where."""
 
-import json
 from typing import Any
 
 import pytest
 
 from tests._core_fakes import Core, Peer
+from tests._explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp._identity import Identity
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker._explain import MAX_FACTS
 from trio_stomp.broker._policies import BrokerPolicies
-
-BROWSER = (("browser", "true"),)
-
-
-def asks(core: Core, question: str | dict[str, str]) -> dict[str, Any]:
-    text = question if isinstance(question, str) else json.dumps(question)
-    return core.broker.explainer.explain(text)
-
-
-def what(answer: dict[str, Any]) -> list[str]:
-    return [event["what"] for event in answer["events"]]
-
-
-def ids(peer: Peer) -> list[str]:
-    return [message.get("message-id") or "" for message in peer.messages()]
-
-
-def facts(core: Core, name: str) -> list[str]:
-    found = asks(core, name)
-    assert found["summary"] == "; ".join(found["facts"])
-    return list(found["facts"])
-
 
 # --- outcomes that differ -------------------------------------------------------------------------
 

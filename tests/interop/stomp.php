@@ -97,8 +97,6 @@ function binary(): string
     return $body;
 }
 
-// Of frames that come in one segment it loses some (the step together), so each is waited for
-// before the next can come.
 function ack(Peer $peer, string $mode, string ...$left): void
 {
     global $TAG;
@@ -127,21 +125,7 @@ function together(string $tag): void
     $bodies = array_map(fn (int $i): string => "m$i", range(0, TOGETHER - 1));
     $destination = $peer->fill('together', ...$bodies);
     $peer->subscribe($destination, 'together');
-    try {
-        $peer->take(...$bodies);
-    } catch (Exception $error) {
-        // Each of the others is lost; of the last one the command lacks its first letter.
-        for ($i = 0, $frame = false; $i < TOGETHER && $frame === false; $i++) {
-            $frame = $peer->stomp->readFrame();
-        }
-        if ($frame === false || $frame->command !== 'ESSAGE') {
-            throw $error;
-        }
-        throw new NotSupported(
-            'it takes the byte after the NUL of a frame for a line end, even if it is the M of the'
-            . ' next MESSAGE: of frames that come together it loses some'
-        );
-    }
+    $peer->take(...$bodies);
 }
 
 $peer = null;
