@@ -6,7 +6,7 @@ from tests._core_fakes import run_of
 from tests._queue_fakes import OVERHEAD, Bench, bench, numbered, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker._groups import MAX_GROUPS
-from trio_stomp.broker._queue import SCAN_LIMIT
+from trio_stomp.broker._hand_out import SCAN_LIMIT
 from trio_stomp.broker._queue_host import Death
 
 Q = "/queue/q"

@@ -68,8 +68,9 @@ class Acknowledger:
         if subscription is None or event.subscription not in (None, subscription.id):
             return []
         consumer = subscription.consumer
-        digits = [name[len(tag) :] for name in names if name.startswith(tag)]
-        if consumer is None or consumer.ack != INDIVIDUAL or len(digits) < len(names):
+        # Between two line feeds with the tag there can only be digits, or something is wrong.
+        before, *digits = (b"\n" + b"\n".join(names)).split(b"\n" + tag)
+        if consumer is None or consumer.ack != INDIVIDUAL or before or len(digits) != len(names):
             return []
         if not all(digits) or max(map(len, digits)) > MAX_DIGITS or not b"".join(digits).isdigit():
             return []

@@ -143,6 +143,28 @@ class Consumer:
         self.count_left -= 1
         return self.count_left > 0 and self.bytes_left > 0
 
+    def room_for(self, size: int) -> int:
+        """How many messages whose bodies have ``size`` bytes it takes, at least."""
+        if self.ack == AUTO:
+            return self.bytes_left // (size + MESSAGE_OVERHEAD_BYTES)
+        return min(self.count_left, self.bytes_left // size) if size else self.count_left
+
+    def fits(self, messages: list[Message]) -> bool:
+        """Whether it takes each of so many messages as ``room_for`` told, whatever their sizes."""
+        return self._cost(messages) <= self.bytes_left
+
+    def charge_all(self, messages: list[Message]) -> bool:
+        """Count messages that fit; whether it takes another."""
+        self.bytes_left -= self._cost(messages)
+        if self.ack == AUTO:
+            return self.bytes_left > 0
+        self.count_left -= len(messages)
+        return self.count_left > 0 and self.bytes_left > 0
+
+    def _cost(self, messages: list[Message]) -> int:
+        size = sum([len(message.body) for message in messages])
+        return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
+
     def deliver(self, queue: "Queue", messages: list[Message]) -> int:
         """Stage messages to it, which ``charge`` has counted; the number of the first delivery."""
         first = self.fan_out.number(len(messages))

@@ -40,6 +40,11 @@ class Publication:
     options: "SendOptions | None" = None
     is_stored: bool = False
 
+    @property
+    def group(self) -> str:
+        """The message group that its sender put it into, or ""."""
+        return self.options.group if self.options is not None else ""
+
     def without_bodies(self) -> "Publication":
         """The same without the bytes: for messages that each keep their own."""
         return self.with_bodies(self.route, [])

@@ -40,8 +40,7 @@ class Message:
     @property
     def group(self) -> str:
         """The message group that its sender put it into, or ""."""
-        options = self.publication.options
-        return options.group if options is not None else ""
+        return self.publication.group
 
 
 def charge(memory: MemoryBudget, head: Head, count: int, size: int) -> bool:
@@ -166,6 +165,25 @@ class Waiting:
                     self._levels[place] = None  # ten empty ones take more than a queue
             self._occupied &= ~(1 << place)
         return None
+
+    @property
+    def next_fresh(self) -> Message | None:
+        """What is due first, if it was never handed out, and so all that follow it weren't."""
+        level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
+        return level.fresh[0] if level is not None and level.fresh and not level.returned else None
+
+    def take_fresh(self, most: int) -> list[Message]:
+        """Take ``next_fresh`` and what follows it on its level, at most so many."""
+        level = self._level(self._occupied.bit_length() - 1)
+        take = level.fresh.popleft
+        taken = [take() for _ in range(min(most, len(level.fresh)))]
+        self.count -= len(taken)
+        return taken
+
+    def restore_fresh(self, messages: list[Message]) -> None:
+        """Put back what ``take_fresh`` took just now."""
+        self._level(messages[0].level).fresh.extendleft(reversed(messages))
+        self.count += len(messages)
 
     def take_expired(self, now: float) -> list[Message]:
         """Take out what stands first on its level and has expired."""

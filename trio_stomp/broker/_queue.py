@@ -9,6 +9,7 @@ from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination_policy import DestinationPolicy
 from trio_stomp.broker._groups import Groups
+from trio_stomp.broker._hand_out import SCAN_LIMIT, hand_out
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
 from trio_stomp.broker._queue_host import Death, QueueHost
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
 PLACE = "queue:"
 """How the store's places for queues begin."""
-SCAN_LIMIT = 2_000
-"""How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
 SWEEP_S = 1.0
 """A queue is looked through for expired messages at most this often."""
 LOW_COUNT = 1_000
@@ -64,7 +63,8 @@ class Queue:
     """Set when the queue has ended: who gets what its delays still hold."""
     is_marked: bool = False
     is_choosy: bool = False
-    _last: Consumer | None = None
+    last_served: Consumer | None = None
+    """Whose turn it was; the next one's is next."""
     _sweep_at: float = NEVER
 
     def __attrs_post_init__(self) -> None:
@@ -227,8 +227,8 @@ class Queue:
         """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
         self.consumers.remove(consumer)
         del consumer.queues[self]
-        if self._last is consumer:
-            self._last = None  # or it would be in memory as long as the queue
+        if self.last_served is consumer:
+            self.last_served = None  # or it would be in memory as long as the queue
         self.groups.leave(consumer)
         self._note_choosy()
         self.host.mark(self)
@@ -253,7 +253,7 @@ class Queue:
             if not ready:
                 break
             level = ready[0].options.priority
-            served = self._hand_out(ready, now)
+            served = hand_out(self, ready, now)
             for consumer, messages in served.items():
                 self.unacked += len(messages) if consumer.tracks else 0
                 if not consumer.tracks:
@@ -370,8 +370,8 @@ class Queue:
                 break
             if consumer.options.priority < beneath and consumer.is_ready:
                 found.append(consumer)
-        if self._last in found:
-            place = found.index(self._last) + 1
+        if self.last_served in found:
+            place = found.index(self.last_served) + 1
             found = found[place:] + found[:place]
         return found
 
@@ -380,56 +380,3 @@ class Queue:
             if consumer.options.exclusive or self.policy.exclusive:
                 return [consumer]
         return self.consumers
-
-    def _hand_out(self, ready: list[Consumer], now: float) -> dict[Consumer, list[Message]]:
-        """Take messages for ``ready``, one each in turn, until they or the messages are used up."""
-        served: dict[Consumer, list[Message]] = {}
-        passed: list[Message] = []
-        place = 0
-        while ready and len(passed) < SCAN_LIMIT:
-            message = self.waiting.pop()
-            if message is None:
-                break
-            if message.publication.expires_at <= now:
-                self.expire(message, now)
-                continue
-            group = message.group
-            if group or self.is_choosy:
-                chosen = self._choose(message, group, ready, place)
-                if chosen is None:
-                    passed.append(message)
-                    continue
-                place = chosen
-            elif place >= len(ready):
-                place = 0
-            consumer = self._last = ready[place]
-            if consumer.charge(message):
-                place += 1
-            else:
-                del ready[place]
-            messages = served.get(consumer)
-            if messages is None:
-                served[consumer] = [message]
-            else:
-                messages.append(message)
-        for message in passed:
-            self.waiting.give_back(message)
-        return served
-
-    def _choose(
-        self, message: Message, group: str, ready: list[Consumer], place: int
-    ) -> int | None:
-        """Who among ``ready`` takes a message that not everybody may have, counted from ``place``.
-
-        A group's messages wait for the consumer that has the group, so that they stay in order.
-        """
-        owner = self.groups.owners.get(group) if group else None
-        if owner is not None:
-            return ready.index(owner) if owner in ready and owner.wants(message) else None
-        for offset in range(len(ready)):
-            chosen = (place + offset) % len(ready)
-            if ready[chosen].wants(message):
-                if group:
-                    self.groups.assign(group, ready[chosen])
-                return chosen
-        return None

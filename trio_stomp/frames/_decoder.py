@@ -25,6 +25,7 @@ from trio_stomp.frames._frame import (
 )
 from trio_stomp.frames._headers import body_too_large, excerpt, parse_head, parse_receipt, quote
 from trio_stomp.frames._limits import FrameLimits
+from trio_stomp.frames._repeats import take_repeats
 from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules
 
 MAX_COMMAND_BYTES = 32
@@ -214,15 +215,19 @@ class FrameDecoder:
                 raise
             if end < 0:
                 return position
+            following = end + 1
             if run is not None and head is last:
                 run.bodies.append(data[start:end])
+                if receipt is None and (length := head.content_length) != UNTIL_NUL:
+                    block = data[position:start]
+                    following = take_repeats(data, following, block, length, run.bodies)
             else:
                 run = FrameRun(head, [data[start:end]], [])
                 runs.append(run)
                 last, acks = head, None
             if receipt is not None:
                 run.receipts.append((len(run.bodies), receipt))
-            position = end + 1
+            position = following
             if stoppers and head.command in stoppers:
                 return position
         return position

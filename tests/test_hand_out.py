@@ -1,0 +1,69 @@
+"""Messages handed out many at a time go where counting them out one by one would send them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests._queue_fakes import Bench, bench
+from trio_stomp.broker._consumer import Consumer
+from trio_stomp.broker._hand_out import _hand_out_singly, hand_out
+from trio_stomp.broker._queue import Queue
+
+Q = "/queue/q"
+
+credits = st.tuples(st.sampled_from(["auto", "client"]), st.integers(1, 9), st.integers(1, 3000))
+runs = st.tuples(
+    st.lists(st.sampled_from([0, 1, 100, 700]), min_size=1, max_size=12),
+    st.sampled_from(["", "", "", "g1", "g2"]),
+    st.sampled_from([0, 0, 0, 5]),
+)
+
+
+def _filled(
+    consumers: list[tuple[str, int, int]],
+    sent: list[tuple[list[int], str, int]],
+) -> tuple[Bench, Queue, list[Consumer]]:
+    """A queue that holds messages, and consumers that have been given nothing yet."""
+    desk = bench()
+    sender = desk.actor()
+    readers = [desk.actor() for _ in consumers]
+    for reader, (ack, count, size) in zip(readers, consumers, strict=True):
+        reader.subscribes(Q, ack=ack)
+        consumer = reader.consumer()
+        consumer.count_left, consumer.bytes_left = count, size
+        reader.box.room = False
+    number = 0
+    for sizes, group, ttl in sent:
+        headers = {"message_group": group} if group else {}
+        headers |= {"ttl": f"{ttl}"} if ttl else {}
+        bodies = [f"{number + n:03}" + "x" * size for n, size in enumerate(sizes)]
+        sender.sends(Q, *bodies, **headers)
+        number += len(sizes)
+    return desk, desk.queue(Q), [reader.consumer() for reader in readers]
+
+
+@given(st.lists(credits, min_size=1, max_size=5), st.lists(runs, min_size=1, max_size=5))
+def test_dealt_is_as_counted_out(
+    consumers: list[tuple[str, int, int]], sent: list[tuple[list[int], str, int]]
+) -> None:
+    seen = []
+    for way in ("dealt", "singly"):
+        desk, queue, ready = _filled(consumers, sent)
+        if way == "dealt":
+            served = hand_out(queue, list(ready), desk.now + 1)
+        else:
+            served = {}
+            _hand_out_singly(queue, list(ready), desk.now + 1, served)
+        given_to = [[m.body for m in served.get(consumer, [])] for consumer in ready]
+        left = [(consumer.count_left, consumer.bytes_left) for consumer in ready]
+        last = ready.index(queue.last_served) if queue.last_served is not None else None
+        waits = [message.body for message in queue.waiting.in_order()]
+        seen.append((given_to, left, last, waits, queue.waiting.count, queue.route.expired))
+    assert seen[0] == seen[1]
+
+
+def test_a_run_is_dealt_in_turn() -> None:
+    desk, queue, ready = _filled([("client", 9, 3000)] * 3, [([1] * 7, "", 0)])
+    served = hand_out(queue, list(ready), desk.now + 1)
+    numbers = [[int(message.body[:3]) for message in served[each]] for each in ready]
+    assert numbers == [[0, 3, 6], [1, 4], [2, 5]]
+    assert queue.last_served is ready[0]
