@@ -218,9 +218,8 @@ class FrameDecoder:
             following = end + 1
             if run is not None and head is last:
                 run.bodies.append(data[start:end])
-                if receipt is None and (length := head.content_length) != UNTIL_NUL:
-                    block = data[position:start]
-                    following = take_repeats(data, following, block, length, run.bodies)
+                if receipt is None and head.content_length != UNTIL_NUL:
+                    following = take_repeats(data, position, start, end, run.bodies)
             else:
                 run = FrameRun(head, [data[start:end]], [])
                 runs.append(run)

@@ -1,20 +1,23 @@
 """The hot frames of a publisher: one header block, again and again."""
 
 
-def take_repeats(data: bytes, position: int, block: bytes, length: int, bodies: list[bytes]) -> int:
-    """Append the bodies of the whole frames that begin with ``block``, from ``position`` on.
+def take_repeats(data: bytes, position: int, start: int, end: int, bodies: list[bytes]) -> int:
+    """Append the bodies of the whole frames behind one that have its header block and length.
 
-    To compare with the last block costs a third of finding this one's end and looking it up.
+    To compare with that block costs a third of finding the next one's end and looking it up.
     Whatever else stands there, noise or an error, is left to those who look closely.
 
     Args:
-      block: A header block with its blank line.
-      length: What its content-length tells, in bytes.
+      position: Where the frame begins.
+      start: Where its body begins.
+      end: Where its NUL stands; its content-length says so.
 
     Returns:
       Where the first frame stands that was not taken.
     """
-    size, lead = len(data), len(block)
+    block = data[position:start]
+    size, lead, length = len(data), start - position, end - start
+    position = end + 1
     while data.startswith(block, position):
         start = position + lead
         end = start + length
