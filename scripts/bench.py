@@ -8,6 +8,7 @@
     python scripts/bench.py --compare v1.0 HEAD      two revisions, or checkouts, in turn
     python scripts/bench.py --floor                  what a bare loop in C costs, and the broker
     python scripts/bench.py --latency                the same for latency, and in bad company
+    python scripts/bench.py --profile                where the processor time goes
     python scripts/bench.py --pauses                 garbage collection with 19,000 connections
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
@@ -43,6 +44,7 @@ from _bench.replay import write_policy
 from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, open_load, scenarios
 from _bench.secure import Costs, measure_costs
 from _bench.secure_table import login_row, secure_rows, secure_table
+from _bench.shares import PROFILED, measure_shares, shares_rows, shares_table
 from _bench.spread import Row
 from _bench.tables import beside_table, idle_row, load_row, table
 
@@ -202,6 +204,16 @@ def measure_floor(arguments: argparse.Namespace) -> Measured:
     return "floor", distance_rows(distances), distance_table(distances)
 
 
+def measure_profile(arguments: argparse.Namespace) -> Measured:
+    """Run loads in a broker that is sampled."""
+    wanted = arguments.scenario or PROFILED
+    chosen = [each for each in scenarios() if each.name in wanted]
+    options = (*BROKER_OPTIONS, *arguments.broker)
+    cpu_s = 0.0 if arguments.quick else arguments.seconds
+    results = list(measure_shares(chosen, options, cpu_s, say, quick=arguments.quick))
+    return "profile", shares_rows(results), shares_table(results)
+
+
 def measure_pauses_of(arguments: argparse.Namespace) -> Measured:
     """Open, hold and close idle connections, and ask the broker for its pauses."""
     say("garbage collection while connections are opened, held and closed")
@@ -234,6 +246,7 @@ def mode_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], Mea
         "compare": measure_compared,
         "latency": measure_latencies,
         "floor": measure_floor,
+        "profile": measure_profile,
         "pauses": measure_pauses_of,
     }
     return next((run for name, run in modes.items() if getattr(arguments, name)), None)

@@ -36,7 +36,7 @@ def _filled(
         headers = {"message_group": group} if group else {}
         headers |= {"ttl": f"{ttl}"} if ttl else {}
         bodies = [f"{number + n:03}" + "x" * size for n, size in enumerate(sizes)]
-        sender.sends(Q, *bodies, **headers)
+        sender.sends(Q, *bodies, receipts=(), **headers)
         number += len(sizes)
     return desk, desk.queue(Q), [reader.consumer() for reader in readers]
 

@@ -12,7 +12,7 @@ LATENCY_CONNECTIONS = 5000
 
 OWN_LOADS = ("secure", "latency", "pauses")
 """Modes that know what they run."""
-OWN_BROKERS = ("secure", "compare", "latency", "floor", "pauses")
+OWN_BROKERS = ("secure", "compare", "latency", "floor", "profile", "pauses")
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +23,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         ("secure", "what logins, rules and TLS cost a fan-out"),
         ("latency", "latency, beside that of a bare loop in C, idle and slow connections"),
         ("floor", "the scenarios that a bare loop in C can do, through it and the broker in turn"),
+        ("profile", "where the processor time goes: the kernel, Trio, each floor of the broker"),
         ("pauses", "garbage collection while connections are opened, held and closed"),
     ):
         modes.add_argument(f"--{name}", action="store_true", help=f"instead of all this: {what}")
@@ -44,7 +45,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=5.0,
         metavar="S",
-        help="of --secure, --latency, --pauses: how long each run is",
+        help="of --secure, --latency, --pauses: how long each run is; of --profile: processor time",
     )
     parser.add_argument(
         "--connections",
@@ -103,8 +104,10 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     for mode in OWN_BROKERS:
         if getattr(arguments, mode) and arguments.port:
             parser.error(f"--{mode} starts brokers of its own, and takes no --port")
-    if arguments.compare and wanted & {each.name for each in scenarios() if each.shape is None}:
-        parser.error("--compare is for loads, not for idle connections")
+    idle = {each.name for each in scenarios() if each.shape is None}
+    for mode in ("compare", "profile"):
+        if getattr(arguments, mode) and wanted & idle:
+            parser.error(f"--{mode} is for loads, not for idle connections")
     if arguments.floor:
         possible = [each.name for each in floor_scenarios()]
         if wanted.difference(possible):

@@ -65,18 +65,23 @@ def rss_bytes(pid: int) -> int:
 
 @contextmanager
 def running_broker(
-    options: Sequence[str], environment: Mapping[str, str] = AS_IT_IS, tree: Path = ROOT
+    options: Sequence[str],
+    environment: Mapping[str, str] = AS_IT_IS,
+    tree: Path = ROOT,
+    *,
+    program: Sequence[str] = ("-m", "trio_stomp"),
 ) -> Iterator[Broker]:
     """Run a broker of a checkout on a free port of the loopback interface, then stop it.
 
     Args:
       environment: What it has besides the environment of this process.
       tree: The checkout.
+      program: What Python runs.
 
     Raises:
       BenchError: it did not start.
     """
-    command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
+    command = [sys.executable, *program, "--port", "0", *options]
     path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     variables = os.environ | {"PYTHONPATH": path, **environment}
     # There, since Python looks for a module in the working directory first.

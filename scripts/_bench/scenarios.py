@@ -125,6 +125,14 @@ def queue_scenarios() -> Iterator[Scenario]:
             f"queue, 1 producer, 1 consumer, {each}, default prefetch (100)",
             QueueShape(1, 1, 320_000, 64, window=256, lag=1024, ack=each),
         ),
+        *(
+            (
+                f"queue-ack-{count}",
+                f"queue, 1 producer, 1 consumer, {each}, prefetch-count {count}",
+                QueueShape(1, 1, messages, 64, window=256, lag=1024, ack=each, prefetch=count),
+            )
+            for count, messages in ((10, 80_000), (1, 19_200))
+        ),
         (
             "queue-4-4",
             f"queue, 4 producers, 4 consumers, {each}, prefetch-count 1000",

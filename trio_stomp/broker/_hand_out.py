@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 SCAN_LIMIT = 2_000
 """How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
 FEW = 4
-"""Fewer messages are looked at one by one."""
+"""Fewer messages than this are cheaper to look at one by one."""
 
 
 def hand_out(
@@ -41,13 +41,13 @@ def _deal(
     """
     waiting = queue.waiting
     first = waiting.next_fresh
-    if first is None or waiting.count < FEW:
+    if first is None:
         return False
     size = len(first.body)
-    rounds = min([consumer.room_for(size) for consumer in ready])
-    if rounds <= 0:
+    most = min([consumer.room_for(size) for consumer in ready]) * len(ready)
+    if min(most, waiting.count) < FEW:
         return False
-    messages = waiting.take_fresh(rounds * len(ready))
+    messages = waiting.take_fresh(most)
     kinds = {message.publication for message in messages}
     hands = [(each, messages[place :: len(ready)]) for place, each in enumerate(ready)]
     is_plain = all(not kind.group and kind.expires_at > now for kind in kinds)
