@@ -66,7 +66,7 @@ def test_a_profile_has_samples_of_the_broker(tmp_path: Path) -> None:
     chosen = ["--scenario", "queue-auto", "one-tcp"]
     subprocess.run([*command, *chosen], check=True, timeout=PATIENCE_S)
     rows = json.loads(file.read_text())["profile"]
-    assert [row["scenario"] for row in rows] == ["queue-auto", "one-tcp"]
+    assert [row["scenario"] for row in rows] == ["one-tcp", "queue-auto"]
     for row in rows:
         assert row["samples"] > 0
         assert sum(row[column] for column in COLUMNS) == pytest.approx(1)
