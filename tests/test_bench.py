@@ -405,13 +405,17 @@ def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None
 
 
 @needs_compiler
-def test_a_quick_run_of_the_distance_to_the_floor_has_all_topics_over_tcp(tmp_path: Path) -> None:
+def test_a_quick_run_of_the_distance_to_the_floor_has_topics_and_queues_over_tcp(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "result.json"
     result = run("--quick", "--floor", "--json", str(file))
     assert result.returncode == 0, result.stderr
     rows = json.loads(file.read_text())["floor"]
-    names = ("headline", "fanout", "one", "thousand", "pairs", "paced")
-    assert [row["scenario"] for row in rows] == [f"{name}-tcp" for name in names]
+    names = [f"{name}-tcp" for name in ("headline", "fanout", "one", "thousand", "pairs", "paced")]
+    names += ["queue-auto", "queue-ack-1000", "queue-ack", "queue-ack-10", "queue-ack-1"]
+    names += ["queue-4-4", "queue-4-4-100"]
+    assert [row["scenario"] for row in rows] == names
     for row in rows:
         assert row["floor_ratio_median"] == pytest.approx(
             row["broker_cpu_s_per_million_median"] / row["floor_cpu_s_per_million_median"]
@@ -459,7 +463,10 @@ def test_what_a_compiler_refuses_is_told(
     ("arguments", "told"),
     [
         (("--latency", "--scenario", "one-tcp"), "--latency goes with no other choice of loads"),
-        (("--floor", "--scenario", "one-ws"), "--floor is for topics over TCP: headline-tcp,"),
+        (
+            ("--floor", "--scenario", "one-ws"),
+            "--floor is for topics and queues over TCP: headline-tcp,",
+        ),
         (("--floor", "--port", "1", "--pid", "1"), "--floor starts brokers of its own"),
         (("--pauses", "--connections", "0"), "--seconds and --connections must be more than 0"),
         (("--latency", "--seconds", "nan"), "--seconds and --connections must be more than 0"),
@@ -508,6 +515,41 @@ def _frames(connected: socket.socket, count: int) -> bytes:
         assert more
         data += more
     return data
+
+
+@needs_compiler
+def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(bench: Bench, floor: Any) -> None:
+    wire, process = bench("wire"), bench("process")
+    subscribe = "SUBSCRIBE\nid:%d\ndestination:/queue/q\nack:%s\n%sreceipt:s\n\n\0"
+    send = b"SEND\ndestination:/queue/q\ncontent-length:1\n%b\n%d\0"
+    sends = b"".join(send % (b"receipt:r\n" if n == 6 else b"", n) for n in range(7))
+    ack = re.compile(rb"\nack:(.+)\n")
+
+    def told(port: int) -> list[bytes]:
+        """What a producer gets, who takes two at a time, and who takes whatever comes."""
+        opened = [wire.Connection.open(port, websocket=False) for _ in range(3)]
+        producer, careful, eager = (each.socket for each in opened)
+        with closing(producer), closing(careful), closing(eager):
+            asked = subscribe % (1, "client-individual", "prefetch-count:2\n")
+            opened[1].ask(asked.encode(), b"RECEIPT\n")
+            opened[2].ask((subscribe % (2, "auto", "")).encode(), b"RECEIPT\n")
+            producer.sendall(sends)
+            got = [_frames(producer, 1), _frames(careful, 2), _frames(eager, 5)]
+            producer.sendall(sends)
+            got += [_frames(producer, 1), _frames(eager, 7)]
+            eager.close()
+            producer.sendall(sends)
+            got.append(_frames(producer, 1))
+            careful.sendall(b"".join(b"ACK\nid:%b\n\n\0" % id for id in ack.findall(got[1])))
+            got.append(_frames(careful, 2))
+            return got
+
+    with process.running_broker(()) as broker:
+        expected = told(broker.port)
+    # Which delivery has which number is nobody's business.
+    boot = re.compile(rb"\n(ack|message-id):[^.\n]+\.\d+-\d+")
+    bare = [boot.sub(rb"\n\1:", each) for each in told(floor.port)]
+    assert bare == [boot.sub(rb"\n\1:", each) for each in expected]
 
 
 @needs_compiler

@@ -111,4 +111,4 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
     if arguments.floor:
         possible = [each.name for each in floor_scenarios()]
         if wanted.difference(possible):
-            parser.error(f"--floor is for topics over TCP: {', '.join(possible)}")
+            parser.error(f"--floor is for topics and queues over TCP: {', '.join(possible)}")

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from _bench.floor import running_floor
-from _bench.load import Load, Shape
+from _bench.load import Shape
 from _bench.process import Broker
-from _bench.scenarios import Scenario, scenarios
+from _bench.queues import QueueShape
+from _bench.replay import ReplayLoad
+from _bench.scenarios import Scenario, open_load, scenarios
 from _bench.spread import Row, Spread, spread_row
 
 LIMIT_S = 120.0
@@ -53,8 +55,15 @@ class Distance(NamedTuple):
 
 
 def floor_scenarios() -> list[Scenario]:
-    """Return what the floor can do: topics, over TCP."""
-    return [each for each in scenarios() if isinstance(each.shape, Shape) and not each.websocket]
+    """Return what the floor can do: topics and queues over TCP, without transactions."""
+    return [each for each in scenarios() if not each.websocket and _is_simple(each)]
+
+
+def _is_simple(scenario: Scenario) -> bool:
+    shape = scenario.shape
+    if isinstance(shape, QueueShape):
+        return not shape.transaction and not shape.persistent
+    return isinstance(shape, Shape)
 
 
 def measure_distance(
@@ -94,21 +103,16 @@ def measure_distance(
 
 
 def _cost(broker: Broker, scenario: Scenario, *, quick: bool) -> Cost:
-    shape = scenario.quick if quick else scenario.shape
-    assert isinstance(shape, Shape)
-    load = Load(broker, shape, websocket=False)
+    load = open_load(broker, scenario, quick=quick)
+    assert not isinstance(load, ReplayLoad)
     try:
         load.run(LIMIT_S)  # what is done once only is done here
-        before = _reads(load)
+        before = load.reads
         run = load.run(LIMIT_S)
-        reads = _reads(load) - before
+        reads = load.reads - before
     finally:
         load.close()
     return Cost(run.broker.exact * 1e6 / run.deliveries, run.deliveries / reads)
-
-
-def _reads(load: Load) -> int:
-    return sum(each.reads for group in load.groups for each in group.subscribers)
 
 
 def distance_rows(results: Sequence[Distance]) -> list[Row]:

@@ -2,7 +2,8 @@
  * The floor: what a fan-out costs when nothing but the bytes is left of a broker.
  *
  * One thread, epoll, non-blocking sockets with TCP_NODELAY. It speaks as much STOMP 1.2 as the
- * load generator needs, and trusts it: CONNECT, SUBSCRIBE, SEND to subscribers, receipts.
+ * load generator needs, and trusts it: CONNECT, SUBSCRIBE, SEND to subscribers, receipts; and SEND
+ * to a queue, whose messages its consumers get in turn, as many as they have acknowledged.
  *
  * It does what is cheapest for these loads: all SENDs that one read brought are encoded once, and
  * the same bytes go to every subscriber with the same id by one send(2) each; what a socket does
@@ -42,9 +43,12 @@ struct text {
 };
 
 struct connection {
-    int file, is_broken;
+    int file, is_broken, is_blocked;
     char id[NAME_BYTES]; /* of its one subscription */
     size_t id_size;
+    struct destination *queue; /* that it consumes from, if it does */
+    int acks;
+    size_t credit; /* messages that the queue may give it */
     size_t have; /* of in: a frame of which only a part has come, or nothing */
     char *in;
     size_t start, end, room; /* of out: what its socket did not take */
@@ -56,10 +60,15 @@ struct destination {
     size_t name_size;
     struct connection **subscribers;
     size_t count, room;
+    int is_queue;
+    size_t next;              /* of subscribers: whose turn it is */
+    size_t first, last, size; /* of bodies: sizes and bytes of what waits */
+    char *bodies;
 };
 
 struct frame {
-    struct text command, destination, id, receipt, body;
+    struct text command, destination, id, receipt, ack, body;
+    size_t prefetch;
 };
 
 static int poller;
@@ -109,7 +118,8 @@ static size_t put(struct connection *c, const char *data, size_t size)
     return c->is_broken ? size : (size_t)sent;
 }
 
-static void keep(struct connection *c, const char *data, size_t size)
+/* Make room for so many bytes behind what waits. */
+static char *space(struct connection *c, size_t size)
 {
     if (c->end + size > c->room) {
         memmove(c->out, c->out + c->start, c->end - c->start);
@@ -121,32 +131,41 @@ static void keep(struct connection *c, const char *data, size_t size)
         if (c->room > MOST_BEHIND)
             errx(1, "a subscriber is %zu bytes behind", c->end);
     }
-    memcpy(c->out + c->end, data, size);
+    return c->out + c->end;
+}
+
+static void keep(struct connection *c, const char *data, size_t size)
+{
+    memcpy(space(c, size), data, size);
     c->end += size;
+}
+
+/* Have EPOLLOUT tell when more can be sent, or not any more. */
+static void block(struct connection *c, int is_blocked)
+{
+    if (is_blocked != c->is_blocked)
+        watch(c, EPOLL_CTL_MOD, is_blocked ? EPOLLIN | EPOLLOUT : EPOLLIN);
+    c->is_blocked = is_blocked;
 }
 
 static void say(struct connection *c, const char *data, size_t size)
 {
     if (!size)
         return;
-    if (c->end) { /* behind what waits; EPOLLOUT is asked for already */
-        keep(c, data, size);
-        return;
-    }
-    size_t sent = put(c, data, size);
+    /* Behind what waits, if anything does. */
+    size_t sent = c->end ? 0 : put(c, data, size);
     if (sent < size) {
         keep(c, data + sent, size - sent);
-        watch(c, EPOLL_CTL_MOD, EPOLLIN | EPOLLOUT);
+        block(c, 1);
     }
 }
 
-static void go_on(struct connection *c)
+static void flush(struct connection *c)
 {
     c->start += put(c, c->out + c->start, c->end - c->start);
-    if (c->start == c->end) {
+    if (c->start == c->end)
         c->start = c->end = 0;
-        watch(c, EPOLL_CTL_MOD, EPOLLIN);
-    }
+    block(c, c->end > 0);
 }
 
 static char *add(char *to, const char *data, size_t size)
@@ -187,11 +206,78 @@ static size_t encode(const struct connection *c)
     return (size_t)(to - wire);
 }
 
+/* Keep the collected SENDs for the queue's consumers. */
+static void enqueue(struct destination *d)
+{
+    for (size_t i = 0; i < run_count; i++) {
+        size_t more = sizeof(size_t) + run[i].size;
+        if (d->last + more > d->size) {
+            memmove(d->bodies, d->bodies + d->first, d->last - d->first);
+            d->last -= d->first;
+            d->first = 0;
+            while ((d->last + more) * 2 > d->size)
+                d->bodies = grown(d->bodies, d->size = d->size ? d->size * 2 : READ_BYTES);
+        }
+        memcpy(d->bodies + d->last, &run[i].size, sizeof(size_t));
+        memcpy(d->bodies + d->last + sizeof(size_t), run[i].at, run[i].size);
+        d->last += more;
+    }
+    run_count = 0;
+}
+
+/* Who takes the next message, or nobody. */
+static struct connection *taker(struct destination *d)
+{
+    for (size_t tried = 0; tried < d->count; tried++) {
+        struct connection *c = d->subscribers[d->next++ % d->count];
+        if (c->credit)
+            return c;
+    }
+    return NULL;
+}
+
+/* Give the consumers, one each in turn, what waits and they may have. */
+static void hand_out(struct destination *d)
+{
+    struct connection *c;
+    while (d->first < d->last && (c = taker(d))) {
+        size_t size;
+        memcpy(&size, d->bodies + d->first, sizeof size);
+        char *from = space(c, size + 4 * NAME_BYTES), *to = from;
+        to = ADD(to, "MESSAGE\nsubscription:");
+        to = add(to, c->id, c->id_size);
+        message_id++;
+        if (c->acks) {
+            to = ADD(to, "\nack:thefloor.1-");
+            to = add_number(to, message_id);
+            c->credit--;
+        }
+        to = ADD(to, "\nmessage-id:thefloor.1-");
+        to = add_number(to, message_id);
+        to = ADD(to, "\ndestination:");
+        to = add(to, d->name, d->name_size);
+        to = ADD(to, "\ncontent-length:");
+        to = add_number(to, size);
+        to = ADD(to, "\n\n");
+        to = add(to, d->bodies + d->first + sizeof size, size);
+        *to++ = 0;
+        c->end += (size_t)(to - from);
+        d->first += sizeof size + size;
+    }
+    for (size_t i = 0; i < d->count; i++)
+        if (d->subscribers[i]->end && !d->subscribers[i]->is_blocked)
+            flush(d->subscribers[i]);
+}
+
 /* Give the collected SENDs to all subscribers. */
 static void fan_out(void)
 {
     const struct connection *encoded = NULL;
     size_t size = 0;
+    if (run_count && run_to->is_queue) {
+        enqueue(run_to);
+        hand_out(run_to);
+    }
     for (size_t i = 0; run_count && i < run_to->count; i++) {
         struct connection *c = run_to->subscribers[i];
         struct text id = {c->id, c->id_size};
@@ -214,6 +300,7 @@ static struct destination *find(struct text name)
         errx(1, "more than %d destinations, or too long a name", DESTINATIONS);
     struct destination *d = &destinations[destination_count++];
     memcpy(d->name, name.at, d->name_size = name.size);
+    d->is_queue = name.size > 7 && !memcmp(name.at, "/queue/", 7);
     return d;
 }
 
@@ -226,6 +313,11 @@ static void subscribe(struct connection *c, const struct frame *f)
     if (d->count == d->room)
         d->subscribers = grown(d->subscribers, (d->room = d->room * 2 + 8) * sizeof c);
     d->subscribers[d->count++] = c;
+    if (d->is_queue) {
+        c->queue = d;
+        c->acks = f->ack.size && !is(f->ack, "auto");
+        c->credit = f->prefetch ? f->prefetch : 100;
+    }
 }
 
 static void collect(const struct frame *f)
@@ -241,6 +333,8 @@ static void collect(const struct frame *f)
 static void settle(struct connection *c)
 {
     fan_out();
+    if (c->queue)
+        hand_out(c->queue);
     say(c, answers, answers_size);
     answers_size = 0;
 }
@@ -253,16 +347,20 @@ static void obey(struct connection *c, const struct frame *f)
         collect(f);
     else if (is(f->command, "SUBSCRIBE"))
         subscribe(c, f);
+    else if (is(f->command, "ACK"))
+        c->credit++;
     else if (is(f->command, "CONNECT"))
         to = ADD(to, "CONNECTED\nversion:1.2\nsession:1\nheart-beat:0,0\nserver:floor\n\n\0");
-    else if (!is(f->command, "DISCONNECT"))
+    else if (!is(f->command, "DISCONNECT") && !is(f->command, "BEGIN") && !is(f->command, "ABORT"))
         errx(1, "the floor does not know %.*s", (int)f->command.size, f->command.at);
     if (f->receipt.size > NAME_BYTES)
         errx(1, "too long a receipt");
     if (f->receipt.size) {
         to = ADD(to, "RECEIPT\nreceipt-id:");
         to = add(to, f->receipt.at, f->receipt.size);
-        if (is(f->command, "SEND")) {
+        if (is(f->command, "SEND") && run_to->is_queue)
+            to = ADD(to, "\nstored:memory");
+        else if (is(f->command, "SEND")) {
             to = ADD(to, "\nmatched:");
             to = add_number(to, run_to->count);
         }
@@ -295,6 +393,10 @@ static size_t parse(const char *data, size_t size, struct frame *f)
             f->destination = (struct text){line + 12, long_ - 12};
         else if (long_ > 8 && !memcmp(line, "receipt:", 8))
             f->receipt = (struct text){line + 8, long_ - 8};
+        else if (long_ > 15 && !memcmp(line, "prefetch-count:", 15))
+            f->prefetch = (size_t)strtoull(line + 15, NULL, 10);
+        else if (long_ > 4 && !memcmp(line, "ack:", 4))
+            f->ack = (struct text){line + 4, long_ - 4};
         else if (long_ > 3 && !memcmp(line, "id:", 3))
             f->id = (struct text){line + 3, long_ - 3};
     }
@@ -389,7 +491,7 @@ int main(int words, char **arguments)
             /* It is still there: only its own events end it, and it comes once in a batch. */
             struct connection *c = events[i].data.ptr;
             if (c != &door && events[i].events & EPOLLOUT)
-                go_on(c);
+                flush(c);
             if (c == &door)
                 welcome(listener);
             else if (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))

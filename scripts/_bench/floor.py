@@ -4,13 +4,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from _bench.process import STOP_S, BenchError, Broker
 
 SOURCE = Path(__file__).with_name("floor.c")
 COMPILERS = ("cc", "gcc", "clang")
+END_S = 0.5
+"""A process whose sockets are closed already may still be ending."""
 FLAGS = ("-std=gnu11", "-O2", "-Wall", "-Wextra")
 
 
@@ -63,7 +65,9 @@ def running_floor(program: Path, rest_us: int = 0) -> Iterator[Broker]:
                 yield Broker(int(line), process.pid)
             except (BenchError, OSError) as error:
                 # What the generator saw is only that a connection ended: this is why.
-                if process.poll() is not None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(END_S)
+                if process.returncode is not None:
                     raise BenchError(f"the floor ended: {process.stderr.read().strip()}") from error
                 raise
         finally:

@@ -205,6 +205,11 @@ class Load:
         rate, last = self.shape.rate, connection.received
         latencies += [moment - n / rate for n in range(last - count, last)]
 
+    @property
+    def reads(self) -> int:
+        """How many reads of subscribers have brought something."""
+        return sum(each.reads for group in self.groups for each in group.subscribers)
+
     def close(self) -> None:
         """Close every connection."""
         self._epoll.close()

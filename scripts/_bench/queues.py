@@ -170,6 +170,7 @@ class Consumer:
             return 0
         if not size:
             raise BenchError("the broker closed a connection in the middle of a run")
+        self.connection.reads += 1
         data = self._left + VIEW[:size].tobytes()
         end = data.rfind(b"\0") + 1
         self._left = data[end:]
@@ -245,6 +246,11 @@ class QueueLoad:
         wall_s = now() - start
         used = cpu_of(self.broker.pid).since(cpu)
         return Run(received, wall_s, used, time.process_time() - own, ())
+
+    @property
+    def reads(self) -> int:
+        """How many reads of consumers have brought something."""
+        return sum(each.connection.reads for each in self.consumers)
 
     @property
     def _is_done(self) -> bool:

@@ -120,7 +120,7 @@ def run_once(broker: Broker, settings: Settings, shape: Shape, seconds: float) -
     load = Load(broker, shape, websocket=False, visitors=settings.visitors)
     try:
         load.run(LIMIT_S)  # what is done once only is done here
-        before = _reads(load)
+        before = load.reads
         runs = [load.run(LIMIT_S)]
         while sum(run.wall_s for run in runs) < seconds:
             runs.append(load.run(LIMIT_S))
@@ -130,17 +130,13 @@ def run_once(broker: Broker, settings: Settings, shape: Shape, seconds: float) -
             0,
             0,
             sum(run.deliveries for run in runs),
-            _reads(load) - before,
+            load.reads - before,
             sum(run.wall_s for run in runs),
             sum(run.broker.exact for run in runs),
             sum(run.generator_s for run in runs),
         )
     finally:
         load.close()
-
-
-def _reads(load: Load) -> int:
-    return sum(each.reads for group in load.groups for each in group.subscribers)
 
 
 def measure_logins(
