@@ -1,5 +1,6 @@
 """Bytes → frames: one table of streams however they are cut, limits, and linear work."""
 
+import sys
 from itertools import cycle
 
 import pytest
@@ -34,7 +35,9 @@ from trio_stomp.frames import (
     HeadCache,
     HeaderRules,
     Headers,
+    _held,
 )
+from trio_stomp.frames._held import PIECE_BYTES
 
 LIMITS = FrameLimits()
 TO_A = ("destination", "/a")
@@ -42,6 +45,12 @@ TO_A = ("destination", "/a")
 
 def make_decoder(rules: HeaderRules = V1_2, limits: FrameLimits = LIMITS) -> FrameDecoder:
     return FrameDecoder(limits, HeadCache(), rules)
+
+
+def held_memory(decoder: FrameDecoder) -> int:
+    """What is kept of an incomplete frame takes so many bytes."""
+    held = decoder._held
+    return sum(map(sys.getsizeof, (held.start, *held._pieces)))
 
 
 def send(body: bytes = b"", *headers: tuple[str, str], receipt: bytes | None = None) -> Frame:
@@ -369,7 +378,7 @@ def test_a_huge_content_length_takes_no_memory() -> None:
     head = b"SEND\ncontent-length:%d\n\n" % LIMITS.max_body_bytes
     assert decoder.receive_data(head) == []
     assert decoder.buffered_bytes == len(head)
-    assert decoder._partial.__sizeof__() < 4096
+    assert decoder._held.start.__sizeof__() < 4096
 
 
 # The cache.
@@ -616,6 +625,52 @@ def test_any_bytes_come_to_the_same_as_with_a_naive_decoder_however_they_are_cut
         assert outcome(FrameDecoder(limits, cache, rules), chunks) == expected
 
 
+@settings(max_examples=200)
+@given(streams(), cuts(), st.sampled_from(ALL_RULES), st.integers(1, 3))
+def test_it_is_the_same_where_what_is_incomplete_is_held_in_pieces(
+    data: bytes, places: list[int], rules: HeaderRules, piece_bytes: int
+) -> None:
+    expected = naive_decode(data, rules, LIMITS)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_held, "PIECE_BYTES", piece_bytes)
+        assert outcome(make_decoder(rules), split(data, places)) == expected
+
+
+@given(st.lists(st.sampled_from([1, 100, PIECE_BYTES - 1, PIECE_BYTES, 70_000]), max_size=8))
+def test_a_large_body_is_whole_whatever_it_comes_in(sizes: list[int]) -> None:
+    body = bytes(range(256)) * (sum(sizes) // 256 + 1)
+    data = b"SEND\ncontent-length:%d\n\n%b\0" % (len(body), body)
+    decoder = make_decoder()
+    at = 0
+    for size in sizes:
+        assert send_runs(decoder, data[at : at + size]) == []
+        at += size
+        assert decoder.buffered_bytes == at
+        assert held_memory(decoder) <= 2 * at + 4096
+    assert [run.bodies for run in send_runs(decoder, data[at:] + b"SEND\n\nnext\0")] == [
+        [body],
+        [b"next"],
+    ]
+    assert decoder.buffered_bytes == 0
+
+
+def test_a_large_body_in_single_bytes_takes_little_more_than_these() -> None:
+    decoder = make_decoder()
+    decoder.receive_data(b"SEND\ncontent-length:200000\n\n" + b"x" * PIECE_BYTES)
+    for _ in range(50_000):
+        decoder.receive_data(b"x")
+    assert held_memory(decoder) < 2 * decoder.buffered_bytes
+
+
+def test_what_is_discarded_is_gone() -> None:
+    decoder = make_decoder()
+    for _ in range(3):
+        decoder.receive_data(b"SEND\ncontent-length:200000\n\n".ljust(PIECE_BYTES, b"x"))
+    decoder.discard()
+    assert decoder.buffered_bytes == 0
+    assert frames_of(decoder, [b"SEND\n\n\0"]) != []
+
+
 @given(st.binary(max_size=80), st.sampled_from(ALL_RULES))
 def test_noise_is_refused_with_a_documented_code_or_awaited(
     data: bytes, rules: HeaderRules
@@ -676,7 +731,7 @@ class CountedDecoder(FrameDecoder):
         self.counter = Counter()
         buffer = CountedBuffer()
         buffer.counter = self.counter
-        self._partial = buffer
+        self._held.start = buffer
         self.decodes = 0
 
     def _decode(self, data, runs):  # type: ignore[no-untyped-def]

@@ -3,8 +3,8 @@
 Operations wanted: many whole frames in one chunk, at a cost per frame near that of slicing its
 body; and one frame in very many chunks, at a cost per chunk that does not depend on what came
 before. The first is served by a cache of header blocks and by yielding runs. The second by never
-looking at a byte twice: what is incomplete waits in a bytearray, with the offset searched so far
-and the number of bytes without which there is nothing to do.
+looking at a byte twice: what is incomplete waits, with the offset searched so far and the number
+of bytes without which there is nothing to do.
 """
 
 import re
@@ -24,6 +24,7 @@ from trio_stomp.frames._frame import (
     Head,
 )
 from trio_stomp.frames._headers import body_too_large, excerpt, parse_head, parse_receipt, quote
+from trio_stomp.frames._held import HeldBytes
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._repeats import take_repeats
 from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules
@@ -97,7 +98,7 @@ class FrameDecoder:
     reopens: bool = False
     error: FrameError | None = None
     """Set when the bytes cannot be decoded further; everything after it is ignored."""
-    _partial: bytearray = field(factory=bytearray)
+    _held: HeldBytes = field(factory=HeldBytes)
     _scanned: int = 0
     _needed: int = 0
     _terminators: tuple[bytes, ...] = ()
@@ -120,11 +121,11 @@ class FrameDecoder:
     @property
     def buffered_bytes(self) -> int:
         """Bytes held for a frame that is not complete yet."""
-        return len(self._partial)
+        return self._held.size
 
     def discard(self) -> None:
         """Nothing more comes: throw away what is held."""
-        self._partial = bytearray()
+        self._held = HeldBytes()
 
     def use(self, rules: HeaderRules, cache: HeadCache) -> None:
         """Decode what follows by the negotiated version's rules."""
@@ -142,12 +143,12 @@ class FrameDecoder:
         """
         if self.error is not None:
             return []
-        if self._partial:
-            self._partial += data
+        held = self._held
+        if held.size:
+            held.add(data, searched=bool(self._terminators))
             if not self._may_go_on():
                 return []
-            data = bytes(self._partial)
-            self._partial.clear()
+            data = held.take()
         self._needed = self._scanned = 0
         self._terminators = ()
         runs: list[FrameRun | AckRun] = []
@@ -157,14 +158,14 @@ class FrameDecoder:
             self.error = error.kept()
             return runs
         if rest < len(data):
-            self._partial += data[rest:]
+            held.add(data[rest:], searched=bool(self._terminators))
         return runs
 
     def _may_go_on(self) -> bool:
         """Whether the bytes that an incomplete frame waits for may have come."""
-        buffer = self._partial
-        if len(buffer) >= self._needed:
+        if self._held.size >= self._needed:
             return True
+        buffer = self._held.start
         found = any(buffer.find(end, self._scanned) >= 0 for end in self._terminators)
         # A terminator of three bytes may have begun two bytes before the end.
         self._scanned = max(self._scanned, len(buffer) - 2)

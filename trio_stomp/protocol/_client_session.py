@@ -138,13 +138,11 @@ class _ToldDecoder(FrameDecoder):
 
     def reclaim(self) -> bytes:
         """Give back what is held of an incomplete frame, if it is little."""
-        if not 0 < len(self._partial) <= _REST_BYTES:
+        if not 0 < self._held.size <= _REST_BYTES:
             return b""
-        held = bytes(self._partial)
-        self._partial.clear()
         self._needed = self._scanned = 0
         self._terminators = ()
-        return held
+        return self._held.take()
 
 
 @define(eq=False)
