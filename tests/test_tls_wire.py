@@ -1,7 +1,7 @@
 """TLS over a wire: what is sent and when it counts as sent, what is read, how it ends."""
 
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from trio_stomp.transport._tls_wire import (
     TlsWire,
     explain,
 )
+from trio_stomp.transport._wire import Piece
 
 PLENTY = 1 << 40
 BAD_HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"
@@ -111,6 +112,7 @@ class Line:
 
     remote: str = "192.0.2.1:5"
     is_loopback: bool = False
+    gathers: bool = False
     room: int = PLENTY
     most: int = PLENTY
     out: bytearray = field(factory=bytearray)
@@ -156,7 +158,7 @@ class Line:
             self.inbox.insert(0, data[max_bytes:])
         return data[:max_bytes]
 
-    def send_nowait(self, data: bytes | memoryview) -> int:
+    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         if self.is_lost:
             raise trio.BrokenResourceError
         sent = min(self.room, self.most, len(data))

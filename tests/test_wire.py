@@ -12,7 +12,7 @@ from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_task
 from trio_stomp.testing._links import Link
 from trio_stomp.transport import SocketWire, StreamWire, Wire, wire_over
 from trio_stomp.transport import memory_stream_pair as bounded_pair
-from trio_stomp.transport._wire import MAX_LAYERS
+from trio_stomp.transport._wire import MAX_BEHIND, MAX_LAYERS
 
 
 @asynccontextmanager
@@ -58,6 +58,26 @@ async def test_both_ways() -> None:
         assert await peer.receive_some() == b"pong"
         assert await wire.wait_sent(memoryview(b"more")) == 4
         assert await peer.receive_some() == b"more"
+
+
+async def test_pieces_are_sent_as_if_they_were_joined() -> None:
+    async with socket_pair() as (wire, peer):
+        assert wire.gathers
+        behind: list[bytes | memoryview] = [memoryview(b"-b-")[1:], *[b"c"] * (MAX_BEHIND - 1)]
+        assert wire.send_nowait(b"a", behind) == 1 + 2 + MAX_BEHIND - 1
+        assert await peer.receive_some() == b"ab-" + b"c" * (MAX_BEHIND - 1)
+
+
+async def test_of_pieces_a_socket_takes_what_it_has_room_for() -> None:
+    async with socket_pair(buffer_bytes=4096) as (wire, peer):
+        pieces = [b"%d" % number * 40_000 for number in range(10)]
+        sent = wire.send_nowait(pieces[0], pieces[1:])
+        assert 0 < sent < 400_000
+        wire_bytes = b"".join(pieces)[:sent]
+        received = bytearray()
+        while len(received) < sent:
+            received += await peer.receive_some()
+        assert received == wire_bytes
 
 
 async def test_reading_waits_and_can_be_cancelled_without_loss() -> None:

@@ -6,7 +6,8 @@ a list of tails that all subscribers share, and are joined only just before they
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 
 import trio
 from attrs import define, field
@@ -14,18 +15,18 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Delivery, MemoryBudget
 from trio_stomp.server._framing import JOIN_BYTES as JOIN_BYTES
-from trio_stomp.server._framing import Framing, cut, is_led
-from trio_stomp.transport import Wire
+from trio_stomp.server._framing import Framing, cut
+from trio_stomp.server._items import Item, cost_of, cut_off, is_bulk
+from trio_stomp.transport import MAX_BEHIND, Wire
 
 INLINE_BYTES = 64 * 1024
-"""What is up to this size the dispatcher sends itself, if nothing waits before it."""
+"""What is up to this size the dispatcher joins and sends itself, if nothing waits before it."""
+BULK_INLINE_BYTES = 1024 * 1024
+"""Likewise, if it is of large messages, and need not be joined."""
 LOW_WATER_BYTES = 256 * 1024
 """Below this, or half of the limit, a source that can wait gives more."""
 STUCK_S = 1.0
 """A wire that took nothing for so long may be cut off if memory is short."""
-
-Item = tuple[bytes, Delivery | None]
-"""Prefix and delivery; or a whole frame of the broker's own and None."""
 
 
 def _ignore(_: object) -> None:
@@ -103,12 +104,14 @@ class Outbox:
     is_broken: bool = False
     _staged: list[Item] = field(factory=list)
     _ready: deque[Item] = field(factory=deque)
-    _rest: memoryview | bytes = b""
-    _writing: list[Item] = field(factory=list)
-    """What ``_rest`` and ``_pieces`` are the end of."""
+    _parts: deque[memoryview | bytes] = field(factory=deque)
+    """What is to be written next, without a look at anything else."""
     _pieces: Iterator[bytes] = field(factory=lambda: iter(()))
+    """What comes behind ``_parts``, before ``_ready``."""
+    _writing: list[Item] = field(factory=list)
+    """What ``_parts`` and ``_pieces`` are the end of."""
     _charged: int = 0
-    """What ``_rest`` and ``_pieces`` were charged; given back when both are out."""
+    """What ``_parts`` and ``_pieces`` were charged; given back when both are out."""
     _wake: trio.Event | None = None
     _empty: trio.Event | None = None
     _wants_room: bool = False
@@ -184,7 +187,7 @@ class Outbox:
             if delivery is None or (spares_paced and delivery.is_paced):
                 kept.append(item)
                 continue
-            cost = _cost(prefix, delivery)
+            cost = cost_of(prefix, delivery)
             self._release(cost)
             size -= cost
             if not delivery.returns:
@@ -224,10 +227,12 @@ class Outbox:
         staged = self._staged
         if not staged:
             return
-        if self._rest or self._ready or self.waiting_bytes > INLINE_BYTES or self.is_broken:
+        is_first = not (self._parts or self._ready or self.is_broken)
+        if not is_first or self.waiting_bytes > INLINE_BYTES:
             self._ready.extend(staged)
             staged.clear()
-            self._block(now)
+            if not (is_first and self._send_bulk(now)):
+                self._block(now)
             return
         charged = self.waiting_bytes
         data = self._join(staged, now)
@@ -249,9 +254,34 @@ class Outbox:
                 self.on_room()
             return
         self._charged = charged
-        self._rest = memoryview(data)[sent:]
+        self._parts.append(memoryview(data)[sent:])
         self._writing, self._staged = staged, []
         self._block(now)
+
+    def _send_bulk(self, now: float) -> bool:
+        """Send what waits, if it is large and need not be joined; False if some of it is left."""
+        if not self.wire.gathers or self.waiting_bytes > BULK_INLINE_BYTES:
+            return False
+        try:
+            while self._fill(now):
+                if not self._send_parts(now):
+                    return False
+        except trio.BrokenResourceError:
+            self.break_off()
+            self.on_close(CloseReason.CONNECTION_LOST)
+        return True
+
+    def _send_parts(self, now: float) -> bool:
+        """Send ``_parts`` as far as can be without waiting; False if some are left.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        first, *behind = self._parts
+        sent = self.wire.send_nowait(first, behind)
+        if sent:
+            self._sent(sent, now)
+        return not self._parts
 
     def is_stuck(self, now: float) -> bool:
         """Whether bytes wait that the wire has not taken for a while."""
@@ -274,11 +304,13 @@ class Outbox:
         """
         while True:
             while self._fill(trio.current_time()):
-                sent = await self.wire.wait_sent(self._rest)
+                sent = await self.wire.wait_sent(self._parts[0])
                 now = trio.current_time()
                 self.blocked_s += now - self.blocked_since
                 self.blocked_since = now
                 self._sent(sent, now)
+                if self._parts and self.wire.gathers:
+                    self._send_parts(now)
             self.blocked_since = 0.0
             if self._empty is not None:
                 self._empty.set()
@@ -287,7 +319,7 @@ class Outbox:
 
     async def wait_empty(self) -> None:
         """Wait until all has been written, or cannot be any more. Checkpoint: only if it waits."""
-        if (self._rest or self._ready) and not self.is_broken:
+        if (self._parts or self._ready) and not self.is_broken:
             self._empty = trio.Event()
             await self._empty.wait()
 
@@ -303,14 +335,15 @@ class Outbox:
     def break_off(self) -> None:
         """The wire is dead: throw away what waits, and what will come."""
         self.is_broken = self.is_closed = True
-        unwritten = len(self._rest) + sum(map(len, self._pieces))
-        for item, count in _cut_off(self._writing, unwritten):
+        unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
+        for item, count in cut_off(self._writing, unwritten):
             self._lose(item, count)
         for item in (*self._ready, *self._staged):
             self._lose(item)
         self._ready.clear()
         self._staged, self._writing = [], []
-        self._rest, self._pieces = b"", iter(())
+        self._parts.clear()
+        self._pieces = iter(())
         self.shared.memory.give(self.waiting_bytes)
         self.waiting_bytes = self._charged = 0
         if self._empty is not None:
@@ -325,12 +358,16 @@ class Outbox:
             self.shared.unsent += lost
 
     def _fill(self, now: float) -> bool:
-        """Have something in ``_rest`` to send; False if nothing waits."""
-        while not self._rest:
-            piece = next(self._pieces, None)
-            if piece is not None:
-                self._rest = piece
-            else:
+        """Have something in ``_parts`` to send; False if nothing waits."""
+        parts = self._parts
+        while not parts:
+            size = 0
+            for piece in filter(None, self._pieces):
+                parts.append(piece)
+                size += len(piece)
+                if size >= JOIN_BYTES or len(parts) > MAX_BEHIND:
+                    break
+            if not parts:
                 self._release(self._charged)
                 self._charged = 0
                 self._offer_room()
@@ -340,45 +377,32 @@ class Outbox:
         return True
 
     def _take_chunk(self, now: float) -> None:
-        """Join the next items, up to JOIN_BYTES; or begin a big one, to be sent in pieces."""
+        """Begin the next items, up to JOIN_BYTES; what is beyond that stands alone."""
         ready, size = self._ready, 0
         items: list[Item] = []
         while ready and size < JOIN_BYTES:
-            prefix, delivery = ready[0]
-            cost = _cost(prefix, delivery)
-            if cost > JOIN_BYTES and delivery is not None:
-                if not items and delivery.publication.expires_at > now:
-                    ready.popleft()
-                    self._charged = cost
-                    self.frames_out += delivery.count
-                    self._observe(delivery, now)
-                    self._pieces = self._cut(prefix, delivery)
-                    self._writing = [(prefix, delivery)]
-                    return
-                if items:
-                    break
+            cost = cost_of(*ready[0])
+            if items and cost > JOIN_BYTES:
+                break
             items.append(ready.popleft())
             size += cost
         self._charged = size
         self._writing = items
-        self._rest = self._join(items, now)
+        is_alone = len(items) == 1 and size > JOIN_BYTES
+        if is_alone or (self.wire.gathers and any(map(is_bulk, items))):
+            self._pieces = self._cut(items, now)
+        else:
+            self._pieces = iter((self._join(items, now),))
 
     def _sent(self, sent: int, now: float) -> None:
-        """``sent`` bytes of ``_rest`` are out."""
+        """``sent`` bytes of ``_parts`` are out."""
         self.last_sent = now
         self.bytes_out += sent
-        if sent < len(self._rest):
-            self._rest = memoryview(self._rest)[sent:]
-            return
-        self._rest = b""
-        if not self._ready:
-            piece = next(self._pieces, None)
-            if piece is not None:
-                self._rest = piece
-                return
-            self._release(self._charged)
-            self._charged = 0
-        self._offer_room()
+        parts = self._parts
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.popleft())
+        if sent and parts:  # none, if it was broken off while the wire had them
+            parts[0] = memoryview(parts[0])[sent:]
 
     def _offer_room(self) -> None:
         """Tell a source that was turned away, as soon as there is room again."""
@@ -410,10 +434,7 @@ class Outbox:
                 parts.append(prefix)
                 continue
             if delivery.publication.expires_at <= now:
-                self.shared.expired += delivery.count
-                delivery.publication.route.expired += delivery.count
-                if delivery.ticket is not None:
-                    self.shared.on_unsent(delivery)
+                self._expire(delivery)
                 continue
             self.frames_out += delivery.count
             if delivery.observed_at != now:
@@ -430,37 +451,26 @@ class Outbox:
         publication = delivery.publication
         publication.route.observe_delivery(now - publication.received_at, delivery.count)
 
-    def _cut(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
-        if self.framing is None:
-            return cut(prefix, delivery.tails)
-        return self.framing.pieces(prefix, delivery)
+    def _expire(self, delivery: Delivery) -> None:
+        """A run is not written any more: it has waited for too long."""
+        self.shared.expired += delivery.count
+        delivery.publication.route.expired += delivery.count
+        if delivery.ticket is not None:
+            self.shared.on_unsent(delivery)
 
-
-def _cost(prefix: bytes, delivery: Delivery | None) -> int:
-    """What an item was charged when it was staged."""
-    if delivery is None:
-        return len(prefix)
-    return delivery.size + delivery.count * len(prefix)
-
-
-def _cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Item, int]]:
-    """Of what was joined, the messages that are not wholly among all but ``unwritten`` bytes.
-
-    Yields: items, and how many of their last messages; to a few bytes where WebSocket headers or
-    expired messages stand between.
-    """
-    for item in reversed(items):
-        prefix, delivery = item
-        if unwritten <= 0:
-            return
-        if delivery is None:
-            unwritten -= len(prefix)
-            continue
-        # Of a MESSAGE that lacks nothing but the line feed behind it the client has all.
-        count, spare = 0, is_led(prefix)
-        for tail in reversed(delivery.tails[1:]):
-            if unwritten <= spare:
-                break
-            unwritten -= len(prefix) + len(tail)
-            count += 1
-        yield item, count
+    def _cut(self, items: Sequence[Item], now: float) -> Iterator[bytes]:
+        """As ``_join``, but in pieces; what is large as it is."""
+        runs: list[Iterable[bytes]] = []
+        for prefix, delivery in items:
+            if delivery is None:
+                runs.append((prefix,))
+            elif delivery.publication.expires_at <= now:
+                self._expire(delivery)
+            else:
+                self.frames_out += delivery.count
+                self._observe(delivery, now)
+                if self.framing is None:
+                    runs.append(cut(prefix, delivery.tails))
+                else:
+                    runs.append(self.framing.pieces(prefix, delivery))
+        return chain.from_iterable(runs)

@@ -36,6 +36,7 @@ from trio_stomp.transport._websocket import WebSocketClose as WebSocketClose
 from trio_stomp.transport._websocket import WebSocketCodec as WebSocketCodec
 from trio_stomp.transport._websocket_frames import frame_message as frame_message
 from trio_stomp.transport._websocket_frames import splice as splice
+from trio_stomp.transport._wire import MAX_BEHIND as MAX_BEHIND
 from trio_stomp.transport._wire import SocketWire as SocketWire
 from trio_stomp.transport._wire import StreamWire as StreamWire
 from trio_stomp.transport._wire import Wire as Wire

@@ -9,13 +9,14 @@ Spec: RFC 8446, RFC 5246.
 """
 
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 
 import trio
 
 from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp.transport._tls_context import certificate_names
-from trio_stomp.transport._wire import SocketWire, Wire
+from trio_stomp.transport._wire import Piece, SocketWire, Wire
 
 RECORD_BYTES = 16 * 1024
 """Most plaintext in one record (RFC 8446 section 5.1)."""
@@ -72,6 +73,7 @@ class TlsWire:
       received: What was read from ``inner`` already: the start of the handshake.
     """
 
+    gathers = False
     __slots__ = (
         "_at_end",
         "_barren_bytes",
@@ -100,7 +102,7 @@ class TlsWire:
         self._handshake_bytes = len(received)
         self._incoming.write(received)
         # What left OpenSSL and waits for the inner wire; it goes before what is in ``_outgoing``.
-        self._ciphertext: bytes | memoryview = b""
+        self._ciphertext: Piece = b""
         # So many of the bytes that will be presented next are encrypted already.
         self._held = 0
         self._is_sending = False
@@ -251,7 +253,7 @@ class TlsWire:
 
     # Sending.
 
-    def send_nowait(self, data: bytes | memoryview) -> int:
+    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         """As ``Wire``; see the class for what becomes of bytes that are not reported as sent."""
         if self._failure:
             raise trio.BrokenResourceError(self._failure)
@@ -264,7 +266,7 @@ class TlsWire:
                 return sent
             self._encrypt(data, sent)
 
-    async def wait_sent(self, data: bytes | memoryview) -> int:
+    async def wait_sent(self, data: Piece) -> int:
         """As ``Wire``; see the class for what becomes of bytes that are not reported as sent.
 
         Cancel: over a socket nothing is lost; over any other stream nothing can be sent any more.
@@ -308,7 +310,7 @@ class TlsWire:
         """Close at once, without a word. Checkpoint: always."""
         await self._inner.aclose()
 
-    def _encrypt(self, data: bytes | memoryview, start: int) -> None:
+    def _encrypt(self, data: Piece, start: int) -> None:
         """Encrypt the next chunk; only while no ciphertext waits."""
         tls, outgoing = self._ssl, self._outgoing
         end = min(len(data), start + CHUNK_BYTES)

@@ -1,13 +1,17 @@
 """The bytes of one connection: a socket driven without waiting where possible, or any stream."""
 
 import socket
-from typing import Protocol
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
 
 import trio
 from attrs import define
 
 from trio_stomp.transport._memory_stream import MemoryStream
 
+MAX_BEHIND = 63
+"""Pieces that are sent along at once: a system call takes a limited number (IOV_MAX)."""
+Piece = bytes | memoryview
 MAX_LAYERS = 8
 """Streams around a stream that are looked through: TLS around a socket is one."""
 _IN_MEMORY = ("trio.testing", "trio.testing._memory_streams")
@@ -26,6 +30,10 @@ class Wire(Protocol):
     remote: str
     is_loopback: bool
 
+    @property
+    def gathers(self) -> bool:
+        """Whether it sends pieces as they are; for others they had better be joined."""
+
     async def receive_some(self, max_bytes: int) -> bytes:
         """Up to ``max_bytes`` that the peer sent; empty when it will send no more.
 
@@ -35,8 +43,13 @@ class Wire(Protocol):
         Checkpoint: always, and it is the only one of a busy reader. Cancel: nothing is lost.
         """
 
-    def send_nowait(self, data: bytes | memoryview) -> int:
+    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         """Send what can be sent without waiting; how many bytes that was, perhaps none.
+
+        Args:
+          data: What comes next.
+          behind: What comes behind it, and is sent along as if it were joined to it; only if
+            the wire ``gathers``, and at most ``MAX_BEHIND`` pieces.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -65,6 +78,8 @@ class SocketWire:
     A trio socket's ``recv`` costs twice the system call, and a memory channel between dispatcher
     and writer a task switch for each message: the dispatcher may send here by itself instead.
     """
+
+    gathers: ClassVar[bool] = True
 
     remote: str
     is_loopback: bool
@@ -106,8 +121,10 @@ class SocketWire:
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError from error
 
-    def send_nowait(self, data: bytes | memoryview) -> int:
+    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         try:
+            if behind:
+                return self._socket.sendmsg((data, *behind))
             return self._socket.send(data)
         except BlockingIOError:
             return 0
@@ -141,6 +158,8 @@ class SocketWire:
 class StreamWire:
     """Any Trio stream: TLS of Trio's, memory streams, whatever an embedding program serves."""
 
+    gathers: ClassVar[bool] = False
+
     remote: str
     is_loopback: bool
     _stream: trio.abc.Stream
@@ -151,7 +170,7 @@ class StreamWire:
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError from error
 
-    def send_nowait(self, data: bytes | memoryview) -> int:
+    def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         return 0
 
     async def wait_sent(self, data: bytes | memoryview) -> int:

@@ -1,0 +1,45 @@
+"""What an outbox holds: runs of MESSAGEs, each with a subscriber's prefix, and frames."""
+
+from collections.abc import Iterator
+
+from trio_stomp.broker import Delivery
+from trio_stomp.server._framing import BIG_TAIL_BYTES, is_led
+
+Item = tuple[bytes, Delivery | None]
+"""Prefix and delivery; or a whole frame of the broker's own and None."""
+
+
+def cost_of(prefix: bytes, delivery: Delivery | None) -> int:
+    """What an item was charged when it was staged."""
+    if delivery is None:
+        return len(prefix)
+    return delivery.size + delivery.count * len(prefix)
+
+
+def is_bulk(item: Item) -> bool:
+    """Whether an item is of messages that are better not copied."""
+    delivery = item[1]
+    return delivery is not None and delivery.size >= delivery.count * BIG_TAIL_BYTES
+
+
+def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Item, int]]:
+    """Of what was joined, the messages that are not wholly among all but ``unwritten`` bytes.
+
+    Yields: items, and how many of their last messages; to a few bytes where WebSocket headers or
+    expired messages stand between.
+    """
+    for item in reversed(items):
+        prefix, delivery = item
+        if unwritten <= 0:
+            return
+        if delivery is None:
+            unwritten -= len(prefix)
+            continue
+        # Of a MESSAGE that lacks nothing but the line feed behind it the client has all.
+        count, spare = 0, is_led(prefix)
+        for tail in reversed(delivery.tails[1:]):
+            if unwritten <= spare:
+                break
+            unwritten -= len(prefix) + len(tail)
+            count += 1
+        yield item, count
