@@ -1,6 +1,8 @@
 """Free pages go back to the system when the process has grown, and only then."""
 
 import platform
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from trio.testing import MockClock
 from trio_stomp.cli._free_pages import (
     GROWTH_BYTES,
     INTERVAL_S,
+    keep_free_pages,
     resident_bytes,
     return_free_pages,
     trimmer,
@@ -65,6 +68,37 @@ async def test_the_c_library_is_asked_where_it_is_glibc() -> None:
     assert (trim is not None) == (platform.libc_ver()[0] == "glibc")
     if trim is not None:
         assert await trim() in (0, 1)
+
+
+GLIBC = platform.libc_ver()[0] == "glibc"
+FAULTS = """
+import resource
+from trio_stomp.cli._free_pages import keep_free_pages
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(100):
+        bodies = [bytes(300_000) for _ in range(4)]
+        del bodies
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+assert keep_free_pages({})
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(not GLIBC, reason="another C library has other options")
+def test_what_a_large_message_leaves_is_there_for_the_next() -> None:
+    """In a process of its own: it is for ever. As glibc comes, these are 10,000 faults."""
+    command = [sys.executable, "-c", FAULTS]
+    told = subprocess.run(command, capture_output=True, check=True, text=True, timeout=60)
+    assert int(told.stdout) < 1000
+
+
+@pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"])
+def test_what_the_operator_tunes_stays(name: str) -> None:
+    assert not keep_free_pages({name: "1"})
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 x 3"])

@@ -16,7 +16,7 @@ import trio
 from trio_stomp._errors import OptionError
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
-from trio_stomp.cli._free_pages import return_free_pages, trimmer
+from trio_stomp.cli._free_pages import keep_free_pages, return_free_pages, trimmer
 from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli._process import (
     raise_file_limit,
@@ -118,6 +118,7 @@ async def run(
     # Here and not above, so that --help and a bad option need no server.
     from trio_stomp._serve import serve
 
+    keep_free_pages()
     failure: Exception | None = None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with trio.open_nursery() as watchers:
