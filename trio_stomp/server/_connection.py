@@ -404,7 +404,8 @@ class Connection:
             events = await log_in(self, events)
         batch = self._batch(events, size, now)
         if size >= RECEIVE_BYTES:
-            is_bulk = held > 0 and batch.frames * BULK_FRAME_BYTES <= size
+            has_frames = batch.frames > 0 or held > 0  # and is no flood of heart-beats
+            is_bulk = has_frames and batch.frames * BULK_FRAME_BYTES <= size
             self._read_bytes = BULK_BYTES if is_bulk else RECEIVE_BYTES
         if not events:
             return
