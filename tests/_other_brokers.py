@@ -1,111 +1,31 @@
-"""Brokers that we did not write: RabbitMQ and ActiveMQ as Debian has them, each as a child process.
+"""Brokers that the client is tested with: our own, and what ``scripts/_bench/others.py`` starts."""
 
-Each has a directory, ports and, where there are such things, a node name and a port mapper of its
-own: an instance of the system's is neither needed nor disturbed. All listen on loopback alone.
-"""
-
-import os
-import pwd
-import random
-import re
-import shutil
-import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
-from collections import deque
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from queue import Empty, Queue
 
 import pytest
-from attrs import frozen
+from _bench import others
+from _bench.others import LOGIN, PASSCODE, NotInstalledError, OtherBroker
 
 from tests._foreign import ROOT, running_broker
-
-LOGIN = "tester"
-PASSCODE = "secret"
-
-INSTALL = "scripts/install_other_brokers.sh installs it where there is apt-get"
-
-# Only something broken takes so long.
-START_S = 120
-STOP_S = 60
-
-# Outside of what Linux gives to those who do not care: nobody gets one of these by chance.
-PORTS = range(20_000, 32_768)
-
-# Not /usr/sbin/rabbitmq-server, which goes to the system's directories and writes its log there.
-RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-ACTIVEMQ = Path("/usr/share/activemq")
-
-
-@frozen
-class OtherBroker:
-    """A running broker; ``LOGIN`` with ``PASSCODE`` may do everything.
-
-    Args:
-      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = it has none.
-    """
-
-    name: str
-    port: int
-    web_port: int
 
 
 @contextmanager
 def rabbitmq() -> Iterator[OtherBroker]:
-    """Run RabbitMQ with rabbitmq_stomp and rabbitmq_web_stomp; skip the test where it is absent."""
-    epmd = shutil.which("epmd")
-    if not RABBITMQ.exists() or epmd is None:
-        pytest.skip(f"RABBITMQ IS NOT THERE: the client was not tested with it; {INSTALL}")
-    user = _account("rabbitmq")
-    mapper_port, node_port, port, web_port = _free_ports(4)
-    with _directory(user) as home, ExitStack() as children:
-        told = _rabbitmq_environment(home, mapper_port, node_port)
-        _write(home / "rabbitmq.conf", _rabbitmq_conf(port, web_port))
-        _write(home / "plugins", "[rabbitmq_stomp,rabbitmq_web_stomp].\n")
-        # Our own: a node would start one that outlives it.
-        mapper = [epmd, "-port", str(mapper_port), "-address", "127.0.0.1"]
-        children.enter_context(_running(mapper, home, user, told))
-        node = children.enter_context(_running([str(RABBITMQ)], home, user, told))
-        node.wait_for(r"Server startup complete; 2 plugins started")
-        _knock(port)
-        _knock(web_port)
-        yield OtherBroker("rabbitmq", port, web_port)
+    """Run RabbitMQ; skip the test where it is absent."""
+    with _or_skip(others.rabbitmq) as broker:
+        yield broker
 
 
 @contextmanager
 def activemq() -> Iterator[OtherBroker]:
-    """Run ActiveMQ; skip the test where it is absent. Debian's has no WebSocket transport."""
-    java = shutil.which("java")
-    jar = ACTIVEMQ / "bin" / "activemq.jar"
-    if java is None or not jar.exists():
-        pytest.skip(f"ACTIVEMQ IS NOT THERE: the client was not tested with it; {INSTALL}")
-    user = _account("activemq")
-    with _directory(user) as home:
-        _write(home / "activemq.xml", _ACTIVEMQ_XML)
-        _write(home / "log4j.properties", _LOG4J)
-        properties = {
-            "java.io.tmpdir": home,
-            "activemq.home": ACTIVEMQ,
-            "activemq.base": home,
-            "activemq.conf": home,
-            "activemq.data": home / "data",
-            "log4j.configuration": f"file:{home}/log4j.properties",
-        }
-        options = [f"-D{name}={text}" for name, text in properties.items()]
-        start = ["start", f"xbean:file:{home}/activemq.xml"]
-        command = [java, "-Xmx256m", *options, "-jar", str(jar), *start]
-        with _running(command, home, user, {}) as child:
-            listening = child.wait_for(r"Listening for connections at: stomp://[^:]+:(\d+)")
-            child.wait_for(r"Apache ActiveMQ \S+ \(.*\) started")
-            port = int(listening[1])
-            _knock(port)
-            yield OtherBroker("activemq", port, 0)
+    """Run ActiveMQ; skip the test where it is absent."""
+    with _or_skip(others.activemq) as broker:
+        yield broker
 
 
 @contextmanager
@@ -116,197 +36,14 @@ def trio_stomp() -> Iterator[OtherBroker]:
         add = [sys.executable, "-m", "trio_stomp", "passwd", "add", users, LOGIN, "--stdin"]
         subprocess.run(add, cwd=ROOT, input=PASSCODE, text=True, check=True, capture_output=True)
         with running_broker("--passwd-file", users) as port:
-            yield OtherBroker("trio_stomp", port, port)
-
-
-# --- a child process ----------------------------------------------------------------------------
-
-
-class _Child:
-    """A broker's process and what it says; a group of its own, so that nothing of it stays."""
-
-    def __init__(
-        self,
-        command: list[str],
-        home: Path,
-        user: pwd.struct_passwd | None,
-        more: Mapping[str, str],
-    ) -> None:
-        told = {"PATH": os.environ["PATH"], "HOME": str(home), "LANG": "C.UTF-8"}
-        self.name = Path(command[0]).name
-        self.tail: deque[str] = deque(maxlen=60)
-        self._lines: Queue[str | None] = Queue()
-        # If the tests are killed, it is told to end.
-        bound = ["setpriv", "--pdeathsig", "TERM"] if shutil.which("setpriv") else []
-        self._process = subprocess.Popen(
-            [*bound, *command],
-            cwd=home,
-            env={**told, **more},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            user=user.pw_uid if user else None,
-            group=user.pw_gid if user else None,
-            extra_groups=[] if user else None,
-        )
-        # Somebody reads on, whether or not a test waits, so that the pipe is never full.
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self.tail.append(line)
-            self._lines.put(line)
-        self._lines.put(None)
-
-    def wait_for(self, pattern: str) -> re.Match[str]:
-        """The first line to come that matches."""
-        try:
-            while (line := self._lines.get(timeout=START_S)) is not None:
-                if found := re.search(pattern, line):
-                    return found
-        except Empty:
-            pass
-        raise AssertionError(f"{self.name} did not say {pattern!r}, but:\n{''.join(self.tail)}")
-
-    def stop(self) -> None:
-        """End it in order; what is left of it after a minute is killed."""
-        process = self._process
-        try:
-            process.terminate()
-            process.wait(STOP_S)
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait(STOP_S)
-            self._reader.join(STOP_S)
-            assert process.stdout is not None
-            process.stdout.close()
+            yield OtherBroker("trio_stomp", port, port, 0)
 
 
 @contextmanager
-def _running(
-    command: list[str], home: Path, user: pwd.struct_passwd | None, more: Mapping[str, str]
-) -> Iterator[_Child]:
-    child = _Child(command, home, user, more)
-    try:
-        yield child
-    finally:
-        child.stop()
-
-
-def _account(name: str) -> pwd.struct_passwd | None:
-    """Whom to be, if not oneself: a broker needs no rights of root's."""
-    if os.geteuid() != 0:
-        return None
-    return pwd.getpwnam(name)
-
-
-@contextmanager
-def _directory(user: pwd.struct_passwd | None) -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="broker-") as name:
-        if user is not None:
-            os.chown(name, user.pw_uid, user.pw_gid)
-        yield Path(name)
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
-    path.chmod(0o644)  # its directory is open to the broker alone
-
-
-def _free_ports(count: int) -> list[int]:
-    found: list[int] = []
-    for port in random.Random().sample(PORTS, len(PORTS)):
-        with socket.socket() as tried:
-            try:
-                tried.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError("no port is free")
-
-
-def _knock(port: int) -> None:
-    """Make sure that somebody listens."""
-    with socket.create_connection(("127.0.0.1", port), timeout=START_S):
-        pass
-
-
-# --- how each is configured -------------------------------------------------------------------
-
-
-def _rabbitmq_environment(home: Path, mapper_port: int, node_port: int) -> dict[str, str]:
-    # Two that run at once have different names, whatever their port mappers are.
-    return {
-        "RABBITMQ_NODENAME": f"tests{node_port}@localhost",
-        "RABBITMQ_MNESIA_BASE": str(home / "mnesia"),
-        "RABBITMQ_LOG_BASE": str(home / "log"),
-        "RABBITMQ_CONFIG_FILE": str(home / "rabbitmq.conf"),
-        "RABBITMQ_ADVANCED_CONFIG_FILE": str(home / "advanced.config"),
-        "RABBITMQ_ENABLED_PLUGINS_FILE": str(home / "plugins"),
-        "RABBITMQ_CONF_ENV_FILE": str(home / "no-env.conf"),
-        "RABBITMQ_DIST_PORT": str(node_port),
-        "ERL_EPMD_PORT": str(mapper_port),
-        "ERL_EPMD_ADDRESS": "127.0.0.1",
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": (
-            "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}"
-            # Its schedulers are not to spin while they have nothing to do.
-            " +sbwt none +sbwtdcpu none +sbwtdio none"
-        ),
-    }
-
-
-def _rabbitmq_conf(port: int, web_port: int) -> str:
-    # ws_frame: its default, text, would have it send bodies as text that is none.
-    return f"""\
-listeners.tcp = none
-stomp.listeners.tcp.1 = 127.0.0.1:{port}
-web_stomp.tcp.ip = 127.0.0.1
-web_stomp.tcp.port = {web_port}
-web_stomp.ws_frame = binary
-default_user = {LOGIN}
-default_pass = {PASSCODE}
-loopback_users = none
-disk_free_limit.absolute = 1MB
-log.file = false
-log.console = true
-log.console.level = info
-"""
-
-
-_ACTIVEMQ_XML = f"""\
-<beans xmlns="http://www.springframework.org/schema/beans"
-  xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
-  xsi:schemaLocation="http://www.springframework.org/schema/beans
-    http://www.springframework.org/schema/beans/spring-beans.xsd
-    http://activemq.apache.org/schema/core
-    http://activemq.apache.org/schema/core/activemq-core.xsd">
-  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="tests" useJmx="false"
-    persistent="false" advisorySupport="false">
-    <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
-        <users>
-          <authenticationUser username="{LOGIN}" password="{PASSCODE}" groups="users"/>
-        </users>
-      </simpleAuthenticationPlugin>
-    </plugins>
-    <transportConnectors>
-      <transportConnector name="stomp" uri="stomp://127.0.0.1:0"/>
-    </transportConnectors>
-  </broker>
-</beans>
-"""
-
-_LOG4J = """\
-log4j.rootLogger=INFO, console
-log4j.appender.console=org.apache.log4j.ConsoleAppender
-log4j.appender.console.layout=org.apache.log4j.PatternLayout
-log4j.appender.console.layout.ConversionPattern=%5p | %m%n
-"""
+def _or_skip(run: Callable[[], AbstractContextManager[OtherBroker]]) -> Iterator[OtherBroker]:
+    with ExitStack() as stack:
+        try:
+            running = stack.enter_context(run())
+        except NotInstalledError as missing:
+            pytest.skip(f"THE CLIENT WAS NOT TESTED: {missing}")
+        yield running

@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import pytest
 import trio
+from _bench.others import LOGIN, PASSCODE, OtherBroker
 from attrs import define, field, frozen
 
 from tests import _other_brokers
 from tests._client_fakes import Scripted, read_until
 from tests._fakes import abort
-from tests._other_brokers import LOGIN, PASSCODE, OtherBroker
 from trio_stomp.client import (
     AuthenticationError,
     BrokerError,

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,13 +22,6 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 class BenchError(Exception):
     """A run cannot be made or is wrong: one line that says why."""
-
-
-class Broker(NamedTuple):
-    """Where the broker listens, and its process."""
-
-    port: int
-    pid: int
 
 
 class Cpu(NamedTuple):
@@ -61,6 +54,51 @@ def cpu_of(pid: int) -> Cpu:
 def rss_bytes(pid: int) -> int:
     """Read how much memory of a process is resident."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE_BYTES
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that descend from it, as they are now."""
+    children: dict[int, list[int]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(path.parent.name))
+    found = [pid]
+    for each in found:
+        found += children.get(each, [])
+    return found
+
+
+class Broker(NamedTuple):
+    """Where the broker listens, and its process.
+
+    Args:
+      family: What its process started counts as well.
+    """
+
+    port: int
+    pid: int
+    family: bool = False
+
+    def cpu(self) -> Cpu:
+        """Read the processor time that it has used."""
+        if not self.family:
+            return cpu_of(self.pid)
+        used = [cpu_of(self.pid)]
+        for pid in family(self.pid)[1:]:
+            with suppress(OSError):
+                used.append(cpu_of(pid))
+        return Cpu(*(sum(each) for each in zip(*used, strict=True)))
+
+    def rss_bytes(self) -> int:
+        """Read how much of its memory is resident."""
+        if not self.family:
+            return rss_bytes(self.pid)
+        total = rss_bytes(self.pid)
+        for pid in family(self.pid)[1:]:
+            with suppress(OSError):
+                total += rss_bytes(pid)
+        return total
 
 
 @contextmanager
