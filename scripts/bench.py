@@ -10,6 +10,9 @@
     python scripts/bench.py --latency                the same for latency, and in bad company
     python scripts/bench.py --profile                where the processor time goes
     python scripts/bench.py --pauses                 garbage collection with 19,000 connections
+    python scripts/bench.py --peers                  beside RabbitMQ and ActiveMQ, in turn
+    python scripts/bench.py --peers --peer stompd=127.0.0.1:61700/4711
+                                                     and beside any broker that runs already
 
 The generator is another process than the broker and far cheaper: it sends many frames in one
 write, and counts messages in what a read brought without parsing frames. What it receives is
@@ -22,6 +25,7 @@ else the machine does. Deliveries per second and latency do depend on it. Needs 
 
 import argparse
 import json
+import os
 import platform
 import sys
 import tempfile
@@ -39,13 +43,26 @@ from _bench.idle import open_idle
 from _bench.latency import QUICK_CONNECTIONS, QUICK_S, Plan, measure_latency
 from _bench.latency_table import latency_rows, latency_table, promise_rows
 from _bench.pauses import measure_pauses, pauses_rows, pauses_table
+from _bench.peer_brokers import OURS, peers_of
+from _bench.peers import Plan as PeersPlan
+from _bench.peers import measure_peers
+from _bench.peers_table import peers_figures, peers_table
 from _bench.process import ROOT, BenchError, Broker, running_broker
 from _bench.replay import write_policy
-from _bench.scenarios import BESIDE, IDLE_AT_ONCE, QUICK_BESIDE, Scenario, open_load, scenarios
+from _bench.scenarios import (
+    BESIDE,
+    IDLE_AT_ONCE,
+    QUICK_BESIDE,
+    Scenario,
+    open_load,
+    peer_scenarios,
+    scenarios,
+)
 from _bench.secure import Costs, measure_costs
 from _bench.secure_table import login_row, secure_rows, secure_table
 from _bench.shares import PROFILED, measure_shares, shares_rows, shares_table
 from _bench.spread import Row
+from _bench.stamped import steady
 from _bench.tables import beside_table, idle_row, load_row, table
 
 RUN_LIMIT_S = 120.0
@@ -228,6 +245,35 @@ def measure_pauses_of(arguments: argparse.Namespace) -> Measured:
     return "pauses", pauses_rows(phases), pauses_table(phases)
 
 
+def measure_beside_peers(arguments: argparse.Namespace) -> Measured:
+    """Run the same loads through this broker and others, ``--pairs`` times in turn."""
+    say("this broker beside others")
+    load = os.getloadavg()[0]
+    wanted = arguments.scenario or [each.name for each in peer_scenarios()]
+    chosen = [each for each in peer_scenarios() if each.name in wanted]
+    plan = PeersPlan(
+        peers_of((*BROKER_OPTIONS, *arguments.broker), arguments.peer),
+        chosen,
+        pairs_of(arguments),
+        arguments.seconds,
+        arguments.connections,
+        arguments.quick,
+    )
+    steady()
+    report = measure_peers(plan, say)
+    machine = (
+        f"{plan.rounds} round(s), runs of some {plan.seconds:g} s, {os.cpu_count()} cores, "
+        f"{platform.system()}, CPython {platform.python_version()}; "
+        f"load average before {load:.1f}, at the end {os.getloadavg()[0]:.1f}."
+    )
+    names = [each.name for each in plan.peers]
+    text = peers_table(report, chosen, names, machine)
+    if ours := [f"{name}: {why}" for (peer, name), why in report.failures.items() if peer == OURS]:
+        print(text)
+        raise BenchError("; ".join(ours))
+    return "peers", peers_figures(report, chosen) | {"machine": machine}, text
+
+
 def pairs_of(arguments: argparse.Namespace) -> int:
     """Return how often each is run."""
     return 1 if arguments.quick else int(arguments.pairs)
@@ -248,6 +294,7 @@ def mode_of(arguments: argparse.Namespace) -> Callable[[argparse.Namespace], Mea
         "floor": measure_floor,
         "profile": measure_profile,
         "pauses": measure_pauses_of,
+        "peers": measure_beside_peers,
     }
     return next((run for name, run in modes.items() if getattr(arguments, name)), None)
 

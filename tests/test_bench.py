@@ -599,7 +599,7 @@ def test_the_floor_goes_on_when_a_subscriber_leaves(bench: Bench, floor: Any) ->
         goes.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0] + [0] * 4))
         goes.close()  # by RST, with nothing read
         publisher.ask(
-            sends.with_receipt([0], 0), b"RECEIPT\nreceipt-id:0000000000\x7f\nmatched:1\n"
+            sends.with_receipt([0], 0), b"RECEIPT\nreceipt-id:0000000000\x1f\nmatched:1\n"
         )
         assert _frames(stays.socket, 1)
         stays.start()

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from _bench.distance import floor_scenarios
 from _bench.pauses import CONNECTIONS
-from _bench.scenarios import scenarios
+from _bench.peer_brokers import Running
+from _bench.scenarios import peer_scenarios, scenarios
 
 LATENCY_CONNECTIONS = 5000
 
 OWN_LOADS = ("secure", "latency", "pauses")
 """Modes that know what they run."""
-OWN_BROKERS = ("secure", "compare", "latency", "floor", "profile", "pauses")
+OWN_BROKERS = ("secure", "compare", "latency", "floor", "profile", "pauses", "peers")
 
 
 def add_modes(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +26,7 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         ("floor", "the scenarios that a bare loop in C can do, through it and the broker in turn"),
         ("profile", "where the processor time goes: the kernel, Trio, each floor of the broker"),
         ("pauses", "garbage collection while connections are opened, held and closed"),
+        ("peers", "the broker beside RabbitMQ and ActiveMQ, as far as they are installed, in turn"),
     ):
         modes.add_argument(f"--{name}", action="store_true", help=f"instead of all this: {what}")
     modes.add_argument(
@@ -34,31 +36,40 @@ def add_modes(parser: argparse.ArgumentParser) -> None:
         help="instead of all this: two revisions of the broker, or checkouts, in turn",
     )
     parser.add_argument(
+        "--peer",
+        type=Running.parse,
+        action="append",
+        default=[],
+        metavar="NAME=[LOGIN:PASSCODE@]127.0.0.1:PORT[/PID]",
+        help="of --peers: a broker that runs already, too; may be said several times",
+    )
+    parser.add_argument(
         "--pairs",
         type=int,
         default=10,
         metavar="N",
-        help="of --secure, --compare, --latency, --floor: runs of each",
+        help="of --secure, --compare, --latency, --floor, --peers: runs of each",
     )
     parser.add_argument(
         "--seconds",
         type=float,
         default=5.0,
         metavar="S",
-        help="of --secure, --latency, --pauses: how long each run is; of --profile: processor time",
+        help="of --secure, --latency, --pauses, --peers: how long each run is; of --profile: "
+        "processor time",
     )
     parser.add_argument(
         "--connections",
         type=int,
         metavar="N",
-        help="of --latency, --pauses: idle connections "
-        f"(default {LATENCY_CONNECTIONS}; {CONNECTIONS}, or as many as may be open)",
+        help="of --latency, --peers, --pauses: idle connections "
+        f"(default {LATENCY_CONNECTIONS}; of --pauses {CONNECTIONS}, or as many as may be open)",
     )
 
 
 def parse(argv: Sequence[str] | None, description: str | None) -> argparse.Namespace:
     """Read the command line."""
-    names = [scenario.name for scenario in scenarios()]
+    names = list(dict.fromkeys(each.name for each in (*scenarios(), *peer_scenarios())))
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -83,7 +94,7 @@ def parse(argv: Sequence[str] | None, description: str | None) -> argparse.Names
     arguments = parser.parse_args(argv)
     _check(parser, arguments)
     if arguments.connections is None:
-        arguments.connections = LATENCY_CONNECTIONS if arguments.latency else CONNECTIONS
+        arguments.connections = CONNECTIONS if arguments.pauses else LATENCY_CONNECTIONS
     return arguments
 
 
@@ -112,3 +123,18 @@ def _check(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> No
         possible = [each.name for each in floor_scenarios()]
         if wanted.difference(possible):
             parser.error(f"--floor is for topics and queues over TCP: {', '.join(possible)}")
+    _check_peers(parser, arguments)
+
+
+def _check_peers(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the program where options of ``--peers`` do not go together."""
+    wanted = set(arguments.scenario or ())
+    possible = [each.name for each in (peer_scenarios() if arguments.peers else scenarios())]
+    if foreign := sorted(wanted.difference(possible)):
+        mode = "--peers" if arguments.peers else "--scenario without --peers"
+        parser.error(f"{mode} does not know {', '.join(foreign)}; it knows {', '.join(possible)}")
+    names = [each.name for each in arguments.peer]
+    if names and not arguments.peers:
+        parser.error("--peer is of --peers")
+    if len(set(names)) < len(names):
+        parser.error(f"--peer names {', '.join(names)}; each name is to be another")

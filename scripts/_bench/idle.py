@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from _bench.process import BenchError, Broker, Cpu, cpu_of, rss_bytes
+from _bench.process import BenchError, Broker, Cpu
 from _bench.wire import HOST, STRANGER, Visitor, masked
 
 SPARE_FILES = 64
@@ -108,7 +108,7 @@ def held_idle(
     epoll = select.epoll()
     opening: dict[int, _Opening] = {}
     opened: list[_Opening] = []
-    before, cpu = rss_bytes(broker.pid), cpu_of(broker.pid)
+    before, cpu = broker.rss_bytes(), broker.cpu()
     start = time.perf_counter()
     try:
         while len(opened) < connections:
@@ -128,8 +128,8 @@ def held_idle(
             if time.perf_counter() - start > limit_s:
                 raise BenchError(f"{len(opened)} of {connections} opened within {limit_s:g} s")
         wall_s = time.perf_counter() - start
-        used = cpu_of(broker.pid).since(cpu)
-        yield Idle(connections, wall_s, used, rss_bytes(broker.pid) - before)
+        used = broker.cpu().since(cpu)
+        yield Idle(connections, wall_s, used, broker.rss_bytes() - before)
     finally:
         epoll.close()
         for each in (*opened, *opening.values()):

@@ -5,8 +5,10 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from _bench.process import BenchError, Broker, Cpu, cpu_of
-from _bench.wire import STRANGER, Connection, Sends, Visitor
+from _bench.process import BenchError, Broker, Cpu
+from _bench.wire import RECEIPT_MARK, STRANGER, Connection, Sends, Visitor
+
+TOPICS = "/topic/bench/"
 
 now = time.perf_counter
 
@@ -68,12 +70,13 @@ class Group:
     """One publisher and its subscribers."""
 
     def __init__(
-        self, port: int, number: int, shape: Shape, *, websocket: bool, visitors: Visitors
+        self, port: int, destination: str, shape: Shape, *, websocket: bool, visitors: Visitors
     ) -> None:
-        destination = f"/topic/bench/{number}"
         self.shape = shape
         self.sends = Sends(destination, shape.body_bytes, websocket=websocket)
-        self.publisher = Connection.open(port, websocket=websocket, visitor=visitors.publisher)
+        self.publisher = Connection.open(
+            port, websocket=websocket, visitor=visitors.publisher, mark=RECEIPT_MARK
+        )
         self.subscribers = [
             Connection.open(port, websocket=websocket, visitor=visitors.subscriber)
             for _ in range(shape.subscribers)
@@ -129,17 +132,27 @@ class Group:
 
 
 class Load:
-    """Connections of one scenario, for any number of runs over them."""
+    """Connections of one scenario, for any number of runs over them.
+
+    Args:
+      topics: How the destinations begin; a number follows.
+    """
 
     def __init__(
-        self, broker: Broker, shape: Shape, *, websocket: bool, visitors: Visitors = STRANGERS
+        self,
+        broker: Broker,
+        shape: Shape,
+        *,
+        websocket: bool,
+        visitors: Visitors = STRANGERS,
+        topics: str = TOPICS,
     ) -> None:
         self.broker = broker
         self.shape = shape
         # Before the connections: select(2) takes no descriptor beyond 1,023.
         self._epoll = select.epoll()
         self.groups = [
-            Group(broker.port, number, shape, websocket=websocket, visitors=visitors)
+            Group(broker.port, f"{topics}{number}", shape, websocket=websocket, visitors=visitors)
             for number in range(shape.groups)
         ]
         self._by_file = {
@@ -150,6 +163,12 @@ class Load:
         for file in self._by_file:
             self._epoll.register(file, select.EPOLLIN)
 
+    def resize(self, messages: int) -> None:
+        """Have each publisher send so many in the runs to come."""
+        self.shape = self.shape._replace(messages=messages)
+        for group in self.groups:
+            group.shape = self.shape
+
     def run(self, limit_s: float) -> Run:
         """Publish all messages and wait for all deliveries.
 
@@ -159,7 +178,7 @@ class Load:
         for group in self.groups:
             group.start()
         latencies: list[float] = []
-        cpu, own, start = cpu_of(self.broker.pid), time.process_time(), now()
+        cpu, own, start = self.broker.cpu(), time.process_time(), now()
         received, wanted = 0, self.shape.deliveries
         while received < wanted or not all(group.is_done for group in self.groups):
             wait_s = self._publish(start)
@@ -167,7 +186,7 @@ class Load:
             if now() - start > limit_s:
                 raise BenchError(f"{received} of {wanted} messages came within {limit_s:g} s")
         wall_s = now() - start
-        used = cpu_of(self.broker.pid).since(cpu)
+        used = self.broker.cpu().since(cpu)
         return Run(received, wall_s, used, time.process_time() - own, latencies)
 
     def _publish(self, start: float) -> float:

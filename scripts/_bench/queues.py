@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from _bench.load import Run
-from _bench.process import BenchError, Broker, cpu_of
-from _bench.wire import BUFFER, DIGITS, END, MARK, VIEW, Connection
+from _bench.process import BenchError, Broker
+from _bench.wire import BUFFER, DIGITS, END, MARK, RECEIPT_MARK, STRANGER, VIEW, Connection, Visitor
 
 QUEUE = "/queue/bench"
 BODY_BYTES = 117
 FILLER = b"x" * (BODY_BYTES - DIGITS - len(MARK))
-ACK_ID = re.compile(rb"\nack:([0-9a-z.-]+)\n")
+ACK_ID = re.compile(rb"\nack:([^\n]+)\n")
+PREFETCH = ("prefetch-count", "activemq.prefetchSize")
+"""One for each family of brokers."""
 DRAIN_S = 30.0
 
 now = time.perf_counter
@@ -29,7 +31,7 @@ class QueueShape(NamedTuple):
     Args:
       messages: Of each producer in one run.
       ack: ``auto`` or ``client-individual``; the second answers each MESSAGE by an ACK.
-      prefetch: The header ``prefetch-count``; 0 = without it.
+      prefetch: What may come without an ACK; 0 = what the broker thinks right.
       at_once: SENDs that a producer writes together, a receipt asked for the last of them.
       window: Messages of a producer that no receipt covers yet.
       lag: Messages of all producers that have not come yet.
@@ -67,8 +69,11 @@ class Producer:
       number: Its place among the producers.
     """
 
-    def __init__(self, port: int, number: int, shape: QueueShape) -> None:
-        self.connection = Connection.open(port, websocket=False)
+    def __init__(
+        self, port: int, number: int, shape: QueueShape, queue: str, visitor: Visitor
+    ) -> None:
+        self.connection = Connection.open(port, websocket=False, visitor=visitor, mark=RECEIPT_MARK)
+        self._queue = queue.encode()
         self.shape = shape
         self.number = number
         self.sent = 0
@@ -104,14 +109,14 @@ class Producer:
         shape = self.shape
         first = self.number * shape.messages + self.sent
         numbers = range(first, first + shape.at_once)
-        receipt = b"receipt:%010d\x7f\n" % (self.sent // shape.at_once)
+        receipt = b"receipt:%010d\x1f\n" % (self.sent // shape.at_once)
         extra = b""
         if shape.transaction:
             extra = b"transaction:%d\n" % (self.sent if shape.transaction == "own" else 1)
         start = b"SEND\n%b%bdestination:%b\ncontent-length:%d\n" % (
             extra,
             b"persistent:true\n" if shape.persistent else b"",
-            QUEUE.encode(),
+            self._queue,
             BODY_BYTES,
         )
         plain = start + b"\n" + FILLER
@@ -125,16 +130,16 @@ class Producer:
 class Consumer:
     """Takes from the queue, checks what comes, and acknowledges it."""
 
-    def __init__(self, port: int, shape: QueueShape) -> None:
-        self.connection = Connection.open(port, websocket=False)
+    def __init__(self, port: int, shape: QueueShape, queue: str, visitor: Visitor) -> None:
+        self.connection = Connection.open(port, websocket=False, visitor=visitor)
         self.shape = shape
         self.acks = shape.ack != "auto"
         self._left = b""
         self._pending = b""
         self._last = [-1] * shape.producers
-        prefetch = f"prefetch-count:{shape.prefetch}\n" if shape.prefetch else ""
+        prefetch = "".join(f"{name}:{shape.prefetch}\n" for name in PREFETCH if shape.prefetch)
         self.connection.ask(
-            f"SUBSCRIBE\nid:1\ndestination:{QUEUE}\nack:{shape.ack}\n{prefetch}receipt:s\n\n\0".encode(),
+            f"SUBSCRIBE\nid:1\ndestination:{queue}\nack:{shape.ack}\n{prefetch}receipt:s\n\n\0".encode(),
             b"RECEIPT\n",
         )
 
@@ -199,18 +204,43 @@ class Consumer:
 
 
 class QueueLoad:
-    """Connections of one scenario, for any number of runs over them."""
+    """Connections of one scenario, for any number of runs over them.
 
-    def __init__(self, broker: Broker, shape: QueueShape) -> None:
+    Args:
+      in_order: Whether RECEIPTs have to come in the order of what they answer, as ours do.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        shape: QueueShape,
+        *,
+        queue: str = QUEUE,
+        visitor: Visitor = STRANGER,
+        in_order: bool = True,
+    ) -> None:
         self.broker = broker
         self.shape = shape
-        self.producers = [Producer(broker.port, n, shape) for n in range(shape.producers)]
-        self.consumers = [Consumer(broker.port, shape) for _ in range(shape.consumers)]
+        self.producers = [
+            Producer(broker.port, number, shape, queue, visitor)
+            for number in range(shape.producers)
+        ]
+        for producer in self.producers:
+            producer.connection.in_order = in_order
+        self.consumers = [
+            Consumer(broker.port, shape, queue, visitor) for _ in range(shape.consumers)
+        ]
         self._epoll = select.epoll()
         every: list[Producer | Consumer] = [*self.producers, *self.consumers]
         self._by_file = {each.connection.socket.fileno(): each for each in every}
         for file in self._by_file:
             self._epoll.register(file, select.EPOLLIN)
+
+    def resize(self, messages: int) -> None:
+        """Have each producer send so many in the runs to come."""
+        self.shape = self.shape._replace(messages=messages)
+        for each in self._by_file.values():
+            each.shape = self.shape
 
     def run(self, limit_s: float) -> Run:
         """Send all messages and wait until all have come, and been acknowledged.
@@ -221,7 +251,7 @@ class QueueLoad:
         for each in self._by_file.values():
             each.start()
         seen = bytearray(self.shape.deliveries)
-        cpu, own, start = cpu_of(self.broker.pid), time.process_time(), now()
+        cpu, own, start = self.broker.cpu(), time.process_time(), now()
         sent = received = 0
         while received < self.shape.deliveries or not self._is_done:
             waits = False
@@ -244,7 +274,7 @@ class QueueLoad:
         if self.shape.ack != "auto":
             self._settle()
         wall_s = now() - start
-        used = cpu_of(self.broker.pid).since(cpu)
+        used = self.broker.cpu().since(cpu)
         return Run(received, wall_s, used, time.process_time() - own, ())
 
     @property
@@ -266,7 +296,10 @@ class QueueLoad:
             connection = consumer.connection
             connection.socket.settimeout(DRAIN_S)
             connection.socket.sendall(frames)
-            answer = connection.socket.recv(4096)
+            answer = b"\n"
+            while answer == b"\n":  # which some end each frame by, and which may come late
+                answer = connection.socket.recv(4096)
+            answer = answer.lstrip(b"\n")
             if not answer.startswith(b"RECEIPT\nreceipt-id:end\n"):
                 raise BenchError(f"expected a RECEIPT, got {answer[:300]!r}")
             connection.socket.setblocking(False)

@@ -200,6 +200,26 @@ def durable_scenarios() -> Iterator[Scenario]:
     )
 
 
+PEERS = (
+    *("fanout-tcp", "fanout-ws", "headline-tcp", "one-tcp", "pairs-tcp", "thousand-tcp"),
+    *("queue-auto", "queue-ack-1000", "durable-queue", "idle-tcp"),
+)
+
+
+def peer_scenarios() -> Iterator[Scenario]:
+    """Yield what is measured beside other brokers, in the order of the table."""
+    known = {each.name: each for each in scenarios()}
+    yield from (known[name] for name in PEERS[:-1])
+    yield Scenario(
+        "latency-tcp",
+        "1 publisher, 1 subscriber, TCP, 1000 messages/s",
+        False,
+        Shape(1, 1, 10_000, rate=1000),
+        Shape(1, 1, 200, rate=1000),
+    )
+    yield known[PEERS[-1]]
+
+
 BESIDE = (
     Shape(1, 75, 60_000, 16, window=64, lag=256),
     QueueShape(1, 1, 120_000, 64, window=1024, lag=8192, persistent=True),

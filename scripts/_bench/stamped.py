@@ -13,7 +13,7 @@ import struct
 import time
 from pathlib import Path
 
-from _bench.load import Load, Run, Shape, now
+from _bench.load import STRANGERS, TOPICS, Load, Run, Shape, Visitors, now
 from _bench.process import BenchError, Broker
 from _bench.wire import Connection
 
@@ -53,8 +53,16 @@ class StampedLoad(Load):
       skipped: Messages at the beginning of each run whose latencies do not count: caches fill.
     """
 
-    def __init__(self, broker: Broker, shape: Shape, skipped: int) -> None:
-        super().__init__(broker, shape, websocket=False)
+    def __init__(
+        self,
+        broker: Broker,
+        shape: Shape,
+        skipped: int,
+        *,
+        visitors: Visitors = STRANGERS,
+        topics: str = TOPICS,
+    ) -> None:
+        super().__init__(broker, shape, websocket=False, visitors=visitors, topics=topics)
         self.between: list[float] = []
         """Of the last run: seconds from socket to socket."""
         self._skipped = skipped

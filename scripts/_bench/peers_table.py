@@ -1,0 +1,155 @@
+"""What ``scripts/bench.py --peers`` prints: each broker beside ours, and what is to be known."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from _bench.peer_brokers import OURS
+from _bench.peers import Measurement, Report
+from _bench.scenarios import Scenario
+from _bench.spread import Row, Spread, spread_row
+
+NONE = "\N{EN DASH}"
+
+MILLION = ("million_s", "CPU s per million")
+FIGURES = {
+    "load": (MILLION,),
+    "latency": (("p50_us", "p50, µs"), ("p99_us", "p99, µs"), MILLION),
+    "idle": (("kib", "KiB each"), ("connects_per_s", "connects/s"), ("connect_us", "CPU µs each")),
+}
+"""Which lines a scenario of a kind has: a figure's name, and what it is called."""
+RATES = (("per_s", "deliveries/s"),)
+
+PROMISES = """\
+Processor time is that of a broker's process and all that descend from it. Latency is from the
+generator's socket to the subscriber's, by the kernel's clock. What survives is on the disk before
+its RECEIPT comes, but not alike: trio_stomp syncs once for all that waits by then, RabbitMQ for
+groups of messages, ActiveMQ's KahaDB for each SEND that asks for a receipt."""
+
+
+class Line(NamedTuple):
+    """One line: a figure of a scenario, by broker and round."""
+
+    scenario: Scenario
+    figure: str
+    called: str
+    values: dict[str, dict[int, float]]
+
+    def ratios(self, peer: str) -> list[float]:
+        """Return what a peer's figure is of ours, in each round that has both."""
+        ours, theirs = self.values.get(OURS, {}), self.values.get(peer, {})
+        return [theirs[each] / ours[each] for each in sorted(ours.keys() & theirs.keys())]
+
+
+def lines(
+    runs: Sequence[Measurement], scenarios: Sequence[Scenario], figures: Sequence[str] = ()
+) -> Iterator[Line]:
+    """Yield the lines of a table, or only those of some figures."""
+    known = dict([*RATES, *(each for kind in FIGURES.values() for each in kind)])
+    for scenario in scenarios:
+        of_kind = FIGURES[kind_of(scenario)]
+        for figure in figures or [name for name, _ in of_kind]:
+            values: dict[str, dict[int, float]] = {}
+            for run in runs:
+                if run.scenario == scenario.name and figure in run.figures:
+                    values.setdefault(run.peer, {})[run.round] = run.figures[figure]
+            if values:
+                yield Line(scenario, figure, known[figure], values)
+
+
+def kind_of(scenario: Scenario) -> str:
+    """Return which lines a scenario has: a name of FIGURES."""
+    if scenario.shape is None:
+        return "idle"
+    return "latency" if scenario.name.startswith("latency") else "load"
+
+
+def shown(value: float) -> str:
+    """Return a figure with some three digits that count."""
+    if abs(value) >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 9.995 else f"{value:.2f}"
+
+
+def told(values: Sequence[float]) -> str:
+    """Return the median, and the least and the most if there are several."""
+    if not values:
+        return NONE
+    spread = Spread.of(values)
+    if len(values) == 1:
+        return shown(spread.median)
+    return f"{shown(spread.median)} ({shown(spread.least)}-{shown(spread.most)})"
+
+
+def peers_table(
+    report: Report, scenarios: Sequence[Scenario], peers: Sequence[str], machine: str
+) -> str:
+    """Return everything in Markdown.
+
+    Args:
+      peers: All that were to be measured, ours first.
+      machine: What is to be known of it.
+    """
+    there = [OURS, *(each for each in peers if each not in (OURS, *report.absent))]
+    text = [*_table(list(lines(report.runs, scenarios)), there)]
+    if rates := list(lines(report.runs, scenarios, [name for name, _ in RATES])):
+        text += ["", *_table(rates, there)]
+    text += ["", *_notes(report, scenarios, there), "", PROMISES, "", machine]
+    return "\n".join(text)
+
+
+def _table(table: Sequence[Line], peers: Sequence[str]) -> Iterator[str]:
+    others = peers[1:]
+    titles = [f"{OURS}: median", *(f"{each} | times {OURS}, in each round" for each in others)]
+    yield f"| scenario | what | {' | '.join(titles)} |"
+    yield "|---|---|--:" + "|--:|--:" * len(others) + "|"
+    for line in table:
+        cells = [_median(line, OURS)]
+        for peer in others:
+            cells += [_median(line, peer), told(line.ratios(peer))]
+        what = f"{line.scenario.what}: {line.called}"
+        yield f"| {line.scenario.name} | {what} | {' | '.join(cells)} |"
+
+
+def _median(line: Line, peer: str) -> str:
+    values = line.values.get(peer)
+    return shown(Spread.of([*values.values()]).median) if values else NONE
+
+
+def _notes(report: Report, scenarios: Sequence[Scenario], there: Sequence[str]) -> Iterator[str]:
+    """Yield who was measured, who was not, and why a figure is missing."""
+    named = (f"{each} ({report.servers[each]})" for each in there if report.servers.get(each))
+    yield f"Measured: {', '.join(named) or 'nobody'}."
+    for absent in report.absent.values():
+        yield f"- not measured: {absent}"
+    order = {each.name: place for place, each in enumerate(scenarios)}
+    for (peer, scenario), reason in sorted(
+        report.failures.items(), key=lambda each: (order[each[0][1]], each[0][0])
+    ):
+        yield f"- {NONE} {scenario}, {peer}: {reason}"
+
+
+def peers_figures(report: Report, scenarios: Sequence[Scenario]) -> dict[str, object]:
+    """Return what the file of figures has, each run included."""
+    rows: list[Row] = []
+    for line in lines(report.runs, scenarios):
+        rows += [_row(line, peer) for peer in line.values]
+    for line in lines(report.runs, scenarios, [name for name, _ in RATES]):
+        rows += [_row(line, peer) for peer in line.values]
+    return {
+        "servers": report.servers,
+        "absent": report.absent,
+        "failures": [
+            {"peer": peer, "scenario": scenario, "reason": reason}
+            for (peer, scenario), reason in report.failures.items()
+        ],
+        "rows": rows,
+        "runs": [run._asdict() for run in report.runs],
+    }
+
+
+def _row(line: Line, peer: str) -> Row:
+    row: Row = {"scenario": line.scenario.name, "figure": line.figure, "peer": peer}
+    row |= spread_row("value", [*line.values[peer].values()])
+    if ratios := line.ratios(peer):
+        row |= spread_row("ratio", ratios)
+    return row
