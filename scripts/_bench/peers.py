@@ -32,6 +32,8 @@ Say = Callable[[str], None]
 RUN_LIMIT_S = 60.0
 SIDE_LIMIT_S = 180.0
 """Of one scenario with one broker, connecting and getting warm included; and of a start."""
+WARMING = Shape(1, 1, 10_000, 64, window=256, lag=1024)
+"""What comes before messages one by one: those alone would be too few to have a JVM compile."""
 MOST_GROWTH = 8.0
 """A run has at most so many times the messages of the one before it."""
 SKIPPED = 1000
@@ -299,16 +301,17 @@ def _latency_figures(
     if not plan.quick:
         skipped = SKIPPED
         shape = shape._replace(messages=skipped + max(1, round(plan.seconds * shape.rate)))
-    load = StampedLoad(
-        standing.broker,
-        shape,
-        skipped,
-        visitors=Visitors(standing.visitor, standing.visitor),
-        topics=f"/topic/bench.{tag}.",
-    )
+    broker, visitors = standing.broker, Visitors(standing.visitor, standing.visitor)
+    topics = f"/topic/bench.{tag}."
+    if not plan.quick:
+        with closing(
+            Load(broker, WARMING, websocket=False, visitors=visitors, topics=topics)
+        ) as warming:
+            warm_run(warming, plan.seconds)
+    load = StampedLoad(broker, shape, skipped, visitors=visitors, topics=topics)
     try:
         if not plan.quick:
-            rest(standing.broker)
+            rest(broker)
             load.run(RUN_LIMIT_S)
         run = load.run(RUN_LIMIT_S)
     finally:
