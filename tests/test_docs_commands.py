@@ -85,6 +85,15 @@ NOT_RUN = {
     ("benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
         "a minute; tests/test_bench.py runs it with --quick"
     ),
+    ("performance.md", ".venv/bin/python scripts/bench.py --profile"): (
+        "five minutes; tests/test_bench_profile.py runs it for less"
+    ),
+    ("performance.md", ".venv/bin/python scripts/bench.py --floor"): (
+        "ten minutes; tests/test_bench.py runs it with --quick"
+    ),
+    ("performance.md", ".venv/bin/python scripts/bench.py --peers"): (
+        "half an hour; tests/test_bench_peers.py runs it with --quick"
+    ),
     ("durability.md", "python -m trio_stomp --store-url postgresql:"): (
         "it needs a PostgreSQL: tests/test_sql_postgresql.py starts one"
     ),
