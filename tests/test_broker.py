@@ -448,3 +448,30 @@ def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it():
     assert nowhere.stage(b"", Delivery([b"", b"y\0"], 1, 2, publication))
     assert (gone.outbox.closed, gone.outbox.is_paused) == (None, False)
     core.ends()
+
+
+# --- time -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kept", ["parked", "stream"])
+def test_time_passes_in_several_turns_if_much_has_expired(kept: str):
+    """Whoever looks at the timers calls ``tick`` again."""
+    policy = DestinationPolicy(stream=True, stream_max_age_ms=1000)
+    core = Core(
+        BrokerPolicies(ttl_ms=1000 if kept == "parked" else 0),
+        by_destination={"/topic/s": policy} if kept == "stream" else {},
+    )
+    peer = core.peer()
+    for number in range(3000):
+        peer.sends("/topic/s", f"{number}")
+    assert core.broker.timers.next_due == NEVER
+    used = [core.memory.kept_bytes]
+    core.now += 5.0
+    core.broker.tick(core.now)
+    while core.broker.timers.next_due <= core.now:
+        used.append(core.memory.kept_bytes)
+        core.broker.tick(core.now)
+    assert len(used) > 3
+    assert sorted(used, reverse=True) == used
+    assert core.memory.kept_bytes == 0
+    assert core.broker.timers.next_due == NEVER

@@ -12,6 +12,8 @@ from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._stale import (
     CHANNEL_OVERHEAD_BYTES,
     DESTINATION_OVERHEAD_BYTES,
+    DESTINATION_SWEEPS,
+    MAX_SWEPT,
     MESSAGE_OVERHEAD_BYTES,
     StaleQueue,
 )
@@ -343,6 +345,54 @@ def test_a_sweep_costs_what_has_expired_not_what_is_there():
     stale.queue.sweep(1.0)
     assert stale.queue.size == 2999
     assert counter.lookups <= 3
+
+
+def sweeps(stale: Stale, now: float) -> list[int]:
+    """How many messages each turn's sweep threw away, until there is no more."""
+    lost, is_more = [], True
+    while is_more:
+        before = stale.queue.size
+        is_more = stale.queue.sweep(now)
+        lost.append(before - stale.queue.size)
+        stale.check()
+    return lost
+
+
+@pytest.mark.parametrize(("names", "runs"), [(1, 2000), (500, 1), (7, 300)])
+def test_much_that_has_expired_goes_in_several_turns(names: int, runs: int):
+    stale = Stale(size=10**6, checks=False)
+    for number in range(names * runs):
+        stale.park(f"a{number % names}", "x", expires=1.0 + number % 3)
+    stale.park("b", "x", expires=50.0)
+    stale.checks = names < 10
+    lost = sweeps(stale, 9.0)
+    assert len(lost) >= names * runs // MAX_SWEPT
+    assert sum(lost) == names * runs
+    # The last of a destination costs more: the bound is of time.
+    assert max(lost) <= (MAX_SWEPT if runs > 1 else MAX_SWEPT // DESTINATION_SWEEPS)
+    assert stale.queue.statistics.expired == names * runs
+    assert sweeps(stale, 9.0) == [0]
+    assert stale.take_all("*") == ["x"]
+
+
+def test_what_has_expired_makes_room_though_it_takes_more_than_one_sweep():
+    stale = Stale(size=2 * MAX_SWEPT, checks=False)
+    for _ in range(2 * MAX_SWEPT):
+        stale.park("a", "old", expires=1.0)
+    stale.park("b", *["new"] * (MAX_SWEPT + 10), expires=9.0, now=5.0)
+    assert stale.queue.statistics.dropped == 0
+    assert stale.queue.depth("b") == MAX_SWEPT + 10
+    assert 0 < stale.queue.depth("a") < MAX_SWEPT  # no more than it took
+    assert len(stale.take_all("b", now=5.0)) == MAX_SWEPT + 10
+
+
+def test_nothing_expired_is_given_though_the_sweep_has_not_come_to_it():
+    stale = Stale(size=10**6, checks=False)
+    for _ in range(3 * MAX_SWEPT):
+        stale.park("a", "old", expires=1.0)
+    stale.park("a", "new", expires=9.0)
+    assert stale.queue.sweep(5.0)
+    assert stale.take_all("a", now=5.0) == ["new"]
 
 
 def test_entries_of_due_times_do_not_pile_up():

@@ -1,12 +1,14 @@
 """The part of a stream that is in memory."""
 
+import weakref
+
 import pytest
 
 from tests._core_fakes import head_bytes
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._route import Route
-from trio_stomp.broker._stream import MIN_DROP, Stream, StreamRun
+from trio_stomp.broker._stream import MAX_AGED, MIN_DROP, Stream, StreamRun
 from trio_stomp.frames import Head
 
 SIZE = 300 + head_bytes(())
@@ -79,15 +81,48 @@ def test_without_a_store_age_ends_all_of_it():
     fill(stream, 3, 1000)
     fill(stream, 2, 1500)
     assert stream.newest_ms == 1500
-    stream.expire(2000)
+    stream.expire(2000, 9)
     assert stream.first == 0
-    stream.expire(2001)
+    stream.expire(2001, 9)
     assert stream.first == 3
-    stream.expire(9999)
+    stream.expire(9999, 9)
     assert stream.first == stream.next == stream.window_first == 5
     assert stream.memory.used_bytes == stream.newest_ms == 0
     fill(stream, 1, 9999)
     assert stream.run_at(5).first == 5
+
+
+def test_what_is_too_old_goes_a_bounded_number_at_a_time():
+    stream = make(age_ms=1000)
+    fill(stream, 10, 0)
+    assert [stream.expire(2000, 4) for _ in range(4)] == [4, 4, 2, 0]
+    assert stream.first == stream.next == 10
+    assert stream.memory.used_bytes == 0
+
+
+def test_another_run_drops_a_few_that_are_too_old_and_all_that_are_too_much():
+    stream = make(limit=100 * SIZE, age_ms=1000)
+    fill(stream, 50, 0)
+    fill(stream, 1, 2000)
+    assert stream.first == MAX_AGED
+    stream.window_limit_bytes = 5 * SIZE
+    fill(stream, 1, 2000)
+    assert stream.first == stream.next - 5
+    assert stream.run_at(stream.first).first == stream.first
+
+
+def test_what_was_dropped_is_let_go_at_once_not_when_the_front_is_cut_off():
+    stream = make(age_ms=1000)
+    fill(stream, 8, 0)
+    gone = weakref.ref(stream._runs[7])
+    assert gone() is not None
+    fill(stream, 1, 5000)
+    fill(stream, 1, 5000)
+    assert len(stream._runs) == 10
+    assert stream.offset_at(4000) == 8
+    assert stream.first == 8
+    assert gone() is None
+    assert stream.run_at(8).written_ms == 5000
 
 
 def test_short_memory_shrinks_the_window():
@@ -97,10 +132,10 @@ def test_short_memory_shrinks_the_window():
     fill(stream, 1)
     assert stream.first == 1
     assert stream.memory.take(2 * SIZE)
-    stream.expire(0)
+    stream.expire(0, 0)
     assert stream.window_bytes == 16 * SIZE
     stream.memory.force_kept(30 * SIZE)
-    stream.expire(0)
+    stream.expire(0, 0)
     assert stream.window_bytes == SIZE
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from trio_stomp.broker import NEVER
-from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._timers import MAX_CALLS, Timers
 
 
 def test_calls_come_when_due_in_order_with_the_time_that_it_is():
@@ -54,6 +54,25 @@ def test_a_call_may_make_another_that_is_due_at_once_or_later():
     timers.run(1.0)
     assert said == ["first", "at once"]
     assert timers.next_due == 2.0
+
+
+def test_of_many_that_are_due_some_wait_for_the_next_turn():
+    timers = Timers()
+    said: list[int] = []
+
+    def note(number: int, now: float) -> None:
+        said.append(number)
+
+    count = 2 * MAX_CALLS + 1
+    for number in range(count):
+        timers.call_at(5.0, partial(note, number))
+    for done in (MAX_CALLS, 2 * MAX_CALLS):
+        timers.run(6.0)
+        assert said == list(range(done))
+        assert timers.next_due == 5.0  # past: the alarm rings at once
+    timers.run(6.0)
+    assert said == list(range(count))
+    assert timers.next_due == NEVER
 
 
 def test_a_call_that_was_cancelled_is_not_made():

@@ -1,5 +1,6 @@
 """The wheel of deadlines: who is looked at, when, and how often."""
 
+import itertools
 import math
 
 import pytest
@@ -7,7 +8,7 @@ import trio
 from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_stomp.server._watchdog import Watchdog
+from trio_stomp.server._watchdog import MAX_LOOKS, Watchdog
 
 
 @define(eq=False)
@@ -128,6 +129,24 @@ async def test_nothing_to_watch_costs_nothing(
         watchdog.watch(suspect, math.inf)
     statistics = trio.lowlevel.current_statistics()
     assert statistics.seconds_to_next_deadline == math.inf
+
+
+async def test_thousands_due_at_once_are_looked_at_between_other_tasks(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    watchdog = Watchdog()
+    suspects = [Suspect() for _ in range(1000)]
+    for suspect in suspects:
+        watchdog.watch(suspect, 10.0)
+    nursery.start_soon(watchdog.run)
+    await trio.sleep_until(10.0)
+    seen = [0]
+    while seen[-1] < 1000:
+        await trio.lowlevel.checkpoint()
+        seen.append(sum(len(suspect.looks) for suspect in suspects))
+    # Tasks of one round run in any order, so that two turns may lie between ours.
+    assert max(after - before for before, after in itertools.pairwise(seen)) <= 2 * MAX_LOOKS
+    assert all(suspect.looks == [10.0] for suspect in suspects)
 
 
 async def test_those_who_came_and_went_are_not_remembered(

@@ -53,6 +53,10 @@ def _nothing() -> None:
     """Nobody waits."""
 
 
+def _nothing_yet(now: float) -> None:
+    """Time has passed."""
+
+
 @define(eq=False, repr=False)
 class Broker(Parts):
     """Destinations, subscriptions, and what passes between them.
@@ -241,10 +245,12 @@ class Broker(Parts):
             self.acknowledger.take_unsent(consumer, numbers, now)
 
     def tick(self, now: float) -> None:
-        """Let time pass: do what is due, throw away what has expired."""
+        """Let time pass: do what is due, throw away what has expired; some of it, if it is much."""
         self.timers.run(now)
-        self.stale.sweep(now)
-        self.streams.expire(now)
+        is_more = self.stale.sweep(now)
+        if self.streams.expire(now) or is_more:
+            # Whoever looks at the timers calls this again soon, and lets others come before.
+            self.timers.call_at(now, _nothing_yet)
 
     @property
     def is_monitored(self) -> bool:

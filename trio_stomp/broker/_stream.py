@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from trio_stomp.broker._route import Route
     from trio_stomp.broker._subscription import Client
 
+MAX_AGED = 16
+"""So many runs that are too old are dropped when another comes; the others as time passes."""
 MIN_DROP = 16
 """The front of the window is cut off by so many runs at once, or an eighth of it."""
 
@@ -177,9 +179,9 @@ class Stream:
         self.first = max(self.first, min(first, self.next))
         self.stored_bytes = stored_bytes
 
-    def expire(self, now_ms: int) -> None:
-        """Drop from memory what has become too old."""
-        self._shrink(now_ms)
+    def expire(self, now_ms: int, limit: int) -> int:
+        """Drop from memory what has become too old, at most ``limit`` runs; how many were."""
+        return self._shrink(now_ms, limit)
 
     def clear(self) -> None:
         """Give the memory back."""
@@ -188,16 +190,22 @@ class Stream:
         self._runs.clear()
         self._firsts.clear()
 
-    def _shrink(self, now_ms: int) -> None:
+    def _shrink(self, now_ms: int, most: int = MAX_AGED) -> int:
+        """Drop what is too much, and of what is too old at most so many runs; how many were."""
         limit, newest = self.window_limit_bytes, len(self._runs) - 1
+        dropped = 0
         while self._dropped <= newest:
             run = self._runs[self._dropped]
             is_old = 0 < self.max_age_ms < now_ms - run.written_ms
             is_much = self.window_bytes > limit or self.memory.is_short
             # The newest run stays, however large it is, for those who wait for it.
-            if not is_old and not (is_much and self._dropped < newest):
+            is_much = is_much and self._dropped < newest
+            if not is_much and (not is_old or dropped >= most):
                 break
+            # Let go of now: a thousand at a time, not all when the front is cut off.
+            self._runs[self._dropped] = self._runs[newest]
             self._dropped += 1
+            dropped += 1
             self.window_bytes -= run.size
             self.memory.give_kept(run.size)
         if self._dropped > max(MIN_DROP, len(self._runs) // 8):
@@ -205,6 +213,7 @@ class Stream:
             self._dropped = 0
         if not self.is_stored:
             self.first = self.window_first
+        return dropped
 
 
 def _literal(text: bytes) -> bytes:

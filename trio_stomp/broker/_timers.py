@@ -8,6 +8,8 @@ from attrs import define, field
 from trio_stomp.broker._delivery import NEVER
 
 Call = Callable[[float], None]
+MAX_CALLS = 250
+"""So many calls are made in one turn, if more are due: each may send a message."""
 
 
 @define(eq=False)
@@ -41,8 +43,10 @@ class Timers:
             self._cancelled.clear()
 
     def run(self, now: float) -> None:
-        """Call what is due."""
-        while self._heap and self._heap[0][0] <= now:
+        """Call what is due; if that is much, some of it, and ``next_due`` is past."""
+        for _ in range(MAX_CALLS):
+            if not self._heap or self._heap[0][0] > now:
+                return
             _, number, call = heapq.heappop(self._heap)
             if number in self._cancelled:
                 self._cancelled.remove(number)

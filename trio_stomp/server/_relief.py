@@ -42,7 +42,7 @@ class Relief:
         history = self.broker.streams.window_bytes
         if history > SPARE_HISTORY_BYTES and history != self._history_bytes:
             self._history_bytes = history  # if that helps nothing, it is not tried again
-            self.dispatcher.call_soon(self.broker.streams.expire)
+            self.dispatcher.call_soon(self._forget_history)
             return
         stuck = [each for each in self.connections if each.outbox.is_stuck(now)]
         if not stuck:
@@ -57,3 +57,6 @@ class Relief:
                 reason=CloseReason.MEMORY_LIMIT,
             )
         )
+
+    def _forget_history(self, now: float) -> None:
+        self.broker.streams.expire(now)  # the rest goes as time passes

@@ -12,6 +12,9 @@ from typing import Protocol
 import trio
 from attrs import define, field
 
+MAX_LOOKS = 100
+"""So many are looked at before others may run: 1 ms, if all of them are sent heart-beats."""
+
 
 class Watched(Protocol):
     """What the watchdog looks at."""
@@ -64,7 +67,9 @@ class Watchdog:
 
     def _turn(self, now: float) -> None:
         wheel = self._wheel
-        while wheel and wheel[0][0] <= now:
+        for _ in range(MAX_LOOKS):
+            if not wheel or wheel[0][0] > now:
+                return
             when, _, watched = heapq.heappop(wheel)
             if watched.is_finished or when != watched.next_look:
                 continue  # it was brought forward, or is no more
