@@ -15,44 +15,57 @@ INTERVAL_S = 4.0
 # --- what is selected -----------------------------------------------------------------------------
 
 
+Figures = dict[str, int]
+
+
+def listed(changes: Changes, figures: Figures, *, everything: bool = False) -> list[str]:
+    """One pass over some things."""
+    names = list(figures)
+    told = changes.pick(names, names, list(figures.values()), everything=everything)
+    changes.end_pass()
+    return told
+
+
 def test_the_first_list_is_everything() -> None:
-    assert Changes(60).select(["a", "b"], lambda thing: (1,), 0.0) == (["a", "b"], True)
-    assert Changes(60).select([], lambda thing: (1,), 0.0) == ([], True)
+    assert listed(Changes(60), {"a": 1, "b": 1}) == ["a", "b"]
+    assert listed(Changes(60), {}) == []
 
 
 def test_then_comes_what_has_other_figures_and_what_is_new() -> None:
-    changes, figures = Changes(60), {"a": 1, "b": 1}
-    changes.select(list(figures), lambda thing: (figures[thing],), 0.0)
-    assert changes.select(list(figures), lambda thing: (figures[thing],), 5.0) == ([], False)
-    figures |= {"b": 2, "c": 1}
-    assert changes.select(list(figures), lambda thing: (figures[thing],), 10.0) == (
-        ["b", "c"],
-        False,
-    )
-    assert changes.select(list(figures), lambda thing: (figures[thing],), 15.0) == ([], False)
-
-
-def test_a_change_and_back_between_two_lists_is_none() -> None:
     changes = Changes(60)
-    changes.select(["a"], lambda thing: (1,), 0.0)
-    assert changes.select(["a"], lambda thing: (1,), 5.0) == ([], False)
+    listed(changes, {"a": 1, "b": 1})
+    assert listed(changes, {"a": 1, "b": 1}) == []
+    assert listed(changes, {"a": 1, "b": 2, "c": 1}) == ["b", "c"]
+    assert listed(changes, {"a": 1, "b": 2, "c": 1}) == []
+    assert listed(changes, {"a": 1, "b": 3, "c": 1}, everything=True) == ["a", "b", "c"]
+    assert listed(changes, {"a": 1, "b": 3, "c": 1}) == []
 
 
 def test_what_has_gone_is_forgotten_and_news_if_it_returns() -> None:
     changes = Changes(60)
-    changes.select(["a", "b"], lambda thing: (1,), 0.0)
-    assert changes.select(["a"], lambda thing: (1,), 5.0) == ([], False)
-    assert len(changes._marks) == 1
-    assert changes.select(["a", "b"], lambda thing: (1,), 10.0) == (["b"], False)
+    listed(changes, {"a": 1, "b": 1})
+    assert listed(changes, {"a": 1}) == []
+    assert len(changes._before) == 1
+    assert listed(changes, {"a": 1, "b": 1}) == ["b"]
+
+
+def test_a_pass_may_be_made_in_pieces_and_what_is_not_due_is_not_forgotten() -> None:
+    changes = Changes(60)
+    for _ in range(3):
+        told = [changes.pick([name], [name], [1], everything=False) for name in "abc"]
+        assert told == ([["a"], ["b"], ["c"]] if not changes.passes else [[], [], []])
+        changes.end_pass()
+    assert changes.passes == 3
+    changes.pick(["a"], ["a"], [2], everything=False)
+    # The pass is not over: the others are compared with what was told of them in the last one.
+    assert changes.pick(["b", "c"], ["b", "c"], [1, 2], everything=False) == ["c"]
 
 
 @pytest.mark.parametrize("full_s", [0.0, 5.0, 60.0])
 def test_everything_comes_as_often_as_it_is_asked_for(full_s: float) -> None:
     changes = Changes(full_s)
-    told = [changes.select(["a"], lambda thing: (1,), now * 5.0) for now in range(25)]
-    full = [place * 5.0 for place, (_, is_full) in enumerate(told) if is_full]
+    full = [now * 5.0 for now in range(25) if changes.is_full(now * 5.0)]
     assert full == [now * 5.0 for now in range(25) if not full_s or now * 5.0 % full_s == 0]
-    assert all(things == (["a"] if is_full else []) for things, is_full in told)
 
 
 # --- on the wire ----------------------------------------------------------------------------------

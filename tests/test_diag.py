@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import heapq
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
@@ -13,6 +14,8 @@ import pytest
 import trio
 import trio.testing
 from attrs import define, field, frozen
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp import _schema as schema
@@ -22,8 +25,12 @@ from trio_stomp.broker import Client, Delivery, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
+from trio_stomp.diag._listing import SLICE_LOOKS, SLICE_RECORDS, Largest, slices
+from trio_stomp.diag._reporter import MAX_PUT_OFF
+from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server import Connection, Entrance, Server
+from trio_stomp.transport import wire_over
 
 WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250000Z
 INTERVAL_S = 5.0
@@ -544,73 +551,347 @@ async def test_only_what_is_heard_is_published(topic: str) -> None:
     assert reporter.stream.next_offset == server.broker.fan_out.messages == 1
 
 
-async def test_a_long_list_comes_in_parts_each_in_a_turn_of_its_own() -> None:
-    server, reporter = assemble()
-    names = {f"/topic/{number}" for number in range(2_500)}
+def open_topics(server: Server, count: int, start: int = 0) -> set[str]:
+    names = {f"/topic/{number}" for number in range(start, start + count)}
     for name in names:
         server.broker.routes.open(name)
+    return names
+
+
+async def test_a_long_list_comes_in_parts_at_most_one_in_a_turn() -> None:
+    server, reporter = assemble()
+    names = open_topics(server, 2_500)
     paper = listen(server, "DIAG/destinations")
     reporter.tick(0.0)
     assert paper.messages() == []
-    parts = []
-    for _ in range(4):
+    turns = []
+    for _ in range(200):
         reporter.end_turn(0.0)
-        parts.append(paper.messages())
-    assert [len(messages) for messages in parts] == [1, 1, 1, 0]
-    messages = [message for each in parts for message in each]
+        turns.append(paper.messages())
+    assert {len(messages) for messages in turns} == {0, 1}
+    messages = [message for each in turns for message in each]
     assert [message.offset for message in messages] == [0, 1, 2]
     assert [(m.body["part"], m.body["parts"]) for m in messages] == [(1, 3), (2, 3), (3, 3)]
     assert [len(message.items) for message in messages] == [1000, 1000, 500]
     assert {item["destination"] for message in messages for item in message.items} == names
+    assert all(message.body["full"] for message in messages)
+
+
+async def test_no_turn_looks_at_more_or_describes_more_than_a_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = {"destination_mark": 0, "destination_record": 0, "latency_record": 0}
+
+    def counted(name: str) -> Callable[..., object]:
+        real = getattr(reporter_module, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            work[name] += 1
+            return real(*arguments, **named)
+
+        return call
+
+    for name in work:
+        monkeypatch.setattr(reporter_module, name, counted(name))
+    server, reporter = assemble()
+    for name in open_topics(server, 2_500):
+        server.broker.routes.open(name).observe_ingress(0.1, 1)
+    listen(server, "DIAG/destinations", "DIAG/latency")
+    reporter.tick(0.0)
+    assert sum(work.values()) == 0
+    for _ in range(500):
+        before = dict(work)
+        reporter.end_turn(0.0)
+        done = {name: work[name] - before[name] for name in work}
+        assert done["destination_mark"] <= SLICE_LOOKS
+        assert done["destination_record"] + done["latency_record"] <= SLICE_RECORDS
+    assert 2_500 <= work["destination_mark"] < 2_510
+    assert (work["destination_record"], work["latency_record"]) == (2_500, 2_500)
+
+
+async def test_lists_wait_for_the_output_of_turns_but_not_for_ever() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/destinations")
+    reporter.tick(0.0)
+    outbox = Connected(server, "1").connection.outbox
+    turns = 0
+    while not (messages := paper.messages()):
+        server.outboxes.dirty = [outbox]
+        reporter.end_turn(0.0)
+        turns += 1
+        assert server.inbox.take_nowait()  # another turn will come
+    assert messages[0].items == []
+    assert MAX_PUT_OFF < turns <= 3 * (MAX_PUT_OFF + 1)
+    server.outboxes.dirty = []
+    reporter.end_turn(0.0)
+    reporter.tick(5.0)
+    reporter.end_turn(5.0)
+    reporter.end_turn(5.0)
+    assert len(paper.messages()) == 1
 
 
 async def test_parts_that_nobody_hears_any_more_take_no_offset() -> None:
-    server, reporter = assemble()
-    for number in range(2_500):
-        server.broker.routes.open(f"/topic/{number}")
-    client = Client("listener", Paper(), "here")
-    asked = Subscribed("1", "DIAG/destinations", "auto", (), None)
-    server.broker.apply(client, [asked], 0.0, 0.0)
-    reporter.tick(0.0)
-    reporter.end_turn(0.0)
-    server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
-    reporter.end_turn(0.0)
-    reporter.end_turn(0.0)
-    assert reporter.stream.next_offset == 1
+    for turns in (1, 3, 10, 50, 51, 52, 60, 100):
+        server, reporter = assemble()
+        open_topics(server, 2_500)
+        paper = Paper()
+        client = Client("listener", paper, "here")
+        asked = Subscribed("1", "DIAG/destinations", "auto", (), None)
+        server.broker.apply(client, [asked], 0.0, 0.0)
+        reporter.tick(0.0)
+        for _ in range(turns):
+            reporter.end_turn(0.0)
+        server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
+        for _ in range(200):
+            reporter.end_turn(0.0)
+        assert reporter.stream.next_offset == len(paper.messages()) <= turns // 41
 
 
 async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
+    monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
+    monkeypatch.setattr(reporter_module, "SLICE_LOOKS", 5)
     server, reporter = assemble()
     paper = listen(server, "DIAG/destinations")
-    for number in range(99):
-        server.broker.routes.open(f"/topic/{number}")
-    total = len(server.broker.routes)
+    names = open_topics(server, 99)
     told = []
-    for _ in range(4):
-        run_interval(reporter)
-        told.append([item["destination"] for m in paper.messages() for item in m.items])
-    assert all(len(names) <= 40 for names in told)
-    assert total > 99
-    assert {name for names in told[:3] for name in names} == {f"/topic/{n}" for n in range(99)}
-    assert told[3] == told[0]
+    for interval in range(16):
+        run_interval(reporter, interval * INTERVAL_S)
+        messages = paper.messages()
+        assert not any(message.body["full"] for message in messages)
+        told.append([str(item["destination"]) for m in messages for item in m.items])
+    assert all(len(listed) <= 40 for listed in told)
+    assert {name for listed in told[:3] for name in listed} == names
+    # Then nothing has changed; each is told of in some interval all the same, once in four rounds.
+    assert sorted(name for listed in told[3:15] for name in listed) == sorted(names)
+    server.broker.routes.open("/topic/7").enqueued += 1
+    run_interval(reporter)
+    run_interval(reporter)
+    run_interval(reporter)
+    again = [item["destination"] for m in paper.messages() for item in m.items]
+    assert "/topic/7" in again
+    assert len(again) <= 31
 
 
 async def test_lists_that_are_not_out_yet_are_not_planned_again() -> None:
     server, reporter = assemble()
-    for number in range(2_500):
-        server.broker.routes.open(f"/topic/{number}")
+    open_topics(server, 2_500)
     paper = listen(server, "DIAG/destinations", "DIAG/session")
     reporter.tick(0.0)
     reporter.end_turn(0.0)
     reporter.tick(5.0)
-    for _ in range(10):
+    for _ in range(200):
         reporter.end_turn(5.0)
     topics = [message.topic for message in paper.messages()]
     assert topics.count("DIAG/destinations") == 3
     assert topics.count("DIAG/session") == 2
+
+
+async def test_whoever_comes_later_is_told_everything_first() -> None:
+    server, reporter = assemble()
+    names = open_topics(server, 3)
+    for now in (0.0, 5.0):
+        paper = Paper()
+        client = Client("listener", paper, "here")
+        asked = Subscribed("1", "DIAG/destinations", "auto", (), None)
+        server.broker.apply(client, [asked], now, now)
+        run_interval(reporter, now)
+        (message,) = paper.messages()
+        assert {item["destination"] for item in message.items} == names
+        server.broker.forget(client, CloseReason.CLIENT_CLOSED, now)
+        run_interval(reporter, now + 1)
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Connected:
+    """A connection of a server that nobody runs."""
+
+    server: Server
+    name: str
+    connection: Connection = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        wire = wire_over(trio.testing.memory_stream_pair()[0])
+        self.connection = self.server._connect(wire, None)
+        self.connection.client.session_id = self.name
+        self.server.connections[self.connection] = None
+
+    def touch(self) -> None:
+        """As the dispatcher does when it heard of it."""
+        self.server.outboxes.touched.add(self.connection.outbox)
+
+    def leave(self) -> None:
+        self.connection.outbox.end()
+        self.connection.is_finished = True
+        del self.server.connections[self.connection]
+
+
+def told_connections(reporter: Reporter, paper: Paper, now: float) -> tuple[list[str], bool]:
+    """Who the next list tells of, sorted, and whether it says that it has everybody."""
+    run_interval(reporter, now, 100)
+    messages = [each for each in paper.messages() if each.topic == "DIAG/connections"]
+    full = {message.body["full"] for message in messages}
+    assert len(full) == 1
+    names = [str(item["session_id"]) for message in messages for item in message.items]
+    assert len(set(names)) == len(names)
+    return sorted(names), bool(full.pop())
+
+
+async def test_an_idle_connection_is_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    everybody = {str(number): Connected(server, str(number)) for number in range(200)}
+    assert told_connections(reporter, paper, 0.0) == (sorted(everybody), True)
+
+    class Untouchable(dict[Connection, None]):
+        def __iter__(self) -> Iterator[Connection]:
+            raise AssertionError("somebody looked")
+
+    all_of_them, server.connections = server.connections, Untouchable(server.connections)
+    assert told_connections(reporter, paper, 5.0) == ([], False)
+    everybody["7"].touch()
+    everybody["9"].touch()
+    everybody["9"].touch()
+    assert told_connections(reporter, paper, 10.0) == (["7", "9"], False)
+    assert told_connections(reporter, paper, 15.0) == ([], False)
+    server.connections = all_of_them
+    assert told_connections(reporter, paper, 60.0) == (sorted(everybody), True)
+
+
+async def test_what_was_told_in_a_full_list_is_not_told_again() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    one = Connected(server, "1")
+    one.touch()
+    assert told_connections(reporter, paper, 0.0) == (["1"], True)
+    one.touch()
+    assert told_connections(reporter, paper, 60.0) == (["1"], True)
+    assert told_connections(reporter, paper, 65.0) == ([], False)
+
+
+async def test_who_has_gone_is_neither_told_of_nor_kept() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    gone = Connected(server, "1")
+    told_connections(reporter, paper, 0.0)
+    for _ in range(3):
+        gone = Connected(server, "2")
+        gone.touch()
+        gone.leave()
+        assert not server.outboxes.touched
+        assert gone.connection.outbox.owner is None
+    gone.touch()  # a last word of somebody who has gone
+    assert told_connections(reporter, paper, 5.0) == ([], False)
+    assert not server.outboxes.touched
+
+
+async def test_who_has_bytes_waiting_is_looked_at_again() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    slow = Connected(server, "1")
+    told_connections(reporter, paper, 0.0)
+    slow.connection.outbox.stage_bytes(b"x")  # the writer takes it without the core
+    slow.touch()
+    assert told_connections(reporter, paper, 5.0) == (["1"], False)
+    assert told_connections(reporter, paper, 10.0) == (["1"], False)
+    slow.connection.outbox.break_off()
+    assert told_connections(reporter, paper, 15.0) == (["1"], False)
+    assert told_connections(reporter, paper, 20.0) == ([], False)
+
+
+async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
+    monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    names = sorted(f"{number:03}" for number in range(99))
+    everybody = [Connected(server, name) for name in names]
+    first = [told_connections(reporter, paper, now * 5.0) for now in range(4)]
+    assert {len(told) for told, _ in first[:3]} <= set(range(30, 41))
+    assert not any(full for _, full in first)
+    assert sorted({name for told, _ in first for name in told}) == names
+    # Nobody does anything: ten are told of in each interval, whoever that is.
+    quiet = [told_connections(reporter, paper, now * 5.0)[0] for now in range(4, 14)]
+    assert {len(told) for told in quiet} == {9, 10}
+    assert sorted(name for told in quiet for name in told) == names
+    for one in everybody:
+        one.touch()
+    busy = [told_connections(reporter, paper, now * 5.0)[0] for now in range(14, 18)]
+    assert max(map(len, busy)) <= 40
+    assert sorted({name for told in busy for name in told}) == names
+
+
+async def test_heard_and_sent_to_is_touched(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_stream=False) as broker:
+        one, two = await broker.peer("/topic/a"), await broker.peer()
+        touched = broker.server.outboxes.touched
+        assert {outbox.owner for outbox in touched} == set(broker.server.connections)
+        touched.clear()
+        await two.send("SEND", b"x", destination="/topic/b")
+        await two.settle()
+        assert len(touched) == 1
+        await two.send("SEND", b"x", destination="/topic/a")
+        await two.settle()
+        assert {outbox.owner for outbox in touched} == set(broker.server.connections)
+        await one.stream.aclose()
+        await one.settle()
+        assert {outbox.owner for outbox in touched} == set(broker.server.connections)
+        assert len(touched) == 1
+
+
+async def test_a_missed_heartbeat_touches(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_stream=False) as broker:
+        await broker.peer(heart_beat="1000,0")
+        touched = broker.server.outboxes.touched
+        touched.clear()
+        await trio.sleep(1.5)
+        assert len(touched) == 1
+
+
+# --- the largest of many --------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5), st.integers(1, 4))
+def test_the_largest_are_found_piece_by_piece(figures: list[int], count: int, size: int) -> None:
+    numbered = list(enumerate(figures))
+    largest = Largest[tuple[int, int]](count, lambda each: each[1])
+    for some in slices(numbered, size):
+        largest.add(some)
+    assert largest.found == heapq.nlargest(count, numbered, key=lambda each: each[1])
+
+
+async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
+    server, reporter = assemble(ttl_ms=60_000)
+    broker = server.broker
+    for number in range(3 * SLICE_LOOKS):
+        broker.queues.open(f"/queue/{number}")
+    for name in ("/queue/700", "/queue/10"):
+        frames = FrameRun(Head("SEND", (("destination", name),), -1, name), [b"x"] * 3, [])
+        broker.apply(Client("sender", Paper(), "there"), [frames], 0.0, 0.0)
+    for name in ("/topic/a", "/topic/b"):
+        frames = FrameRun(Head("SEND", (("destination", name),), -1, name), [b"x"], [])
+        broker.apply(Client("sender", Paper(), "there"), [frames], 0.0, 0.0)
+    paper = listen(server, "DIAG/queues")
+    reporter.tick(0.0)
+    for _ in range(3):
+        reporter.end_turn(0.0)
+        assert paper.messages() == []
+    for _ in range(100):
+        reporter.end_turn(0.0)
+    (message,) = paper.messages()
+    assert message.body["full"]
+    names = [item["destination"] for item in message.items]
+    assert len(names) == 1 + 500 + 2
+    assert names[0] == "input"
+    assert set(names[1:3]) == {"/queue/700", "/queue/10"}
+    assert set(names[-2:]) == {"/topic/a", "/topic/b"}
 
 
 async def test_an_interval_of_0_means_no_statistics(autojump_clock: trio.testing.MockClock) -> None:
@@ -768,7 +1049,7 @@ async def test_an_event_that_nobody_hears_any_more_takes_no_offset() -> None:
 
 
 async def test_the_process_is_measured() -> None:
-    record = process.process_record(Histogram(), process.PauseMeter(), 1.0)
+    record = process.process_record(Histogram(), process.PauseMeter(), 7, 1.0)
     assert_matches(record, schema.PROCESS.fields)
     numbers = [record[name] for name in ("pid", "rss_bytes", "threads", "trio_tasks")]
     assert all(isinstance(number, int) and number > 0 for number in numbers)
@@ -777,7 +1058,7 @@ async def test_the_process_is_measured() -> None:
 async def test_the_process_is_measured_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "_STAT", Path("/nowhere/stat"))
     monkeypatch.setattr(process, "_FILES", "/nowhere/fd")
-    record = process.process_record(Histogram(), process.PauseMeter(), 1.0)
+    record = process.process_record(Histogram(), process.PauseMeter(), 7, 1.0)
     assert_matches(record, schema.PROCESS.fields)
     assert record["rss_bytes"] != 0
     assert (record["vms_bytes"], record["fds"]) == (0, 0)
@@ -814,6 +1095,42 @@ def test_percentiles_lie_within_their_bucket() -> None:
     times.observe(100.0, 1)  # beyond the last bound
     assert process.percentile_ms(times, 1.0) == 100_000.0
     assert process.percentile_ms(times, 0.99) <= 1.6
+
+
+async def test_tasks_are_counted_as_they_come_and_go() -> None:
+    meter = process.TaskMeter()
+
+    def living() -> int:
+        return trio.lowlevel.current_statistics().tasks_living
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        assert meter.count() == living()
+        for _ in range(3):
+            nursery.start_soon(trio.sleep_forever)
+        assert meter.count() == living()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert meter.count() == living()
+
+
+async def test_a_task_meter_that_is_dropped_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = hooked()
+    meter = process.TaskMeter()
+    meter.count()
+    (hooks,) = hooked() - before
+    del meter
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.lowlevel.checkpoint)
+    with pytest.raises(KeyError):
+        trio.lowlevel.remove_instrument(hooks)
+    assert not caplog.records
+
+
+def hooked() -> set[trio.abc.Instrument]:
+    return {each for each in gc.get_objects() if type(each) is process._TaskHooks}
 
 
 def callbacks() -> list[Callable[..., object]]:

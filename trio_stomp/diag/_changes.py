@@ -1,58 +1,96 @@
 """What of a long list is worth telling: what has changed, and once in a while everything."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, field
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Broker, Route
-    from trio_stomp.diag._records import Stage
-    from trio_stomp.server import Connection
+    from trio_stomp.server import Connection, Server
 
-T = TypeVar("T", bound=Hashable)
+T = TypeVar("T")
 
-Mark = tuple[object, ...]
+Mark = Hashable
 """Figures of a thing: it has changed if these have."""
 
 
 @define(eq=False, repr=False)
 class Changes:
-    """Remembers what was told of the things of one list.
+    """Remembers what was told of the things of one list, which is looked at in passes.
 
     Args:
       full_s: Everything is told as often as this, in seconds of the broker's clock.
     """
 
     full_s: float
+    passes: int = 0
+    """How often the whole list has been looked at."""
+    _before: dict[Hashable, Mark] = field(factory=dict)
     _marks: dict[Hashable, Mark] = field(factory=dict)
+    """Of the pass that has begun."""
     _full_at: float = float("-inf")
 
-    def select(
-        self, things: Sequence[T], mark: Callable[[T], Mark], now: float
-    ) -> tuple[list[T], bool]:
-        """What is to be told of now, and whether that is everything."""
-        before = self._marks
+    def is_full(self, now: float) -> bool:
+        """Whether it is time to tell everything; if so, the next time is ``full_s`` from now."""
+        if now < self._full_at:
+            return False
+        self._full_at = now + self.full_s
+        return True
+
+    def pick(
+        self,
+        things: Sequence[T],
+        keys: Sequence[Hashable],
+        marks: Sequence[Mark],
+        *,
+        everything: bool,
+    ) -> list[T]:
+        """Those of some things that are to be told of.
+
+        Args:
+          keys: Who they are.
+          marks: Their figures.
+          everything: Whether to tell also of those that have not changed.
+        """
+        self._marks.update(zip(keys, marks, strict=True))
+        if everything:
+            return list(things)
+        told = self._before.get
+        each = zip(things, keys, marks, strict=True)
+        return [thing for thing, key, mark in each if told(key) != mark]
+
+    def end_pass(self) -> None:
+        """The whole list has been looked at: what was not in it is gone, and forgotten."""
         # Rebuilt each time: what is gone must not be remembered for ever.
-        self._marks = {thing: mark(thing) for thing in things}
-        if now >= self._full_at:
-            self._full_at = now + self.full_s
-            return list(things), True
-        return [each for each in things if before.get(each) != self._marks[each]], False
+        self._before, self._marks = self._marks, {}
+        self.passes += 1
 
 
-def connection_mark(connection: "Connection") -> Mark:
-    """Changes with all that matters but the bytes of heart-beats."""
-    client, outbox = connection.client, connection.outbox
-    return (
-        connection.frames_in,
-        outbox.frames_out,
-        len(client.subscriptions),
-        connection.session.state,
-        outbox.is_closed,
-        connection.heartbeats_missed,
-        outbox.waiting_bytes,
-    )
+@define(eq=False, repr=False)
+class Touched:
+    """Takes the connections that have changed, whoever else there is."""
+
+    _left: "list[Connection]" = field(factory=list)
+    """Too many for one interval."""
+
+    def take_all(self, server: "Server") -> None:
+        """Let all that are open be taken next, for somebody who has been told of none."""
+        self._left, server.outboxes.touched = list(server.connections), set()
+
+    def take(self, server: "Server", limit: int) -> "list[Connection]":
+        """At most ``limit`` that were touched since they were taken; the others come next."""
+        outboxes = server.outboxes
+        if not self._left:
+            touched, outboxes.touched = outboxes.touched, set()
+            self._left = [each.owner for each in touched if each.owner is not None]
+        # From the back: a list gives these away at no cost.
+        taken, self._left[-limit:] = self._left[-limit:], []
+        # What still waits goes out without the core: look again.
+        outboxes.touched.update(
+            [each.outbox for each in taken if each.outbox.waiting_bytes and not each.is_finished]
+        )
+        return [each for each in taken if not each.is_finished]
 
 
 def destination_mark(route: "Route", broker: "Broker") -> Mark:
@@ -68,8 +106,3 @@ def destination_mark(route: "Route", broker: "Broker") -> Mark:
         len(current.subscribers),
         waiting,
     )
-
-
-def stage_mark(stage: "Stage") -> Mark:
-    """Changes with every observation."""
-    return (stage.times.count,)

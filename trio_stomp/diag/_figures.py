@@ -12,7 +12,7 @@ from attrs import define, field, frozen
 
 from trio_stomp.broker import Feed, Histogram, ParkedDestination, Queue, Route, Subscription
 from trio_stomp.diag._drops import EXPIRED, all_drops
-from trio_stomp.diag._process import PauseMeter, process_record
+from trio_stomp.diag._process import PauseMeter, TaskMeter, process_record
 from trio_stomp.diag._records import (
     connection_record,
     connection_state,
@@ -75,6 +75,7 @@ class Figures:
     stream: DiagStream
     started: float
     pauses: PauseMeter
+    tasks: TaskMeter = field(factory=TaskMeter)
     past_turns: Histogram = field(factory=Histogram)
     """The dispatcher's turns of all intervals that have ended."""
     last_turns: Histogram | None = None
@@ -111,6 +112,7 @@ class Figures:
         return process_record(
             turns,
             self.pauses,
+            self.tasks.count(),
             (trio.current_time() if now is None else now) - self.started,
             None if committer is None else committer.store.statistics(),
         )

@@ -53,6 +53,45 @@ class PauseMeter:
             self._began = 0.0
 
 
+@define(eq=False, weakref_slot=True)
+class TaskMeter:
+    """Counts Trio's tasks as they come and go, from when it was first asked.
+
+    Trio's own statistics look at every task that waits for a socket: 10 ms for 19,000.
+    """
+
+    living: int = 0
+    _is_on: bool = False
+
+    def count(self) -> int:
+        """Tasks of the run that this is called in, always the same."""
+        if not self._is_on:
+            self._is_on = True
+            self.living = trio.lowlevel.current_statistics().tasks_living
+            trio.lowlevel.add_instrument(_TaskHooks(weakref.ref(self)))
+        return self.living
+
+
+class _TaskHooks(trio.abc.Instrument):
+    """What Trio calls for a meter; nobody takes it out of the run but itself."""
+
+    def __init__(self, meter: "weakref.ref[TaskMeter]") -> None:
+        self._meter = meter
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        self._add(1)
+
+    def task_exited(self, task: trio.lowlevel.Task) -> None:
+        self._add(-1)
+
+    def _add(self, change: int) -> None:
+        meter = self._meter()
+        if meter is None:
+            trio.lowlevel.remove_instrument(self)
+        else:
+            meter.living += change
+
+
 def _watch_collections(meter: PauseMeter) -> "weakref.finalize[[], PauseMeter]":
     reference = weakref.ref(meter)
 
@@ -70,12 +109,17 @@ def _watch_collections(meter: PauseMeter) -> "weakref.finalize[[], PauseMeter]":
 
 
 def process_record(
-    turns: Histogram, pauses: PauseMeter, uptime_s: float, store: StoreStatistics | None = None
+    turns: Histogram,
+    pauses: PauseMeter,
+    tasks: int,
+    uptime_s: float,
+    store: StoreStatistics | None = None,
 ) -> Record:
     """The fields of the table ``process``.
 
     Args:
       turns: How long the dispatcher's turns of the last interval took.
+      tasks: How many there are.
       uptime_s: Since the boot began.
       store: Of what survives, if anything does.
     """
@@ -89,7 +133,7 @@ def process_record(
         "cpu_sys_s_total": system_s,
         "fds": _open_files(),
         "threads": threads,
-        "trio_tasks": trio.lowlevel.current_statistics().tasks_living,
+        "trio_tasks": tasks,
         "loop_lag_ms_p50": percentile_ms(turns, 0.50),
         "loop_lag_ms_p99": percentile_ms(turns, 0.99),
         "loop_lag_ms_max": turns.max_s * 1000,

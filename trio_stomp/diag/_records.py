@@ -120,21 +120,29 @@ def queue_records(
       parked: The destinations to be told of.
       now: Seconds of the broker's clock.
     """
-    inbox = server.inbox
-    first = _queue_record(
-        INPUT,
-        input_depth=inbox.frames,
-        input_bytes=inbox.bytes,
-        capacity=server.limits.max_input_queue_size,
-        oldest_input_age_s=None,
-        dropped_total=inbox.dropped,
-    )
-    capacity = server.broker.policies.max_stale_queue_size
-    return [
-        first,
-        *(_waiting_record(queue, now) for queue in queues),
-        *(_parked_record(each, capacity, now) for each in parked),
-    ]
+    return [queue_record(server, each, now) for each in (None, *queues, *parked)]
+
+
+def queue_record(server: "Server", thing: Queue | ParkedDestination | None, now: float) -> Record:
+    """The fields of the table ``queue``, of one thing.
+
+    Args:
+      thing: None = the input queue.
+      now: Seconds of the broker's clock.
+    """
+    if thing is None:
+        inbox = server.inbox
+        return _queue_record(
+            INPUT,
+            input_depth=inbox.frames,
+            input_bytes=inbox.bytes,
+            capacity=server.limits.max_input_queue_size,
+            oldest_input_age_s=None,
+            dropped_total=inbox.dropped,
+        )
+    if isinstance(thing, Queue):
+        return _waiting_record(thing, now)
+    return _parked_record(thing, server.broker.policies.max_stale_queue_size, now)
 
 
 def _waiting_record(queue: Queue, now: float) -> Record:

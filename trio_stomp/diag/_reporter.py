@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import TypeVar
@@ -13,46 +13,53 @@ from attrs import define, field
 
 from trio_stomp import _schema
 from trio_stomp._schema import Table
-from trio_stomp.broker import DIAG_STREAM, Broker, BrokerEvent, Census, Histogram, Route
-from trio_stomp.diag._changes import (
-    Changes,
-    Mark,
-    connection_mark,
-    destination_mark,
-    stage_mark,
+from trio_stomp.broker import (
+    DIAG_STREAM,
+    BrokerEvent,
+    Census,
+    Histogram,
+    ParkedDestination,
+    Queue,
+    Route,
 )
+from trio_stomp.diag._changes import Changes, Touched, destination_mark
 from trio_stomp.diag._drops import DropTeller
 from trio_stomp.diag._figures import Figures
+from trio_stomp.diag._listing import SLICE_LOOKS, SLICE_RECORDS, Largest, slices
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.diag._process import PauseMeter
 from trio_stomp.diag._records import (
+    Stage,
     buffers_record,
     connection_record,
     destination_record,
     event_record,
     latency_record,
-    queue_records,
+    queue_record,
     session_record,
     stages,
     stale_record,
     websocket_record,
 )
-from trio_stomp.diag._stream import DiagStream, Record, timestamp
+from trio_stomp.diag._stream import DiagStream, Record, encode_items, timestamp
 from trio_stomp.server import Server
 
 logger = logging.getLogger("trio_stomp")
 
 T = TypeVar("T")
-H = TypeVar("H", bound=Hashable)
 
 MAX_ITEMS = 1_000
-"""Items of one message. One such message takes some 10 ms, which is a turn of its own."""
+"""Items of one message."""
 MAX_LISTED = 10_000
 """Connections or destinations of one interval; the next interval goes on where this one ended."""
-MAX_TURN_EVENTS = 500
-"""Events of one turn; the next ones go on."""
+MAX_TURN_EVENTS = 50
+"""Events of one turn, 0.7 ms; the next ones go on."""
+MAX_PUT_OFF = 8
+"""A list may not wait for more turns than these, however busy the broker is."""
 
 _WITH_CENSUS = frozenset({_schema.SESSION, _schema.STALE, _schema.WS})
+_OF_ROUTES = frozenset({_schema.DESTINATION, _schema.LATENCY})
+_DONE = object()
 
 
 @define(eq=False)
@@ -79,11 +86,17 @@ class Reporter:
     _drops: DropTeller = field(factory=DropTeller)
     _pauses: PauseMeter = field(factory=PauseMeter)
     _events: deque[BrokerEvent] = field(factory=deque)
-    _parts: deque[Callable[[float], None]] = field(factory=deque)
-    """Messages of long lists, each for a turn of its own."""
-    _changes: dict[str, Changes] = field(factory=dict)
-    _places: dict[str, int] = field(factory=dict)
-    """Where the next interval goes on in lists that are too long for one, by table."""
+    _jobs: deque[Iterator[None]] = field(factory=deque)
+    """Lists that are being told; each step of one is a slice, for a turn of its own."""
+    _put_off: int = 0
+    """Turns since the last slice."""
+    _now: float = 0.0
+    """Of the slice."""
+    _changes: dict[Table, Changes] = field(factory=dict)
+    """Of the lists that were heard in the last interval."""
+    _touched: Touched = field(factory=Touched)
+    _places: dict[Table, int] = field(factory=dict)
+    """Where the next interval goes on in lists that are too long for one."""
 
     def __attrs_post_init__(self) -> None:
         self.interval_s = self.options.diag_interval_s
@@ -114,20 +127,31 @@ class Reporter:
             logger.exception("a bug of the broker: the statistics of this interval are incomplete")
 
     def end_turn(self, now: float) -> None:
-        """Publish what happened in this turn, and the next part of what was too much for one."""
-        if not (self.server.broker.events.pending or self._events or self._parts):
+        """Publish what happened in this turn, and do the next slice of what is too much for one."""
+        if not (self.server.broker.events.pending or self._events or self._jobs):
             return
         try:
             if self.server.broker.events.pending or self._events:
                 self._publish_events(now)
-            if self._parts:
-                self._parts.popleft()(now)
+            if self._jobs:
+                self._go_on(now)
         except Exception:
             logger.exception("a bug of the broker: events or statistics are incomplete")
         else:
             # Not after an error, or one that stays would have turn follow turn for ever.
-            if self._events or self._parts:
+            if self._events or self._jobs:
                 self.server.inbox.wake()
+
+    def _go_on(self, now: float) -> None:
+        """Do the next slice, unless somebody waits for this turn's output."""
+        if self.server.outboxes.dirty and self._put_off < MAX_PUT_OFF:
+            self._put_off += 1
+            return
+        self._put_off = 0
+        self._now = now
+        job = self._jobs.popleft()
+        if next(job, _DONE) is not _DONE:
+            self._jobs.appendleft(job)
 
     def _tick(self, now: float) -> None:
         server = self.server
@@ -137,6 +161,8 @@ class Reporter:
         self._drops.tell(server, self.stream.lost)
         heard = {table for table in _schema.REPORTED if self._is_heard(table.topic)}
         self._pauses.turn(_schema.PROCESS in heard)
+        # Whoever comes to listen is told everything first.
+        self._changes = {table: each for table, each in self._changes.items() if table in heard}
         if not heard:
             return
         wall_now = self.wall()
@@ -148,94 +174,136 @@ class Reporter:
             self._publish(_schema.STALE, stale_record(broker, census), ts, now)
         if _schema.PROCESS in heard:
             self._publish(_schema.PROCESS, self.figures.process(now), ts, now)
-        if not self._parts:
+        if not self._jobs:
             # Else the last interval's lists are not out yet, and these would only come later still.
             self._plan_connections(heard, buffers_record(server, census), ts, now, wall_now)
-            self._plan_destinations(heard, ts, now)
+            if _schema.QUEUE in heard:
+                self._jobs.append(self._list_queues(ts, now))
+            if heard & _OF_ROUTES:
+                self._jobs.append(self._list_routes(heard & _OF_ROUTES, ts, now))
 
     def _plan_connections(
         self, heard: set[Table], buffers: Record, ts: str, now: float, wall_now: float
     ) -> None:
         connections = self.server.connections
-        if _schema.CONNECTION in heard:
-            listed = self._window(_schema.CONNECTION, connections, len(connections))
-            listed, full = self._changed(_schema.CONNECTION, listed, connection_mark, now)
-            describe = partial(connection_record, now=now, wall_now=wall_now)
-            self._plan(_schema.CONNECTION, listed, describe, ts, {"full": full})
-        if _schema.WS in heard:
-            upgraded = [each for each in connections if each.websocket is not None]
-            listed = self._window(_schema.WS, upgraded, len(upgraded))
-            listed, full = self._changed(_schema.WS, listed, connection_mark, now)
-            self._plan(_schema.WS, listed, websocket_record, ts, {"full": full, **buffers})
+        tables = heard & {_schema.CONNECTION, _schema.WS}
+        if not tables:
+            return
+        if not all(table in self._changes for table in tables):
+            # Somebody listens who knows of none.
+            self._touched.take_all(self.server)
+        fits = len(connections) <= MAX_LISTED
+        some = self._touched.take(self.server, MAX_LISTED if fits else MAX_LISTED - MAX_ITEMS)
+        if not fits:
+            again, _ = self._window(_schema.CONNECTION, connections, len(connections), MAX_ITEMS)
+            some = list(dict.fromkeys([*some, *again]))
+        for table in (_schema.CONNECTION, _schema.WS):
+            if table in tables:
+                full = self._changes_of(table).is_full(now) and fits
+                listed = list(connections) if full else some
+                if table is _schema.WS:
+                    upgraded = [each for each in listed if each.websocket is not None]
+                    job = self._list(table, upgraded, websocket_record, ts, full, buffers)
+                else:
+                    describe = partial(connection_record, now=now, wall_now=wall_now)
+                    job = self._list(table, listed, describe, ts, full)
+                self._jobs.append(job)
 
-    def _plan_destinations(self, heard: set[Table], ts: str, now: float) -> None:
+    def _list_queues(self, ts: str, now: float) -> Iterator[None]:
+        """Tell of the input queue, the fullest queues, and of what is parked."""
         broker = self.server.broker
-        if _schema.QUEUE in heard:
-            queues = broker.queues.largest(MAX_ITEMS // 2)
-            parked = broker.stale.largest(MAX_ITEMS - 1 - len(queues))
-            records = queue_records(self.server, queues, parked, now)
-            self._plan(_schema.QUEUE, records, _as_it_is, ts, {"full": True})
-        if _schema.DESTINATION in heard:
-            routes = self._routes(_schema.DESTINATION, broker)
-            mark = partial(destination_mark, broker=broker)
-            routes, full = self._changed(_schema.DESTINATION, routes, mark, now)
+        queues = Largest[Queue](MAX_ITEMS // 2, lambda queue: queue.held)
+        for some in slices(list(broker.routes), SLICE_LOOKS):
+            queues.add([route.queue for route in some if route.queue is not None])
+            yield
+        parked = Largest[ParkedDestination](
+            MAX_ITEMS - 1 - len(queues.found), lambda parked: parked.size
+        )
+        for others in slices(broker.stale.candidates(), SLICE_LOOKS):
+            parked.add(others)
+            yield
+        things = [None, *queues.found, *parked.found]
+        describe = partial(queue_record, self.server, now=now)
+        yield from self._list(_schema.QUEUE, things, describe, ts, full=True)
+
+    def _list_routes(self, tables: set[Table], ts: str, now: float) -> Iterator[None]:
+        """Tell of the destinations of clients; DIAG's own would only tell of the telling."""
+        broker = self.server.broker
+        total = len(broker.routes)
+        changes = {table: self._changes_of(table) for table in tables}
+        full = {table: changes[table].is_full(now) and total <= MAX_LISTED for table in tables}
+        routes, is_last = self._window(_schema.DESTINATION, broker.routes, total, MAX_LISTED)
+        destinations: list[Route] = []
+        observed: list[Stage] = []
+        for place, looked in enumerate(slices(routes, SLICE_LOOKS)):
+            some = [route for route in looked if not route.reserved]
+            for table in tables:
+                told = changes[table]
+                turn = told.passes % (MAX_LISTED // MAX_ITEMS)
+                # Of too many for a full list, each is told of in some pass all the same.
+                again = total > MAX_LISTED and place * SLICE_LOOKS // MAX_ITEMS == turn
+                everything = full[table] or again
+                if table is _schema.DESTINATION:
+                    marks = [destination_mark(route, broker) for route in some]
+                    destinations += told.pick(some, some, marks, everything=everything)
+                else:
+                    each = [stage for route in some for stage in stages(route)]
+                    keys = [stage.times for stage in each]
+                    counts = [times.count for times in keys]
+                    observed += told.pick(each, keys, counts, everything=everything)
+            yield
+        if is_last:
+            for told in changes.values():
+                told.end_pass()
+        if _schema.DESTINATION in tables:
             describe = partial(destination_record, broker=broker)
-            self._plan(_schema.DESTINATION, routes, describe, ts, {"full": full})
-        if _schema.LATENCY in heard:
-            routes = self._routes(_schema.LATENCY, broker)
-            observed = [stage for route in routes for stage in stages(route)]
-            observed, full = self._changed(_schema.LATENCY, observed, stage_mark, now)
-            self._plan(_schema.LATENCY, observed, latency_record, ts, {"full": full})
+            whole = full[_schema.DESTINATION]
+            yield from self._list(_schema.DESTINATION, destinations, describe, ts, whole)
+        if _schema.LATENCY in tables:
+            whole = full[_schema.LATENCY]
+            yield from self._list(_schema.LATENCY, observed, latency_record, ts, whole)
 
-    def _routes(self, table: Table, broker: Broker) -> list[Route]:
-        """The destinations of clients; telling of DIAG's own would only tell of the telling."""
-        routes = self._window(table, broker.routes, len(broker.routes))
-        return [route for route in routes if not route.reserved]
-
-    def _changed(
-        self, table: Table, things: Sequence[H], mark: Callable[[H], Mark], now: float
-    ) -> tuple[list[H], bool]:
-        changes = self._changes.get(table.name)
+    def _changes_of(self, table: Table) -> Changes:
+        changes = self._changes.get(table)
         if changes is None:
-            changes = self._changes[table.name] = Changes(self.options.diag_full_s)
-        return changes.select(things, mark, now)
+            changes = self._changes[table] = Changes(self.options.diag_full_s)
+        return changes
 
-    def _window(self, table: Table, things: Iterable[T], total: int) -> list[T]:
-        """All of ``things``, or if these are too many, the next ones in turn."""
-        if total <= MAX_LISTED:
-            return list(things)
-        start = self._places.get(table.name, 0) % total
-        window = list(islice(things, start, start + MAX_LISTED))
-        self._places[table.name] = start + len(window)
-        return window
+    def _window(
+        self, table: Table, things: Iterable[T], total: int, size: int
+    ) -> tuple[list[T], bool]:
+        """The next ``size`` of ``things`` in turn, and whether the last one is among them."""
+        if total <= size:
+            return list(things), True
+        start = self._places.get(table, 0) % total
+        window = list(islice(things, start, start + size))
+        self._places[table] = start + len(window)
+        return window, start + len(window) >= total
 
-    def _plan(
+    def _list(
         self,
         table: Table,
         things: Sequence[T],
         describe: Callable[[T], Record],
         ts: str,
+        full: bool,
         beside: Record | None = None,
-    ) -> None:
-        """Have messages on ``things`` published with the next ends of turns, one with each."""
+    ) -> Iterator[None]:
+        """Publish messages on ``things``, at most one in a turn, as long as anybody listens."""
         parts = max(1, -(-len(things) // MAX_ITEMS))
         for part in range(parts):
-            some = things[part * MAX_ITEMS : (part + 1) * MAX_ITEMS]
-            page: Record = {"part": part + 1, "parts": parts, **(beside or {})}
-            self._parts.append(partial(self._publish_part, table, some, describe, page, ts))
-
-    def _publish_part(
-        self,
-        table: Table,
-        things: Sequence[T],
-        describe: Callable[[T], Record],
-        page: Record,
-        ts: str,
-        now: float,
-    ) -> None:
-        if self._is_heard(table.topic):
-            page["items"] = [describe(thing) for thing in things]
-            self._publish(table, page, ts, now)
+            items: list[str] = []
+            listed = things[part * MAX_ITEMS : (part + 1) * MAX_ITEMS]
+            for some in slices(listed, SLICE_RECORDS):
+                if not self._is_heard(table.topic):
+                    return
+                items.append(encode_items([describe(each) for each in some]))
+                yield
+            if not self._is_heard(table.topic):
+                return
+            page: Record = {"part": part + 1, "parts": parts, "full": full, **(beside or {})}
+            self._publish(table, page, ts, self._now, items=items)
+            yield
 
     def _publish_events(self, now: float) -> None:
         events = self._events
@@ -252,12 +320,14 @@ class Reporter:
         return self.stream.log is not None or self.server.broker.has_subscribers(topic)
 
     def _publish(
-        self, table: Table, record: Record, ts: str, now: float, interval_s: float | None = None
+        self,
+        table: Table,
+        record: Record,
+        ts: str,
+        now: float,
+        interval_s: float | None = None,
+        items: Sequence[str] | None = None,
     ) -> None:
         interval = self.interval_s if interval_s is None else interval_s
         broker = self.server.broker
-        self.stream.publish(broker, table, record, ts=ts, interval_s=interval, now=now)
-
-
-def _as_it_is(record: Record) -> Record:
-    return record
+        self.stream.publish(broker, table, record, ts=ts, interval_s=interval, now=now, items=items)

@@ -3,7 +3,7 @@
 import json
 import socket
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,16 @@ def timestamp(seconds: float) -> str:
     """Unix time as ISO 8601 in UTC, with microseconds: ``2026-03-01T12:00:00.000000Z``."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
     return text.replace("+00:00", "Z")
+
+
+def encode(value: object) -> str:
+    """JSON in ASCII, which is safe whatever a client's text holds; no NaN, for that is none."""
+    return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+def encode_items(records: Sequence[Mapping[str, object]]) -> str:
+    """Some of the ``items`` of a message, as ``DiagStream.publish`` joins them."""
+    return encode(records)[1:-1]
 
 
 @define(eq=False)
@@ -68,11 +78,14 @@ class DiagStream:
         ts: str,
         interval_s: float,
         now: float,
+        items: Sequence[str] | None = None,
     ) -> None:
         """Publish one message.
 
         Args:
           record: The body, but for what all have.
+          items: The list ``items`` at its end, encoded by ``encode_items`` in pieces, none of them
+            empty; None = it has none.
           ts: Of the figures, as ``timestamp`` writes it.
           interval_s: Time between such messages; 0 = they come as things happen.
         """
@@ -85,8 +98,10 @@ class DiagStream:
             "interval_s": interval_s,
             "boot": self.boot,
         }
-        # Neither NaN nor infinity is JSON; pure ASCII is safe whatever a client's text holds.
-        body = json.dumps(prefix | dict(record), separators=(",", ":"), allow_nan=False).encode()
+        text = encode(prefix | dict(record))
+        if items is not None:
+            text = f'{text[:-1]},"items":[{",".join(items)}]}}'
+        body = text.encode()
         headers = [("content-type", "application/json")]
         headers += [(name, str(record[key])) for name, key in table.headers]
         topic = table.topic

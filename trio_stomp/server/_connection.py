@@ -104,6 +104,12 @@ class ConnectionShared:
     websocket_reads: WebSocketReads
     held_bytes: int = 0
     """Bytes of frames that are not complete yet, of all connections."""
+    holding: "set[Connection]" = field(factory=set)
+    """Those whose frames these are."""
+    heard: int = 0
+    """Open connections that have sent something."""
+    websockets: int = 0
+    """Open connections that are WebSockets."""
     quoted: Quoted = field(factory=Quoted)
     """What was last made fit for SockJS."""
     parting: trio.Semaphore = field(factory=lambda: trio.Semaphore(PARTING_AT_ONCE))
@@ -308,6 +314,8 @@ class Connection:
         # Never more than may come, so that a CONNECT within the limit is always seen.
         room = min(RECEIVE_BYTES, max(1, limit - self.bytes_in))
         data = await self.wire.receive_some(room)
+        if data and not self.bytes_in:
+            self.shared.heard += 1
         self.bytes_in += len(data)
         if self.bytes_in <= limit:
             return data
@@ -427,6 +435,10 @@ class Connection:
         shared = self.shared
         grown = held - self._held
         self._held = held
+        if held:
+            shared.holding.add(self)
+        else:
+            shared.holding.discard(self)
         shared.held_bytes += grown
         shared.memory.used_bytes += grown
         limit = shared.memory.limit_bytes // HELD_SHARE

@@ -102,6 +102,7 @@ class Dispatcher:
         self.alarm.set(self.broker.timers.next_due)
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
+        self.outboxes.touched.update(dirty)
         for outbox in dirty:
             try:
                 outbox.publish(now)
@@ -124,6 +125,7 @@ class Dispatcher:
         if type(item) is Batch:
             connection = item.connection
             strained = self.outboxes.strained
+            self.outboxes.touched.add(connection.outbox)
             try:
                 self.broker.apply(connection.client, item.events, item.received_at, now)
             except Exception:

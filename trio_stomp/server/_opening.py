@@ -154,5 +154,6 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
         connection.websocket = WebSocketCodec(max_message_bytes=largest)
         outbox = connection.outbox
         outbox.framing = WebSocketMessages(outbox.shared.websocket_frames)
+    connection.shared.websockets += 1
     connection.client.transport = "wss" if _is_secret(connection) else "ws"
     return trailing or await connection.read_opening()

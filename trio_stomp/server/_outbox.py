@@ -8,6 +8,7 @@ a list of tails that all subscribers share, and are joined only just before they
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field
@@ -18,6 +19,9 @@ from trio_stomp.server._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server._framing import Framing, cut
 from trio_stomp.server._items import Item, cost_of, cut_off, is_bulk
 from trio_stomp.transport import MAX_BEHIND, Wire
+
+if TYPE_CHECKING:
+    from trio_stomp.server._connection import Connection
 
 INLINE_BYTES = 64 * 1024
 """What is up to this size the dispatcher joins and sends itself, if nothing waits before it."""
@@ -53,6 +57,11 @@ class OutboxShared:
     websocket_frames: str = "auto"
     on_unsent: Callable[[Delivery], None] = _ignore
     dirty: "list[Outbox]" = field(factory=list)
+    touched: "set[Outbox]" = field(factory=set)
+    """Those whose connections the core heard of, or staged to, since the diagnostics last took
+    them; of open connections alone. Heart-beats touch nobody."""
+    blocked: "set[Outbox]" = field(factory=set)
+    """Those whose writers have something to write."""
     strained: int = 0
     """How often a stage found an outbox more than three quarters full."""
     expired: int = 0
@@ -115,6 +124,8 @@ class Outbox:
     _wake: trio.Event | None = None
     _empty: trio.Event | None = None
     _wants_room: bool = False
+    owner: "Connection | None" = None
+    """Whose it is, until that has ended."""
 
     # The core's side: the port ``broker.Outbox``.
 
@@ -312,6 +323,7 @@ class Outbox:
                 if self._parts and self.wire.gathers:
                     self._send_parts(now)
             self.blocked_since = 0.0
+            self.shared.blocked.discard(self)
             if self._empty is not None:
                 self._empty.set()
             self._wake = trio.Event()
@@ -329,6 +341,9 @@ class Outbox:
         A message of it may wait in a queue for days, and must not keep its connection alive.
         """
         self.break_off()
+        self.owner = None
+        self.shared.touched.discard(self)
+        self.shared.blocked.discard(self)
         self.on_blocked = self.on_room = _nothing
         self.on_close = self.on_pause = _ignore
 
@@ -419,6 +434,7 @@ class Outbox:
         """Something waits: have the writer see to it."""
         if not self.blocked_since:
             self.blocked_since = now
+            self.shared.blocked.add(self)
         if self.waiting_bytes > self.peak_bytes:
             self.peak_bytes = self.waiting_bytes
         if self._wake is not None:

@@ -325,6 +325,8 @@ class Server:
             await connection.run()
         finally:
             del self.connections[connection]
+            self._shared.heard -= bool(connection.bytes_in)
+            self._shared.websockets -= connection.websocket is not None
             self.ended[connection.reason] += 1
             self.past.add(connection)
 
@@ -349,6 +351,8 @@ class Server:
             connection.on_room,
             connection.on_pause,
         )
+        outbox.owner = connection
+        self.outboxes.touched.add(outbox)
         connection.client = Client(session_id, outbox, wire.remote)
         return connection
 
@@ -395,6 +399,8 @@ class Server:
         self.dispatcher.call_soon(lambda now: self.broker.unsent(delivery, now))
 
     def _tell_late(self, connection: Connection, late_s: float) -> None:
+        self.outboxes.touched.add(connection.outbox)
+
         def tell(_: float) -> None:
             self.broker.events.tell(
                 "heartbeat",
@@ -446,21 +452,18 @@ class Server:
         return self.committer.error if self.committer is not None else ""
 
     def census(self) -> Census:
-        """The figures that only the server knows (the core's ``TakesCensus``)."""
-        websockets = 0
-        output = 0
-        held = 0
-        for connection in self.connections:
-            output += connection.outbox.waiting_messages
-            if connection.websocket is not None:
-                websockets += 1
-                held += connection.websocket.statistics().buffered_bytes
+        """The figures that only the server knows (the core's ``TakesCensus``).
+
+        Takes as long as many connections have something that waits, however many there are.
+        """
+        shared = self._shared
+        held = [each.websocket for each in shared.holding if each.websocket is not None]
         return Census(
-            clients=sum(1 for connection in self.connections if connection.bytes_in),
-            websockets=websockets,
+            clients=shared.heard,
+            websockets=shared.websockets,
             input_queue_size=self.inbox.frames,
-            output_queue_size=output,
-            ws_allocated=held,
+            output_queue_size=sum([each.waiting_messages for each in self.outboxes.blocked]),
+            ws_allocated=sum([each.statistics().buffered_bytes for each in held]),
             ws_hits=self.websocket_reads.hits,
             ws_misses=self.websocket_reads.misses,
         )

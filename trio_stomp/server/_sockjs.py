@@ -156,7 +156,10 @@ def speak_sockjs(connection: "Connection", max_frame_bytes: int) -> None:
         quoted=connection.shared.quoted,
         on_unfit=connection.end,
     )
+    before.end()
     connection.client.outbox = connection.outbox
+    connection.outbox.owner = connection
+    before.shared.touched.add(connection.outbox)
     connection.websocket = SockJsCodec(max_message_bytes=JSON_GROWTH * max_frame_bytes)
     pulse = SockJsPulse(weakref.ref(connection))
     connection.shared.watchdog.watch(pulse, trio.current_time() + SOCKJS_HEARTBEAT_S)
