@@ -45,6 +45,7 @@ from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
     ProxyNetworks,
+    SlicedPoll,
     TlsBox,
     Wire,
     read_proxy_header,
@@ -114,6 +115,7 @@ class Server:
     new_session_id: Callable[[], str] | None = None
     """Of the program that embeds the broker; None = ids are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
+    _poll: SlicedPoll = field(factory=SlicedPoll)
     _shared: ConnectionShared = field(init=False)
     _is_stopping: bool = False
 
@@ -191,6 +193,7 @@ class Server:
             services.start_soon(self._dispatch, services.cancel_scope)
             services.start_soon(self.watchdog.run)
             services.start_soon(self.alarm.run)
+            services.start_soon(self._poll.run)
             try:
                 async with trio.open_nursery() as producers:
                     handle.on_connect = self._joining(producers)
@@ -270,7 +273,7 @@ class Server:
             logger.error("the store could not be closed: %s", error)
 
     async def _serve_stream(self, tls: str, stream: trio.abc.Stream) -> None:
-        wire = wire_over(stream)
+        wire = wire_over(stream, self._poll)
         try:
             if self.proxies is None or not self.proxies.contains(wire.remote):
                 await self._admit(wire, b"", tls)
@@ -381,6 +384,7 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_S)
+            self._poll.sweep()
             if self.broker.policies.ttl_ms:  # it may be told while the broker runs
                 await self.inbox.put(Control(self.broker.tick))
 

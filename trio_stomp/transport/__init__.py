@@ -16,6 +16,7 @@ from trio_stomp.transport._origin import check_origin as check_origin
 from trio_stomp.transport._origin import names_this_machine as names_this_machine
 from trio_stomp.transport._proxy import ProxyNetworks as ProxyNetworks
 from trio_stomp.transport._proxy import read_proxy_header as read_proxy_header
+from trio_stomp.transport._sliced_poll import SlicedPoll as SlicedPoll
 from trio_stomp.transport._sniff import Speech as Speech
 from trio_stomp.transport._sniff import sniff as sniff
 from trio_stomp.transport._sockjs import JSON_GROWTH as JSON_GROWTH

@@ -1,5 +1,6 @@
 """The bytes of one connection: a socket driven without waiting where possible, or any stream."""
 
+import math
 import socket
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
@@ -8,6 +9,7 @@ import trio
 from attrs import define
 
 from trio_stomp.transport._memory_stream import MemoryStream
+from trio_stomp.transport._sliced_poll import SlicedPoll
 
 MAX_BEHIND = 63
 """Pieces that are sent along at once: a system call takes a limited number (IOV_MAX)."""
@@ -84,11 +86,18 @@ class SocketWire:
     remote: str
     is_loopback: bool
     _socket: socket.socket
+    _poll: SlicedPoll | None = None
     _is_drained: bool = False
     """The last read took all that there was, so that the next one would find nothing."""
+    task: trio.lowlevel.Task | None = None
+    is_known: bool = False
+    is_direct: bool = False
+    is_quiet: bool = True
+    is_sending: bool = False
+    woken_at: float = -math.inf
 
     @classmethod
-    def over(cls, stream: trio.SocketStream) -> "SocketWire":
+    def over(cls, stream: trio.SocketStream, poll: SlicedPoll | None = None) -> "SocketWire":
         """Take over the socket of a stream, which must not be used any more."""
         raw = socket.socket(fileno=stream.socket.detach())
         raw.setblocking(False)
@@ -97,29 +106,41 @@ class SocketWire:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:
             pass  # the peer is gone already: reading will tell
-        return cls(*_peer(raw), raw)
+        return cls(*_peer(raw), raw, poll)
+
+    def fileno(self) -> int:
+        """Return the descriptor; -1 once it is closed."""
+        return self._socket.fileno()
+
+    def stop_waiting(self, _: object) -> trio.lowlevel.Abort:
+        """As ``PolledSocket``."""
+        self.task = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        if self._is_drained:
-            # Asking first would cost a system call and an exception for each of a consumer's ACKs.
-            await self._wait_readable()
-        else:
+        # Asking first would cost a system call and an exception for each of a consumer's ACKs.
+        must_wait, poll = self._is_drained, self._poll
+        if not must_wait:
             await trio.lowlevel.checkpoint()
         while True:
             try:
+                if must_wait:
+                    if poll is None or self.is_direct:
+                        await trio.lowlevel.wait_readable(self._socket)
+                    else:
+                        await poll.wait_readable(self)
                 data = self._socket.recv(max_bytes)
                 self._is_drained = len(data) < max_bytes
+                self.is_quiet = False
                 return data
             except BlockingIOError:
-                await self._wait_readable()
+                must_wait = True
             except OSError as error:
                 raise trio.BrokenResourceError from error
-
-    async def _wait_readable(self) -> None:
-        try:
-            await trio.lowlevel.wait_readable(self._socket)
-        except trio.ClosedResourceError as error:
-            raise trio.BrokenResourceError from error
+            except trio.ClosedResourceError as error:
+                # Or the poll found it quiet: it is to wait with the others from now on.
+                if poll is None or self.fileno() < 0:
+                    raise trio.BrokenResourceError from error
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         try:
@@ -133,10 +154,13 @@ class SocketWire:
 
     async def wait_sent(self, data: bytes | memoryview) -> int:
         while True:
+            self.is_sending = True
             try:
                 await trio.lowlevel.wait_writable(self._socket)
             except trio.ClosedResourceError as error:
                 raise trio.BrokenResourceError from error
+            finally:
+                self.is_sending = False
             sent = self.send_nowait(data)
             if sent:
                 return sent
@@ -150,6 +174,8 @@ class SocketWire:
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
+            if self._poll is not None:
+                self._poll.forget(self)
             self._socket.close()
         await trio.lowlevel.checkpoint()
 
@@ -188,7 +214,7 @@ class StreamWire:
         await trio.aclose_forcefully(self._stream)
 
 
-def wire_over(stream: trio.abc.Stream) -> Wire:
+def wire_over(stream: trio.abc.Stream, poll: SlicedPoll | None = None) -> Wire:
     """The best wire for a stream that a listener accepted; the stream is taken over.
 
     A stream around another tells by ``transport_stream`` what it is around, as ``trio.SSLStream``
@@ -196,7 +222,7 @@ def wire_over(stream: trio.abc.Stream) -> Wire:
     costs a login, and the other way round would save strangers one.
     """
     if isinstance(stream, trio.SocketStream):
-        return SocketWire.over(stream)
+        return SocketWire.over(stream, poll)
     return StreamWire(*_origin(stream), stream)
 
 
