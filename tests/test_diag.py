@@ -1154,6 +1154,24 @@ def test_pauses_are_measured_only_while_asked_for() -> None:
     assert meter.total_s == measured
 
 
+def test_the_longest_pause_is_of_the_last_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 1.25, 2.0, 2.5, 3.0, 3.125])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    meter = process.PauseMeter()
+    for _ in range(2):
+        meter.note("start")
+        meter.note("stop")
+    assert meter.longest_s == 0.0  # its interval still runs
+    meter.end_interval()
+    assert (meter.longest_s, meter.total_s) == (0.5, 0.75)
+    meter.note("start")
+    meter.end_interval()
+    assert meter.longest_s == 0.0
+    meter.note("stop")
+    meter.end_interval()
+    assert meter.longest_s == 0.125
+
+
 def test_a_meter_that_is_dropped_leaves_nothing_behind() -> None:
     before = callbacks()
     meter = process.PauseMeter()

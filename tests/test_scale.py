@@ -147,7 +147,7 @@ def series(name: str, promised: float, costs: dict[int, float], turn_ms: float) 
     scale, pauses = module("_bench.scale"), module("_bench.pauses")
     process, load = module("_bench.process"), module("_bench.load")
     dimension = scale.Dimension(name, name, tuple(costs), (), None, promised=promised)
-    calm = pauses.Phase("", 1.0, (0, 0, 0), 0.0, 0.0, 0.0, turn_ms)
+    calm = pauses.Phase("", 1.0, (0, 0, 0), 0.0, 0.0, turn_ms)
     return [
         scale.Point(
             dimension,
@@ -191,7 +191,7 @@ def test_a_promise_is_judged_by_the_worst_size_and_the_cheapest_run() -> None:
 @pytest.mark.usefixtures("scripts")
 def test_a_herd_is_judged_by_turns_and_by_what_another_waits() -> None:
     script, pauses = module("scale"), module("_bench.pauses")
-    phase = pauses.Phase("disconnect", 1.0, (0, 0, 0), 0.0, 0.0, 0.0, 42.0)
+    phase = pauses.Phase("disconnect", 1.0, (0, 0, 0), 0.0, 0.0, 42.0)
     herd = module("_bench.scale_herd").Herd(7, phase, module("_bench.process").Cpu(0, 0, 1), 3.2)
     assert [each.line() for each in script.promises([], [herd])] == [
         "7 connections disconnect, longest turn: promised 100 ms at most, measured 42 ms: kept",

@@ -215,6 +215,7 @@ PROCESS = Table(
         Field("loop_lag_ms_max", DOUBLE, "the longest turn of the interval"),
         Field("gc_collections_total", BIGINTS, "garbage collections by generation"),
         Field("gc_pause_ms_total", DOUBLE, "time in them while somebody was subscribed here"),
+        Field("gc_pause_ms_max", DOUBLE, "the longest of them in the interval"),
         Field("uptime_s", DOUBLE, "time since the boot began"),
         Field("store_bytes", BIGINT, "what the store takes on the disk", nullable=True),
         Field(

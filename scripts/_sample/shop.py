@@ -230,6 +230,7 @@ class Shop:
             "loop_lag_ms_max": round(lag * 2.6, 3),
             "gc_collections_total": [old * 40, old * 3, old // 9],
             "gc_pause_ms_total": old * 6.0,
+            "gc_pause_ms_max": 2.0,
             "uptime_s": old * 60.0 + 12.0,
             "store_bytes": 4 << 20,
             "store_live_messages": 36,

@@ -85,6 +85,7 @@ class Figures:
         """An interval of the statistics has ended; ``turns`` were the dispatcher's."""
         self.past_turns = summed([self.past_turns, turns])
         self.last_turns = turns
+        self.pauses.end_interval()
 
     def turns(self) -> Histogram:
         """All turns of the dispatcher since the boot."""

@@ -32,6 +32,10 @@ class PauseMeter:
     """
 
     total_s: float = 0.0
+    longest_s: float = 0.0
+    """The longest of those that ended within the last interval."""
+    _longest_yet_s: float = 0.0
+    """The same of the interval that runs."""
     _began: float = 0.0
     _watch: "weakref.finalize[[], PauseMeter] | None" = None
 
@@ -49,8 +53,14 @@ class PauseMeter:
         if phase == "start":
             self._began = now
         elif self._began:
-            self.total_s += now - self._began
+            pause = now - self._began
+            self.total_s += pause
+            self._longest_yet_s = max(self._longest_yet_s, pause)
             self._began = 0.0
+
+    def end_interval(self) -> None:
+        """Look for the longest anew."""
+        self.longest_s, self._longest_yet_s = self._longest_yet_s, 0.0
 
 
 @define(eq=False, weakref_slot=True)
@@ -139,6 +149,7 @@ def process_record(
         "loop_lag_ms_max": turns.max_s * 1000,
         "gc_collections_total": [generation["collections"] for generation in gc.get_stats()],
         "gc_pause_ms_total": pauses.total_s * 1000,
+        "gc_pause_ms_max": pauses.longest_s * 1000,
         "uptime_s": uptime_s,
         "store_bytes": store.bytes if store is not None else None,
         "store_live_messages": store.live_messages if store is not None else None,
