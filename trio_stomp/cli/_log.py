@@ -3,8 +3,16 @@
 import json
 import logging
 import sys
+import threading
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import TextIO
+
+import trio
+
+GATHER_S = 0.02
+GATHER_LINES = 64
+"""So long, and so many, lines wait at most to be written together."""
 
 FORMATS = ("auto", "human", "json")
 
@@ -44,6 +52,71 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(told, default=str)
 
 
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes lines; those that are not urgent together, while ``gather`` runs.
+
+    Each write takes 40 to 100 µs, a quarter of what a connection costs that opens and ends, and
+    holds the event loop up meanwhile. So lines below WARNING may wait for GATHER_S; a process that
+    is killed loses them. They keep their order.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lines: list[str] = []
+        self._thread = 0
+        self._some: trio.Event | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As ``logging.Handler``; its lock is held."""
+        if self._some is None or threading.get_ident() != self._thread:
+            self.flush()
+            super().emit(record)
+            return
+        try:
+            self._lines.append(self.format(record) + self.terminator)
+        except Exception:
+            self.handleError(record)
+            return
+        if record.levelno >= logging.WARNING or len(self._lines) >= GATHER_LINES:
+            self.flush()
+        else:
+            self._some.set()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        with self.lock or nullcontext():
+            lines, self._lines = self._lines, []
+            try:
+                if lines:
+                    self.stream.write("".join(lines))
+                super().flush()
+            except Exception:
+                # What the standard handler does: it tells of it on stderr, if there is one.
+                self.handleError(logging.makeLogRecord({"msg": "", "args": ()}))
+
+    async def gather(self) -> None:
+        """Let lines of this thread wait for more, until cancelled. Checkpoint: always."""
+        self._thread = threading.get_ident()
+        self._some = trio.Event()
+        try:
+            while True:
+                await self._some.wait()
+                await trio.sleep(GATHER_S)
+                self._some = trio.Event()
+                self.flush()
+        finally:
+            self._some = None
+            self.flush()
+
+
+async def gather_lines() -> None:
+    """Have the log write lines together, if it is ``set_up_log``'s, until cancelled."""
+    async with trio.open_nursery() as nursery:
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, LineHandler):
+                nursery.start_soon(handler.gather)
+
+
 def set_up_log(level: str, format: str = "auto", stream: TextIO | None = None) -> None:
     """Log to standard error.
 
@@ -54,6 +127,6 @@ def set_up_log(level: str, format: str = "auto", stream: TextIO | None = None) -
     """
     stream = stream if stream is not None else sys.stderr
     is_human = format == "human" or (format == "auto" and stream.isatty())
-    handler = logging.StreamHandler(stream)
+    handler = LineHandler(stream)
     handler.setFormatter(HumanFormatter() if is_human else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

@@ -17,7 +17,7 @@ from trio_stomp._errors import OptionError
 from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._free_pages import keep_free_pages, return_free_pages, trimmer
-from trio_stomp.cli._log import set_up_log
+from trio_stomp.cli._log import gather_lines, set_up_log
 from trio_stomp.cli._process import (
     raise_file_limit,
     set_up_allocator,
@@ -135,6 +135,7 @@ async def run(
                     if warning is not None:
                         logger.warning("%s", warning)
                     notify(f"READY=1\nSTATUS=listening on {', '.join(handle.addresses)}")
+                    watchers.start_soon(gather_lines)
                     watchers.start_soon(feed_watchdog)
                     watchers.start_soon(return_free_pages, trimmer())
                     watchers.start_soon(_obey, signals, handle, servers.cancel_scope, reread)

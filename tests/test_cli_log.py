@@ -1,0 +1,132 @@
+"""Lines of the log that are written together."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from trio_stomp.cli._log import GATHER_LINES, GATHER_S, LineHandler, gather_lines
+
+
+class Stream(io.StringIO):
+    """Counts writes; ``is_broken``: a pipe that nobody reads any more."""
+
+    writes = 0
+    is_broken = False
+
+    def write(self, text: str) -> int:
+        if self.is_broken:
+            raise BrokenPipeError
+        self.writes += 1
+        return super().write(text)
+
+
+@pytest.fixture
+def stream() -> Stream:
+    return Stream()
+
+
+@pytest.fixture
+def log(stream: Stream) -> Iterator[logging.Logger]:
+    """The root logger, with a handler of ours alone."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = [LineHandler(stream), logging.NullHandler()]
+    root.setLevel(logging.INFO)
+    yield root
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+async def gathering(log: logging.Logger, nursery: trio.Nursery) -> trio.CancelScope:
+    """Ends the gathering."""
+    scope = trio.CancelScope()
+
+    async def gather() -> None:
+        with scope:
+            await gather_lines()
+
+    nursery.start_soon(gather)
+    await wait_all_tasks_blocked()
+    return scope
+
+
+def test_each_line_is_written_at_once_if_nobody_gathers(
+    log: logging.Logger, stream: Stream
+) -> None:
+    log.info("one")
+    assert stream.getvalue() == "one\n"
+    log.info("two")
+    assert stream.writes == 2
+
+
+async def test_lines_are_written_together_and_soon(
+    autojump_clock: MockClock,
+    log: logging.Logger,
+    stream: Stream,
+    gathering: trio.CancelScope,
+) -> None:
+    for number in range(2):
+        log.info("one")
+        log.info("two")
+        assert stream.writes == number
+        await trio.sleep(1.5 * GATHER_S)
+        assert stream.writes == number + 1
+    assert stream.getvalue() == "one\ntwo\n" * 2
+
+
+@pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
+async def test_what_is_urgent_waits_for_nothing(
+    level: int, log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+) -> None:
+    log.info("before")
+    log.log(level, "now")
+    assert stream.getvalue() == "before\nnow\n"
+    assert stream.writes == 1
+
+
+async def test_no_more_than_a_few_wait(
+    log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+) -> None:
+    for _ in range(GATHER_LINES):
+        assert not stream.writes
+        log.info("x")
+    assert stream.getvalue() == "x\n" * GATHER_LINES
+
+
+async def test_another_thread_writes_at_once_and_in_order(
+    log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+) -> None:
+    log.info("before")
+    await trio.to_thread.run_sync(log.info, "thread")
+    assert stream.getvalue() == "before\nthread\n"
+
+
+async def test_the_end_leaves_nothing_behind(
+    log: logging.Logger, stream: Stream, gathering: trio.CancelScope
+) -> None:
+    log.info("last")
+    gathering.cancel()
+    await wait_all_tasks_blocked()
+    assert stream.getvalue() == "last\n"
+    log.info("afterwards")
+    assert stream.getvalue() == "last\nafterwards\n"
+
+
+async def test_what_cannot_be_written_or_told_ends_nothing(
+    log: logging.Logger,
+    stream: Stream,
+    gathering: trio.CancelScope,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    log.info("%d", "no number")
+    stream.is_broken = True
+    log.warning("lost")
+    stream.is_broken = False
+    log.warning("told")
+    assert stream.getvalue() == "told\n"
