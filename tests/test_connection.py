@@ -202,7 +202,7 @@ class Pest(trio.abc.Instrument):
         self.error: Exception | None = None
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.step -= self.connection.forgotten.is_set()
+        self.step -= self.connection._has_parted and self.connection.forgotten.is_set()
         if self.step == 0:
             self.step = -1
             try:

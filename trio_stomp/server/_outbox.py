@@ -32,6 +32,8 @@ LOW_WATER_BYTES = 256 * 1024
 STUCK_S = 1.0
 """A wire that took nothing for so long may be cut off if memory is short."""
 
+_NO_PIECES: Iterator[bytes] = iter(())
+
 
 def _ignore(_: object) -> None:
     """Nobody wants to know."""
@@ -112,10 +114,11 @@ class Outbox:
     is_closed: bool = False
     is_broken: bool = False
     _staged: list[Item] = field(factory=list)
-    _ready: deque[Item] = field(factory=deque)
-    _parts: deque[memoryview | bytes] = field(factory=deque)
-    """What is to be written next, without a look at anything else."""
-    _pieces: Iterator[bytes] = field(factory=lambda: iter(()))
+    _ready: deque[Item] | tuple[()] = ()
+    """A deque as soon as something waits: empty it takes 770 bytes, and most never need it."""
+    _parts: deque[memoryview | bytes] | tuple[()] = ()
+    """What is to be written next, without a look at anything else; likewise."""
+    _pieces: Iterator[bytes] = _NO_PIECES
     """What comes behind ``_parts``, before ``_ready``."""
     _writing: list[Item] = field(factory=list)
     """What ``_parts`` and ``_pieces`` are the end of."""
@@ -188,9 +191,9 @@ class Outbox:
         """Look at no more than has to go: there may be a million."""
         self.shared.dirty.append(self)
         is_this_turn = not self._ready
-        self._ready.extend(self._staged)
+        ready, lost = self._line(), 0
+        ready.extend(self._staged)
         self._staged = []
-        ready, lost = self._ready, 0
         kept: list[Item] = []
         while ready and size > 0:
             item = ready.popleft()
@@ -206,7 +209,7 @@ class Outbox:
                 delivery.publication.route.dropped += delivery.count
         ready.extendleft(reversed(kept))
         if is_this_turn:
-            self._staged, self._ready = list(ready), deque()
+            self._staged, self._ready = list(ready), ()
         return lost
 
     def has_room(self) -> bool:
@@ -240,7 +243,7 @@ class Outbox:
             return
         is_first = not (self._parts or self._ready or self.is_broken)
         if not is_first or self.waiting_bytes > INLINE_BYTES:
-            self._ready.extend(staged)
+            self._line().extend(staged)
             staged.clear()
             if not (is_first and self._send_bulk(now)):
                 self._block(now)
@@ -265,7 +268,7 @@ class Outbox:
                 self.on_room()
             return
         self._charged = charged
-        self._parts.append(memoryview(data)[sent:])
+        self._rest().append(memoryview(data)[sent:])
         self._writing, self._staged = staged, []
         self._block(now)
 
@@ -288,7 +291,7 @@ class Outbox:
         Raises:
           trio.BrokenResourceError: the connection is lost.
         """
-        first, *behind = self._parts
+        first, *behind = self._rest()
         sent = self.wire.send_nowait(first, behind)
         if sent:
             self._sent(sent, now)
@@ -315,7 +318,7 @@ class Outbox:
         """
         while True:
             while self._fill(trio.current_time()):
-                sent = await self.wire.wait_sent(self._parts[0])
+                sent = await self.wire.wait_sent(self._rest()[0])
                 now = trio.current_time()
                 self.blocked_s += now - self.blocked_since
                 self.blocked_since = now
@@ -355,14 +358,27 @@ class Outbox:
             self._lose(item, count)
         for item in (*self._ready, *self._staged):
             self._lose(item)
-        self._ready.clear()
+        self._ready = ()
         self._staged, self._writing = [], []
-        self._parts.clear()
-        self._pieces = iter(())
+        self._parts, self._pieces = (), _NO_PIECES
         self.shared.memory.give(self.waiting_bytes)
         self.waiting_bytes = self._charged = 0
         if self._empty is not None:
             self._empty.set()
+
+    def _line(self) -> deque[Item]:
+        """What waits, to be changed."""
+        if not self._ready:
+            self._ready = deque()
+        assert isinstance(self._ready, deque)
+        return self._ready
+
+    def _rest(self) -> deque[memoryview | bytes]:
+        """``_parts``, to be added to or taken from."""
+        if not self._parts:
+            self._parts = deque()
+        assert isinstance(self._parts, deque)
+        return self._parts
 
     def _lose(self, item: Item, count: int | None = None) -> None:
         """Messages of an item will never be sent; all of them, or the last ``count``."""
@@ -374,7 +390,7 @@ class Outbox:
 
     def _fill(self, now: float) -> bool:
         """Have something in ``_parts`` to send; False if nothing waits."""
-        parts = self._parts
+        parts = self._rest()
         while not parts:
             size = 0
             for piece in filter(None, self._pieces):
@@ -393,7 +409,7 @@ class Outbox:
 
     def _take_chunk(self, now: float) -> None:
         """Begin the next items, up to JOIN_BYTES; what is beyond that stands alone."""
-        ready, size = self._ready, 0
+        ready, size = self._line(), 0
         items: list[Item] = []
         while ready and size < JOIN_BYTES:
             cost = cost_of(*ready[0])
@@ -413,7 +429,7 @@ class Outbox:
         """``sent`` bytes of ``_parts`` are out."""
         self.last_sent = now
         self.bytes_out += sent
-        parts = self._parts
+        parts = self._rest()
         while parts and sent >= len(parts[0]):
             sent -= len(parts.popleft())
         if sent and parts:  # none, if it was broken off while the wire had them

@@ -23,6 +23,7 @@ from trio_stomp._identity import Identity
 from trio_stomp.broker import AccessRules, Broker, Census, Client, Delivery, MemoryBudget
 from trio_stomp.protocol import Codecs, ServerSession
 from trio_stomp.security import Accounts, Authenticator
+from trio_stomp.server._accepting import accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
@@ -230,14 +231,8 @@ class Server:
             accepting.start_soon(self._sweep)
             accepting.start_soon(self._monitor)
             for entrance in entrances:
-                await accepting.start(
-                    functools.partial(
-                        trio.serve_listeners,
-                        functools.partial(self._serve_stream, entrance.tls),
-                        [entrance.listener],
-                        handler_nursery=producers,
-                    )
-                )
+                serve = functools.partial(self._serve_stream, entrance.tls)
+                accepting.start_soon(accept_from, entrance.listener, serve, producers)
             started()
             await handle.wait_stopping()
             # The port stays open meanwhile: somebody must hear that it is not ready any more.
@@ -274,6 +269,7 @@ class Server:
 
     async def _serve_stream(self, tls: str, stream: trio.abc.Stream) -> None:
         wire = wire_over(stream, self._poll)
+        del stream  # four objects, as long as the connection lives
         try:
             if self.proxies is None or not self.proxies.contains(wire.remote):
                 await self._admit(wire, b"", tls)
