@@ -37,11 +37,10 @@ from trio_stomp.server._framing import (
 from trio_stomp.server._outbox import (
     BULK_INLINE_BYTES,
     INLINE_BYTES,
-    LOW_WATER_BYTES,
     STUCK_S,
     Outbox,
-    OutboxShared,
 )
+from trio_stomp.server._outbox_shared import LOW_WATER_BYTES, OutboxShared
 from trio_stomp.transport import MAX_BEHIND, frame_message
 from trio_stomp.transport._wire import Piece
 

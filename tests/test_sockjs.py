@@ -36,7 +36,7 @@ from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp.broker import NEVER, Delivery, MemoryBudget, Publication, Route
 from trio_stomp.broker._destination import Kind
 from trio_stomp.frames import Head
-from trio_stomp.server._outbox import OutboxShared
+from trio_stomp.server._outbox_shared import OutboxShared
 from trio_stomp.server._sockjs import Quoted, SockJsOutbox, SockJsPulse
 from trio_stomp.transport import (
     HttpError,

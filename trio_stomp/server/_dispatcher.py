@@ -13,7 +13,7 @@ from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection, internal_error
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
-from trio_stomp.server._outbox import OutboxShared
+from trio_stomp.server._outbox_shared import OutboxShared
 
 logger = logging.getLogger("trio_stomp")
 

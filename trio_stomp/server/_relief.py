@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from trio_stomp.broker import Broker
     from trio_stomp.server._connection import Connection
     from trio_stomp.server._dispatcher import Dispatcher
-    from trio_stomp.server._outbox import OutboxShared
+    from trio_stomp.server._outbox_shared import OutboxShared
 
 PAUSE_S = 0.1
 """When memory is short, one connection at most is ended in this time."""

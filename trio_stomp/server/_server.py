@@ -38,7 +38,8 @@ from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ServerLimits
-from trio_stomp.server._outbox import Outbox, OutboxShared
+from trio_stomp.server._outbox import Outbox
+from trio_stomp.server._outbox_shared import OutboxShared
 from trio_stomp.server._pages import Pages
 from trio_stomp.server._relief import Relief
 from trio_stomp.server._traffic import Traffic
