@@ -42,6 +42,6 @@ client.onConnect = () => {
 client.onStompError = (frame) => console.log(JSON.stringify(["ERROR", frame.headers.code]));
 client.onWebSocketClose = (event) => {
   console.log(JSON.stringify([event.code, event.reason]));
-  client.deactivate().then(() => process.exit(0));
+  client.deactivate().then(() => process.stdout.write("", () => process.exit(0)));
 };
 client.activate();
