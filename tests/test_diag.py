@@ -855,6 +855,37 @@ async def test_a_missed_heartbeat_touches(autojump_clock: trio.testing.MockClock
         assert len(touched) == 1
 
 
+async def test_the_census_is_what_counting_everybody_would_find(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def counted(server: Server) -> tuple[int, int, int]:
+        heard = [each for each in server.connections if each.bytes_in]
+        upgraded = [each.websocket for each in server.connections if each.websocket is not None]
+        held = sum(each.statistics().buffered_bytes for each in upgraded)
+        return len(heard), len(upgraded), held
+
+    def told_by(server: Server) -> tuple[int, int, int]:
+        census = server.census()
+        return census.clients, census.websockets, census.ws_allocated
+
+    async with running(diag_stream=False) as broker:
+        server, said_nothing = broker.server, broker.dial()
+        peers = [said_nothing, await broker.peer(), await open_websocket(broker)]
+        cut = websocket_frame(b"SEND\ndestination:/topic/a\n\nx\0")[:20]
+        await peers[2].stream.send_all(cut)
+        await said_nothing.settle()
+        assert told_by(server) == counted(server)
+        assert told_by(server)[:2] == (2, 1)
+        assert told_by(server)[2] > 0
+        for peer in peers:
+            await peer.stream.aclose()
+            await peer.settle()
+            assert told_by(server) == counted(server)
+        assert told_by(server) == (0, 0, 0)
+        assert not server.outboxes.blocked
+        assert not server.outboxes.touched
+
+
 # --- the largest of many --------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ CHANNEL_OVERHEAD_BYTES = 2048
 DESTINATION_OVERHEAD_BYTES = 1024
 """What each costs beside its bodies and header blocks, measured and rounded up."""
 MAX_SWEPT = 500
-"""So many runs are thrown away in one turn, if more have expired: 0.3 to 0.6 ms."""
+"""So many runs are thrown away in one turn, if more have expired: 0.2 to 0.4 ms."""
 DESTINATION_SWEEPS = 5
 """The last run of a destination, and with it that, takes as long as so many others."""
 MAX_RANKED = 100_000

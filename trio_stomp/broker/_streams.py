@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 MAX_STREAMS = 1_000
 MAX_EXPIRED = 1_000
-"""Runs of all streams that are dropped in one turn, since they are too old: 0.5 ms."""
+"""Runs of all streams that are dropped in one turn, since they are too old."""
 OURS = "x-stream-"
 """How the headers begin that a stream's MESSAGEs have from the broker alone."""
 _ROOT = STREAM.rstrip("/")

@@ -7,9 +7,9 @@ from typing import Generic, TypeVar
 from attrs import define, field
 
 SLICE_RECORDS = 25
-"""Records made and encoded in one turn: 0.3 ms, of latencies 0.6."""
+"""Records made and encoded in one turn: 0.06 to 0.16 ms."""
 SLICE_LOOKS = 250
-"""Things of a list looked at in one turn, whether they are worth telling: 0.3 ms."""
+"""Things of a list looked at in one turn, whether they are worth telling: 0.13 ms."""
 
 T = TypeVar("T")
 

@@ -53,7 +53,7 @@ MAX_ITEMS = 1_000
 MAX_LISTED = 10_000
 """Connections or destinations of one interval; the next interval goes on where this one ended."""
 MAX_TURN_EVENTS = 50
-"""Events of one turn, 0.7 ms; the next ones go on."""
+"""Events of one turn; the next ones go on."""
 MAX_PUT_OFF = 8
 """A list may not wait for more turns than these, however busy the broker is."""
 

@@ -13,7 +13,7 @@ import trio
 from attrs import define, field
 
 MAX_LOOKS = 100
-"""So many are looked at before others may run: 1 ms, if all of them are sent heart-beats."""
+"""So many are looked at before others may run."""
 
 
 class Watched(Protocol):
