@@ -191,7 +191,7 @@ def collector() -> Iterator[None]:
 @pytest.mark.usefixtures("collector")
 def test_garbage_collection_is_rare() -> None:
     set_up_garbage_collection()
-    assert gc.get_threshold()[0] == 2_000
+    assert gc.get_threshold()[0] == 1_000
     assert gc.get_freeze_count() > 0
 
 

@@ -532,7 +532,7 @@ async def test_the_limit_of_one_address(
 ) -> None:
     hosts: list[str] = []
 
-    def far_wire(stream: trio.abc.Stream) -> Wire:
+    def far_wire(stream: trio.abc.Stream, _: object) -> Wire:
         return StreamWire(f"{hosts.pop(0)}:{len(hosts)}", False, stream)
 
     monkeypatch.setattr(_server, "wire_over", far_wire)

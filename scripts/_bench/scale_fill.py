@@ -153,7 +153,9 @@ class IdleConnections(Fill):
 
 def open_files(pid: int) -> int:
     """Return how many files a process has open, without asking it."""
-    return len(os.listdir(f"/proc/{pid}/fd"))
+    files = f"/proc/{pid}/fd"
+    # Newer kernels tell the number; listing 19,000 takes 16 ms, of a processor that others want.
+    return os.stat(files).st_size or len(os.listdir(files))
 
 
 def wait_until_gone(broker: Broker, files: int) -> None:

@@ -321,7 +321,8 @@ class Outbox:
         for item in (*self._ready, *self._staged):
             self._lose(item)
         self._ready = ()
-        self._staged, self._writing = [], []
+        if self._staged or self._writing:
+            self._staged, self._writing = [], []
         self._parts, self._pieces = (), _NO_PIECES
         self.shared.memory.give(self.waiting_bytes)
         self.waiting_bytes = self._charged = 0
