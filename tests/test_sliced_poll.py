@@ -38,6 +38,7 @@ class Room:
         self._stack.enter_context(theirs)
         self._stack.callback(ours.close)
         wire = SocketWire("peer", True, ours, self.poll)
+        wire.woken_at = 0.0  # long ago: those that are new wait directly
         self.wires.append(wire)
         self.peers.append(theirs)
         return wire, theirs
@@ -234,6 +235,26 @@ async def test_who_is_heard_now_and_then_does_not(mock_clock: MockClock, room: R
     assert not room.wires[0].is_direct
 
 
+async def test_who_is_new_waits_directly_while_there_is_room(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "NEWCOMERS", 1)
+    for number in range(2):
+        wire, _ = room.add()
+        wire.woken_at = -math.inf
+        room.nursery.start_soon(room.read_on, number, wire)
+        await wait_all_tasks_blocked()
+    assert [wire.is_direct for wire in room.wires] == [True, False]
+    for _ in range(2):
+        room.poll.sweep()
+    await wait_all_tasks_blocked()
+    assert not any(wire.is_direct for wire in room.wires)
+    for peer in room.peers:
+        peer.send(b"x")
+    await wait_all_tasks_blocked()
+    assert sorted(room.read) == [(0, b"x"), (1, b"x")]
+
+
 async def test_few_wait_directly(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DIRECT", 2)
     await room.fill(3)
@@ -363,7 +384,7 @@ class NoSocket:
     def __init__(self, file: int) -> None:
         self.task: trio.lowlevel.Task | None = None
         self.is_known = self.is_direct = self.is_quiet = self.is_sending = False
-        self.woken_at = -math.inf
+        self.woken_at = 0.0
         self._file = file
 
     def fileno(self) -> int:

@@ -25,6 +25,8 @@ thousands. A listener accepts one for each run of the loop; so long runs would s
 POLL_AT_ONCE = 512
 DIRECT = 512
 """So many at most wait directly: as many as may keep all others waiting."""
+NEWCOMERS = 64
+"""While fewer do, who is new waits directly, too: 512 CONNECTs in one run kept others 0.3 s."""
 CONVERSING_S = 0.25
 """Who is heard twice within this time waits directly, until it has been quiet for a while."""
 
@@ -81,6 +83,10 @@ class SlicedPoll:
         file = polled.fileno()
         if file < 0:
             raise trio.ClosedResourceError
+        if polled.woken_at < 0 and len(self._direct) < NEWCOMERS:
+            # It is new. As long as all have room there, what came first is read first.
+            self._make_direct(polled)
+            return trio.lowlevel.wait_readable(file)  # noqa: ASYNC105
         if not self._arm(polled, file):
             polled.is_direct = True
             return trio.lowlevel.checkpoint()  # noqa: ASYNC105
@@ -122,6 +128,7 @@ class SlicedPoll:
             if polled.is_quiet and not polled.is_sending:
                 del self._direct[polled]
                 polled.is_direct = polled.is_quiet = False
+                polled.woken_at = 0.0
                 # It is not closing, but that is how to wake who waits for it; a writer would take
                 # it at its word.
                 trio.lowlevel.notify_closing(polled.fileno())
@@ -147,6 +154,10 @@ class SlicedPoll:
             finally:
                 self._end()
 
+    def _make_direct(self, polled: PolledSocket) -> None:
+        polled.is_direct, polled.is_quiet = True, False
+        self._direct[polled] = None
+
     def _take(self, events: Iterable[tuple[int, int]]) -> None:
         for file, flags in events:
             polled = self._waiting.pop(file, None)
@@ -164,8 +175,7 @@ class SlicedPoll:
             if task is None:
                 continue
             if now < polled.woken_at + CONVERSING_S and len(self._direct) < DIRECT:
-                polled.is_direct = True
-                self._direct[polled] = None
+                self._make_direct(polled)
             polled.woken_at = now
             trio.lowlevel.reschedule(task)
 
