@@ -122,7 +122,7 @@ def test_messages_go_round() -> None:
     assert [frame.rpartition(b"\n\n")[2] for frame in frames] == [
         b"x" * 9 + b"%010d\x7f" % n for n in range(3, 6)
     ]
-    assert [b"receipt:0000000007\x7f\n" in frame for frame in frames] == [False, False, True]
+    assert [b"receipt:0000000007\x1f\n" in frame for frame in frames] == [False, False, True]
 
 
 @pytest.mark.usefixtures("scripts")
