@@ -41,6 +41,8 @@ class Dispatcher:
     """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
     _resumed: deque[Connection] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
+    _failure: BaseException | None = None
+    """What ended a turn that a reader's task took."""
 
     def resume(self, connection: Connection) -> None:
         """Give ``connection`` more of what is parked for it, in the next turn."""
@@ -57,12 +59,18 @@ class Dispatcher:
 
         Checkpoint: always, once a turn. Cancel: between turns, never within one.
         """
-        while True:
-            try:
+        trio.lowlevel.add_instrument(self.inbox.passes)
+        try:
+            while True:
                 item = await self.inbox.take()
-            except trio.EndOfChannel:
-                break
-            self._turn(item)
+                self._turn(item)
+        except trio.EndOfChannel:
+            pass
+        finally:
+            self.inbox.take_now = None
+            trio.lowlevel.remove_instrument(self.inbox.passes)
+        if self._failure is not None:
+            raise self._failure
         if self.committer is not None:
             await self._finish(self.committer)
 
@@ -74,7 +82,17 @@ class Dispatcher:
                 await committer.wait_answer()
             self._end_turn(trio.current_time())
 
+    def _take_now(self, batch: Batch) -> None:
+        """Take a turn in a reader's task: its failure is still the dispatcher's."""
+        try:
+            self._turn(batch)
+        except BaseException as error:
+            self._failure = error
+            self.inbox.wake()
+
     def _turn(self, item: Item) -> None:
+        if self._failure is not None:
+            raise self._failure
         frames = 0
         began = now = trio.current_time()
         while True:
@@ -83,7 +101,10 @@ class Dispatcher:
                 break
             try:
                 item = self.inbox.take_nowait()
-            except (trio.WouldBlock, trio.EndOfChannel):
+            except trio.WouldBlock:
+                self.inbox.take_now = self._take_now
+                break
+            except trio.EndOfChannel:
                 break
             now = trio.current_time()
         self._end_turn(trio.current_time())

@@ -12,6 +12,7 @@ from trio_stomp._value import value
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._passes import Passes
 
 if TYPE_CHECKING:
     from trio_stomp.server._connection import Connection
@@ -67,12 +68,19 @@ class Inbox:
     """Held by the reader that waits for room; the others wait behind it, in order of arrival."""
     _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
     _is_abandoned: bool = False
+    passes: Passes = field(factory=Passes)
+    take_now: "Callable[[Batch], None] | None" = None
+    """The dispatcher's, while it waits for something to do: takes a turn for a batch at once."""
 
     def __attrs_post_init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
 
     async def put_batch(self, batch: Batch) -> None:
         """Hand a batch over, waiting while the queue is full; first come, first served.
+
+        A batch that comes alone to a dispatcher that waits is dispatched here and now: to wake
+        another task would cost as much as all the rest. Of many in one pass of Trio's loop each
+        goes into the queue, so that one turn writes once for all of them.
 
         Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which
         the dispatcher bounds: what was received is processed, in the order in which it came,
@@ -81,6 +89,9 @@ class Inbox:
         Raises:
           trio.BrokenResourceError: the dispatcher has died.
         """
+        if self.passes.is_alone() and self.take_now is not None:
+            self.take_now(batch)
+            return
         if self._turnstile.locked() or self._is_full(batch):
             if self.limits.input_overflow == "drop":
                 batch = self._without_sends(batch)
@@ -88,6 +99,7 @@ class Inbox:
                 await self._put_in_turn(batch)
                 return
         self._charge(batch)
+        self.take_now = None
         try:
             self._sender.send_nowait(batch)
         except trio.WouldBlock:
@@ -100,6 +112,7 @@ class Inbox:
                 while self._is_full(batch) and not self._is_abandoned:
                     await self._room.park()
                 self._charge(batch)
+                self.take_now = None
                 try:
                     await self._sender.send(batch)
                 except BaseException:
@@ -109,10 +122,12 @@ class Inbox:
 
     async def put(self, item: Gone | Control) -> None:
         """Hand over something that takes no room. Checkpoint: always."""
+        self.take_now = None
         await self._sender.send(item)
 
     def wake(self) -> None:
         """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
+        self.take_now = None
         with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
             self._sender.send_nowait(Control(_nothing))
 
@@ -131,6 +146,7 @@ class Inbox:
     def abandon(self) -> None:
         """Nobody takes from it any more: whoever waits for room, or comes, is told so."""
         self._is_abandoned = True
+        self.take_now = None
         self._receiver.close()
         self._room.unpark_all()
 
