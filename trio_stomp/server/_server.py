@@ -228,9 +228,11 @@ class Server:
         started: Callable[[], None],
     ) -> None:
         async with trio.open_nursery() as accepting:
-            accepting.start_soon(self._tick)
             accepting.start_soon(self._sweep)
-            accepting.start_soon(self._monitor)
+            if interval_s := self.diagnostics.interval_s:
+                accepting.start_soon(self._tick, interval_s)
+            if interval_s := self.broker.policies.monitor_interval_s:
+                accepting.start_soon(self._monitor, interval_s)
             for entrance in entrances:
                 serve = functools.partial(self._serve_stream, entrance.tls)
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
@@ -367,14 +369,11 @@ class Server:
         else:
             connection.on_close(CloseReason.SHUTTING_DOWN)
 
-    async def _tick(self) -> None:
+    async def _tick(self, interval_s: float) -> None:
         """Have statistics published at even distances."""
-        interval = self.diagnostics.interval_s
-        if not interval:
-            return
         due = trio.current_time()
         while True:
-            due += interval
+            due += interval_s
             await trio.sleep_until(due)
             await self.inbox.put(Control(self.diagnostics.tick))
 
@@ -385,10 +384,9 @@ class Server:
             if self.broker.policies.ttl_ms:  # it may be told while the broker runs
                 await self.inbox.put(Control(self.broker.tick))
 
-    async def _monitor(self) -> None:
-        interval = self.broker.policies.monitor_interval_s
-        while interval:
-            await trio.sleep(interval)
+    async def _monitor(self, interval_s: float) -> None:
+        while True:
+            await trio.sleep(interval_s)
             if self.broker.is_monitored:
                 await self.inbox.put(Control(self.broker.publish_monitor))
 
