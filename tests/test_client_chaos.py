@@ -363,6 +363,7 @@ class Chaos:
             for number, (end, is_kill) in enumerate(ends, 1):
                 async with open_test_broker(self.settings(data_dir)) as self.broker:
                     if number == 1:
+                        await trio.testing.wait_all_tasks_blocked()
                         before = trio.lowlevel.current_statistics().tasks_living
                         nursery.start_soon(self.trouble)
                         nursery.start_soon(self.act)
