@@ -134,6 +134,9 @@ class Harness:
                 self.ledger.is_drained() or time.monotonic() > deadline - DRAIN_S + 10 * QUIET_S
             ):
                 break
+        for client in clients:
+            if not client.is_alive():
+                self.ledger.wrong(f"{type(client).__name__} was let go by a broker that runs")
         stop.set()
         self._join(clients)
         if (code := broker.stop()) != 0:

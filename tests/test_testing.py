@@ -107,6 +107,7 @@ async def test_more_links_than_anybody_accepts_are_refused(
 ) -> None:
     monkeypatch.setattr("trio_stomp.testing._broker.MAX_WAITING_LINKS", 2)
     async with open_test_broker(diag_interval_s=0) as broker:
+        await trio.testing.wait_all_tasks_blocked()
         for _ in range(3):  # one of them is waited for
             broker._listener.offer(ends()[0])
         with pytest.raises(ConnectionRefusedError):
