@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -36,6 +36,11 @@ class Cpu(NamedTuple):
     user: float
     system: float
     exact: float
+
+    @classmethod
+    def total(cls, parts: Iterable["Cpu"]) -> "Cpu":
+        """Return what several used together; there must be one."""
+        return cls(*map(sum, zip(*parts, strict=True)))
 
     def since(self, start: "Cpu") -> "Cpu":
         """What was used between ``start`` and this."""
@@ -88,7 +93,7 @@ class Broker(NamedTuple):
         for pid in family(self.pid)[1:]:
             with suppress(OSError):
                 used.append(cpu_of(pid))
-        return Cpu(*(sum(each) for each in zip(*used, strict=True)))
+        return Cpu.total(used)
 
     def rss_bytes(self) -> int:
         """Read how much of its memory is resident."""

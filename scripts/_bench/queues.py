@@ -12,7 +12,18 @@ from typing import NamedTuple
 
 from _bench.load import Run
 from _bench.process import BenchError, Broker
-from _bench.wire import BUFFER, DIGITS, END, MARK, RECEIPT_MARK, STRANGER, VIEW, Connection, Visitor
+from _bench.wire import (
+    BUFFER,
+    DIGITS,
+    END,
+    MARK,
+    RECEIPT_MARK,
+    STRANGER,
+    VIEW,
+    Connection,
+    Visitor,
+    receipt_line,
+)
 
 QUEUE = "/queue/bench"
 BODY_BYTES = 117
@@ -109,7 +120,7 @@ class Producer:
         shape = self.shape
         first = self.number * shape.messages + self.sent
         numbers = range(first, first + shape.at_once)
-        receipt = b"receipt:%010d\x1f\n" % (self.sent // shape.at_once)
+        receipt = receipt_line(self.sent // shape.at_once)
         extra = b""
         if shape.transaction:
             extra = b"transaction:%d\n" % (self.sent if shape.transaction == "own" else 1)

@@ -12,7 +12,17 @@ from _bench.load import Load, Run
 from _bench.process import BenchError, Broker, cpu_of
 from _bench.queues import ACK_ID
 from _bench.scenarios import IDLE_AT_ONCE
-from _bench.wire import BUFFER, DIGITS, END, MARK, RECEIPT_MARK, VIEW, Connection, Sends
+from _bench.wire import (
+    BUFFER,
+    DIGITS,
+    END,
+    MARK,
+    RECEIPT_MARK,
+    VIEW,
+    Connection,
+    Sends,
+    receipt_line,
+)
 
 BATCH = 1000
 """Frames that a fill writes at once; it waits for a receipt of the last."""
@@ -215,7 +225,7 @@ class RoundSends(Sends):
     def with_receipt(self, numbers: Sequence[int], receipt: int) -> bytes:
         """Return the same, with a receipt asked for the last one."""
         sends = [self._frame(n) for n in numbers[:-1]]
-        return b"".join([*sends, self._frame(numbers[-1], b"receipt:%010d\x1f\n" % receipt)])
+        return b"".join([*sends, self._frame(numbers[-1], receipt_line(receipt))])
 
 
 def subscribe_to(load: Load, name: str) -> None:

@@ -92,7 +92,7 @@ def _run(broker: Broker, scenario: Scenario, cpu_s: float, *, quick: bool) -> tu
         while not deliveries or used.exact < cpu_s:
             run = load.run(LIMIT_S)
             deliveries += run.deliveries
-            used = Cpu(*map(sum, zip(used, run.broker, strict=True)))
+            used = Cpu.total((used, run.broker))
         os.kill(broker.pid, STOP)
     finally:
         load.close()

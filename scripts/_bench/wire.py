@@ -41,6 +41,11 @@ MASK = bytes(each ^ KEY for each in range(256))
 HELLO = "CONNECT\naccept-version:1.2\nhost:"
 
 
+def receipt_line(number: int) -> bytes:
+    """Return the header that asks for a RECEIPT, with an id that is counted as bodies are."""
+    return b"receipt:%010d%b\n" % (number, RECEIPT_MARK)
+
+
 class Visitor(NamedTuple):
     """Who a connection is, and how it proves it.
 
@@ -265,5 +270,6 @@ class Sends:
         Its id ends with RECEIPT_MARK as a body does with MARK, so that RECEIPTs are counted and
         checked as MESSAGEs are.
         """
-        last = b"SEND\nreceipt:%010d\x1f\n%b%010d\x7f\0" % (receipt, self._plain, numbers[-1])
+        line = receipt_line(receipt)
+        last = b"SEND\n%b%b%010d\x7f\0" % (line, self._plain, numbers[-1])
         return self.of(numbers[:-1]) + (masked(last) if self._websocket else last)

@@ -133,16 +133,6 @@ class Consumer:
         """Whether its selector lets the message through."""
         return self.selector is None or self.selector.matches(message.publication.head)
 
-    def charge(self, message: Message) -> bool:
-        """Count a message that it is about to be given; whether it takes another."""
-        self.bytes_left -= len(message.body)
-        if self.ack == AUTO:
-            # Nothing else bounds how many there are: headers take room in the outbox too.
-            self.bytes_left -= MESSAGE_OVERHEAD_BYTES
-            return self.bytes_left > 0
-        self.count_left -= 1
-        return self.count_left > 0 and self.bytes_left > 0
-
     def room_for(self, size: int) -> int:
         """How many messages whose bodies have ``size`` bytes it takes, at least."""
         if self.ack == AUTO:
@@ -153,8 +143,8 @@ class Consumer:
         """Whether it takes each of so many messages as ``room_for`` told, whatever their sizes."""
         return self._cost(messages) <= self.bytes_left
 
-    def charge_all(self, messages: list[Message]) -> bool:
-        """Count messages that fit; whether it takes another."""
+    def charge(self, messages: list[Message]) -> bool:
+        """Count messages that it is about to be given; whether it takes another."""
         self.bytes_left -= self._cost(messages)
         if self.ack == AUTO:
             return self.bytes_left > 0
@@ -163,6 +153,7 @@ class Consumer:
 
     def _cost(self, messages: list[Message]) -> int:
         size = sum([len(message.body) for message in messages])
+        # With auto nothing else bounds how many there are: headers take room in the outbox too.
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
 
     def deliver(self, queue: "Queue", messages: list[Message]) -> int:

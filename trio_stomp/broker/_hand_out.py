@@ -59,7 +59,7 @@ def _deal(
     for consumer, part in hands:
         if part:
             served.setdefault(consumer, []).extend(part)
-        if consumer.charge_all(part):
+        if consumer.charge(part):
             ready.append(consumer)
     return True
 
@@ -87,7 +87,7 @@ def _hand_out_singly(
         elif place >= len(ready):
             place = 0
         consumer = queue.last_served = ready[place]
-        if consumer.charge(message):
+        if consumer.charge([message]):
             place += 1
         else:
             del ready[place]

@@ -18,7 +18,7 @@ from trio_stomp.broker import Delivery
 from trio_stomp.server._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server._framing import Framing, cut
 from trio_stomp.server._items import Item, cost_of, cut_off, is_bulk
-from trio_stomp.server._outbox_shared import OutboxShared
+from trio_stomp.server._outbox_shared import OutboxShared, ignore
 from trio_stomp.transport import MAX_BEHIND, Wire
 
 if TYPE_CHECKING:
@@ -32,10 +32,6 @@ STUCK_S = 1.0
 """A wire that took nothing for so long may be cut off if memory is short."""
 
 _NO_PIECES: Iterator[bytes] = iter(())
-
-
-def _ignore(_: object) -> None:
-    """Nobody wants to know."""
 
 
 def _nothing() -> None:
@@ -60,7 +56,7 @@ class Outbox:
     on_blocked: Callable[[], None]
     on_close: Callable[[CloseReason], None]
     on_room: Callable[[], None]
-    on_pause: Callable[[bool], None] = _ignore
+    on_pause: Callable[[bool], None] = ignore
     framing: Framing | None = None
     """What stands between its frames; None = nothing."""
     waiting_bytes: int = 0
@@ -310,7 +306,7 @@ class Outbox:
         self.shared.touched.discard(self)
         self.shared.blocked.discard(self)
         self.on_blocked = self.on_room = _nothing
-        self.on_close = self.on_pause = _ignore
+        self.on_close = self.on_pause = ignore
 
     def break_off(self) -> None:
         """The wire is dead: throw away what waits, and what will come."""

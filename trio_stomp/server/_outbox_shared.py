@@ -14,7 +14,7 @@ LOW_WATER_BYTES = 256 * 1024
 """Below this, or half of the limit, a source that can wait gives more."""
 
 
-def _ignore(_: object) -> None:
+def ignore(_: object) -> None:
     """Nobody wants to know."""
 
 
@@ -32,7 +32,7 @@ class OutboxShared:
     memory: MemoryBudget
     limit_bytes: int
     websocket_frames: str = "auto"
-    on_unsent: Callable[[Delivery], None] = _ignore
+    on_unsent: Callable[[Delivery], None] = ignore
     dirty: "list[Outbox]" = field(factory=list)
     touched: "set[Outbox]" = field(factory=set)
     """Those whose connections the core heard of, or staged to, since the diagnostics last took

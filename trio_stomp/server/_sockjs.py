@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker import Delivery
 from trio_stomp.server._outbox import Outbox
+from trio_stomp.server._outbox_shared import ignore
 from trio_stomp.transport import (
     JSON_GROWTH,
     SOCKJS_HEARTBEAT,
@@ -23,10 +24,6 @@ from trio_stomp.transport import (
 
 if TYPE_CHECKING:
     from trio_stomp.server._connection import Connection
-
-
-def _ignore(_: object) -> None:
-    """Nobody wants to know."""
 
 
 @define(eq=False, repr=False)
@@ -94,7 +91,7 @@ class SockJsOutbox(Outbox):
         return not self._is_unfit and super().has_room()
 
     def end(self) -> None:
-        self.on_unfit = _ignore
+        self.on_unfit = ignore
         super().end()
 
     def _give_up(self, prefix: bytes, delivery: Delivery) -> None:
