@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import trio
 import trio.testing
-from attrs import define, evolve
+from attrs import define
 from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import MockClock
@@ -36,8 +36,9 @@ from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp.broker import NEVER, Delivery, MemoryBudget, Publication, Route
 from trio_stomp.broker._destination import Kind
 from trio_stomp.frames import Head
+from trio_stomp.server._outbox import Outbox
 from trio_stomp.server._outbox_shared import OutboxShared
-from trio_stomp.server._sockjs import Quoted, SockJsOutbox, SockJsPulse
+from trio_stomp.server._sockjs import SockJsOutbox, SockJsPulse, quote_delivery
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -469,29 +470,27 @@ def delivery(*tails: bytes, returns: bool = False) -> Delivery:
 
 
 def test_subscribers_of_one_fan_out_share_the_quoted_bytes() -> None:
-    quoted, plain = Quoted(), delivery(b'"a"', b"b")
-    first = quoted.of(plain, 7)
-    assert quoted.of(plain, 7) is first
-    other = quoted.of(plain, 8)
+    plain = delivery(b'"a"', b"b")
+    first = quote_delivery(plain, 7)
+    assert quote_delivery(plain, 7) is first
+    other = quote_delivery(plain, 8)
     assert other is not first
-    assert first.size == sum(map(len, first.tails))
-    same = evolve(first, tails=plain.tails, size=plain.size)
+    assert first.size == sum(map(len, first.tails)) != plain.size
+    assert first.spliced is None
     for name in ("count", "publication", "is_paced", "returns", "ticket", "observed_at"):
-        assert getattr(same, name) is getattr(plain, name)
-    assert quoted.of(delivery(b'"a"', b"b"), 7) is not first
+        assert getattr(first, name) == getattr(plain, name)
+    assert quote_delivery(delivery(b'"a"', b"b"), 7) is not first
 
 
-def test_the_quoted_bytes_are_gone_with_the_last_outbox() -> None:
-    quoted, plain = Quoted(), delivery(b"x" * 1000)
-    kept = weakref.ref(quoted.of(plain, 7))
-    assert kept() is None
-    held = quoted.of(plain, 7)
-    source = weakref.ref(plain)
+def test_the_quoted_bytes_are_gone_with_what_was_quoted() -> None:
+    body = b"x" * 1000
+    plain = delivery(body)
+    held = quote_delivery(plain, 7)
+    assert gc.get_referrers(held) == [plain.quoted]
+    # What was made of it keeps nothing of the first form alive.
     del plain
-    assert source() is None
+    assert not any(isinstance(each, Delivery) for each in gc.get_referrers(body))
     assert held.count == 1
-    # Another at the same address is another.
-    assert quoted.of(delivery(b"y"), 7) is not held
 
 
 @define(eq=False)
@@ -507,16 +506,14 @@ def make_rig(limit: int = 10_000) -> Rig:
     memory = MemoryBudget(10**6)
     told: list[RemoteError] = []
     ours, _ = trio.testing.memory_stream_pair()
-    outbox = SockJsOutbox(
+    plain = Outbox(
         OutboxShared(memory, limit),
         StreamWire("peer", True, ours),
         lambda: None,
         lambda reason: None,
         lambda: None,
-        quoted=Quoted(),
-        on_unfit=told.append,
     )
-    return Rig(outbox, memory, told)
+    return Rig(SockJsOutbox(plain, told.append), memory, told)
 
 
 async def test_what_waits_is_charged_at_its_quoted_length() -> None:

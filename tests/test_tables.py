@@ -483,6 +483,6 @@ def test_what_was_asked_last_is_not_kept_alive_and_not_mistaken() -> None:
     assert reader.bodies() == ["a", "a", "a"]
     selector = reader.client.subscriptions["0"].selector
     assert selector is not None
-    assert selector._head is not None
-    assert selector._head() is None
+    assert selector._head is None
+    assert core.broker.subscriber.selectors._asked == []
     core.ends()

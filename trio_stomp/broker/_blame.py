@@ -8,7 +8,7 @@ from trio_stomp.protocol import Acked, Committed, Event, Left, Subscribed, Unsub
 def quoted(event: Event) -> bytes:
     """The frame, fit to be shown."""
     match event:
-        case FrameRun(head):
+        case FrameRun(head=head):
             return quote("SEND", head.headers)
         case Subscribed(headers=headers):
             return quote("SUBSCRIBE", headers)

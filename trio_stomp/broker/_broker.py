@@ -198,6 +198,7 @@ class Broker(Parts):
             self._settle_slow(now, tells=True)
             # What they leave goes to others now: nobody may begin another turn.
             self.queues.pump(now)
+        self.subscriber.selectors.end_turn()
 
     def forget(
         self,

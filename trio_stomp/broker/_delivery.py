@@ -111,3 +111,18 @@ class Delivery:
     they expire before they are written. Only for messages with a lifetime."""
     spliced: dict[int, list[bytes]] | None = None
     """Tails with WebSocket headers between them, by length of prefix; made by the outboxes."""
+    quoted: "dict[int, Delivery] | None" = None
+    """The same as messages of SockJS, by length of quoted prefix; likewise."""
+
+    def with_tails(self, tails: list[bytes]) -> "Delivery":
+        """The same messages, written in another way."""
+        return Delivery(
+            tails,
+            self.count,
+            sum(map(len, tails)),
+            self.publication,
+            self.is_paced,
+            self.returns,
+            self.observed_at,
+            self.ticket,
+        )

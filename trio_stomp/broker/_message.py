@@ -111,6 +111,8 @@ class Paged:
 
 @define(eq=False)
 class _Level:
+    """Messages of one priority, in three places that follow each other."""
+
     returned: list[tuple[int, Message]] = field(factory=list)
     fresh: deque[Message] = field(factory=deque)
     paged: "Paged | None" = None

@@ -11,7 +11,6 @@ Does not handle: XPATH, XQUERY, functions, octal literals, two texts compared by
 import re
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
-from weakref import ReferenceType, ref
 
 from attrs import define, field
 
@@ -78,10 +77,12 @@ class Selector:
 
     text: str
     _run: Run
+    _asked: "list[Selector]" = field(factory=list)
+    """Those that remember a header block until the turn ends."""
     users: int = field(default=0, init=False)
     """Who holds it, as counted by them, so that it is charged once."""
-    _head: "ReferenceType[Head] | None" = field(default=None, init=False)
-    """The header block that was last asked about; it lives no longer for that."""
+    _head: Head | None = field(default=None, init=False)
+    """The header block that was last asked about, in this turn."""
     _truth: bool = field(default=False, init=False)
 
     def matches(self, headers: Head | Lookup) -> bool:
@@ -91,10 +92,16 @@ class Selector:
         """
         if not isinstance(headers, Head):
             return self._run(headers) is True
-        if self._head is None or self._head() is not headers:
+        if self._head is not headers:
+            if self._head is None:
+                self._asked.append(self)
             self._truth = self._run(headers.get) is True
-            self._head = ref(headers)
+            self._head = headers
         return self._truth
+
+    def forget(self) -> None:
+        """The turn has ended: no header block lives longer for having been asked about."""
+        self._head = None
 
     @property
     def cost(self) -> int:
@@ -120,6 +127,7 @@ class SelectorCompiler:
     _parsers: "dict[str, Lark]" = field(factory=dict, init=False)
     _cache: OrderedDict[str, Selector] = field(factory=OrderedDict, init=False)
     _cached_bytes: int = field(default=0, init=False)
+    _asked: list[Selector] = field(factory=list, init=False)
 
     def compile(self, text: str) -> Selector:
         """The selector that ``text`` says; a blank one matches every message.
@@ -140,11 +148,17 @@ class SelectorCompiler:
                 f"selector:{text[:40]}… has more than {self.max_bytes} bytes; make it shorter",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
-        selector = self._cache[text] = Selector(text, self._parse(text))
+        selector = self._cache[text] = Selector(text, self._parse(text), self._asked)
         self._cached_bytes += size
         while self._cached_bytes > self.max_cached_bytes:
             self._cached_bytes -= len(self._cache.popitem(last=False)[0].encode())
         return selector
+
+    def end_turn(self) -> None:
+        """Let go of what was asked about."""
+        for selector in self._asked:
+            selector.forget()
+        self._asked.clear()
 
     def _parse(self, text: str) -> Run:
         body = _PREFIX.sub("", text)

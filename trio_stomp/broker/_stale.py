@@ -11,7 +11,7 @@ from math import inf
 from operator import attrgetter
 
 import trio
-from attrs import define, evolve, field
+from attrs import define, field
 from sortedcontainers import SortedDict
 
 from trio_stomp._memory import MemoryBudget
@@ -125,7 +125,7 @@ class StaleQueue:
             if lost:
                 is_front_lost = self.policies.stale_overflow == DROP_OLDEST
                 kept = bodies[lost:] if is_front_lost else bodies[:-lost]
-                publication = evolve(publication, bodies=kept)
+                publication = publication.with_bodies(publication.route, kept)
                 cost = _cost(publication)
             self._append(publication, cost)
 

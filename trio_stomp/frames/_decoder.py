@@ -47,6 +47,7 @@ _OPENERS = frozenset({CONNECT, STOMP})
 _CLOSERS = frozenset({DISCONNECT})
 _BLANK_ENDS = (b"\n\n", b"\0", b"\n\r\n")
 """What ends the wait for a header block; the last of them only where CR LF ends a line."""
+_NO_TERMINATORS: tuple[bytes, ...] = ()
 _BLANK_BYTES = 3
 """An incomplete block may end with two bytes that belong to the blank line: this many more than
 the limit are surely too many."""
@@ -101,7 +102,7 @@ class FrameDecoder:
     _held: HeldBytes = field(factory=HeldBytes)
     _scanned: int = 0
     _needed: int = 0
-    _terminators: tuple[bytes, ...] = ()
+    _terminators: tuple[bytes, ...] = _NO_TERMINATORS
     _stoppers: frozenset[str] = field(init=False)
     """Behind these commands other rules may hold: nothing more is decoded before ``use``."""
     _has_plain_acks: bool = field(init=False)
@@ -132,7 +133,7 @@ class FrameDecoder:
         self.rules = rules
         self.cache = cache
         self._needed = self._scanned = 0
-        self._terminators = ()
+        self._terminators = _NO_TERMINATORS
         self._note_rules()
 
     def receive_data(self, data: bytes) -> list[FrameRun | AckRun]:
@@ -150,7 +151,7 @@ class FrameDecoder:
                 return []
             data = held.take()
         self._needed = self._scanned = 0
-        self._terminators = ()
+        self._terminators = _NO_TERMINATORS
         runs: list[FrameRun | AckRun] = []
         try:
             rest = self._decode(data, runs)

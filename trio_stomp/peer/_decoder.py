@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from attrs import define
-
 from trio_stomp.frames import (
     OPENING,
     SEND,
@@ -20,7 +18,6 @@ from trio_stomp.peer.frames import UNESCAPED, rules_of
 _RECEIPT = b"\nreceipt:"
 
 
-@define(eq=False)
 class PeerDecoder(FrameDecoder):
     """The decoder for frames of both sides: each may have a body by length.
 

@@ -119,7 +119,6 @@ class Failed:
 Told = Delivered | Receipted | Welcomed | Failed
 
 
-@define(eq=False)
 class _ToldDecoder(FrameDecoder):
     """The decoder for what a broker sends: each of its frames may have a body by length."""
 

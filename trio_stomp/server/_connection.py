@@ -20,7 +20,6 @@ from trio_stomp.server._login import log_in
 from trio_stomp.server._opening import open_conversation
 from trio_stomp.server._pages import Pages
 from trio_stomp.server._pulse import look
-from trio_stomp.server._sockjs import Quoted
 from trio_stomp.server._watchdog import Watchdog
 from trio_stomp.transport import TlsBox, TlsWire, WebSocketCodec, Wire
 
@@ -110,8 +109,6 @@ class ConnectionShared:
     """Open connections that have sent something."""
     websockets: int = 0
     """Open connections that are WebSockets."""
-    quoted: Quoted = field(factory=Quoted)
-    """What was last made fit for SockJS."""
     parting: trio.Semaphore = field(factory=lambda: trio.Semaphore(PARTING_AT_ONCE))
     """Where thousands end at once, what others send must not queue behind them all."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import trio
-from attrs import define, evolve, field
+from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker import Delivery
@@ -26,34 +26,23 @@ if TYPE_CHECKING:
     from trio_stomp.server._connection import Connection
 
 
-@define(eq=False, repr=False)
-class Quoted:
-    """The delivery that was quoted last, for those whom the same fan-out comes to next.
+def quote_delivery(delivery: Delivery, prefix_length: int) -> Delivery:
+    """``delivery`` as messages of SockJS, for quoted prefixes of this length.
 
-    It keeps nothing alive: what no outbox holds any more is gone.
+    It is made once for all whom the same fan-out comes to, and lives as long as ``delivery``.
+
+    Raises:
+      UnicodeDecodeError: one of its messages is not UTF-8.
     """
-
-    _plain: "weakref.ref[Delivery] | None" = None
-    _made: "weakref.WeakValueDictionary[int, Delivery]" = field(factory=weakref.WeakValueDictionary)
-
-    def of(self, delivery: Delivery, prefix_length: int) -> Delivery:
-        """``delivery`` as messages of SockJS, for quoted prefixes of this length.
-
-        Raises:
-          UnicodeDecodeError: one of its messages is not UTF-8.
-        """
-        if self._plain is None or self._plain() is not delivery:
-            self._plain = weakref.ref(delivery)
-            self._made.clear()
-        quoted = self._made.get(prefix_length)
-        if quoted is None:
-            tails = splice_sockjs(delivery.tails, prefix_length)
-            quoted = evolve(delivery, tails=tails, size=sum(map(len, tails)), spliced=None)
-            self._made[prefix_length] = quoted
-        return quoted
+    if delivery.quoted is None:
+        delivery.quoted = {}
+    quoted = delivery.quoted.get(prefix_length)
+    if quoted is None:
+        tails = splice_sockjs(delivery.tails, prefix_length)
+        quoted = delivery.quoted[prefix_length] = delivery.with_tails(tails)
+    return quoted
 
 
-@define(eq=False, repr=False)
 class SockJsOutbox(Outbox):
     """An outbox whose items are messages of SockJS as soon as they are staged.
 
@@ -61,13 +50,22 @@ class SockJsOutbox(Outbox):
     UTF-8 cannot be said in SockJS: it ends the connection, and what must be acknowledged goes back.
 
     Args:
-      quoted: Shared by all of a broker.
+      plain: The connection's outbox before, whose wire and calls these are from now on.
       on_unfit: Called with the error that the peer is to be told.
     """
 
-    quoted: Quoted = field(kw_only=True)
-    on_unfit: Callable[[RemoteError], None] = field(kw_only=True)
-    _is_unfit: bool = False
+    def __init__(self, plain: Outbox, on_unfit: Callable[[RemoteError], None]) -> None:
+        super().__init__(
+            plain.shared,
+            plain.wire,
+            plain.on_blocked,
+            plain.on_close,
+            plain.on_room,
+            plain.on_pause,
+            last_sent=plain.last_sent,
+        )
+        self.on_unfit = on_unfit
+        self._is_unfit = False
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
         if self.is_closed:
@@ -77,7 +75,7 @@ class SockJsOutbox(Outbox):
             return True
         try:
             prefix = quote_sockjs(prefix)
-            quoted = self.quoted.of(delivery, len(prefix))
+            quoted = quote_delivery(delivery, len(prefix))
         except UnicodeDecodeError:
             self._give_up(prefix, delivery)
             return True
@@ -142,17 +140,7 @@ def speak_sockjs(connection: "Connection", max_frame_bytes: int) -> None:
       max_frame_bytes: The largest STOMP frame.
     """
     before = connection.outbox
-    connection.outbox = SockJsOutbox(
-        before.shared,
-        connection.wire,
-        connection.on_blocked,
-        connection.on_close,
-        connection.on_room,
-        connection.on_pause,
-        last_sent=before.last_sent,
-        quoted=connection.shared.quoted,
-        on_unfit=connection.end,
-    )
+    connection.outbox = SockJsOutbox(before, connection.end)
     before.end()
     connection.client.outbox = connection.outbox
     connection.outbox.owner = connection

@@ -1,0 +1,174 @@
+"""The compiled variant: its sources are ours, with attrs' classes written out."""
+
+import ast
+import importlib
+import inspect
+import types
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from _compiled.build import MODULES, SUBCLASSED
+from _compiled.plain_classes import CannotExpand, expand
+from mypy_extensions import mypyc_attr
+
+ROOT = Path(__file__).parent.parent
+SOURCES = {name: (ROOT / name).read_text(encoding="utf-8") for name in MODULES}
+
+
+def run_expanded(name: str) -> types.ModuleType:
+    """A module of that file, as mypyc sees it, interpreted."""
+    full = name.removesuffix(".py").replace("/", ".")
+    module = types.ModuleType(full)
+    vars(module)["mypyc_attr"] = mypyc_attr  # known to mypyc, and left out by it
+    exec(compile(expand(SOURCES[name], SUBCLASSED), name, "exec"), module.__dict__)
+    return module
+
+
+def expanded(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    exec(expand(text), found)
+    return found
+
+
+def classes_of(module: types.ModuleType) -> dict[str, type]:
+    return {
+        name: each
+        for name, each in vars(module).items()
+        if inspect.isclass(each) and each.__module__ == module.__name__
+    }
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_constructors_take_what_those_of_attrs_take(name: str) -> None:
+    source = ast.parse(SOURCES[name])
+    ours = classes_of(run_expanded(name))
+    attrs_classes = {
+        each: made
+        for each, made in classes_of(importlib.import_module(name[:-3].replace("/", "."))).items()
+        if attrs.has(made)
+    }
+    if not attrs_classes:
+        assert not any(
+            isinstance(node, ast.ClassDef) and node.decorator_list for node in source.body
+        )
+    for each, made in attrs_classes.items():
+        theirs = inspect.signature(made).parameters
+        written = inspect.signature(ours[each]).parameters
+        assert list(written) == list(theirs)
+        for parameter, known in theirs.items():
+            is_needed = known.default is inspect.Parameter.empty
+            assert (written[parameter].default is inspect.Parameter.empty) == is_needed
+        assert not attrs.has(ours[each])
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_function_stays_on_its_line(name: str) -> None:
+    def lines(source: str) -> dict[str, int]:
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return {
+            f"{node.name} {node.lineno}": node.lineno
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, functions)
+        }
+
+    before, after = lines(SOURCES[name]), lines(expand(SOURCES[name], SUBCLASSED))
+    assert before.items() <= after.items()
+    assert all(
+        each.startswith(("__init__ ", "__eq__ ", "__hash__ ")) for each in after.keys() - before
+    )
+
+
+def test_defaults_are_made_for_each_object_anew() -> None:
+    made = expanded(
+        "from attrs import define, field\n"
+        "@define(eq=False)\n"
+        "class A:\n"
+        '    """A class."""\n'
+        "    x: int\n"
+        "    y: list[int] = field(factory=list)\n"
+        "    z: list[int] = field(factory=lambda: [1])\n"
+        "    _n: int = 5\n"
+        "    later: int = field(init=False)\n"
+        "    always: str = field(default='a', init=False)\n"
+        "    def __attrs_post_init__(self):\n"
+        "        self.later = self.x + self._n\n"
+    )["A"]
+    first, second = made(1), made(2, [7], n=6)
+    assert (first.y, first.z, first._n, first.later, first.always) == ([], [1], 5, 6, "a")
+    assert (second.y, second.z, second._n, second.later) == ([7], [1], 6, 8)
+    assert first.z is not second.z
+    assert first != made(1)
+
+
+def test_what_attrs_compares_is_compared() -> None:
+    found = expanded(
+        "from attrs import define, frozen\n"
+        "@frozen\n"
+        "class A:\n"
+        '    """A class, of which there\n'
+        "    is more to say.\n"
+        '    """\n'
+        "    x: int\n"
+        "    y: str\n"
+        "@define\n"
+        "class B:\n"
+        '    """Another."""\n'
+        "\n"
+        "    x: int\n"
+    )
+    one, other = found["A"](1, "a"), found["B"](1)
+    assert one == found["A"](1, "a") != found["A"](1, "b")
+    assert hash(one) == hash(found["A"](1, "a"))
+    assert other == found["B"](1) != one
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('@define\nclass A(B):\n    """A."""\n\n    x: int\n', "A: has bases"),
+        ('@define\n@other\nclass A:\n    """A."""\n\n    x: int\n', "A: has bases, or other"),
+        ("@define\nclass A:\n    x: int\n", "A: has no docstring"),
+        (
+            '@define\nclass A:\n    """A."""\n    x: int\n',
+            "A: its docstring has fewer than 2 lines",
+        ),
+        ('@define(slots=False)\nclass A:\n    """A."""\n', "A: only eq, repr are known"),
+        (
+            '@define\nclass A:\n    """A."""\n\n    x: int = field(converter=int)\n',
+            "A.x: only default, factory, init, repr are known",
+        ),
+    ],
+)
+def test_what_cannot_be_written_out_is_named(text: str, told: str) -> None:
+    with pytest.raises(CannotExpand) as caught:
+        expand(text)
+    assert str(caught.value).startswith(told)
+
+
+def test_whatever_has_subclasses_that_are_not_compiled_says_so() -> None:
+    compiled = {
+        node.name: name
+        for name, source in SOURCES.items()
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef)
+    }
+    subclassed = set()
+    for path in (ROOT / "trio_stomp").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                bases = {ast.unparse(base) for base in node.bases}
+                subclassed |= bases & compiled.keys()
+    assert subclassed - {"Source"} == SUBCLASSED
+
+
+def test_a_class_with_subclasses_is_marked_and_imports_nothing_for_it() -> None:
+    found = expand(SOURCES["trio_stomp/frames/_decoder.py"], SUBCLASSED)
+    assert "@mypyc_attr(allow_interpreted_subclasses=True)\nclass FrameDecoder:" in found
+    marks = [node for node in ast.walk(ast.parse(found)) if isinstance(node, ast.ImportFrom)]
+    assert "attrs" not in {node.module for node in marks}
+    assert found.count("mypy_extensions") == 1
+    assert "if TYPE_CHECKING: from mypy_extensions import mypyc_attr" in found
