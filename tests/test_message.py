@@ -4,7 +4,6 @@ import tracemalloc
 from collections.abc import Iterator
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,10 +28,13 @@ from trio_stomp.broker._send_options import SendOptions
 ROUTE = Route("/queue/q", Kind.QUEUE)
 
 
-def message(number: int, level: int = 4, options: SendOptions | None = None) -> Message:
+def message(
+    number: int, level: int = 4, options: SendOptions | None = None, expires_at: float = NEVER
+) -> Message:
     """A message of two bytes."""
     head = run_of("/queue/q").head
-    return Message(number, Publication(ROUTE, head, [], 0.0, NEVER, None, options), b"xy", level)
+    publication = Publication(ROUTE, head, [], 0.0, expires_at, None, options)
+    return Message(number, publication, b"xy", level)
 
 
 def drained(waiting: Waiting) -> Iterator[int]:
@@ -101,8 +103,7 @@ def test_what_stands_first_and_has_expired_is_taken_out():
         (4, 7, 6.0),
         (5, 0, 3.0),
     ):
-        each = message(number, level)
-        each.publication = evolve(each.publication, expires_at=expires_at)
+        each = message(number, level, expires_at=expires_at)
         if number == 5:
             waiting.give_back(each)
         else:

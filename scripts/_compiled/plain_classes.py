@@ -2,7 +2,7 @@
 
 What attrs makes of ``@define class A: x: int`` at run time is written into its source: an
 ``__init__`` in one line, where the docstring stood, so that every other line keeps its number and a
-traceback leads to the real source. What else attrs gives (``repr``, ``evolve``, weak references) is
+traceback leads to the real source. What else attrs gives (``evolve``, weak references) is
 not there.
 """
 
@@ -28,6 +28,8 @@ class Field(NamedTuple):
     is_made: bool
     """The default is for each object anew: it comes from a factory."""
     is_argument: bool
+    said: str = ""
+    """Its part of an f-string, for ``__repr__``."""
 
     @property
     def parameter(self) -> str:
@@ -95,6 +97,8 @@ class _Expansion:
             raise CannotExpand(f"{self.node.name}: has bases, or other decorators")
         fields = list(self._fields())
         methods = [self._init(fields)]
+        if "repr" not in self.options:
+            methods.append(self._repr(fields))
         if "eq" not in self.options:
             methods.append(self._eq(fields))
             if self.is_frozen:
@@ -144,9 +148,10 @@ class _Expansion:
             self._cut_value(statement)
 
     def _field(self, name: str, kind: str, value: ast.expr | None) -> Field:
+        said = f"{name}={{self.{name}!r}}"
         if not (isinstance(value, ast.Call) and ast.unparse(value.func) == "field"):
             default = None if value is None else ast.unparse(value)
-            return Field(name, kind, default, is_made=False, is_argument=True)
+            return Field(name, kind, default, is_made=False, is_argument=True, said=said)
         options = _options(value, KNOWN_FIELD_OPTIONS, f"{self.node.name}.{name}")
         factory = options.get("factory")
         if isinstance(factory, ast.Lambda):
@@ -155,7 +160,10 @@ class _Expansion:
             default = f"{ast.unparse(factory)}()"
         else:
             default = ast.unparse(options["default"]) if "default" in options else None
-        return Field(name, kind, default, factory is not None, "init" not in options)
+        if "repr" in options:
+            shown = options["repr"]
+            said = f"{name}={{{shown.id}(self.{name})}}" if isinstance(shown, ast.Name) else ""
+        return Field(name, kind, default, factory is not None, "init" not in options, said)
 
     def _init(self, fields: list[Field]) -> str:
         parameters, body = ["self"], []
@@ -178,6 +186,10 @@ class _Expansion:
         if "__attrs_post_init__" in methods:
             body.append("self.__attrs_post_init__()")
         return f"def __init__({', '.join(parameters)}) -> None: {'; '.join(body) or 'pass'}"
+
+    def _repr(self, fields: list[Field]) -> str:
+        said = ", ".join(each.said for each in fields if each.said)
+        return f"def __repr__(self) -> str: return f{f'{self.node.name}({said})'!r}"
 
     def _eq(self, fields: list[Field]) -> str:
         name = self.node.name

@@ -82,7 +82,12 @@ class Head:
 
 @value
 class Frame:
-    """One frame, for those who want them one by one."""
+    """One frame, for those who want them one by one.
+
+    Args:
+      headers: Name and value, unescaped, in order.
+      receipt: What it asks for, ready for the wire, or None.
+    """
 
     command: str
     headers: Headers = field(repr=shown)
