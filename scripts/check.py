@@ -27,6 +27,14 @@ FLOOR_COVERAGE = 100
 FUZZ_S = 15
 """For each target; docs/security.md tells of longer runs."""
 
+COMPILED = ROOT / "build" / "compiled"
+NOT_COMPILED = (
+    *("bench*", "cli*", "client_brokers", "compiled", "config*", "dashboard", "docs*", "foreign*"),
+    *("fuzz", "interop", "packaging", "proof", "scale", "spark*", "sql*", "store_*", "systemd"),
+    *("testing*", "tls*", "typing", "web*"),
+)
+"""Tests of what the compiled modules have no part in, or that run them once more in vain."""
+
 SHOWN = ("trio", "wsproto", "attrs", "pytest", "hypothesis", "mypy", "ruff")
 
 
@@ -50,8 +58,21 @@ def python_steps() -> Iterator[Step]:
         "branch coverage of the synchronous floors",
         (*run, "coverage", "report", f"--include={floors}", f"--fail-under={FLOOR_COVERAGE}"),
     )
+    yield from compiled_steps()
     fuzz = (sys.executable, "scripts/fuzz.py", "--seconds", f"{FUZZ_S}", "--jobs", "2")
     yield Step("fuzz", fuzz)
+
+
+def compiled_steps() -> Iterator[Step]:
+    """Yield the checks of the variant that mypyc compiles, or say loudly that they stay out."""
+    if not any(map(shutil.which, ("cc", "gcc", "clang"))):
+        line = "!" * 78
+        say(f"{line}\nno C compiler is there: the compiled variant is NOT tested\n{line}")
+        return
+    yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED)))
+    left_out = (f"--ignore-glob=*/test_{each}.py" for each in NOT_COMPILED)
+    command = ("env", f"PYTHONPATH={COMPILED}", sys.executable, "-m", "pytest", *left_out)
+    yield Step("tests of the compiled variant", command, COMPILED)
 
 
 def node_steps() -> Iterator[Step]:

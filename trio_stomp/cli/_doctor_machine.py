@@ -24,6 +24,7 @@ from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._process import SPARE_FILES
 from trio_stomp.cli._reload import pid_of
 from trio_stomp.cli._tool import CannotDo
+from trio_stomp.cli._variant import told_variant
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 SIGNS = {OK: "ok", WARN: "warn", FAIL: "FAIL"}
@@ -70,7 +71,7 @@ class Finding:
 
 def check_python() -> Iterator[Finding]:
     """Which Python and which broker this is."""
-    text = f"trio_stomp {__version__}, {platform.python_implementation()} "
+    text = f"trio_stomp {__version__}{told_variant()}, {platform.python_implementation()} "
     text += f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     if sys.platform == "win32":
         remedy = "use Linux or macOS where messages must survive"
