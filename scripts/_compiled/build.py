@@ -25,6 +25,7 @@ MODULES = (
     "trio_stomp/frames/_repeats.py",
     "trio_stomp/protocol/_server_session.py",
     "trio_stomp/broker/_acknowledger.py",
+    "trio_stomp/broker/_broker.py",
     "trio_stomp/broker/_chronicle.py",
     "trio_stomp/broker/_consumer.py",
     "trio_stomp/broker/_delivery.py",
@@ -33,11 +34,14 @@ MODULES = (
     "trio_stomp/broker/_hand_out.py",
     "trio_stomp/broker/_histogram.py",
     "trio_stomp/broker/_message.py",
+    "trio_stomp/broker/_parts.py",
     "trio_stomp/broker/_publisher.py",
     "trio_stomp/broker/_queue.py",
     "trio_stomp/broker/_queues.py",
     "trio_stomp/broker/_route.py",
     "trio_stomp/broker/_subscription.py",
+    "trio_stomp/server/_dispatcher.py",
+    "trio_stomp/server/_inbox.py",
     "trio_stomp/server/_items.py",
     "trio_stomp/server/_outbox.py",
     "trio_stomp/server/_outbox_shared.py",
@@ -45,8 +49,8 @@ MODULES = (
 """What a message goes through, whose modules name each other's classes: a call between two compiled
 modules costs a tenth of one that goes through the interpreter."""
 
-SUBCLASSED = frozenset({"FrameDecoder", "Outbox"})
-"""Compiled classes of which others, which are not, make classes of their own."""
+SUBCLASSED = frozenset({"Broker", "FrameDecoder", "Outbox", "Parts"})
+"""Compiled classes of which code that is not compiled, or a test, has subclasses."""
 
 NEEDS = ("mypy>=1.18", "setuptools>=65")
 """What compiling needs beside a C compiler and what the project itself depends on."""

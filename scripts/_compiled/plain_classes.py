@@ -32,6 +32,11 @@ class Field(NamedTuple):
     """Its part of an f-string, for ``__repr__``."""
 
     @property
+    def is_set_later(self) -> bool:
+        """Whether ``__init__`` leaves it alone."""
+        return not self.is_argument and self.default is None
+
+    @property
     def parameter(self) -> str:
         """What ``__init__`` calls it: attrs takes the underscore away."""
         return self.name.lstrip("_")
@@ -64,15 +69,12 @@ def expand(source: str, subclassed: Collection[str] = ()) -> str:
 
 def _import_marker(module: ast.Module, lines: list[str]) -> None:
     """mypyc reads the marker and leaves it out: nothing is imported when the module runs."""
-    docstring = module.body[0].end_lineno
-    at = next(node.lineno for node in module.body if _is_attrs_import(node))
+    imports = [node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
+    docstring, last = module.body[0].end_lineno, imports[-1].end_lineno
     assert docstring is not None
+    assert last is not None
     lines[docstring] = "from typing import TYPE_CHECKING"
-    lines[at - 1] = "if TYPE_CHECKING: from mypy_extensions import mypyc_attr"
-
-
-def _is_attrs_import(node: ast.stmt) -> bool:
-    return isinstance(node, ast.ImportFrom) and node.module == "attrs"
+    lines[last] = "if TYPE_CHECKING: from mypy_extensions import mypyc_attr"
 
 
 def _decorator(node: ast.ClassDef) -> ast.expr | None:
@@ -93,9 +95,12 @@ class _Expansion:
         self.options = _options(decorator, KNOWN_OPTIONS, node.name)
 
     def write(self) -> None:
-        if self.node.bases or self.node.keywords or len(self.node.decorator_list) != 1:
-            raise CannotExpand(f"{self.node.name}: has bases, or other decorators")
+        if self.node.keywords or len(self.node.decorator_list) != 1:
+            raise CannotExpand(f"{self.node.name}: has other decorators")
         fields = list(self._fields())
+        if self.node.bases:
+            self._inherit(fields)
+            return
         methods = [self._init(fields)]
         if "repr" not in self.options:
             methods.append(self._repr(fields))
@@ -113,6 +118,13 @@ class _Expansion:
             self.lines[line - 1] = ""
         for line, method in zip(free, methods, strict=False):
             self.lines[line - 1] = "    " * self._depth + method
+
+    def _inherit(self, fields: list[Field]) -> None:
+        """Leave it the constructor of its base, which sees to all that must be given."""
+        if {"eq", "repr"} - self.options.keys() or any(not each.is_set_later for each in fields):
+            name = self.node.name
+            raise CannotExpand(f"{name}: has bases, and more than fields that are set later")
+        self._blank(self.decorator.lineno, self.decorator.end_lineno)
 
     @property
     def is_frozen(self) -> bool:

@@ -73,10 +73,11 @@ class Broker(Parts):
     committer: Committer = field(init=False)
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
-    _nowhere: Nowhere = field(factory=Nowhere)
+    _nowhere: Nowhere = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
+        self._nowhere = Nowhere()
         self.sessions = Sessions(
             self.server_name,
             self.dialect,

@@ -38,6 +38,10 @@ from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._welcome import Welcome
 
 
+def _native() -> Dialect:
+    return dialect("native")
+
+
 @define(eq=False, repr=False)
 class Parts:
     """The parts of a core.
@@ -61,7 +65,7 @@ class Parts:
     boot: str
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
-    dialect: Dialect = field(factory=lambda: dialect("native"))
+    dialect: Dialect = field(factory=_native)
     wall_offset_s: float = 0.0
     log: Log | None = None
     rules: AccessRules | None = None

@@ -21,7 +21,7 @@ _CAPACITY = 256
 """Items; the bounds that an operator sees are in frames and bytes."""
 
 
-@value
+@value(eq=False, repr=False)
 class Batch:
     """What one read of a connection meant."""
 
@@ -32,7 +32,7 @@ class Batch:
     received_at: float
 
 
-@value
+@value(eq=False, repr=False)
 class Gone:
     """The last that is heard of a connection."""
 
@@ -40,7 +40,7 @@ class Gone:
     reason: CloseReason
 
 
-@value
+@value(eq=False, repr=False)
 class Control:
     """Something else that the dispatcher shall do in its turn; told the time."""
 
