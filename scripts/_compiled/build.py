@@ -72,9 +72,10 @@ def compile_copy(source: Path, target: Path) -> list[Path]:
     """
     shutil.copytree(source, target, ignore=LEFT_OUT)
     scripts = str(Path(__file__).resolve().parent.parent)
-    environment = {**os.environ, "PYTHONPATH": scripts}
+    # In front: what builds wheels has its own packages on that path.
+    path = os.pathsep.join(filter(None, (scripts, os.environ.get("PYTHONPATH"))))
     command = (sys.executable, "-m", "_compiled.build")
-    subprocess.run(command, cwd=target, env=environment, check=True)
+    subprocess.run(command, cwd=target, env={**os.environ, "PYTHONPATH": path}, check=True)
     shutil.rmtree(target / "build")
     return sorted(path.relative_to(target) for path in target.rglob("*.so"))
 
