@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import types
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 from _compiled.build import MODULES, SUBCLASSED
+from _compiled.hatch_hook import SWITCH, CompileHook
 from _compiled.plain_classes import CannotExpand, expand
 from mypy_extensions import mypyc_attr
 
@@ -194,3 +196,74 @@ def test_a_class_with_subclasses_is_marked_and_imports_nothing_for_it() -> None:
     assert "@mypyc_attr(allow_interpreted_subclasses=True)\nclass FrameDecoder:" in found
     assert found.count("mypy_extensions") == 1
     assert "if TYPE_CHECKING: from mypy_extensions import mypyc_attr" in found
+
+
+# --- the wheel ------------------------------------------------------------------------------------
+
+
+def hook(root: Path) -> CompileHook:
+    return CompileHook(str(root), {}, None, None, str(root / "dist"), "wheel")
+
+
+def data() -> dict[str, Any]:
+    return {"force_include": {}, "pure_python": True, "infer_tag": False}
+
+
+def test_a_wheel_is_of_python_alone_unless_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for said in (None, "", "0"):
+        if said is None:
+            monkeypatch.delenv(SWITCH, raising=False)
+        else:
+            monkeypatch.setenv(SWITCH, said)
+        told = data()
+        hook(tmp_path).initialize("standard", told)
+        assert told == data()
+        assert hook(tmp_path).dependencies() == []
+
+
+def test_a_compiled_wheel_has_the_libraries_beside_the_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    libraries = [Path("trio_stomp/a.so"), Path("all__mypyc.so")]
+    copies: list[tuple[Path, Path]] = []
+
+    def compile_nothing(source: Path, target: Path) -> list[Path]:
+        assert not target.exists()
+        target.mkdir(parents=True)
+        copies.append((source, target))
+        return libraries
+
+    monkeypatch.setattr("_compiled.build.compile_copy", compile_nothing)
+    monkeypatch.setenv(SWITCH, "1")
+    for _ in range(2):  # what an earlier build left behind is no hindrance
+        told = data()
+        hook(tmp_path).initialize("standard", told)
+    ((source, copy), *_) = copies
+    assert source == tmp_path
+    assert told["force_include"] == {str(copy / each): str(each) for each in libraries}
+    assert (told["pure_python"], told["infer_tag"]) == (False, True)
+    hook(tmp_path).finalize("standard", told, "x.whl")
+    assert not copy.exists()
+
+
+def test_what_compiling_needs_is_what_running_needs_and_a_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    needed = hook(ROOT).dependencies()
+    assert {re.split("[<>=]", each)[0] for each in needed} >= {
+        "trio",
+        "attrs",
+        "mypy",
+        "setuptools",
+    }
+
+
+def test_an_editable_installation_cannot_be_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SWITCH, "1")
+    with pytest.raises(SystemExit, match="install without -e"):
+        hook(tmp_path).initialize("editable", data())

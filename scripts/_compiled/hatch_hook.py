@@ -12,7 +12,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SWITCH = "TRIO_STOMP_COMPILE"
 
 
-class CompileHook(BuildHookInterface):  # type: ignore[misc]
+class CompileHook(BuildHookInterface[Any]):
     """Compiles a copy of the tree, and puts the libraries beside the modules in the wheel."""
 
     def dependencies(self) -> list[str]:
