@@ -202,7 +202,8 @@ def test_a_class_with_subclasses_is_marked_and_imports_nothing_for_it() -> None:
 
 
 def hook(root: Path) -> CompileHook:
-    return CompileHook(str(root), {}, None, None, str(root / "dist"), "wheel")
+    metadata: Any = None
+    return CompileHook(str(root), {}, None, metadata, str(root / "dist"), "wheel")
 
 
 def data() -> dict[str, Any]:
