@@ -94,6 +94,9 @@ NOT_RUN = {
     ("performance.md", ".venv/bin/python scripts/bench.py --peers"): (
         "half an hour; tests/test_bench_peers.py runs it with --quick"
     ),
+    ("performance.md", "TRIO_STOMP_COMPILE=1 pip install"): (
+        "two minutes; scripts/check.py compiles a copy and runs the tests in it"
+    ),
     ("durability.md", "python -m trio_stomp --store-url postgresql:"): (
         "it needs a PostgreSQL: tests/test_sql_postgresql.py starts one"
     ),

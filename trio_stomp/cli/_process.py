@@ -19,7 +19,7 @@ HEAP_PAD_BYTES = 16 * 1024 * 1024
 # told that the broker stops, the longest pause takes 10 to 20 ms of a processor that others want,
 # too; with twice as many objects it took 40 to 56, and with 10,000 and ten collections to the next
 # generation 103 on an idle machine. Each object is looked at as often either way.
-GC_THRESHOLD = (1_000, 4, 2000)
+GC_THRESHOLD = (1_000, 1, 5_000)
 
 
 def set_up_threads() -> None:
