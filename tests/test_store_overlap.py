@@ -58,6 +58,42 @@ def test_nothing_is_lost_when_segments_are_cleaned(seed: int, tmp_path: Path) ->
         store.close()
 
 
+def test_copies_among_new_messages_are_not_passed_over(tmp_path: Path) -> None:
+    """A deep queue's survivors are copied, a few at a time, to where its new messages come."""
+    store = JournalStore(str(tmp_path), options=JournalOptions(segment_bytes=4096))
+    commit = store.recover(ignore).commit
+    deep: list[int] = []
+    fast: list[int] = []
+    for first in range(1, 1000, 11):
+        both = (
+            Put(PLACES[2], first, b"h", [b"x" * 50]),
+            Put(PLACES[0], first + 1, b"h", [b"y"] * 10),
+        )
+        commit = store.append([Turn([*both])], commit)
+        deep.append(first)
+        fast += range(first + 1, first + 11)
+    # Nothing of the deep queue is in the newest segments, so all of it will be in one.
+    for id in range(1100, 1108):
+        commit = store.append([Turn([Put(PLACES[0], id, b"h", [b"y" * 4096])])], commit)
+        fast.append(id)
+    commit = store.append([Turn([Done(fast[:-1])])], commit)
+    store.close()
+    large = JournalOptions(segment_bytes=1 << 20)
+    store = JournalStore(str(tmp_path), options=large)
+    commit = store.recover(ignore).commit
+    commit = store.append([Turn([Done(fast[-1:])])], commit)
+    for id in range(1200, 1240):
+        commit = store.append([Turn([Put(PLACES[2], id, b"h", [b"x" * 50])])], commit)
+        deep.append(id)
+        assert ids_in(store, PLACES[2]) == deep
+    assert store.statistics().files == 1
+    store.close()
+    store = JournalStore(str(tmp_path), options=large)
+    assert store.recover(ignore).places[PLACES[2], 4].count == len(deep)
+    assert ids_in(store, PLACES[2]) == deep
+    store.close()
+
+
 def test_no_two_extents_overlap() -> None:
     extents = Extents()
     # Copies of older messages, whose originals are gone: between them there may be others still.
@@ -78,3 +114,22 @@ def test_what_came_one_after_the_other_is_one_extent() -> None:
     assert not extents.add(extent_of((10, 10), 7, 300, 400, 10, is_copy=True), 8)
     assert extents.add(extent_of((12, 12), 7, 400, 500, 10), 8)
     assert [(extent.first, extent.last) for extent in extents] == [(1, 6), (9, 10), (12, 12)]
+
+
+def test_an_extent_is_never_read_out_of_order() -> None:
+    extents = Extents()
+    # Two old messages were copied, and each time a new one came behind them.
+    for id, start, is_copy in ((1, 0, True), (8, 100, False), (3, 200, True), (9, 300, False)):
+        extents.add(extent_of((id,), 7, start, start + 100, 10, is_copy=is_copy), 8)
+    extents.coalesce(8)
+    found = [(extent.first, extent.last, extent.start, extent.end) for extent in extents]
+    assert found == [(1, 3, 0, 300), (8, 9, 100, 400)]
+
+
+def test_a_transaction_is_one_extent_with_what_stands_before_it() -> None:
+    extents = Extents()
+    for id, start, end in ((1, 0, 100), (2, 100, 300), (4, 100, 300), (5, 300, 400)):
+        extents.add(extent_of((id,), 7, start, end, 10), 8)
+    assert [(extent.first, extent.last) for extent in extents] == [(1, 5)]
+    extents.coalesce(8)
+    assert [(extent.first, extent.last) for extent in extents] == [(1, 5)]

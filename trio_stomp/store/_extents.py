@@ -103,9 +103,12 @@ class Extents:
 
     def _merge(self, at: int, extent: Extent, share: int, is_all: bool = False) -> bool:
         rows = self._rows
-        # A copy may stand among newer messages: then they begin before it ends.
-        end = max(rows[at + END], extent.end)
-        length = end - rows[at + START]
+        # Who reads an extent goes from its start to its end, and must meet the ids in order: what
+        # comes next stands behind it, or in the transaction that it ends with. Copies that were
+        # made while new messages came stand among these.
+        is_behind = extent.start >= rows[at + END]
+        is_same_record = not is_all and extent.end == rows[at + END]
+        length = extent.end - rows[at + START]
         own = rows[at + OWN] + extent.own
         # Between a copy and its neighbours there may be messages of older segments, or there were,
         # and their copies are still to come: an extent over both would overlap with theirs.
@@ -113,14 +116,14 @@ class Extents:
         if (
             not (may_gap or rows[at + LAST] + 1 == extent.first)
             or rows[at + SEGMENT] != extent.segment
-            or extent.start < rows[at + START]
+            or not (is_behind or is_same_record)
             or length > MAX_EXTENT_BYTES
             or extent.last - rows[at + FIRST] >= MAX_EXTENT_IDS
             or own * share < length
         ):
             return False
         rows[at + LAST] = extent.last
-        rows[at + END] = end
+        rows[at + END] = extent.end
         rows[at + COUNT] += extent.count
         rows[at + OWN] = own
         rows[at + BODIES] += extent.bodies
@@ -128,7 +131,7 @@ class Extents:
         return True
 
     def coalesce(self, share: int) -> None:
-        """Merge neighbours, copies too: whatever there is, is there."""
+        """Merge neighbours that stand in order, copies too: whatever there is, is there."""
         rows, self._rows, head, self._head = self._rows, array("Q"), self._head, 0
         for at in range(head, len(rows), WIDTH):
             extent = Extent(*rows[at : at + WIDTH])
