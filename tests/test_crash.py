@@ -103,6 +103,27 @@ class TestTheLedger:
         assert self.found(ledger) == "life 2: auto 3 had its RECEIPT, and is lost"
         assert ledger.auto_lost == 1
 
+    def test_auto_may_lose_the_last_at_the_last_kill(self, ledger) -> None:
+        self.send(ledger, "auto", 3)
+        ledger.deliver("auto", 0, is_marked=False)
+        ledger.life = 2
+        assert self.found(ledger) == ""
+        assert ledger.auto_lost == 2
+
+    def test_auto_may_not_lose_the_last_after_the_last_kill(self, ledger) -> None:
+        self.send(ledger, "auto", 3)
+        ledger.deliver("auto", 0, is_marked=False)
+        ledger.life = 2
+        ledger.deliver("auto", 1, is_marked=False)
+        assert self.found(ledger) == "life 2: auto 2 had its RECEIPT, and is lost"
+
+    def test_auto_may_lose_nothing_before_the_first_kill(self, ledger) -> None:
+        self.send(ledger, "auto", 3)
+        ledger.deliver("auto", 1, is_marked=False)
+        found = self.found(ledger).split(" | ")
+        assert [each.split()[3] for each in found] == ["0", "2"]
+        assert ledger.auto_lost == 0
+
     @pytest.mark.parametrize(
         ("state", "came", "text"),
         [

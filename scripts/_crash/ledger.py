@@ -142,9 +142,13 @@ class Ledger:
         return [number for number, (receipted, seen) in pairs if receipted > seen]
 
     def _was_on_its_way(self, track: Track, number: int) -> bool:
-        """Whether a kill was between the messages before and after it."""
-        before = next((life for life in reversed(track.life[:number]) if life >= 0), -1)
-        after = next((life for life in track.life[number + 1 :] if life >= 0), -1)
+        """Whether a kill was between the messages before and after it.
+
+        If none came before it, that is the first life's; if none came behind it, the end is the
+        last life's: what was on its way at the last kill has nothing behind it, as a rule.
+        """
+        before = next((life for life in reversed(track.life[:number]) if life >= 0), 1)
+        after = next((life for life in track.life[number + 1 :] if life >= 0), self.life)
         self.auto_lost += before < after
         return before < after
 
