@@ -226,6 +226,19 @@ def test_verify_names_the_file_and_the_offset_of_damage(
     assert file.read_bytes() == data
 
 
+def test_verify_tells_once_of_what_a_broker_has_set_aside(journal: str) -> None:
+    (file,) = [path for path in data_files(journal, "journal") if b"three" in path.read_bytes()]
+    data = bytearray(file.read_bytes())
+    data[data.rindex(b"three")] ^= 1
+    file.write_bytes(data)
+    (before,) = verify(journal, ignore).damage
+    store = JournalStore(journal)
+    store.recover(ignore)
+    store.close()
+    (copy,) = Path(journal, "damaged").iterdir()
+    assert verify(journal, ignore).damage == [f"{before}; set aside in {copy}"]
+
+
 def test_the_tools_run_beside_a_broker(tmp_path: Path) -> None:
     target = str(tmp_path / "data")
     store = JournalStore(target)

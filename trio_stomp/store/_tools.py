@@ -74,7 +74,9 @@ def _scan(directory: str, counts: Counter[str], known: list[str]) -> list[str]:
                 )
     except OSError as error:
         raise StoreError(f"{directory} cannot be read: {error}") from error
-    return [*lines, *(line for line in known if line not in lines)]
+    # Of what a broker has set aside already, it is known where.
+    told = {line.rpartition("; set aside in ")[0] or line: line for line in known}
+    return [*(told.pop(line, line) for line in lines), *told.values()]
 
 
 class OsReadFiles(OsFiles):
