@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import fields
 
 from trio_stomp import CloseReason
+from trio_stomp.broker import DestinationPolicy
 from trio_stomp.config import options
 
 ROOT = Path(__file__).parent.parent
@@ -80,6 +82,13 @@ def test_every_option_is_documented() -> None:
     assert [
         spec.flag for spec in options() if f"| `{spec.flag}` | `{spec.name}` |" not in limits
     ] == []
+
+
+def test_every_field_of_a_policy_is_documented() -> None:
+    (told,) = re.findall(r"^## Policies per destination$.*", read("dialects.md"), re.M | re.DOTALL)
+    rows = "".join(line for line in told.splitlines() if line.startswith("| `"))
+    names = [field.name for field in fields(DestinationPolicy)]
+    assert [name for name in names if f"`{name}`" not in rows] == []
 
 
 def test_the_readme_has_the_two_commands() -> None:
