@@ -24,7 +24,9 @@ from hypothesis.stateful import (
 from tests._core_fakes import Pairs, Received, run_of
 from tests._durable_fakes import PAGE_BYTES, DurableBench
 from tests._queue_fakes import Actor
-from tests._stores import Directory, Memory, Place
+from tests._stores import KINDS, make_place
+from tests._stores import numbers as numbers
+from tests._stores import postgres as postgres
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy, MemoryBudget, PageWanted
 from trio_stomp.broker import _queue as queue_module
@@ -96,7 +98,8 @@ class Member:
 class DurableModel(RuleBasedStateMachine):
     """Random lives of clients, a store, and a broker."""
 
-    kind = "memory"
+    kind: str
+    request: pytest.FixtureRequest
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,10 +108,7 @@ class DurableModel(RuleBasedStateMachine):
         self.patch.setattr(storage_module, "LOW_COUNT", 3)
         self.patch.setattr(storage_module, "PAGE_SHARE", 0.0)
         self.directory = Path(tempfile.mkdtemp())
-        self.place: Place = Memory()
-        if self.kind != "memory":
-            (self.directory / "data").mkdir()
-            self.place = Directory(self.directory / "data", self.kind)
+        self.place = make_place(self.kind, self.directory, self.request)
         self.messages: dict[str, Sent] = {}
         self.count = 0
         self.pages: list[tuple[PageWanted, Page | None]] = []
@@ -451,20 +451,17 @@ class DurableModel(RuleBasedStateMachine):
         assert core.store.statistics().live_messages == 0
 
 
-EXAMPLES = {"memory": 60, "sqlite": 6, "journal": 12}
+EXAMPLES = {"memory": 60, "sqlite": 6, "postgresql": 4, "journal": 12}
 
 
-@pytest.mark.parametrize("kind", EXAMPLES)
-def test_the_core_with_a_store_is_as_the_model_has_it(kind: str) -> None:
-    if kind == "sqlite":
-        pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
-
-    class Model(DurableModel):
-        pass
-
-    Model.kind = kind
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_core_with_a_store_is_as_the_model_has_it(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    make_place(kind, tmp_path, request)  # or the test is skipped
+    model = type("Model", (DurableModel,), {"kind": kind, "request": request})
     run_state_machine_as_test(
-        Model,
+        model,
         settings=settings(
             max_examples=EXAMPLES[kind],
             stateful_step_count=40,

@@ -15,8 +15,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests._stores import Directory, Memory, Message, Opened
-from trio_stomp import store as stores
+from tests._stores import KINDS, Message, Opened, make_place
+from tests._stores import numbers as numbers
+from tests._stores import postgres as postgres
 from trio_stomp.store import (
     Append,
     Atomic,
@@ -119,7 +120,8 @@ class Model:
 class StoreMachine(RuleBasedStateMachine):
     """Records are gathered, then appended as some turns; every step compares what is read."""
 
-    kind = "memory"
+    kind: str
+    request: pytest.FixtureRequest
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,9 +134,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @initialize()
     def open(self) -> None:
-        data = Path(self.directory.name) / "data"
-        data.mkdir()
-        self.opened = Opened(Memory() if self.kind == "memory" else Directory(data, self.kind))
+        self.opened = Opened(make_place(self.kind, Path(self.directory.name), self.request))
 
     def teardown(self) -> None:
         if hasattr(self, "opened"):
@@ -272,14 +272,16 @@ class StoreMachine(RuleBasedStateMachine):
                 assert self.opened.store.find_offset(stream, time_ms) == expected
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "journal"])
-def test_a_store_is_what_the_model_is(kind: str) -> None:
-    if kind == "sqlite":
-        pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
-    if kind == "journal" and not hasattr(stores, "JournalStore"):
-        pytest.skip("the journal is not there yet")
-    machine = type("Machine", (StoreMachine,), {"kind": kind})
-    examples = 60 if kind == "memory" else 25
+EXAMPLES = {"memory": 60, "sqlite": 25, "postgresql": 10, "journal": 25}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_is_what_the_model_is(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    make_place(kind, tmp_path, request)  # or the test is skipped
+    machine = type("Machine", (StoreMachine,), {"kind": kind, "request": request})
     run_state_machine_as_test(
-        machine, settings=settings(max_examples=examples, stateful_step_count=40, deadline=None)
+        machine,
+        settings=settings(max_examples=EXAMPLES[kind], stateful_step_count=40, deadline=None),
     )
