@@ -304,6 +304,22 @@ def test_atomic_records_are_all_there(opened: Opened, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("limit_bytes", [1, 1000])
+def test_what_stands_before_a_transaction_may_have_a_later_id(
+    opened: Opened, how: str, limit_bytes: int
+) -> None:
+    """What a transaction makes a full queue drop to the dead letters holds even without it."""
+    opened.append(put(1, b"1"))
+    opened.append(put(3, b"3"), Atomic([put(2, b"2"), put(4, b"4"), Keep("a", "1")]))
+    opened.append(put(5, b"5"))
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [1, 2, 3, 4, 5]
+    assert end(opened, how).places["queue:/queue/a", 4] == PlaceState(5, 5, 1)
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [1, 2, 3, 4, 5]
+    opened.append(Done([1, 3]))
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [2, 4, 5]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
 def test_transient_messages_are_read_but_forgotten(opened: Opened, how: str) -> None:
     opened.append(put(1, b"1", b"2", transient=True, deliveries=1), put(3, b"3"), is_urgent=False)
     opened.append(Delivered([1, 2, 3]), put(9, b"9", transient=True), Done([9]))

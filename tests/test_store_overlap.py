@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp.store import Done, JournalOptions, JournalStore, Put, Record, Turn
+from trio_stomp.store import Atomic, Done, JournalOptions, JournalStore, Put, Record, Turn
 from trio_stomp.store._extents import Extents, extent_of
+from trio_stomp.store._files import OsFiles
+from trio_stomp.store._format import Copy
+from trio_stomp.store._inspect import scan_records
 
 PLACES = ("queue:fast", "queue:slow", "queue:deep")
 
@@ -94,6 +97,52 @@ def test_copies_among_new_messages_are_not_passed_over(tmp_path: Path) -> None:
     store.close()
 
 
+def test_what_comes_before_its_turn_hides_nothing(tmp_path: Path) -> None:
+    """A transaction sends to a full queue's dead letters: what it drops there stands before it."""
+    store = JournalStore(str(tmp_path))
+    commit = store.recover(ignore).commit
+    deep = [Put(PLACES[2], id, b"h", [b"x" * 900]) for id in range(1, 8)]
+    fast = Put(PLACES[0], 8, b"h", [b"y"])
+    commit = store.append([Turn([deep[0], deep[1]])], commit)
+    commit = store.append([Turn([deep[4], Atomic([deep[2], deep[3], deep[5], fast])])], commit)
+    commit = store.append([Turn([deep[6]])], commit)
+    ids = list(range(1, 8))
+    assert ids_in(store, PLACES[2]) == ids
+    store.close()
+    store = JournalStore(str(tmp_path))
+    state = store.recover(ignore).places[PLACES[2], 4]
+    assert (state.count, state.first, state.bytes) == (7, 1, 7 * 900)
+    assert ids_in(store, PLACES[2]) == ids
+    store.append([Turn([Done([1, 4])])], commit)
+    assert ids_in(store, PLACES[2]) == [2, 3, 5, 6, 7]
+    store.close()
+
+
+def test_damage_among_what_is_mixed_costs_what_it_hits(tmp_path: Path) -> None:
+    store = JournalStore(str(tmp_path))
+    bodies = [b"body %d" % id for id in range(8)]
+    puts = {id: Put(PLACES[2], id, b"h", [bodies[id]]) for id in range(1, 8)}
+    commit = store.recover(ignore).commit
+    commit = store.append([Turn([puts[1]])], commit)
+    # 3 and 7 first; between them stands what is damaged.
+    late = Atomic([puts[2], puts[4], puts[6], Done([9])])
+    store.append([Turn([puts[3], puts[5], puts[7], late])], commit)
+    store.close()
+    (file,) = tmp_path.glob("journal/*.log")
+    offset = next(
+        each.offset
+        for each in scan_records(str(tmp_path), OsFiles())
+        if isinstance(each.content, Copy) and list(each.content.ids) == [5]
+    )
+    data = bytearray(file.read_bytes())
+    data[offset] ^= 1
+    file.write_bytes(data)
+    store = JournalStore(str(tmp_path))
+    assert store.recover(ignore).damage
+    assert ids_in(store, PLACES[2]) == [1, 2, 3, 4, 6, 7]
+    store.close()
+
+
 def test_no_two_extents_overlap() -> None:
     extents = Extents()
     # Copies of older messages, whose originals are gone: between them there may be others still.
@@ -114,6 +163,15 @@ def test_what_came_one_after_the_other_is_one_extent() -> None:
     assert not extents.add(extent_of((10, 10), 7, 300, 400, 10, is_copy=True), 8)
     assert extents.add(extent_of((12, 12), 7, 400, 500, 10), 8)
     assert [(extent.first, extent.last) for extent in extents] == [(1, 6), (9, 10), (12, 12)]
+
+
+def test_what_is_between_the_ids_of_an_extent_is_mixed_in() -> None:
+    extents = Extents()
+    for id, start, end in ((4, 0, 100), (6, 100, 200), (5, 200, 400), (7, 200, 400), (9, 400, 500)):
+        extents.add(extent_of((id,), 7, start, end, 10), 8)
+    found = [(each.first, each.last, each.start, each.end, each.count) for each in extents]
+    assert found == [(4, 7, 0, 400, 4), (9, 9, 400, 500, 1)]
+    assert [each.is_mixed for each in extents] == [True, False]
 
 
 def test_an_extent_is_never_read_out_of_order() -> None:

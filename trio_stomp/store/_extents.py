@@ -16,8 +16,10 @@ MANY_EXTENTS = 250_000
 SPARSE = 8
 """At least this part of an extent are the place's own messages, while extents are few."""
 
-FIRST, LAST, SEGMENT, START, END, COUNT, OWN, BODIES, COPIED = range(9)
+FIRST, LAST, SEGMENT, START, END, COUNT, OWN, BODIES, KIND = range(9)
 WIDTH = 9
+COPIED, MIXED = 1, 2
+"""Of an extent's kind."""
 
 
 @value
@@ -29,8 +31,8 @@ class Extent:
       count: How many came with it.
       own: Bytes of their records; the others are other places'.
       bodies: Bytes of their bodies.
-      copied: 1 if they are copies of older ones: others may come between them and their neighbours
-        later. 0 if they came in this order.
+      kind: COPIED if some are copies of older ones: others may come between them and their
+        neighbours later. MIXED if they do not all stand in the order of their ids. 0 = neither.
     """
 
     first: int
@@ -41,12 +43,17 @@ class Extent:
     count: int
     own: int
     bodies: int
-    copied: int = 0
+    kind: int = 0
 
     @property
     def ids(self) -> range:
         """All ids that can be in it."""
         return range(self.first, self.last + 1)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether they must be sorted by who reads them."""
+        return bool(self.kind & MIXED)
 
     @property
     def is_pure(self) -> bool:
@@ -85,6 +92,9 @@ class Extents:
         at = len(rows)
         if at > self._head and extent.first <= rows[at - WIDTH + LAST]:
             at = self._head + self.position_after(extent.first) * WIDTH
+            if rows[at + FIRST] < extent.first and rows[at + SEGMENT] == extent.segment:
+                self._mix(at, extent)
+                return False
         if at > self._head and self._merge(at - WIDTH, extent, share):
             return False
         row = (
@@ -96,10 +106,23 @@ class Extents:
             extent.count,
             extent.own,
             extent.bodies,
-            extent.copied,
+            extent.kind,
         )
         rows[at:at] = array("Q", row)
         return True
+
+    def _mix(self, at: int, extent: Extent) -> None:
+        """Take messages in whose ids are between those of an extent.
+
+        They come in a transaction, and those around them in the same batch: what a transaction
+        makes a full queue drop to the dead letters holds without it, and stands before it.
+        """
+        rows = self._rows
+        rows[at + END] = max(rows[at + END], extent.end)
+        rows[at + COUNT] += extent.count
+        rows[at + OWN] += extent.own
+        rows[at + BODIES] += extent.bodies
+        rows[at + KIND] |= extent.kind | MIXED
 
     def _merge(self, at: int, extent: Extent, share: int, is_all: bool = False) -> bool:
         rows = self._rows
@@ -112,7 +135,7 @@ class Extents:
         own = rows[at + OWN] + extent.own
         # Between a copy and its neighbours there may be messages of older segments, or there were,
         # and their copies are still to come: an extent over both would overlap with theirs.
-        may_gap = is_all or not (rows[at + COPIED] or extent.copied)
+        may_gap = is_all or not (rows[at + KIND] or extent.kind)
         if (
             not (may_gap or rows[at + LAST] + 1 == extent.first)
             or rows[at + SEGMENT] != extent.segment
@@ -127,7 +150,7 @@ class Extents:
         rows[at + COUNT] += extent.count
         rows[at + OWN] = own
         rows[at + BODIES] += extent.bodies
-        rows[at + COPIED] |= extent.copied
+        rows[at + KIND] |= extent.kind
         return True
 
     def coalesce(self, share: int) -> None:
@@ -187,5 +210,5 @@ def extent_of(
     ids: Sequence[int], segment: int, start: int, end: int, bodies: int, *, is_copy: bool = False
 ) -> Extent:
     """The extent of a single record; ``bodies`` is the size of the messages' bodies."""
-    own = end - start
-    return Extent(ids[0], ids[-1], segment, start, end, len(ids), own, bodies, int(is_copy))
+    own, kind = end - start, COPIED if is_copy else 0
+    return Extent(ids[0], ids[-1], segment, start, end, len(ids), own, bodies, kind)

@@ -82,7 +82,8 @@ class Reader:
 
         Args:
           living: Tells which ids of a range live.
-          limit_bytes: It ends behind the record whose bodies reach this.
+          limit_bytes: It ends behind the record whose bodies reach this; but what is mixed is read
+            as a whole.
           after: What has no greater id is left out.
           start: Where to begin, if not at the extent's start: a record, with all that is wanted
             behind it.
@@ -91,6 +92,8 @@ class Reader:
           OSError: the disk failed; FileNotFoundError: the segment is no more.
         """
         after = max(after, extent.first - 1)
+        if extent.is_mixed:
+            limit_bytes, start = EVERYTHING, 0
         reading = _Reading(key, living, after, range(after + 1, extent.last + 1), limit_bytes)
         start = end = max(start, extent.start)
         handle = self._files.open(segment.path)
@@ -106,8 +109,10 @@ class Reader:
             self._files.close(handle)
         if end == extent.end:
             reading.close_gap(extent.last + 1)
-        if reading.has_copies and not extent.is_pure:
+        if extent.is_mixed or (reading.has_copies and not extent.is_pure):
             reading.lost = reading.bad
+        if extent.is_mixed:
+            reading.chunks.sort(key=lambda chunk: chunk.run.ids[0])
         return Content(reading.chunks, reading.lost, end, end == extent.end)
 
 
