@@ -282,6 +282,25 @@ def test_only_what_was_full_at_the_mark_is_compressed(disk: DiskFake) -> None:
     assert not disk.paths(".packed")
 
 
+def test_what_came_slowly_is_compressed_more_thoroughly() -> None:
+    sizes = {}
+    for seconds in (9, 10):
+        disk = DiskFake()
+        log = make_log(disk, segment_bytes=60_000)
+        for number in range(11):
+            rows = b"".join(b'{"n":%d,"of":%d}' % (n, n * n % 97) for n in range(500))
+            written_ms = 1000 * seconds if number else 0
+            log.append([Append(NAME, number, HEAD, [rows], written_ms)])
+        log.mark()
+        commit(log, 1, written_ms=1000 * seconds)
+        assert compress_all(log) == 1
+        (path,) = disk.paths(".packed")
+        sizes[seconds] = disk.size(disk.open(path))
+        assert list(read_all(log)) == list(range(12))
+        log.close()
+    assert sizes[10] < 0.9 * sizes[9]
+
+
 def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake) -> None:
     log = make_log(disk)
     for first in range(0, 48, 3):

@@ -237,10 +237,14 @@ def clip(run: Streamed, first: int, limit_bytes: int) -> tuple[Streamed, int]:
 
 
 def encode_block(
-    marker: bytes, records: bytes, headers: Sequence[RunHeader]
+    marker: bytes, records: bytes, headers: Sequence[RunHeader], level: int
 ) -> tuple[BlockHeader, bytes, bytes]:
-    """Compress records, one behind the other, whose headers are given: to a header and the rest."""
-    packed = zlib.compress(records, 1)
+    """Compress records, one behind the other, whose headers are given: to a header and the rest.
+
+    Args:
+      level: Of zlib, 1 to 9.
+    """
+    packed = zlib.compress(records, level)
     first, last = headers[0], headers[-1]
     header = BlockHeader(
         BLOCK_HEADER_BYTES + len(packed),
