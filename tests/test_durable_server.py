@@ -35,13 +35,16 @@ from tests._store_fakes import Disk
 from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp._security import Security
 from trio_stomp._serve import _assemble
+from trio_stomp._storage import open_store
 from trio_stomp.broker import Recovery
 from trio_stomp.cli._arguments import parse
 from trio_stomp.server import Server
 from trio_stomp.store import (
+    JournalOptions,
     JournalStore,
     Keep,
     MemoryStore,
+    Put,
     Store,
     StoreBroken,
     StoreError,
@@ -457,6 +460,33 @@ async def test_what_nobody_waits_for_is_stored_at_the_end() -> None:
         assert dial.stored("/queue/q") == []
 
 
+@pytest.mark.parametrize(("checkpoint_s", "wait_s"), [(0.0, 0.005), (0.5, 0.5)])
+async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
+    mock_clock: MockClock, checkpoint_s: float, wait_s: float
+) -> None:
+    async with dialled(checkpoint_s=checkpoint_s) as dial:
+        store = gated(dial)
+        client = await dial.connect()
+        await save(client, "/queue/q", b"m")
+        await eventually(lambda: dial.stored("/queue/q"))
+        await client.subscribe("/queue/q", headers={"ack": "client"})
+        message = await client.receive()
+        mock_clock.jump(2.0)  # so that nothing else waits for company any more
+        await eventually(lambda: len(store.asked) == 2)
+        before = len(store.asked)
+        await client.send("ACK", {"id": message["ack"]})
+        await wait_all_tasks_blocked()
+        mock_clock.jump(0.9 * wait_s)
+        await wait_all_tasks_blocked()
+        committer = dial.server.committer
+        assert committer is not None
+        assert not committer._busy
+        assert len(store.asked) == before
+        assert dial.stored("/queue/q") == [b"m"]
+        mock_clock.jump(0.2 * wait_s)
+        await eventually(lambda: not dial.stored("/queue/q"))
+
+
 @pytest.mark.parametrize("how", ["stop", "cancel"])
 @pytest.mark.parametrize(
     "fault", [FULL, StoreBroken("nobody knows"), ZeroDivisionError("bug")], ids=type
@@ -759,6 +789,29 @@ async def test_a_directory_that_cannot_be_written_is_the_callers_to_see(tmp_path
     (tmp_path / "journal").write_text("")
     with pytest.raises(StoreError, match="cannot be opened"):
         await serve(Settings.of(port=0, data_dir=str(tmp_path)))
+
+
+@pytest.mark.parametrize(("progress_s", "lines"), [(0.0, 2), (3600.0, 0)])
+async def test_a_start_that_takes_long_tells_how_far_it_is(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    progress_s: float,
+    lines: int,
+) -> None:
+    monkeypatch.setattr("trio_stomp._storage.PROGRESS_S", progress_s)
+    caplog.set_level("INFO", "trio_stomp")
+    store = JournalStore(str(tmp_path), options=JournalOptions(segment_bytes=1 << 20))
+    commit = store.recover(lambda done, total: None).commit
+    for id in (1, 2):
+        put = Put("queue:/queue/q", id, b"destination:/queue/q\n", [bytes(2 << 20)])
+        commit = store.append([Turn([put])], commit)
+    store.close()
+    opened = await open_store(Settings.of(data_dir=str(tmp_path)))
+    assert opened is not None
+    opened[0].close()
+    told = [line for line in caplog.messages if line.startswith("reading the journal: ")]
+    assert told == [f"reading the journal: {done} of 4 MB" for done in (2, 4)][:lines]
 
 
 async def test_without_a_store_the_first_message_that_should_survive_is_one_warning(
