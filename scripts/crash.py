@@ -12,7 +12,8 @@ some while it starts, and started again on the same data. In the end everything 
 - none comes again after the RECEIPT of its ACK, none twice without a kill between;
 - what comes from one producer to one consumer comes in order;
 - of a transaction comes all or nothing, and what moves in one is moved once;
-- after the drain nothing is left.
+- after the drain nothing is left;
+- after some kills, what nobody consumes before the drain is exported, all of it.
 
 The seed fixes what is chosen, not what the operating system makes of it: the same seed does not
 kill at the same byte. The exit code is 1 if anything of this does not hold.
@@ -30,8 +31,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from _crash.broker import Broker, NotReady, bad_lines, free_port
-from _crash.cast import Cast
+from _crash.broker import Broker, NotReady, bad_lines, exported, free_port
+from _crash.cast import DEEP, Cast
 from _crash.clients import Client
 from _crash.ledger import Ledger
 
@@ -43,6 +44,9 @@ QUIET_S = 1.0
 MAX_QUIET = 10
 """So many quiet times in a row, and what has not come does not come."""
 STARTUP_KILLS = 0.08
+LOOKS = 0.2
+"""Share of the kills, beside the last, after which the store is looked into: what is wrong only for
+a while, until segments are cleaned, the drain does not show."""
 SEGMENT_BYTES = (65_536, 1_048_576, 67_108_864)
 MEMORY_BYTES = (33_554_432, 536_870_912)
 
@@ -62,6 +66,7 @@ class Harness:
         self.starts: list[float] = []
         self.kills = 0
         self.startup_kills = 0
+        self.looks = 0
 
     def run(self) -> None:
         """Kill, then drain, then look once more."""
@@ -80,6 +85,11 @@ class Harness:
         for line in bad_lines(self.log)[:10]:
             self.ledger.wrong(f"log: {line}")
 
+    @property
+    def _target(self) -> str:
+        is_sql = self.args.store == "sqlite"
+        return f"sqlite:///{self.data}/broker.db" if is_sql else str(self.data)
+
     def _start(self) -> Broker:
         self.ledger.life += 1
         options = [
@@ -91,9 +101,9 @@ class Harness:
             "warning",
         ]
         if self.args.store == "sqlite":
-            options += ["--store-url", f"sqlite:///{self.data}/broker.db"]
+            options += ["--store-url", self._target]
         else:
-            options += ["--data-dir", str(self.data)]
+            options += ["--data-dir", self._target]
         return Broker(self.port, options, self.log)
 
     def _life(self) -> None:
@@ -120,6 +130,11 @@ class Harness:
             stop.set()
         self.kills += 1
         self._join(clients)
+        is_last = self.kills == self.args.kills
+        if self.starts and (is_last or self.random.random() < LOOKS):
+            self.looks += 1
+            bodies = exported(self._target, DEEP)
+            self.ledger.look("deep", [int(body.split(" ", 2)[1]) for body in bodies])
 
     def _drain(self) -> None:
         """A last life without producers, until all that must come has come, and no more comes."""
@@ -174,6 +189,7 @@ class Harness:
             "seed": self.args.seed,
             "kills": self.kills,
             "kills_while_starting": self.startup_kills,
+            "looks": self.looks,
             **self.ledger.summary(),
             "ready_s_median": round(statistics.median(starts), 3),
             "ready_s_max": round(starts[-1], 3),

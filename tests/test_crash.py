@@ -34,6 +34,7 @@ def test_nothing_with_a_receipt_is_lost(store: str, seed: int, tmp_path: Path) -
     assert summary["first_violations"] == []
     assert result.returncode == 0
     assert summary["kills"] == 3
+    assert summary["looks"] > 0
     assert summary["receipted"] > 0
     assert summary["deliveries"] >= summary["receipted"] - summary["auto_lost_on_their_way"]
 
@@ -93,6 +94,22 @@ class TestTheLedger:
     def test_a_message_that_was_never_sent(self, ledger) -> None:
         ledger.deliver("a", 0, is_marked=False)
         assert "never sent" in self.found(ledger)
+
+    @pytest.mark.parametrize(
+        ("held", "text"),
+        [
+            ([0, 1, 2], ""),
+            ([0, 1, 2, 3], ""),  # whose RECEIPT did not come any more
+            ([0, 2], "a 1 had its RECEIPT, and is not in the store"),
+            ([0, 2, 1], "a is in the store twice, or out of order"),
+            ([0, 1, 1, 2], "a is in the store twice, or out of order"),
+        ],
+    )
+    def test_what_nobody_took_is_in_the_store(self, ledger, held: list[int], text: str) -> None:
+        self.send(ledger, "a", 3)
+        ledger.tracks["a"].new()
+        ledger.look("a", held)
+        assert " | ".join(ledger.violations).removeprefix("life 1: ") == text
 
     def test_auto_may_lose_at_a_kill_alone(self, ledger) -> None:
         self.send(ledger, "auto", 5)

@@ -1,6 +1,7 @@
 """The broker under test: started, ready, killed."""
 
 import contextlib
+import json
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import IO
 from _crash.link import Gone, Link
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
 PATIENCE_S = 30.0
 BAD_LINES = ("Traceback", "damaged", "a bug of the broker", "cannot be taken over", "missing")
 
@@ -40,7 +42,7 @@ class Broker:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "trio_stomp", "--port", str(port), *options],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"},
+            env=ENVIRONMENT,
             stdout=self._log,
             stderr=self._log,
         )
@@ -78,6 +80,23 @@ class Broker:
             return self._process.wait()
         finally:
             self._log.close()
+
+
+def exported(target: str, destination: str) -> list[str]:
+    """The bodies that wait in a queue, by the tool that exports a store.
+
+    Args:
+      target: The store's directory, or the URL of its database.
+
+    Raises:
+      NotReady: the tool failed.
+    """
+    command = [sys.executable, "-m", "trio_stomp", "store", "export", target]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, check=False)
+    if done.returncode != 0:
+        raise NotReady(f"store export: {done.stderr.decode(errors='replace')}")
+    lines = map(json.loads, done.stdout.splitlines())
+    return [line["body"] for line in lines if line.get("place") == f"queue:{destination}"]
 
 
 def bad_lines(log: Path) -> list[str]:

@@ -119,6 +119,15 @@ class Ledger:
             if age > self.lazy_s:
                 self.wrong(f"{track.name} {number}, ack:auto, came again; {age:.1f} s before kill")
 
+    def look(self, name: str, numbers: list[int]) -> None:
+        """Compare what the store holds of a track, none of which was delivered yet."""
+        if numbers != sorted(set(numbers)):
+            self.wrong(f"{name} is in the store twice, or out of order")
+        held = set(numbers)
+        for number, receipted in enumerate(self.tracks[name].receipted):
+            if receipted and number not in held:
+                self.wrong(f"{name} {number} had its RECEIPT, and is not in the store")
+
     def is_drained(self) -> bool:
         """Whether all that must come has come."""
         return not any(self._missing(track) for track in self.tracks.values() if track.is_sure)
