@@ -1,7 +1,12 @@
-"""Measure compaction and analysis on data made for it, DuckDB beside Spark.
+"""Measure the source, compaction and analysis on data made for it, DuckDB beside Spark.
 
+    python scripts/bench_spark.py source --root /tmp/bench    600,000 messages of a broker's stream
     python scripts/bench_spark.py day --root /tmp/bench       a day of 10 s statistics, compacted
     python scripts/bench_spark.py rows --root /tmp/bench      50,000,000 rows, analysed
+
+The source's messages are JSON of 393 bytes, in the stream of a broker that this starts with a data
+directory; scripts/diag_to_parquet.py drains it with --once, and each of its micro-batches is told
+with its rows/s, and with the processor time of Spark (all its processes) and of the broker.
 
 The day has 1,000 destinations: all are listed once a minute, and one in ten in between, as the
 broker does; ``--latency full`` lists all latencies at each tick. The rows are of destinations,
@@ -16,6 +21,7 @@ import json
 import os
 import platform
 import random
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
@@ -24,6 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from _bench.process import BenchError
+from _bench.spark_source import Amount, measure_source
 
 from trio_stomp.spark import open_session
 from trio_stomp.spark._analysis import Thresholds
@@ -305,18 +313,8 @@ def say(what: str, **figures: object) -> None:
     print(json.dumps({"what": what, **figures}), flush=True)
 
 
-def main() -> None:
-    """Measure what was asked for."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=("day", "rows"))
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--rows", type=int, default=50_000_000)
-    parser.add_argument("--latency", choices=("changed", "full"), default="changed")
-    parser.add_argument("--memory", default="4g", help="of the JVM")
-    told = parser.parse_args()
-    say("machine", python=platform.python_version(), system=platform.platform())
+def measure_spark(told: argparse.Namespace) -> None:
+    """Measure what needs a session of this process."""
     spark = open_session("bench_spark", conf={"spark.driver.memory": told.memory})
     spark.sparkContext.setLogLevel("ERROR")
     root = told.root / told.what
@@ -330,5 +328,35 @@ def main() -> None:
         measure_duckdb(root)
 
 
+def main() -> int:
+    """Measure what was asked for; return the exit code."""
+    amount = Amount()
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("what", choices=("source", "day", "rows"))
+    add("--root", type=Path, required=True)
+    add("--messages", type=int, default=amount.messages, help="source: that the stream holds")
+    add("--body-bytes", type=int, default=amount.body_bytes, help="source: of each message")
+    add("--max-rows", type=int, default=amount.max_rows, help="source: of a micro-batch")
+    add("--runs", type=int, default=1, help="source: how often the stream is drained")
+    add("--rows", type=int, default=50_000_000)
+    add("--latency", choices=("changed", "full"), default="changed")
+    add("--memory", default="4g", help="day, rows: of the JVM")
+    told = parser.parse_args()
+    say("machine", python=platform.python_version(), system=platform.platform())
+    if told.what != "source":
+        measure_spark(told)
+        return 0
+    asked = Amount(told.messages, told.body_bytes, told.max_rows)
+    try:
+        measure_source(told.root / "source", asked, told.runs, say)
+    except BenchError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -81,6 +81,7 @@ NOT_RUN = {
     ("spark.md", "export SPARK_CONF_DIR"): SPARK,
     ("spark.md", "SPARK_REMOTE="): SPARK,
     ("spark.md", "python scripts/kill_spark.py"): SPARK,
+    ("spark.md", "python scripts/bench_spark.py"): SPARK,
     ("spark.md", "python scripts/diag_demo.py"): SPARK,
     ("benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
         "a minute; tests/test_bench.py runs it with --quick"
