@@ -3,6 +3,7 @@
 import importlib
 import math
 import random
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
@@ -127,6 +128,39 @@ def test_a_report_of_nothing_is_a_page() -> None:
         html = report(Results(day, day, brokers, LIMITS, nothing), START)
         check_page(html)
     assert "0 messages came in" in html
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "times", "text"),
+    [
+        (0.0006, 1, "At 08:00: its outbox was full once; it was disconnected for that."),
+        (90, 12, "08:00-08:01 (2 min): its outbox was full 12 times, 7 messages lost."),
+    ],
+)
+def test_a_slow_subscriber_is_told_of_in_words(lasted_s: float, times: int, text: str) -> None:
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    rows["slow_subscribers"] = [
+        {"broker_id": "north", "user": "", "destination": "/topic/a", "times": times,
+         "dropped": 0 if times == 1 else 7, "put_out": times == 1, "begin": START,
+         "end": START + timedelta(seconds=lasted_s)}
+    ]  # fmt: skip
+    day = date(2026, 3, 14)
+    results = Results(day, day, ["north"], LIMITS, rows)
+    told = {finding.title: finding.text for finding in findings(results, "north")}
+    assert told["A subscriber reads /topic/a too slowly"] == text
+
+
+def test_a_plot_has_no_colours_that_are_alike() -> None:
+    """The second and the fifth are both of the colour of earth: lines of one plot have one."""
+    rows: dict[str, list[dict[str, object]]] = {name: [] for name in RESULTS}
+    waits = {"input": 1, "queues": 2, "stale": 3, "unacked": 4}
+    rows["depths"] = [{"broker_id": "north", "bucket": START, **waits}]
+    day = date(2026, 3, 14)
+    html = report(Results(day, day, ["north"], LIMITS, rows), START)
+    key = html[html.index("What waits") :].partition("</div>")[0]
+    colours = re.findall(r'class="k(\d)"', key)
+    assert len(colours) == len(set(colours)) == 4
+    assert not {"2", "5"} <= set(colours)
 
 
 def test_what_a_client_named_is_no_html() -> None:

@@ -160,11 +160,14 @@ def _subscribers(results: Results, broker: str) -> Iterator[Finding]:
         end = f", {count(row['dropped'])} messages lost" if row["dropped"] else ""
         end += "; it was disconnected for that" if row["put_out"] else ""
         seconds = (row["end"] - row["begin"]).total_seconds()
+        # One that was full only once was so at a moment, not for a time.
+        moment = f"At {results.clock(row['begin'])}"
+        when = during({**row, "seconds": seconds}, results) if seconds >= 1 else moment
+        often = "once" if row["times"] == 1 else f"{count(row['times'])} times"
         yield Finding(
             WARN,
             f"{row['user'] or 'A subscriber'} reads {row['destination'] or 'topics'} too slowly",
-            f"{during({**row, 'seconds': seconds}, results)}: its outbox was full"
-            f" {count(row['times'])} times{end}.",
+            f"{when}: its outbox was full {often}{end}.",
         )
 
 

@@ -198,7 +198,7 @@ class Section:
         series = [
             self._line("depths", "input", "input", 1),
             self._line("depths", "queues", "on queues", 3),
-            self._line("depths", "stale", "parked", 5),
+            self._line("depths", "stale", "parked", 4),
             self._line("depths", "unacked", "without ACK", 2),
         ]
         sub = f"most messages in {each(self.fine.total_seconds())}; by powers of ten"
