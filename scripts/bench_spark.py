@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from _bench.process import BenchError
 from _bench.spark_source import Amount, measure_source
 
-from trio_stomp.spark import open_session
+from trio_stomp.spark import SparkMissing, check_installed, open_session
 from trio_stomp.spark._analysis import Thresholds
 from trio_stomp.spark._compact import compact, settings
 from trio_stomp.spark._results import analyse
@@ -346,13 +346,14 @@ def main() -> int:
     add("--memory", default="4g", help="day, rows: of the JVM")
     told = parser.parse_args()
     say("machine", python=platform.python_version(), system=platform.platform())
-    if told.what != "source":
-        measure_spark(told)
-        return 0
-    asked = Amount(told.messages, told.body_bytes, told.max_rows)
     try:
-        measure_source(told.root / "source", asked, told.runs, say)
-    except BenchError as error:
+        check_installed()
+        if told.what == "source":
+            asked = Amount(told.messages, told.body_bytes, told.max_rows)
+            measure_source(told.root / "source", asked, told.runs, say)
+        else:
+            measure_spark(told)
+    except (BenchError, SparkMissing) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -22,6 +22,8 @@ from pathlib import Path
 from _bench.process import BenchError, running_broker
 from _crash.link import Gone, Link
 
+from trio_stomp.spark import SparkMissing, check_installed
+
 SCRIPTS = Path(__file__).resolve().parent
 BODY = "x" * 120
 PAUSE_S = 0.01
@@ -164,7 +166,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     told = parser.parse_args(argv)
     began = time.monotonic()
     try:
+        # Before the load, not behind it: whoever has no Java need not wait to hear of it.
+        check_installed()
         report = run(told.root, told.seconds)
+    except SparkMissing as error:
+        print(error, file=sys.stderr)
+        return 2
     except BenchError as error:
         print(error, file=sys.stderr)
         return 1

@@ -53,9 +53,8 @@ def check_installed() -> None:
         raise SparkMissing(
             f"{' and '.join(absent)} is not installed: pip install 'trio-stomp[spark]'"
         )
-    home = os.environ.get("JAVA_HOME", "")
-    java = shutil.which("java", path=str(Path(home, "bin"))) if home else shutil.which("java")
-    if java is None and not is_launched():
+    if _java() is None and not is_launched():
+        home = os.environ.get("JAVA_HOME", "")
         place = f"in JAVA_HOME={home}" if home else "on the PATH"
         raise SparkMissing(f"Spark needs Java 17 or newer, and there is none {place}")
 
@@ -76,19 +75,38 @@ def open_session(
     check_installed()
     # Workers must be of the driver's Python; Spark would take ``python3`` of the PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName(name)
-    settings = dict(conf or {})
     if not is_launched() or os.environ.get("SPARK_REMOTE", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         if conf_dir is not None and conf_dir.is_dir():
             os.environ.setdefault("SPARK_CONF_DIR", str(conf_dir))
-    if not is_launched():
-        settings = {"spark.master": "local[2]"} | ON_THIS_MACHINE | settings
-    for key, value in settings.items():
+    for key, value in chosen(conf or {}).items():
         builder = builder.config(key, value)
-    session = builder.getOrCreate()
+    try:
+        session = builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+        # What Java said of it stands above, on stderr.
+        raise SparkMissing(
+            f"Spark could not start Java: it needs 17 or newer, and takes {_java()}"
+        ) from None
     for key, value in ANYWHERE.items():
         session.conf.set(key, value)
     return session
+
+
+def chosen(conf: Mapping[str, str]) -> dict[str, str]:
+    """Return what a session is given: ``conf``, and where nobody else chose a master, ours."""
+    if is_launched():
+        return dict(conf)
+    return {"spark.master": "local[2]"} | ON_THIS_MACHINE | dict(conf)
+
+
+def _java() -> str | None:
+    """The Java that Spark takes, as its own start script finds it."""
+    home = os.environ.get("JAVA_HOME", "")
+    return shutil.which("java", path=str(Path(home, "bin")) if home else None)
