@@ -103,3 +103,28 @@ def test_a_java_that_does_not_start_is_told_of_in_a_sentence(tmp_path: Path) -> 
     assert told[-1] == f"Spark could not start Java: it needs 17 or newer, and takes {java}"
     assert "Traceback" not in ended.stderr
     assert "UnsupportedClassVersionError" in ended.stderr
+
+
+@pytest.mark.parametrize("where", ["CI", "SPARK_REQUIRED"])
+def test_spark_is_left_out_loudly_and_never_in_ci(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("CI", "SPARK_REQUIRED"):
+        monkeypatch.delenv(name, raising=False)
+    _spark.require("json")
+    with pytest.raises(pytest.skip.Exception, match="LEFT OUT: not installed: spork"):
+        _spark.require("json", "spork")
+    monkeypatch.setenv(where, "1")
+    with pytest.raises(pytest.fail.Exception, match="LEFT OUT: not installed: spork"):
+        _spark.require("spork")
+
+
+@pytest.mark.skipif(not (ROOT / ".ci").exists(), reason="this is no clone")
+def test_ci_requires_spark() -> None:
+    assert "\nexport SPARK_REQUIRED=1\n" in (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+
+
+def test_no_java_is_nothing_without_which_spark_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    assert _spark.missing() == ["Java"]
