@@ -114,7 +114,7 @@ def analyse(
         for kind in SOURCES:
             frame = read_table(spark, root, kind).where(F.col("date").between(first, last))
             tables[kind] = frame.where(F.col("broker_id") == broker) if broker else frame
-        limits = _fit(tables["process"], thresholds)
+        limits = fit(tables["process"], thresholds)
         _keep_widths(out, limits)
         for name, make in RESULTS.items():
             path = str(out / name)
@@ -155,7 +155,8 @@ def days_with_tables(root: Path | str) -> list[date]:
     return sorted(date.fromisoformat(name.removeprefix("date=")) for name in found)
 
 
-def _fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
+def fit(process: DataFrame, thresholds: Thresholds) -> Thresholds:
+    """Return thresholds whose widths suit the time that the rows of ``process`` cover."""
     span = (F.unix_micros(F.max("ts")) - F.unix_micros(F.min("ts"))) / 1_000_000
     (row,) = process.agg(span.alias("span_s"), F.max("interval_s").alias("interval_s")).collect()
     if row["span_s"] is None:
