@@ -23,6 +23,8 @@ MODULES = (
     "trio_stomp/frames/_headers.py",
     "trio_stomp/frames/_held.py",
     "trio_stomp/frames/_repeats.py",
+    "trio_stomp/transport/_masked_frames.py",
+    "trio_stomp/transport/_websocket_frames.py",
     "trio_stomp/protocol/_server_session.py",
     "trio_stomp/broker/_acknowledger.py",
     "trio_stomp/broker/_broker.py",

@@ -1,7 +1,7 @@
 """The open WebSocket, server side: bytes in, STOMP bytes out, and the headers of what is sent.
 
-Small whole frames, which are nearly all frames, are parsed here; all those of one read are
-unmasked by one XOR of two big integers. Whatever else a peer may send (control frames,
+Small whole frames, which are nearly all frames, are cut out by ``_masked_frames``; all those of one
+read are unmasked by one XOR of two big integers. Whatever else a peer may send (control frames,
 fragments, large frames, nonsense) goes to ``wsproto``, which knows every rule of RFC 6455 and
 is made only while it is needed, so that an idle connection stays small.
 
@@ -17,16 +17,14 @@ from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 
 from trio_stomp._value import value
+from trio_stomp.transport._masked_frames import MAX_WHOLE_BYTES, cut_run, unmask, valid_bytes
 from trio_stomp.transport._websocket_frames import (
-    BINARY,
     MAX_CONTROL_BYTES,
     NO_CODE,
     PING,
     PONG,
-    TEXT,
     close_frame,
     frame_header,
-    is_utf8,
 )
 
 if TYPE_CHECKING:
@@ -38,13 +36,6 @@ TOO_BIG = 1009
 
 # RFC 6455 section 7.4: these describe what happened and are never put into a frame.
 NEVER_SENT = frozenset({1004, NO_CODE, 1006, 1015})
-
-# A frame up to this size waits until it is whole. Above it a big-integer XOR no longer wins over
-# wsproto, and memory for a frame that may never be completed would be worth attacking.
-MAX_WHOLE_BYTES = 8191
-SMALLEST_MASKED_FRAME = 6
-
-_from_bytes = int.from_bytes
 
 
 @value
@@ -198,13 +189,13 @@ class WebSocketCodec:
 
     def _take_fast(self, data: bytes, position: int, out: list[bytes]) -> int:
         """Take the run of small whole messages at ``position``; return where it ends."""
-        end, opcodes, payloads, keys = _cut_run(data, position, self._max_message_bytes)
+        end, opcodes, payloads, keys = cut_run(data, position, self._max_message_bytes)
         if not payloads:
             return position
         self._fast_frames += len(payloads)
-        payload = _unmask(b"".join(payloads), b"".join(keys))
+        payload = unmask(b"".join(payloads), b"".join(keys))
         if opcodes & 1 and not payload.isascii():  # there is text, and it may be invalid
-            valid = _valid_bytes(data, position, payload, payloads)
+            valid = valid_bytes(data, position, payload, payloads)
             if valid < len(payload):
                 payload = payload[:valid]
                 end = len(data)
@@ -295,62 +286,6 @@ class WebSocketCodec:
             self._close_due = close_frame(int(code), "" if by_peer else reason)
 
 
-def _cut_run(
-    data: bytes, position: int, max_bytes: int
-) -> tuple[int, int, list[bytes], list[bytes]]:
-    """Cut the run of small whole messages at ``position`` out of ``data``.
-
-    Returns: where it ends, all opcode bytes or-ed, each masked payload, its mask at full length.
-    """
-    size = len(data)
-    last = size - SMALLEST_MASKED_FRAME
-    longest = min(MAX_WHOLE_BYTES, max_bytes)
-    payloads: list[bytes] = []
-    keys: list[bytes] = []
-    opcodes = 0
-    while position <= last:
-        opcode = data[position]
-        length = data[position + 1] - 128  # negative if the frame is not masked
-        if 0 <= length < 126:
-            start = position + 6
-        elif length == 126:
-            length = data[position + 2] << 8 | data[position + 3]
-            start = position + 8
-            if length < 126:  # not the shortest form
-                break
-        else:
-            break
-        end = start + length
-        if end > size or length > longest or not TEXT <= opcode <= BINARY:
-            break
-        payloads.append(data[start:end])
-        keys.append((data[start - 4 : start] * ((length >> 2) + 1))[:length])
-        opcodes |= opcode
-        position = end
-    return position, opcodes, payloads, keys
-
-
-def _unmask(payload: bytes, key: bytes) -> bytes:
-    unmasked = _from_bytes(payload, "little") ^ _from_bytes(key, "little")
-    return unmasked.to_bytes(len(payload), "little")
-
-
-def _valid_bytes(data: bytes, position: int, payload: bytes, frames: list[bytes]) -> int:
-    """Return how much of ``payload`` stands before the first text frame that is not UTF-8.
-
-    Args:
-      position: Where the first of the ``frames`` that make up ``payload`` begins in ``data``.
-    """
-    done = 0
-    for frame in frames:
-        length = len(frame)
-        if data[position] == TEXT and not is_utf8(payload[done : done + length]):
-            break
-        done += length
-        position += length + (6 if length < 126 else 8)
-    return done
-
-
 def _header_length(start: bytes) -> int:
     """Return the length of a frame's header, as far as its first two bytes tell."""
     if len(start) < 2:
@@ -364,4 +299,4 @@ def _payload_length(data: bytes, position: int) -> int:
     if short < 126:
         return short
     width = 2 if short == 126 else 8
-    return _from_bytes(data[position + 2 : position + 2 + width], "big")
+    return int.from_bytes(data[position + 2 : position + 2 + width], "big")
