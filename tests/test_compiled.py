@@ -162,6 +162,7 @@ def test_a_class_may_add_what_is_set_later_to_its_base() -> None:
             '@define\nclass A:\n    """A."""\n    x: int\n',
             "A: its docstring has fewer than 3 lines",
         ),
+        ('@define(eq=True)\nclass A:\n    """A."""\n', "A: eq can be False only"),
         ('@define(slots=False)\nclass A:\n    """A."""\n', "A: only eq, repr are known"),
         (
             '@define\nclass A:\n    """A."""\n\n    x: int = field(converter=int)\n',

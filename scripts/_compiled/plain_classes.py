@@ -2,8 +2,7 @@
 
 What attrs makes of ``@define class A: x: int`` at run time is written into its source: an
 ``__init__`` in one line, where the docstring stood, so that every other line keeps its number and a
-traceback leads to the real source. What else attrs gives (``evolve``, weak references) is
-not there.
+traceback leads to the real source. What else attrs gives (``evolve``, weak references) is not there.
 """
 
 import ast
@@ -95,6 +94,9 @@ class _Expansion:
         self.options = _options(decorator, KNOWN_OPTIONS, node.name)
 
     def write(self) -> None:
+        for name, said in self.options.items():
+            if ast.unparse(said) != "False":
+                raise CannotExpand(f"{self.node.name}: {name} can be False only")
         if self.node.keywords or len(self.node.decorator_list) != 1:
             raise CannotExpand(f"{self.node.name}: has other decorators")
         fields = list(self._fields())
