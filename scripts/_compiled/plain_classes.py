@@ -2,7 +2,7 @@
 
 What attrs makes of ``@define class A: x: int`` at run time is written into its source: an
 ``__init__`` in one line, where the docstring stood, so that every other line keeps its number and a
-traceback leads to the real source. What else attrs gives (``evolve``, weak references) is not there.
+traceback leads to the real source. What else attrs gives (``evolve``, weak references) is left out.
 """
 
 import ast
