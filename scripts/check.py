@@ -66,8 +66,7 @@ def python_steps() -> Iterator[Step]:
 def compiled_steps() -> Iterator[Step]:
     """Yield the checks of the variant that mypyc compiles, or say loudly that they stay out."""
     if not any(map(shutil.which, ("cc", "gcc", "clang"))):
-        line = "!" * 78
-        say(f"{line}\nno C compiler is there: the compiled variant is NOT tested\n{line}")
+        shout("no C compiler is there: the compiled variant is NOT tested")
         return
     yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED)))
     left_out = (f"--ignore-glob=*/test_{each}.py" for each in NOT_COMPILED)
@@ -79,8 +78,7 @@ def node_steps() -> Iterator[Step]:
     """Yield what brings the browser's client in, or say loudly that it stays out."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
-        line = "!" * 78
-        say(f"{line}\nnode or npm is not there: the tests with stompjs are SKIPPED\n{line}")
+        shout("node or npm is not there: the tests with stompjs are SKIPPED")
         return
     lock = NODE_TESTS / "package-lock.json"
     installed = NODE_TESTS / "node_modules" / ".package-lock.json"
@@ -92,6 +90,12 @@ def node_steps() -> Iterator[Step]:
 def say(text: str) -> None:
     """Print at once: the steps write to the same terminal."""
     print(text, flush=True)
+
+
+def shout(text: str) -> None:
+    """Say what is left out, so that nobody overlooks it."""
+    line = "!" * 78
+    say(f"{line}\n{text}\n{line}")
 
 
 def passes(step: Step) -> bool:

@@ -11,6 +11,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 SWITCH = "TRIO_STOMP_COMPILE"
 
+# Hatch runs this file alone: what it takes from its neighbours stands on no path yet.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 
 class CompileHook(BuildHookInterface[Any]):
     """Compiles a copy of the tree, and puts the libraries beside the modules in the wheel."""
@@ -18,7 +21,6 @@ class CompileHook(BuildHookInterface[Any]):
     def dependencies(self) -> list[str]:
         if not self._is_wanted():
             return []
-        sys.path.insert(0, str(Path(self.root) / "scripts"))
         from _compiled.build import NEEDS
 
         project = tomllib.loads((Path(self.root) / "pyproject.toml").read_text(encoding="utf-8"))
@@ -29,10 +31,9 @@ class CompileHook(BuildHookInterface[Any]):
             return
         if version == "editable":
             raise SystemExit(f"{SWITCH}=1 compiles wheels: install without -e, or without it")
-        sys.path.insert(0, str(Path(self.root) / "scripts"))
         from _compiled.build import compile_copy
 
-        self.finalize(version, build_data, "")
+        self._remove_copy()
         for library in compile_copy(Path(self.root), self._copy):
             build_data["force_include"][str(self._copy / library)] = str(library)
         build_data["pure_python"] = False
@@ -40,7 +41,10 @@ class CompileHook(BuildHookInterface[Any]):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self._is_wanted():
-            shutil.rmtree(self._copy, ignore_errors=True)
+            self._remove_copy()
+
+    def _remove_copy(self) -> None:
+        shutil.rmtree(self._copy, ignore_errors=True)
 
     @property
     def _copy(self) -> Path:

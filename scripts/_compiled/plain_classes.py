@@ -56,8 +56,7 @@ def expand(source: str, subclassed: Collection[str] = ()) -> str:
     marked = False
     for node in ast.walk(module):
         if isinstance(node, ast.ClassDef) and (decorator := _decorator(node)) is not None:
-            expansion = _Expansion(node, decorator, lines)
-            expansion.write()
+            _Expansion(node, decorator, lines).write()
             if node.name in subclassed:
                 lines[decorator.lineno - 1] = "@mypyc_attr(allow_interpreted_subclasses=True)"
                 marked = True
@@ -116,8 +115,7 @@ class _Expansion:
                 f"{self.node.name}: its docstring has fewer than {len(methods)} lines"
             )
         self._blank(self.decorator.lineno, self.decorator.end_lineno)
-        for line in free:
-            self.lines[line - 1] = ""
+        self._blank(free[0], free[-1])
         for line, method in zip(free, methods, strict=False):
             self.lines[line - 1] = "    " * self._depth + method
 

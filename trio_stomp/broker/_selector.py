@@ -77,7 +77,7 @@ class Selector:
 
     text: str
     _run: Run
-    _asked: "list[Selector]" = field(factory=list)
+    _asked: "list[Selector]"
     """Those that remember a header block until the turn ends."""
     users: int = field(default=0, init=False)
     """Who holds it, as counted by them, so that it is charged once."""

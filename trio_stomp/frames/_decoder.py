@@ -48,6 +48,8 @@ _CLOSERS = frozenset({DISCONNECT})
 _BLANK_ENDS = (b"\n\n", b"\0", b"\n\r\n")
 """What ends the wait for a header block; the last of them only where CR LF ends a line."""
 _NO_TERMINATORS: tuple[bytes, ...] = ()
+"""With its type: where ``()`` itself is set, mypyc takes the attribute for an empty tuple until it
+is set again in the same function."""
 _BLANK_BYTES = 3
 """An incomplete block may end with two bytes that belong to the blank line: this many more than
 the limit are surely too many."""
