@@ -24,7 +24,7 @@ from tests._fakes import (
 from trio_stomp import CloseReason
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
-from trio_stomp.server._connection import BULK_BYTES, RECEIVE_BYTES
+from trio_stomp.server._decoding import BULK_BYTES, RECEIVE_BYTES
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import StreamWire
 
@@ -744,9 +744,9 @@ async def test_large_frames_are_read_in_larger_pieces_until_small_ones_come() ->
         # Of the size of a read, so that some reads end with a frame and hold nothing of another.
         large = b"SEND\ndestination:/topic/a\n\n".ljust(RECEIVE_BYTES - 1, b"x") + b"\0"
         await send(large, 50)
-        assert connection._read_bytes == BULK_BYTES
+        assert connection.read_bytes == BULK_BYTES
         await send(b"SEND\ndestination:/topic/a\n\nx\0", 100_000)
-        assert connection._read_bytes == RECEIVE_BYTES
+        assert connection.read_bytes == RECEIVE_BYTES
 
 
 async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:

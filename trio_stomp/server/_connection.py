@@ -10,8 +10,15 @@ import trio
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Event, Refused, State
+from trio_stomp.protocol import Refused, State
+from trio_stomp.server._decoding import (
+    RECEIVE_BYTES,
+    WebSocketReads,
+    batch_of,
+    decode,
+    hold,
+    room_of,
+)
 from trio_stomp.server._farewell import say_farewell
 from trio_stomp.server._framing import LineFeeds
 from trio_stomp.server._inbox import Batch, Gone, Inbox
@@ -31,20 +38,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_stomp")
 
-RECEIVE_BYTES = 64 * 1024
-BULK_BYTES = 256 * 1024
-"""What is read at once of a peer whose frames are large: it makes bodies of 100 KB a tenth to a
-third cheaper. Small frames, so many, would not stay in the cache until they are out again."""
-BULK_FRAME_BYTES = 8 * 1024
-BULK_SHARE = 16
-"""No more than this part of the memory may be incomplete frames, or all are read bit by bit."""
 BRAKE_S = 0.005
 """How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
 and how long a reader waits before it looks again whether memory is free."""
 HIGH_WAIT_S = 2.0
 """The longest that a producer waits for memory before it is read a little, all the same."""
-HELD_SHARE = 4
-"""Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
 PARTING_AT_ONCE = 32
 """So many ends of connections wait for room in the input queue, and the others behind them."""
 PARTING_S = 10.0
@@ -59,18 +57,6 @@ def internal_error() -> ProtocolError:
         "the broker failed to process this frame; its log says more",
         reason=CloseReason.INTERNAL_ERROR,
     )
-
-
-@define(eq=False, repr=False)
-class WebSocketReads:
-    """Reads of WebSockets, as the seed counts them: ``hits`` continued a frame, ``misses`` not.
-
-    ``underruns_fixed``: reads that completed a frame which an earlier read began.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    underruns_fixed: int = 0
 
 
 @define(eq=False, repr=False)
@@ -163,9 +149,10 @@ class Connection:
     _has_writer: bool = False
     _may_read: trio.Event | None = None
     _has_parted: bool = False
-    _read_bytes: int = RECEIVE_BYTES
-    _held: int = 0
-    """What ``_hold`` has accounted for."""
+    read_bytes: int = RECEIVE_BYTES
+    """How much to read at once, if there is memory for it."""
+    held: int = 0
+    """Bytes of a frame that is not complete yet, as accounted for."""
     close_reply: bytes = b""
     """The answer to the peer's Close, kept back until all data is out: none may follow it."""
 
@@ -193,7 +180,7 @@ class Connection:
         finally:
             self.session.close()
             self.outbox.end()
-            self._hold(0)
+            hold(self, 0)
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
             transport, reason = self.client.transport, self.reason.text
@@ -350,10 +337,15 @@ class Connection:
 
     async def _read_on(self) -> bytes:
         """The next bytes, once there is memory for them; empty at the end."""
-        if self.websocket is not None and self.websocket.closed is not None:
+        if self.is_open and not self.session.codecs.reopens:
+            self.is_reading = True
+            await self.wire.attend(self._take)
+            self.is_reading = False
+        if self._has_ended():
             return b""
-        if self.verdict is not None:
-            return b""
+        if self.brake:
+            self.brake = False
+            await trio.sleep(BRAKE_S)
         while self._may_read is not None:
             await self._may_read.wait()
         if not self.is_open:
@@ -368,14 +360,37 @@ class Connection:
             return b""
         if shared.memory.is_high:
             await self._wait_for_memory()
-        room = self._read_bytes
-        if room > RECEIVE_BYTES and shared.held_bytes * BULK_SHARE > shared.memory.limit_bytes:
-            room = RECEIVE_BYTES
         self.is_reading = True
-        data = await self.wire.receive_some(room)
+        data = await self.wire.receive_some(room_of(self))
         self.is_reading = False
         self.bytes_in += len(data)
         return data
+
+    def _take(self, now: float) -> bool:
+        """Read, and have it dispatched, while the task waits; False if the task must go on."""
+        shared, outbox = self.shared, self.outbox
+        dispatch = shared.inbox.take_now
+        if (
+            dispatch is None
+            or self.brake
+            or self._may_read is not None
+            or shared.memory.is_high
+            or outbox.waiting_bytes > outbox.shared.flood_bytes
+        ):
+            return False
+        data = self.wire.receive_nowait(room_of(self))
+        if not data:
+            return data is None
+        self.bytes_in += len(data)
+        events = decode(self, data, now)
+        if events:
+            dispatch(batch_of(self, events, len(data), now))
+        return not self._has_ended()
+
+    def _has_ended(self) -> bool:
+        """Whether nothing more is to be read."""
+        websocket = self.websocket
+        return self.verdict is not None or (websocket is not None and websocket.closed is not None)
 
     async def _wait_for_memory(self) -> None:
         """Slow a producer down while memory is short.
@@ -393,32 +408,15 @@ class Connection:
 
     async def _receive(self, data: bytes) -> None:
         """Hand on what ``data`` means to the dispatcher. Checkpoint: if it waits for room."""
-        now = self.last_received = trio.current_time()
-        size = len(data)
-        if self.websocket is not None:
-            data = self._unwrap(self.websocket, data, now)
-        events = self.session.receive_data(data)
-        held = self.session.decoder.buffered_bytes
-        if self.websocket is not None and self.websocket.is_in_frame:
-            held += self.websocket.statistics().buffered_bytes
-        if held != self._held:
-            self._hold(held)
+        now = trio.current_time()
+        events = decode(self, data, now)
         if not self.is_open and self.session.state is not State.OPENING:
             events = await log_in(self, events)
             self._note_open()
         elif self.session.codecs.reopens:
             events = await log_in(self, events)
-        batch = self._batch(events, size, now)
-        if size >= RECEIVE_BYTES:
-            has_frames = batch.frames > 0 or held > 0  # and is no flood of heart-beats
-            is_bulk = has_frames and batch.frames * BULK_FRAME_BYTES <= size
-            self._read_bytes = BULK_BYTES if is_bulk else RECEIVE_BYTES
-        if not events:
-            return
-        await self.shared.inbox.put_batch(batch)
-        if self.brake:
-            self.brake = False
-            await trio.sleep(BRAKE_S)
+        if events:
+            await self.shared.inbox.put_batch(batch_of(self, events, len(data), now))
 
     def _note_open(self) -> None:
         self.is_open = True
@@ -427,55 +425,6 @@ class Connection:
             transport, version = self.client.transport, self.session.version.name
             told = {**self.log_fields(), "version": version}
             logger.info("%s %s opened: STOMP %s", transport, self.remote, version, extra=told)
-
-    def _hold(self, held: int) -> None:
-        """Account for what is kept of a frame that is not complete yet."""
-        shared = self.shared
-        grown = held - self._held
-        self._held = held
-        if held:
-            shared.holding.add(self)
-        else:
-            shared.holding.discard(self)
-        shared.held_bytes += grown
-        shared.memory.used_bytes += grown
-        limit = shared.memory.limit_bytes // HELD_SHARE
-        if shared.held_bytes > limit and held > RECEIVE_BYTES and grown > 0:
-            self.verdict = ProtocolError(
-                "memory-limit",
-                f"incomplete frames hold more than {limit} bytes, a quarter of what the broker"
-                " may use (option max_memory_bytes); try again later",
-                reason=CloseReason.MEMORY_LIMIT,
-            )
-
-    def _batch(self, events: list[Event], size: int, now: float) -> Batch:
-        frames = 0
-        for event in events:
-            frames += len(event.bodies) if type(event) is FrameRun else 1
-        self.frames_in += frames
-        return Batch(self, events, frames, size, now)
-
-    def _unwrap(self, websocket: WebSocketCodec, data: bytes, now: float) -> bytes:
-        reads = self.shared.websocket_reads
-        if websocket.is_in_frame:
-            reads.hits += 1
-            began = websocket.frame_number
-            payload = websocket.receive_data(data)
-            if websocket.frame_number > began:
-                reads.underruns_fixed += 1
-        else:
-            reads.misses += 1
-            payload = websocket.receive_data(data)
-        replies = websocket.take_replies()
-        closed = websocket.closed
-        if closed is not None:
-            self.close_reply = replies
-        elif replies:
-            self.send_now(replies, now, beat=True)
-        if closed is not None and not closed.by_peer:
-            self.reason = CloseReason.WEBSOCKET_ERROR
-            logger.info("%s broke WebSocket: %d %s", self.wire.remote, closed.code, closed.reason)
-        return payload
 
     # Leaving.
 

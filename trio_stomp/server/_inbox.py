@@ -12,7 +12,6 @@ from trio_stomp._value import value
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
-from trio_stomp.server._passes import Passes
 
 if TYPE_CHECKING:
     from trio_stomp.server._connection import Connection
@@ -68,19 +67,20 @@ class Inbox:
     """Held by the reader that waits for room; the others wait behind it, in order of arrival."""
     _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
     _is_abandoned: bool = False
-    passes: Passes = field(factory=Passes)
+    _input: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    """Where the dispatcher waits: in the channel itself the next item would be its own already,
+    and what was read meanwhile could not be taken behind it by somebody else."""
+    is_closed: bool = False
+    waiting: int = 0
+    """Items in it."""
     take_now: "Callable[[Batch], None] | None" = None
-    """The dispatcher's, while it waits for something to do: takes a turn for a batch at once."""
+    """The dispatcher's, while there is one: takes what was read in no task, behind what waits."""
 
     def __attrs_post_init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
 
     async def put_batch(self, batch: Batch) -> None:
         """Hand a batch over, waiting while the queue is full; first come, first served.
-
-        A batch that comes alone to a dispatcher that waits is dispatched here and now: to wake
-        another task would cost as much as all the rest. Of many in one pass of Trio's loop each
-        goes into the queue, so that one turn writes once for all of them.
 
         Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which
         the dispatcher bounds: what was received is processed, in the order in which it came,
@@ -89,9 +89,6 @@ class Inbox:
         Raises:
           trio.BrokenResourceError: the dispatcher has died.
         """
-        if self.passes.is_alone() and self.take_now is not None:
-            self.take_now(batch)
-            return
         if self._turnstile.locked() or self._is_full(batch):
             if self.limits.input_overflow == "drop":
                 batch = self._without_sends(batch)
@@ -99,12 +96,13 @@ class Inbox:
                 await self._put_in_turn(batch)
                 return
         self._charge(batch)
-        self.take_now = None
         try:
             self._sender.send_nowait(batch)
         except trio.WouldBlock:
             self._release(batch)
             await self._put_in_turn(batch)
+        else:
+            self._note_put()
 
     async def _put_in_turn(self, batch: Batch) -> None:
         with trio.CancelScope(shield=True):
@@ -112,36 +110,45 @@ class Inbox:
                 while self._is_full(batch) and not self._is_abandoned:
                     await self._room.park()
                 self._charge(batch)
-                self.take_now = None
                 try:
                     await self._sender.send(batch)
                 except BaseException:
                     self._release(batch)
                     raise
+                self._note_put()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def put(self, item: Gone | Control) -> None:
         """Hand over something that takes no room. Checkpoint: always."""
-        self.take_now = None
         await self._sender.send(item)
+        self._note_put()
 
     def wake(self) -> None:
         """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
-        self.take_now = None
         with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
             self._sender.send_nowait(Control(_nothing))
+            self._note_put()
 
-    async def take(self) -> Item:
-        """The next item. Raises ``trio.EndOfChannel`` once closed and empty. Checkpoint: always."""
-        return self._took(await self._receiver.receive())
+    def _note_put(self) -> None:
+        self.waiting += 1
+        self._input.unpark()
+
+    async def wait(self) -> None:
+        """Wait until something is in it, or it is closed. Checkpoint: always."""
+        if self.waiting or self.is_closed:
+            await trio.lowlevel.checkpoint()
+        else:
+            await self._input.park()
 
     def take_nowait(self) -> Item:
-        """The next item. Raises ``trio.WouldBlock`` or ``trio.EndOfChannel``."""
+        """The next of those that are ``waiting``."""
         return self._took(self._receiver.receive_nowait())
 
     def close(self) -> None:
         """Nothing more comes; what is in it can still be taken."""
         self._sender.close()
+        self.is_closed = True
+        self._input.unpark()
 
     def abandon(self) -> None:
         """Nobody takes from it any more: whoever waits for room, or comes, is told so."""
@@ -151,6 +158,7 @@ class Inbox:
         self._room.unpark_all()
 
     def _took(self, item: Item) -> Item:
+        self.waiting -= 1
         if type(item) is Batch:
             self._release(item)
         return item

@@ -30,9 +30,9 @@ from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import (
     Connection,
     ConnectionShared,
-    WebSocketReads,
     internal_error,
 )
+from trio_stomp.server._decoding import WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
@@ -146,6 +146,7 @@ class Server:
         self.dispatcher = Dispatcher(
             broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm
         )
+        self._poll.conversations.end_look = self.dispatcher.end_look
         if store is not None and broker.log is not None:
             self.committer = self.dispatcher.committer = Committer(
                 store, broker.log.committed, broker, self.dispatcher.call_soon
