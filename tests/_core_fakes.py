@@ -471,6 +471,8 @@ class Core:
         """End all clients and let everything expire: nothing may be left."""
         for peer in self.peers:
             peer.is_gone()
+        while not self.broker.leaving.is_over:
+            self.passes(0)
         self.passes(1e9)
         assert self.broker.stale.size == self.broker.stale.bytes == 0
         assert self.memory.used_bytes == self.memory.kept_bytes == 0

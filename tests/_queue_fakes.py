@@ -298,6 +298,7 @@ class Bench:
         """All clients go and every queue is emptied: nothing may still be charged for."""
         for actor in self.actors:
             actor.is_gone()
+        self.broker.finish(self.now)
         self.now += 1e6
         self.broker.tick(self.now)
         for queue in list(self.broker.queues):

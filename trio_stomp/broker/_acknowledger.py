@@ -160,6 +160,11 @@ class Acknowledger:
         for unacked in consumer.take_all():
             self.give_back(unacked, now)
 
+    def return_some(self, consumer: Consumer, count: int, now: float) -> None:
+        """A consumer goes that has much: its oldest ``count`` go back, the others later."""
+        for unacked in consumer.take_oldest(count):
+            self.give_back(unacked, now)
+
     def give_back(self, unacked: Unacked, now: float) -> None:
         """A delivery that was taken goes back, at once."""
         self._return(unacked.queue, unacked.message, 0.0, now)

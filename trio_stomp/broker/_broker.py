@@ -5,6 +5,7 @@ that clients will see of it. Nothing here waits for anybody.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -82,7 +83,7 @@ class Broker(Parts):
             self.server_name,
             self.dialect,
             self.clients,
-            self.subscriber,
+            self.leaving,
             self.answers,
             self.events,
             self.guard,
@@ -211,7 +212,8 @@ class Broker(Parts):
         """The client is gone: do what it sent before, then end its subscriptions.
 
         Args:
-          forgotten: Called when that is done, which may take until the store has answered.
+          forgotten: Called when that is done, which may take until the store has answered, and
+            further turns if there are many.
         """
         client.is_gone = True
         if self.durability.keeps(client, reason, forgotten):
@@ -221,20 +223,28 @@ class Broker(Parts):
             self.unblock(client, now)
             if self.durability.keeps(client, reason, forgotten):
                 return
-        self._forget(client, reason, now)
-        forgotten()
-
-    def _forget(self, client: Client, reason: CloseReason, now: float) -> None:
         client.is_refused = True
-        self.subscriber.remove_all(client, now)
-        if client in self.clients:
-            del self.clients[client]
-            detail = f"from {client.remote}"
-            self.events.tell("disconnect", client, reason=reason.text, detail=detail)
-        client.outbox = self._nowhere
+        self.leaving.leave(client, now, partial(self._forget, client, reason, forgotten))
+        client.outbox.close(reason)  # if it takes longer: nothing more is for it
+
+    def _forget(self, client: Client, reason: CloseReason, forgotten: Callable[[], None]) -> None:
+        try:
+            if client in self.clients:
+                del self.clients[client]
+                detail = f"from {client.remote}"
+                self.events.tell("disconnect", client, reason=reason.text, detail=detail)
+            client.outbox = self._nowhere
+        finally:
+            forgotten()
+
+    def finish(self, now: float) -> None:
+        """Nothing more comes: do what was left for later turns."""
+        self.leaving.finish(now)
 
     def writable(self, client: Client, now: float) -> None:
         """The client takes more: go on with what waits for it."""
+        if client.is_leaving:
+            return
         self.subscriber.go_on(client, now)
         if self.fan_out.slow:
             self._settle_slow(now, tells=True)
@@ -249,6 +259,7 @@ class Broker(Parts):
     def tick(self, now: float) -> None:
         """Let time pass: do what is due, throw away what has expired; some of it, if it is much."""
         self.timers.run(now)
+        self.leaving.go_on(now)
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
             # Whoever looks at the timers calls this again soon, and lets others come before.
@@ -413,7 +424,7 @@ class Broker(Parts):
             return
         client.is_refused = True
         client.outbox.close(error.reason)
-        self.subscriber.remove_all(client, now)
+        self.leaving.leave(client, now)
 
     def _settle_slow(self, now: float, *, tells: bool) -> None:
         """Tell of subscribers that were too slow, and end those whose connection that ended."""
@@ -423,4 +434,4 @@ class Broker(Parts):
         for subscription, _ in slow:
             if subscription.client.is_refused:
                 # At once: what came for a member of a work queue until it is gone would be lost.
-                self.subscriber.remove_all(subscription.client, now)
+                self.leaving.leave(subscription.client, now)

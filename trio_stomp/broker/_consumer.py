@@ -1,6 +1,6 @@
 """A subscription that takes messages from queues: its credit, and what it has not acknowledged."""
 
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
@@ -229,6 +229,10 @@ class Consumer:
     def take_all(self) -> list[Unacked]:
         """All that it has not acknowledged, in order of delivery; no longer its own."""
         return [self._forget(number) for number in list(self.unacked)]
+
+    def take_oldest(self, count: int) -> list[Unacked]:
+        """Some that it has not acknowledged, in order of delivery; no longer its own."""
+        return [self._forget(number) for number in list(islice(self.unacked, count))]
 
     def lend(self, number: int, unacked: Unacked) -> None:
         """Count a message as its own until it acknowledges it."""

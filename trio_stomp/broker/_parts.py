@@ -17,6 +17,7 @@ from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import LastValues
+from trio_stomp.broker._leaving import Leaving
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import make_plan
@@ -87,6 +88,7 @@ class Parts:
     last_values: LastValues = field(init=False)
     feeds: Feeds = field(init=False)
     subscriber: Subscriber = field(init=False)
+    leaving: Leaving = field(init=False)
     answers: Answers = field(init=False)
     publisher: Publisher = field(init=False)
     scheduler: Scheduler = field(init=False)
@@ -190,6 +192,9 @@ class Parts:
             self.boot,
             self.streams,
             self.log,
+        )
+        self.leaving = Leaving(
+            self.subscriber, self.routes, self.queues, self.acknowledger, self.timers
         )
 
     def _make_publisher(self, temporary: Temporary) -> None:

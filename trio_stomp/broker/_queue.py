@@ -230,7 +230,8 @@ class Queue:
         if self.last_served is consumer:
             self.last_served = None  # or it would be in memory as long as the queue
         self.groups.leave(consumer)
-        self._note_choosy()
+        if consumer.selector is not None:
+            self._note_choosy()
         self.host.mark(self)
         self.host.note_quiet(self)
 

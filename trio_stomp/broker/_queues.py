@@ -19,7 +19,7 @@ from trio_stomp.broker._queue import PLACE, Queue
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import DEDUP_HEADERS
-from trio_stomp.broker._subscription import Place
+from trio_stomp.broker._subscription import Place, Subscription
 from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import Pattern
@@ -63,6 +63,8 @@ class QueueBook:
     """Notes what becomes of messages, for ``explain``."""
     accepted: int = 0
     """Messages accepted so far: the number of the last one."""
+    urgent: dict[Subscription, None] = field(factory=dict)
+    """Those of clients that leave for which a queue waits: they end first."""
     _marked: list[Source] = field(factory=list)
     _wildcards: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
@@ -206,7 +208,17 @@ class QueueBook:
             marked, self._marked = self._marked, []
             for queue in marked:
                 queue.is_marked = False
-                queue.pump(now)
+                if not (self.routes.leaving and self._must_wait(queue)):
+                    queue.pump(now)
+
+    def _must_wait(self, source: Source) -> bool:
+        """Whether what was with a client that leaves must come back first, or order were lost."""
+        if not isinstance(source, Queue) or not source.waiting.count:
+            return False
+        subscriptions = [consumer.subscription for consumer in source.consumers]
+        gone = [each for each in subscriptions if each.client.is_leaving]
+        self.urgent.update(dict.fromkeys(gone))
+        return bool(gone)
 
     def note_quiet(self, queue: Queue) -> None:
         """A queue without consumers has less in it: it may be idle."""

@@ -20,7 +20,7 @@ from trio_stomp.broker._duplicates import Seen
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._histogram import Histogram
 from trio_stomp.broker._policies import BrokerPolicies
-from trio_stomp.broker._subscription import Subscription
+from trio_stomp.broker._subscription import Client, Subscription
 from trio_stomp.broker._table_costs import no_table_memory, route_cost
 from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import Pattern
@@ -160,6 +160,8 @@ class RouteTable:
     past: Route = field(factory=_nowhere)
     """What clients' destinations had counted when they were forgotten, all together; of queues of
     wildcard subscriptions, how long their messages took."""
+    leaving: dict[Client, None] = field(factory=dict)
+    """Clients whose subscriptions end, some in each turn: none of them is found any more."""
     _quiet: OrderedDict[Route, None] = field(factory=OrderedDict)
     """Those that may be idle, the oldest first: all that are, and some that are in use again."""
     _routes: dict[str, Route] = field(factory=dict)
@@ -227,7 +229,9 @@ class RouteTable:
         if pattern is None:
             route = self._routes[name]
             del route.exact[member]
-            self._look_up(route)
+            # Looked up when next used: there may be thousands to be taken out one after another.
+            route.subscribers = route.direct = route.careful = ()
+            route.generation = _STALE_GENERATION
             self.note_quiet(route)
         else:
             self._wildcards.remove(pattern, member)
@@ -253,7 +257,7 @@ class RouteTable:
         return Route(name, classify(name), delivery=self.past.delivery)
 
     def note_change(self) -> None:
-        """A member has become direct, or is not any more: look up again before the next use."""
+        """A member is direct now, or no more, or its client leaves: look up before the next use."""
         self._generation += 1
 
     def check(self, name: str, pattern: Pattern | None) -> None:
@@ -284,6 +288,8 @@ class RouteTable:
         if len(found) > len(route.exact):
             # A composite destination may reach the same place twice.
             found = sorted(dict.fromkeys(found), key=_by_number)
+        if self.leaving:
+            found = [each for each in found if not _has_left(each)]
         route.subscribers = tuple(found)
         route.direct = tuple(
             each for each in found if isinstance(each, Subscription) and each.is_direct
@@ -323,6 +329,15 @@ class RouteTable:
                 " (option max_destinations)",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
+
+
+def _has_left(member: Member) -> bool:
+    """Whether it ends soon, since its client leaves; what is durable stays."""
+    if isinstance(member, Feed):
+        consumers = member.queue.consumers  # none = they are about to come
+        is_left = all(each.subscription.client.is_leaving for each in consumers)
+        return not member.durable and bool(consumers) and is_left
+    return member.client.is_leaving
 
 
 def _by_number(member: Member) -> int:

@@ -8,7 +8,7 @@ from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._guard import Guard
-from trio_stomp.broker._subscriber import Subscriber
+from trio_stomp.broker._leaving import Leaving
 from trio_stomp.broker._subscription import Client
 from trio_stomp.frames import OPENING, encode_frame, encode_receipt
 from trio_stomp.protocol import HeartbeatPlan, Opened
@@ -21,7 +21,7 @@ class Sessions:
     server_name: str
     dialect: Dialect
     clients: dict[Client, None]
-    subscriber: Subscriber
+    leaving: Leaving
     answers: Answers
     events: BrokerEvents
     guard: Guard
@@ -56,10 +56,14 @@ class Sessions:
 
         Where the socket stays, the session ends here, and that is told now.
         """
-        self.subscriber.remove_all(client, now)
+        stays = self.dialect.keeps_socket_after_disconnect
+        if stays:
+            self.leaving.end_all(client, now)  # it may subscribe to something else at once
+        else:
+            self.leaving.leave(client, now)
         if receipt is not None:
             client.outbox.stage_frame(encode_receipt(receipt))
-        if self.dialect.keeps_socket_after_disconnect:
+        if stays:
             del self.clients[client]
             reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
             self.events.tell("disconnect", client, reason=reason, detail=detail)

@@ -193,7 +193,7 @@ class Subscriber:
 
         def safe(now: float) -> None:
             consumer.is_early = False
-            if subscription in self._all:
+            if subscription in self._all and not subscription.client.is_leaving:
                 begin(now)
                 for queue in consumer.queues:
                     self.queues.mark(queue)
@@ -209,7 +209,7 @@ class Subscriber:
         """An explicit SUBSCRIBE may use the id that ``expect_replies`` gave."""
         made = client.subscriptions.get(key)
         if made is not None and key in client.temporary and made.destination == key:
-            self._end(made, 0.0)
+            self.end(made, 0.0)
 
     def _check(self, client: Client, event: Subscribed, key: str) -> str:
         if key in client.subscriptions:
@@ -336,7 +336,7 @@ class Subscriber:
                 and made.id == private
                 and any(name == public for name, _ in places)
             ):
-                self._end(made, 0.0)
+                self.end(made, 0.0)
 
     def remove(self, client: Client, event: Unsubscribed, now: float) -> None:
         """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
@@ -359,7 +359,7 @@ class Subscriber:
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"
             )
         durable = found.feed.durable if found.feed is not None else ""
-        self._end(found, now)
+        self.end(found, now)
         if durable and name and (feed := self.feeds.durables.find(durable)) is not None:
             self._end_durable(client, feed, now)
         self._receipt(client, event)
@@ -429,14 +429,6 @@ class Subscriber:
                 return each
         return None
 
-    def remove_all(self, client: Client, now: float) -> None:
-        """End what is left of a client's subscriptions, and its temporary destinations."""
-        for subscription in list(client.subscriptions.values()):
-            self._end(subscription, now)
-        for public in client.temporary.values():
-            self.queues.end(public, now)
-        client.temporary.clear()
-
     def go_on(self, client: Client, now: float) -> None:
         """A client takes more: what was parked for it, what it browses, and from its queues."""
         for subscription in list(client.subscriptions.values()):
@@ -446,11 +438,13 @@ class Subscriber:
             if self.welcome.is_unfinished(subscription):
                 self.welcome.go_on(subscription, now)
 
-    def _end(self, subscription: Subscription, now: float) -> None:
+    def end(self, subscription: Subscription, now: float) -> None:
+        """End a subscription; what it has not acknowledged goes back, in order."""
         client = subscription.client
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
+        self.queues.urgent.pop(subscription, None)
         consumer = subscription.consumer
         if consumer is None:
             for name, pattern in subscription.places:

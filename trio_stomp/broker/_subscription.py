@@ -60,6 +60,8 @@ class Client:
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
     is_gone: bool = False
     """Its connection has ended; what it sent before is still done."""
+    is_leaving: bool = False
+    """Its subscriptions end, some in each turn: for everybody else it has gone."""
     reviving: int = 0
     """Subscriptions that still get parked messages."""
     held: "list[tuple[Sequence[Event], float]]" = field(factory=list)

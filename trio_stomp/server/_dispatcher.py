@@ -78,6 +78,9 @@ class Dispatcher:
             self.inbox.take_now = None
         if self._failure is not None:
             raise self._failure
+        if not self.broker.leaving.is_over:
+            self._apply_in_turn(Control(self.broker.finish))
+            self._finish_turn()
         if self.committer is not None:
             await self._finish(self.committer)
 
@@ -178,12 +181,12 @@ class Dispatcher:
             return item.frames
         if type(item) is Gone:
             connection = item.connection
-            # Each ends by itself, so that thousands of them are a turn's work.
-            ended = ENDING_FRAMES * len(connection.client.subscriptions)
-            forgotten = connection.forgotten.set
+            subscriptions, forgotten = connection.client.subscriptions, connection.forgotten.set
+            before = len(subscriptions)
             if not _guarded(self.broker.forget, connection.client, item.reason, now, forgotten):
                 forgotten()
-            return 1 + ended
+            # Each ends by itself, so that thousands of them are a turn's work.
+            return 1 + ENDING_FRAMES * (before - len(subscriptions))
         if type(item) is Control:
             _guarded(item.action, now)
         return 1

@@ -1,0 +1,163 @@
+"""Clients that leave: their subscriptions end in slices, so that nobody else waits for that."""
+
+from collections.abc import Callable
+from itertools import islice
+
+from attrs import define, field
+
+from trio_stomp.broker._acknowledger import Acknowledger
+from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._subscriber import Subscriber
+from trio_stomp.broker._subscription import Client, Subscription
+from trio_stomp.broker._timers import Timers
+
+MAX_ENDED = 2_000
+"""So many messages go back in one turn; 250 subscriptions without any take as long: 2 to 3 ms."""
+SUBSCRIPTION_COST = 8
+"""The end of a subscription, of its place in a queue, or of a temporary destination takes as long
+as so many messages take to go back."""
+
+
+def _nothing_yet(now: float) -> None:
+    """Time has passed."""
+
+
+@define(eq=False, repr=False)
+class Leaving:
+    """Ends the subscriptions of clients: at once where they are few, else a slice in each turn.
+
+    Between the slices it is for everybody else as if all had ended at once. Topics and work queues
+    do not know the client any more (``RouteTable``). Its outbox is closed, so that its consumers
+    take nothing, and what comes to its durable subscriptions waits there. A queue that one of its
+    consumers is at hands out nothing before that has gone, and given back what it had, or others
+    would get what came later first; such a consumer goes first (``QueueBook``).
+
+    Args:
+      slice_size: What is done in one turn, in messages that go back.
+    """
+
+    subscriber: Subscriber
+    routes: RouteTable
+    queues: QueueBook
+    acknowledger: Acknowledger
+    timers: Timers
+    slice_size: int = MAX_ENDED
+    _then: dict[Client, list[Callable[[], None]]] = field(factory=dict)
+    """What is to be done once each has left."""
+
+    def leave(self, client: Client, now: float, then: Callable[[], None] | None = None) -> None:
+        """End all that ``client`` has; it is refused, and its outbox is closed in the same turn.
+
+        Args:
+          now: Seconds of the broker's clock.
+          then: Called when that is done, in this turn or a later one.
+        """
+        calls = self._then.get(client)
+        if calls is None:
+            if self._is_little(client):
+                self.end_all(client, now)
+                if then is not None:
+                    then()
+                return
+            calls = self._then[client] = []
+            self._begin(client, now)
+        if then is not None:
+            calls.append(then)
+
+    def end_all(self, client: Client, now: float) -> None:
+        """End what is left of a client's subscriptions, and its temporary destinations, at once."""
+        for subscription in list(client.subscriptions.values()):
+            self.subscriber.end(subscription, now)
+        while client.temporary:
+            self._end_temporary(client, now)
+
+    def go_on(self, now: float) -> None:
+        """Do one more slice, if anybody is leaving; to be called soon after a timer is due."""
+        leaving, urgent = self.routes.leaving, self.queues.urgent
+        if not leaving:
+            return
+        left = self.slice_size
+        try:
+            while left > 0 and urgent:
+                subscription, _ = urgent.popitem()
+                left -= self._end(subscription, left, now)
+            while left > 0 and leaving:
+                # In turn: whoever has little to end does not wait for those who have much.
+                client = next(iter(leaving))
+                del leaving[client]
+                leaving[client] = None
+                left = self._end_some(client, left, now)
+        finally:
+            if leaving:
+                self.timers.call_at(now, _nothing_yet)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everybody who leaves has left."""
+        return not self.routes.leaving
+
+    def finish(self, now: float) -> None:
+        """Nothing more comes to the broker: let everybody have left."""
+        while not self.is_over:
+            self.go_on(now)
+
+    def _is_little(self, client: Client) -> bool:
+        """Whether all that a client has may end in one turn."""
+        left = self.slice_size - SUBSCRIPTION_COST * len(client.temporary)
+        for subscription in client.subscriptions.values():
+            left -= _cost(subscription)
+            if left < 0:
+                return False
+        return left >= 0
+
+    def _begin(self, client: Client, now: float) -> None:
+        client.is_leaving = True
+        self.routes.leaving[client] = None
+        self.routes.note_change()
+        if client.reviving:
+            # What was parked for it is for whoever subscribes next.
+            for subscription in client.subscriptions.values():
+                if subscription.revival is not None:
+                    self.subscriber.welcome.end(subscription)
+        self.timers.call_at(now, _nothing_yet)
+
+    def _end_some(self, client: Client, left: int, now: float) -> int:
+        """End something of one client's, or let it have left; what is left of the slice."""
+        most = 1 + left // SUBSCRIPTION_COST
+        for subscription in list(islice(client.subscriptions.values(), most)):
+            left -= self._end(subscription, left, now)
+            if left <= 0:
+                return left
+        while client.temporary:
+            self._end_temporary(client, now)
+            left -= SUBSCRIPTION_COST
+            if left <= 0:
+                return left
+        del self.routes.leaving[client]
+        client.is_leaving = False
+        for call in self._then.pop(client):
+            call()
+        return left
+
+    def _end(self, subscription: Subscription, left: int, now: float) -> int:
+        """End a subscription, or give back some of what it has not acknowledged; what that cost."""
+        consumer = subscription.consumer
+        if consumer is not None and len(consumer.unacked) > left:
+            self.acknowledger.return_some(consumer, left, now)
+            return left
+        cost = _cost(subscription)
+        self.subscriber.end(subscription, now)
+        return cost
+
+    def _end_temporary(self, client: Client, now: float) -> None:
+        _, public = client.temporary.popitem()
+        self.queues.end(public, now)
+
+
+def _cost(subscription: Subscription) -> int:
+    """How long the end of a subscription takes, in messages that go back."""
+    consumer = subscription.consumer
+    if consumer is None:
+        return SUBSCRIPTION_COST
+    return SUBSCRIPTION_COST * (1 + len(consumer.queues)) + len(consumer.unacked)
