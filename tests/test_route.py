@@ -100,17 +100,19 @@ def test_the_seed_refuses_only_the_star():
         check_sendable("a*b", "seed")
 
 
-def test_a_route_knows_its_exact_subscribers_at_once():
+def test_a_route_knows_its_exact_subscribers_when_it_is_next_used():
     routes = table()
     route = routes.open("a")
     assert numbers(route) == []
     first, second = subscription("a", 1), subscription("a", 2)
     add(routes, first)
     add(routes, second)
+    assert route.subscribers == ()  # not looked up before it is used
+    assert routes.known("a") is route
     assert numbers(route) == [1, 2]
     remove(routes, first)
-    assert numbers(route) == [2]
-    assert routes.known("a") is route
+    assert route.subscribers == route.direct == route.careful == ()  # nor is anybody kept alive
+    assert numbers(routes.open("a")) == [2]
     assert routes.known("b") is None
 
 

@@ -214,13 +214,19 @@ class Queue:
         """Serve ``consumer`` too; once, though its composite destination says it twice."""
         if self in consumer.queues:
             return
+        is_last = not self.consumers or (
+            consumer.options.priority <= self.consumers[-1].options.priority
+        )
         self.consumers.append(consumer)
-        self.consumers.sort(key=lambda each: -each.options.priority)
+        if not is_last:  # there may be thousands
+            self.consumers.sort(key=lambda each: -each.options.priority)
         consumer.queues[self] = None
-        active = self._active()
-        if len(active) < len(self.consumers):
-            self.groups.keep_only(active)
-        self._note_choosy()
+        if self.groups.owners:
+            active = self._active()
+            if len(active) < len(self.consumers):
+                self.groups.keep_only(active)
+        if consumer.selector is not None:
+            self.is_choosy = True
         self.host.mark(self)
 
     def detach(self, consumer: Consumer) -> None:

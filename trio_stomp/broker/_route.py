@@ -142,7 +142,7 @@ def _leave_as_it_is(route: Route) -> None:
 class RouteTable:
     """All destinations in use, and the wildcard subscriptions that reach into any of them.
 
-    A route keeps its subscribers until the generation changes: an exact SUBSCRIBE touches one
+    A route keeps its subscribers until the generation changes: an exact SUBSCRIBE outdates one
     route, a wildcard one starts a new generation, and routes look up again when next used.
     """
 
@@ -192,7 +192,18 @@ class RouteTable:
         Raises:
           ProtocolError: the name is too long, of a kind not served, or there are too many.
         """
-        route = self.known(name)
+        route = self._place(name)
+        if route.generation != self._generation:
+            self._look_up(route)
+        return route
+
+    def _place(self, name: str) -> Route:
+        """The same, whose subscribers may be out of date: for who does not ask for them.
+
+        Raises:
+          ProtocolError: as ``open``.
+        """
+        route = self._routes.get(name)
         if route is None:
             check_length(name, self.policies.max_destination_bytes)
             kind = classify(name)
@@ -217,9 +228,9 @@ class RouteTable:
           ProtocolError: as ``open``.
         """
         if pattern is None:
-            route = self.open(name)
+            route = self._place(name)
             route.exact[member] = None
-            self._look_up(route)
+            self._outdate(route)
         else:
             self._wildcards.add(pattern, member)
             self._generation += 1
@@ -229,9 +240,7 @@ class RouteTable:
         if pattern is None:
             route = self._routes[name]
             del route.exact[member]
-            # Looked up when next used: there may be thousands to be taken out one after another.
-            route.subscribers = route.direct = route.careful = ()
-            route.generation = _STALE_GENERATION
+            self._outdate(route)
             self.note_quiet(route)
         else:
             self._wildcards.remove(pattern, member)
@@ -245,14 +254,14 @@ class RouteTable:
     def matching(self, name: str, pattern: Pattern | None) -> list[Route]:
         """The routes that keep a last value and that a subscription reaches."""
         if pattern is None:
-            route = self.known(name)
+            route = self._routes.get(name)
             return [] if route is None or route.retained is None else [route]
         return [route for route in self.retaining if matches(pattern, route.name)]
 
     def detached(self, name: str, pattern: Pattern | None) -> Route:
         """The route whose counters a feed's queue uses; one of its own for a wildcard."""
         if pattern is None:
-            return self.open(name)
+            return self._place(name)
         # Its counters end with it; what it observes is told of nowhere else.
         return Route(name, classify(name), delivery=self.past.delivery)
 
@@ -267,7 +276,7 @@ class RouteTable:
           ProtocolError: as ``open``.
         """
         if pattern is None:
-            self.open(name)
+            self._place(name)
         else:
             check_length(name, self.policies.max_destination_bytes)
             classify(name)
@@ -281,6 +290,11 @@ class RouteTable:
         self.configure(route)
         self._look_up(route)
         return route
+
+    def _outdate(self, route: Route) -> None:
+        """Look again for its subscribers before the next use: thousands may come or go at once."""
+        route.subscribers = route.direct = route.careful = ()
+        route.generation = _STALE_GENERATION
 
     def _look_up(self, route: Route) -> None:
         wild = () if route.private else self._wildcards.match(route.name)
