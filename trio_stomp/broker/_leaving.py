@@ -126,18 +126,16 @@ class Leaving:
         """End something of one client's, or let it have left; what is left of the slice."""
         most = 1 + left // SUBSCRIPTION_COST
         for subscription in list(islice(client.subscriptions.values(), most)):
-            left -= self._end(subscription, left, now)
-            if left <= 0:
-                return left
-        while client.temporary:
+            if left > 0:
+                left -= self._end(subscription, left, now)
+        while left > 0 and client.temporary:
             self._end_temporary(client, now)
             left -= SUBSCRIPTION_COST
-            if left <= 0:
-                return left
-        del self.routes.leaving[client]
-        client.is_leaving = False
-        for call in self._then.pop(client):
-            call()
+        if not (client.subscriptions or client.temporary):
+            del self.routes.leaving[client]
+            client.is_leaving = False
+            for call in self._then.pop(client):
+                call()
         return left
 
     def _end(self, subscription: Subscription, left: int, now: float) -> int:

@@ -1,0 +1,604 @@
+"""A client that has much leaves in slices; nobody else can tell that from leaving at once."""
+
+from collections.abc import Sequence
+
+import pytest
+import trio
+from attrs import define, field
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from tests._core_fakes import Core, Peer
+from tests._durable_fakes import DurableBench
+from tests._fakes import MEMORY, TCP, Dial, open_dial, until
+from trio_stomp._errors import CloseReason
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker._leaving import MAX_ENDED, SUBSCRIPTION_COST
+
+FILLERS = 6
+SLICE = 2 * SUBSCRIPTION_COST
+DURABLE = (("durable-subscription-name", "d"),)
+QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
+
+
+@define(eq=False, repr=False)
+class Sliced(Core):
+    """A core where two subscriptions end in a turn."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.broker.leaving.slice_size = SLICE
+
+    def loaded(self, name: str = "fill", **options: str) -> Peer:
+        """A client that takes FILLERS / 2 turns to leave, and then ends what a test adds."""
+        peer = self.peer(**options)
+        for number in range(FILLERS):
+            peer.subscribes(f"{name}.{number}", f"{name}{number}")
+        return peer
+
+    def turn(self) -> None:
+        """A slice, if anybody is leaving, and the end of its turn."""
+        self.passes(0)
+
+    def settles(self) -> int:
+        """Turns until everybody has left."""
+        turns = 0
+        while not self.broker.leaving.is_over:
+            self.turn()
+            turns += 1
+        return turns
+
+
+def depth(core: Core, name: str) -> int:
+    queue = core.broker.queues.open(name)
+    return queue.waiting.count
+
+
+# --- what others see ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("destination", ["t", "t.*", "*", "t,u"])
+def test_nothing_is_for_it_from_the_turn_on_in_which_it_leaves(destination: str):
+    core = Sliced(dialect="apollo") if "," in destination else Sliced()
+    publisher, peer = core.peer(), core.loaded()
+    peer.subscribes(destination)
+    name = "t.x" if destination == "t.*" else "t"
+    publisher.sends(name, "before")
+    assert peer.bodies("0") == ["before"]
+    peer.is_gone()
+    assert not core.broker.leaving.is_over
+    delivered = core.broker.fan_out.delivered
+    publisher.sends(name, "after")
+    assert core.broker.fan_out.delivered == delivered
+    assert core.broker.fan_out.drops.no_subscriber == 1
+    assert peer.outbox.swallowed == 0
+    core.settles()
+    publisher.sends(name, "at last")
+    assert core.broker.fan_out.delivered == delivered
+    assert core.broker.routes.open(name).delivered == 1
+    core.ends()
+
+
+def test_others_go_on_while_it_leaves():
+    core = Sliced()
+    publisher, peer, other = core.peer(), core.loaded(), core.peer()
+    for each in (peer, other):
+        each.subscribes("t")
+        each.subscribes("w.*", "1")
+    peer.is_gone()
+    for number in range(FILLERS):
+        publisher.sends("t", f"t{number}")
+        publisher.sends(f"w.{number}", f"w{number}")
+        newcomer = core.peer()
+        newcomer.subscribes("t")
+        publisher.sends("t", "new")
+        assert newcomer.bodies() == ["new"]
+        newcomer.is_gone()
+        core.turn()
+    assert core.broker.leaving.is_over
+    assert other.bodies("0") == [each for n in range(FILLERS) for each in (f"t{n}", "new")]
+    assert other.bodies("1") == [f"w{number}" for number in range(FILLERS)]
+    core.ends()
+
+
+def test_each_end_is_told_in_order_and_the_disconnect_at_last():
+    core = Sliced()
+    core.broker.events.are_kept = True
+    peer = core.loaded()
+    peer.subscribes("t")
+    core.events()
+    told: list[list[str]] = []
+    forgotten: list[bool] = []
+    core.broker.forget(
+        peer.client, CloseReason.CONNECTION_LOST, core.now, lambda: forgotten.append(True)
+    )
+    core.broker.end_turn(core.now)
+    assert core.events() == []
+    while not core.broker.leaving.is_over:
+        assert not forgotten
+        assert peer.client in core.broker.clients
+        core.turn()
+        told.append([f"{name} {destination}" for name, _, destination in core.events()])
+    assert forgotten == [True]
+    names = [f"unsubscribe {name}" for name in [*(f"fill.{n}" for n in range(FILLERS)), "t"]]
+    assert told == [names[0:2], names[2:4], names[4:6], [names[6], "disconnect "]]
+    core.ends()
+
+
+def test_who_has_little_leaves_at_once_whoever_else_is_leaving():
+    core = Sliced()
+    big, small = core.loaded(), core.peer()
+    small.subscribes("t")
+    big.is_gone()
+    small.is_gone()
+    assert small.client not in core.broker.clients
+    assert big.client in core.broker.clients
+    core.ends()
+
+
+def test_those_who_leave_share_the_turns():
+    core = Sliced()
+    peers = [core.loaded(f"f{number}") for number in range(3)]
+    for peer in peers:
+        peer.is_gone()
+    sizes = []
+    while not core.broker.leaving.is_over:
+        core.turn()
+        sizes.append([len(peer.client.subscriptions) for peer in peers])
+    assert sizes[:3] == [[4, 6, 6], [4, 4, 6], [4, 4, 4]]
+    assert len(sizes) == 9
+    core.ends()
+
+
+def test_the_slice_of_a_turn_is_no_more_than_was_measured():
+    """With the real size: 250 subscriptions, and all of 250 at once."""
+    core = Core()
+    most = MAX_ENDED // SUBSCRIPTION_COST
+    peers = [core.peer(), core.peer()]
+    for peer, many in zip(peers, (most, 3 * most), strict=True):
+        for number in range(many):
+            peer.subscribes(f"t.{number}", str(number))
+    peers[0].is_gone()
+    assert core.broker.leaving.is_over
+    peers[1].is_gone()
+    left = []
+    while not core.broker.leaving.is_over:
+        core.passes(0)
+        left.append(len(peers[1].client.subscriptions))
+    assert left[:3] == [2 * most, most, 0]
+    core.ends()
+
+
+# --- queues ---------------------------------------------------------------------------------------
+
+
+def test_what_it_had_comes_first_for_whoever_is_next():
+    core = Sliced()
+    producer, peer, heir = core.peer(), core.loaded(), core.peer()
+    peer.subscribes("/queue/q", ack="client-individual")
+    producer.sends("/queue/q", "1", "2", "3")
+    assert peer.bodies("0") == ["1", "2", "3"]
+    peer.is_gone()
+    heir.subscribes("/queue/q")
+    producer.sends("/queue/q", "4", "5")
+    assert heir.bodies() == []  # or they would come before 1
+    core.turn()
+    # It is the last of its subscriptions, but somebody waits for it.
+    assert heir.bodies() == ["1", "2", "3", "4", "5"]
+    assert [each.get("redelivered") for each in heir.messages()] == ["true"] * 3 + [None] * 2
+    assert not core.broker.leaving.is_over
+    core.settles()
+    assert heir.bodies() == ["1", "2", "3", "4", "5"]
+    assert not core.broker.queues.urgent
+    core.ends()
+
+
+def test_a_queue_that_nobody_waits_at_is_not_urgent():
+    core = Sliced()
+    peer, other = core.loaded(), core.peer()
+    peer.subscribes("/queue/q")
+    peer.is_gone()
+    other.subscribes("/queue/q")
+    assert not core.broker.queues.urgent
+    assert core.settles() == 4
+    core.ends()
+
+
+def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there():
+    core = Sliced()
+    producer, peer = core.peer(), core.loaded()
+    peer.subscribes("/queue/q", "a")
+    peer.subscribes("/queue/q.*", "b")
+    peer.is_gone()
+    producer.sends("/queue/q", "1")
+    producer.sends("/queue/q.x", "2")
+    core.settles()
+    assert peer.messages() == []
+    assert peer.outbox.swallowed == 0
+    assert depth(core, "/queue/q") == depth(core, "/queue/q.x") == 1
+    heir = core.peer()
+    heir.subscribes("/queue/q", "a")
+    heir.subscribes("/queue/q.x", "b")
+    assert sorted(heir.bodies()) == ["1", "2"]
+    core.ends()
+
+
+@pytest.mark.parametrize("headers", [(("exclusive", "true"),), (("priority", "5"),)])
+def test_who_stands_by_goes_on_in_order(headers: Sequence[tuple[str, str]]):
+    core = Sliced(dialect="activemq")
+    producer, peer, standby = core.peer(), core.loaded(), core.peer()
+    names = (("activemq.exclusive", "true"),) if headers[0][0] == "exclusive" else tuple(headers)
+    if headers[0][0] == "priority":
+        names = (("activemq.priority", "5"),)
+    prefetch = (("activemq.prefetchSize", "2"),)
+    peer.subscribes("/queue/q", ack="client-individual", headers=(*names, *prefetch))
+    standby.subscribes("/queue/q", headers=names[:1] if headers[0][0] == "exclusive" else ())
+    producer.sends("/queue/q", "1", "2")
+    assert peer.bodies("0") == ["1", "2"]
+    peer.is_gone()
+    producer.sends("/queue/q", "3")
+    core.settles()
+    assert standby.bodies() == ["1", "2", "3"]
+    core.ends()
+
+
+def test_groups_pass_on_in_order():
+    core = Sliced()
+    producer, peer, other = core.peer(), core.loaded(), core.peer()
+    peer.subscribes("/queue/q", ack="client-individual")
+    group = (("message_group", "g"),)
+    producer.sends("/queue/q", "1", headers=group)
+    other.subscribes("/queue/q")
+    peer.is_gone()
+    producer.sends("/queue/q", "2", headers=group)
+    core.settles()
+    assert other.bodies() == ["1", "2"]
+    core.ends()
+
+
+def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order():
+    core = Sliced()
+    producer, peer, heir = core.peer(), core.peer(), core.peer()
+    peer.subscribes("/queue/q", ack="client-individual")
+    bodies = [f"{number}" for number in range(5 * SLICE)]
+    producer.sends("/queue/q", *bodies)
+    peer.is_gone()
+    assert not core.broker.leaving.is_over
+    heir.subscribes("/queue/q")
+    queue = core.broker.queues.open("/queue/q")
+    seen = []
+    while not core.broker.leaving.is_over:
+        seen.append(queue.unacked)
+        core.turn()
+        if queue.unacked:
+            assert heir.bodies() == []
+    assert seen == [5 * SLICE, 4 * SLICE, 3 * SLICE, 2 * SLICE, SLICE, 0][: len(seen)]
+    assert len(seen) >= 5
+    assert heir.bodies() == bodies
+    core.ends()
+
+
+def test_what_failed_too_often_dies_as_ever():
+    core = Sliced(by_destination={"/queue/q": DestinationPolicy(max_redeliveries=0)})
+    producer, peer = core.peer(), core.loaded()
+    peer.subscribes("/queue/q", ack="client")
+    producer.sends("/queue/q", "1", "2")
+    peer.is_gone()
+    core.settles()
+    assert depth(core, "/queue/q") == 0
+    assert depth(core, "/queue/DLQ.q") == 2
+
+
+def test_its_temporary_destinations_go_with_it():
+    core = Sliced()
+    peer, other = core.loaded(), core.peer()
+    for number in range(FILLERS):
+        peer.sends("/queue/q", headers=(("reply-to", f"/temp-queue/r{number}"),))
+    other.subscribes("/queue/q")
+    names = [message.get("reply-to") or "" for message in other.messages()]
+    other.sends(names[0], "in time")
+    assert peer.bodies("/temp-queue/r0") == ["in time"]
+    peer.is_gone()
+    other.sends(names[1], "too late")
+    core.settles()
+    assert peer.bodies("/temp-queue/r1") == []
+    assert not peer.client.temporary
+    routes = [core.broker.routes.known(name) for name in names]
+    assert [route.queue for route in routes if route is not None] == [None] * FILLERS
+    core.ends()
+
+
+# --- work queues, parked messages -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ack", ["auto", "client-individual"])
+def test_work_goes_to_the_other_members(ack: str):
+    core = Sliced()
+    producer, peer, other = core.peer(), core.loaded(), core.peer()
+    peer.subscribes("#w", ack=ack)
+    other.subscribes("#w")
+    peer.is_gone()
+    producer.sends("#w", "1", "2", "3")
+    assert other.bodies() == ["1", "2", "3"]
+    core.settles()
+    assert other.bodies() == ["1", "2", "3"]
+    core.ends()
+
+
+def test_work_that_it_had_is_handed_on_in_order():
+    core = Sliced()
+    producer, peer, other = core.peer(), core.loaded(), core.peer()
+    peer.subscribes("#w", ack="client-individual", headers=(("prefetch-count", "2"),))
+    producer.sends("#w", "1", "2", "3")
+    other.subscribes("#w")
+    peer.is_gone()
+    core.settles()
+    assert other.bodies() == ["1", "2", "3"]
+    core.ends()
+
+
+def test_a_newcomer_that_acknowledges_is_found_while_others_leave():
+    """A feed stands among the subscribers before its consumer does."""
+    core = Sliced()
+    producer, peer, other = core.peer(), core.loaded(), core.peer()
+    peer.is_gone()
+    other.subscribes("t", ack="client")
+    other.subscribes("#w", "1", ack="client")
+    producer.sends("t", "1")
+    producer.sends("#w", "2")
+    assert other.bodies() == ["1", "2"]
+    core.ends()
+
+
+def test_what_is_sent_meanwhile_is_parked_for_the_next():
+    core = Sliced(BrokerPolicies(ttl_ms=10_000))
+    producer, peer = core.peer(), core.loaded()
+    peer.subscribes("t")
+    peer.is_gone()
+    producer.sends("t", "1")
+    heir = core.peer()
+    heir.subscribes("t")
+    producer.sends("t", "2")
+    assert heir.bodies() == ["1", "2"]
+    core.ends()
+
+
+def test_what_was_parked_for_it_is_for_whoever_subscribes_next():
+    core = Sliced(BrokerPolicies(ttl_ms=10_000))
+    producer, peer = core.peer(), core.loaded(room=0)
+    producer.sends("t", "1", "2")
+    peer.subscribes("t")
+    assert peer.bodies("0") == []  # its outbox has no room
+    peer.is_gone()
+    assert not core.broker.leaving.is_over
+    core.broker.writable(peer.client, core.now)
+    heir = core.peer()
+    heir.subscribes("t")
+    assert heir.bodies() == ["1", "2"]
+    assert peer.client.reviving == 0
+    core.ends()
+
+
+def test_a_feed_without_its_maker_serves_those_who_stay():
+    """A durable subscription that was ended lives on for its consumers, whoever made it."""
+    core = Sliced()
+    producer, other, peer, third = core.peer(), core.peer(), core.loaded(), core.peer()
+    for each in (other, peer, third):
+        each.subscribes("t", headers=DURABLE)
+    third.unsubscribes(headers=DURABLE)  # for good, and for all
+    peer.is_gone()
+    producer.sends("t", "1", "2")
+    core.turn()
+    core.turn()
+    assert other.bodies() == ["1", "2"]
+    core.ends()
+
+
+# --- ways to leave --------------------------------------------------------------------------------
+
+
+def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once():
+    core = Sliced()
+    core.broker.events.are_kept = True
+    peer, other = core.loaded(), core.peer()
+    peer.subscribes("t")
+    peer.leaves(b"bye")
+    assert peer.frames()[-1].get("receipt-id") == "bye"
+    assert peer.outbox.closed is CloseReason.CLIENT_DISCONNECT
+    core.turn()
+    calls: list[str] = []
+    for name in ("once", "twice"):
+        core.broker.forget(
+            peer.client,
+            CloseReason.CLIENT_DISCONNECT,
+            core.now,
+            lambda name=name: calls.append(name),  # type: ignore[misc]
+        )
+    assert calls == []
+    other.sends("t", "1")
+    core.settles()
+    assert calls == ["once", "twice"]
+    events = core.events()
+    assert [name for name, _, _ in events].count("disconnect") == 1
+    assert [name for name, _, _ in events].count("unsubscribe") == FILLERS + 1
+    core.ends()
+
+
+def test_a_disconnect_that_is_over_is_followed_by_the_end():
+    core = Sliced()
+    peer = core.loaded()
+    peer.leaves()
+    core.settles()
+    assert peer.client in core.broker.clients
+    peer.is_gone()
+    assert peer.client not in core.broker.clients
+    core.ends()
+
+
+def test_where_the_socket_stays_all_is_over_at_once():
+    core = Sliced(dialect="stompica")
+    peer = core.loaded()
+    peer.leaves()
+    assert core.broker.leaving.is_over
+    assert not peer.client.subscriptions
+    peer.opens()
+    peer.subscribes("t")
+    peer.sends("t", "again")
+    assert peer.bodies("0") == ["again"]
+    core.ends()
+
+
+def test_who_is_told_an_error_leaves_likewise():
+    core = Sliced()
+    producer, peer, other = core.peer(), core.loaded(), core.peer()
+    peer.subscribes("#w")
+    other.subscribes("#w")
+    peer.unsubscribes("nothing of that name")
+    assert peer.error().get("code") == "unknown-subscription"
+    assert not core.broker.leaving.is_over
+    producer.sends("#w", "1", "2")
+    assert other.bodies() == ["1", "2"]
+    peer.is_gone()
+    core.settles()
+    assert peer.client not in core.broker.clients
+    core.ends()
+
+
+def test_who_is_too_slow_leaves_likewise():
+    core = Sliced(BrokerPolicies(slow_consumer="disconnect"))
+    producer, other = core.peer(), core.peer()
+    peer = core.loaded(capacity=1)
+    peer.subscribes("#w")
+    producer.sends("#w", "1")
+    producer.sends("#w", "2", "3")
+    assert peer.client.is_refused
+    assert not core.broker.leaving.is_over
+    other.subscribes("#w")
+    producer.sends("#w", "4")
+    assert other.bodies() == ["4"]
+    core.ends()
+
+
+def test_rules_that_change_meanwhile_concern_it_no_more():
+    core = Sliced()
+    peer = core.loaded()
+    peer.is_gone()
+    core.broker.use_rules(None, lambda identity: False, core.now)
+    assert "ERROR" not in [frame.command for frame in peer.frames()]
+    core.settles()
+    assert peer.client not in core.broker.clients
+    core.ends()
+
+
+def test_the_end_of_the_broker_leaves_nobody_behind():
+    core = Sliced()
+    calls: list[int] = []
+    for number in range(3):
+        peer = core.loaded(f"f{number}")
+        core.broker.forget(
+            peer.client,
+            CloseReason.SHUTTING_DOWN,
+            core.now,
+            lambda number=number: calls.append(number),  # type: ignore[misc]
+        )
+    core.broker.finish(core.now)
+    assert sorted(calls) == [0, 1, 2]
+    assert core.broker.leaving.is_over
+    core.ends()
+
+
+def test_a_bug_ends_one_subscription_and_not_the_leaving():
+    core = Sliced()
+    peer = core.loaded()
+    forgotten: list[bool] = []
+
+    def fail(event: object) -> None:
+        raise ZeroDivisionError
+
+    core.broker.forget(
+        peer.client, CloseReason.CONNECTION_LOST, core.now, lambda: forgotten.append(True)
+    )
+    core.broker.events.listener = fail
+    for _ in range(FILLERS):
+        assert core.broker.timers.next_due <= core.now  # it is gone on with, all the same
+        with pytest.raises(ZeroDivisionError):
+            core.broker.tick(core.now)
+    assert not forgotten
+    with pytest.raises(ZeroDivisionError):
+        core.broker.tick(core.now)  # the disconnect
+    assert forgotten
+    assert core.broker.leaving.is_over
+    core.broker.events.listener = None
+
+
+def test_streams_are_read_no_more():
+    core = Sliced(by_destination={"s": DestinationPolicy(stream=True)})
+    producer, peer, other = core.peer(), core.loaded(), core.peer()
+    producer.sends("s", "1")
+    for each in (peer, other):
+        each.subscribes(
+            "/stream/s", ack="client", headers=(("x-stream-offset", "first"),)
+        )
+    assert peer.bodies("0") == other.bodies() == ["1"]
+    peer.is_gone()
+    producer.sends("s", "2")
+    core.settles()
+    assert peer.bodies("0") == ["1"]
+    assert other.bodies() == ["1", "2"]
+    assert peer.outbox.swallowed == 0
+    core.ends()
+
+
+# --- durable subscriptions ------------------------------------------------------------------------
+
+
+def test_a_durable_subscription_keeps_what_comes_from_then_on():
+    core = Sliced()
+    producer, peer = core.peer(), core.loaded(client_id="me")
+    peer.subscribes("t", "d", ack="client-individual", headers=DURABLE)
+    producer.sends("t", "1")
+    peer.is_gone()
+    producer.sends("t", "2")
+    core.turn()
+    producer.sends("t", "3")
+    core.settles()
+    heir = core.peer(client_id="me")
+    heir.subscribes("t", "d", headers=DURABLE)
+    assert heir.bodies() == ["1", "2", "3"]
+    assert peer.outbox.swallowed == 0
+
+
+def test_who_comes_back_meanwhile_takes_it_over_in_order():
+    core = Sliced()
+    producer, peer = core.peer(), core.loaded(client_id="me")
+    peer.subscribes("t", "d", ack="client-individual", headers=DURABLE)
+    producer.sends("t", "1")
+    peer.is_gone()
+    producer.sends("t", "2")
+    heir = core.loaded(client_id="me")
+    heir.subscribes("t", "d", ack="client-individual", headers=DURABLE)
+    assert heir.bodies("d") == ["1", "2"]
+    core.settles()
+    producer.sends("t", "3")
+    assert heir.bodies("d") == ["1", "2", "3"]
+    assert peer.bodies("d") == ["1"]
+    assert "ERROR" not in [frame.command for frame in peer.frames()]
+    heir.acks(*[each for each in heir.messages() if each.get("subscription") == "d"])
+    assert len(core.broker.feeds.durables) == 1
+
+
+def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
+    bench = DurableBench(policies=BrokerPolicies(ttl_ms=60_000), is_prompt=False)
+    bench.broker.leaving.slice_size = SLICE
+    producer, actor = bench.actor(), bench.actor()
+    producer.sends("t", "parked")
+    for number in range(FILLERS):
+        actor.subscribes(f"fill.{number}", f"f{number}")
+    actor.subscribes("t", "d", ack="client", durable="d1", durable_subscription_name="d1")
+    actor.unsubscribes("nothing of that name")
+    bench.turn()
+    bench.answers()
+    bench.broker.finish(bench.now)
+    bench.turn()
+    assert not actor.client.subscriptions
