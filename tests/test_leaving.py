@@ -1,20 +1,23 @@
 """A client that has much leaves in slices; nobody else can tell that from leaving at once."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
-import trio
 from attrs import define, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from tests._core_fakes import Core, Peer
+from tests._core_fakes import AMPLE, Core, OutboxFake, Peer
 from tests._durable_fakes import DurableBench
-from tests._fakes import MEMORY, TCP, Dial, open_dial, until
+from tests._fakes import MEMORY, TCP, open_dial, until
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker import Client as BrokerClient
 from trio_stomp.broker._leaving import MAX_ENDED, SUBSCRIPTION_COST
+from trio_stomp.protocol import Subscribed
+from trio_stomp.server._inbox import Control
 
 FILLERS = 6
 SLICE = 2 * SUBSCRIPTION_COST
@@ -30,9 +33,11 @@ class Sliced(Core):
         super().__attrs_post_init__()
         self.broker.leaving.slice_size = SLICE
 
-    def loaded(self, name: str = "fill", **options: str) -> Peer:
+    def loaded(
+        self, name: str = "fill", *, capacity: int = AMPLE, room: int = AMPLE, client_id: str = ""
+    ) -> Peer:
         """A client that takes FILLERS / 2 turns to leave, and then ends what a test adds."""
-        peer = self.peer(**options)
+        peer = self.peer(capacity=capacity, room=room, client_id=client_id)
         for number in range(FILLERS):
             peer.subscribes(f"{name}.{number}", f"{name}{number}")
         return peer
@@ -162,7 +167,7 @@ def test_the_slice_of_a_turn_is_no_more_than_was_measured():
     peers[0].is_gone()
     assert core.broker.leaving.is_over
     peers[1].is_gone()
-    left = []
+    left: list[int] = []
     while not core.broker.leaving.is_over:
         core.passes(0)
         left.append(len(peers[1].client.subscriptions))
@@ -537,9 +542,7 @@ def test_streams_are_read_no_more():
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     producer.sends("s", "1")
     for each in (peer, other):
-        each.subscribes(
-            "/stream/s", ack="client", headers=(("x-stream-offset", "first"),)
-        )
+        each.subscribes("/stream/s", ack="client", headers=(("x-stream-offset", "first"),))
     assert peer.bodies("0") == other.bodies() == ["1"]
     peer.is_gone()
     producer.sends("s", "2")
@@ -602,3 +605,246 @@ def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
     bench.broker.finish(bench.now)
     bench.turn()
     assert not actor.client.subscriptions
+
+
+# --- whatever happens between the slices ----------------------------------------------------------
+
+PLACES = ("t", "u", "t.*", "#w", "/queue/q", "/queue/r")
+SENT = ("t", "u", "t.x", "#w", "/queue/q", "/queue/r")
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("subscribe"),
+            st.integers(0, 3),
+            st.sampled_from(PLACES),
+            st.sampled_from(["auto", "client-individual"]),
+        ),
+        st.tuples(st.just("send"), st.sampled_from(SENT)),
+        st.tuples(st.just("leave"), st.integers(0, 3), st.sampled_from(["gone", "left", "error"])),
+        st.tuples(st.just("ack"), st.integers(0, 3)),
+        st.just(("turn",)),
+    ),
+    max_size=40,
+)
+
+
+@define(eq=False, repr=False)
+class Crowd:
+    """Four clients at a time that come, go and do as they are told, and what must come of it."""
+
+    core: Sliced = field(factory=Sliced)
+    here: list[Peer] = field(init=False)
+    acks: dict[Peer, dict[str, str]] = field(factory=dict)
+    """Ack modes by subscription."""
+    expected: dict[Peer, list[str]] = field(factory=dict)
+    """Bodies of topics."""
+    settled: list[str] = field(factory=list)
+    """Bodies of queues that were acknowledged."""
+    acked: dict[Peer, int] = field(factory=dict)
+    gone: dict[Peer, int] = field(factory=dict)
+    """How many MESSAGEs each had when it left."""
+    works: dict[str, set[Peer]] = field(factory=dict)
+    """Who could get each body that went to the work queue."""
+    sent: dict[str, list[str]] = field(factory=dict)
+    number: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.here = [self.comes() for _ in range(4)]
+
+    def comes(self) -> Peer:
+        """One more, with as much as makes it leave in slices."""
+        peer = self.core.loaded()
+        self.acks[peer], self.expected[peer], self.acked[peer] = {}, [], 0
+        return peer
+
+    def subscribe(self, place: int, destination: str, ack: str) -> None:
+        """Only what comes from queues is acknowledged here."""
+        peer, self.number = self.here[place], self.number + 1
+        mode = ack if destination.startswith("/queue/") else "auto"
+        key = f"{self.number} {destination}"
+        self.acks[peer][key] = mode
+        peer.subscribes(destination, key, ack=mode)
+
+    def reached(self, peer: Peer, name: str) -> int:
+        """How many of a client's subscriptions a topic reaches."""
+        said = [key.partition(" ")[2] for key in self.acks[peer]]
+        return said.count(name) + (said.count("t.*") if name == "t.x" else 0)
+
+    def send(self, name: str) -> None:
+        """One message, whose body is its number."""
+        self.number += 1
+        body = f"{self.number:04}"
+        if name.startswith("/queue/"):
+            self.sent.setdefault(name, []).append(body)
+        elif name == "#w":
+            self.works[body] = {peer for peer in self.here if self.reached(peer, name)}
+        else:
+            for peer in self.here:
+                self.expected[peer] += [body] * self.reached(peer, name)
+        sender = self.core.peer()
+        sender.sends(name, body)
+        sender.is_gone()
+
+    def leave(self, place: int, how: str) -> None:
+        """Another comes instead."""
+        peer = self.here[place]
+        if how == "left":
+            peer.leaves()
+        elif how == "error":
+            peer.unsubscribes("nothing of that name")
+        peer.is_gone()
+        self.gone[peer] = len(peer.messages())
+        self.here[place] = self.comes()
+
+    def ack(self, place: int) -> None:
+        """The oldest that a client has not acknowledged, and is asked to."""
+        peer = self.here[place]
+        mine = [
+            each
+            for each in peer.messages()
+            if self.acks[peer].get(each.get("subscription") or "") == "client-individual"
+        ]
+        if self.acked[peer] < len(mine):
+            message = mine[self.acked[peer]]
+            self.acked[peer] += 1
+            peer.acks(message)
+            self.settled.append(message.text)
+
+    def turn(self) -> None:
+        """A slice."""
+        self.core.turn()
+
+    def check(self) -> None:
+        """What holds at any time."""
+        for peer, expected in self.expected.items():
+            topics = [
+                each.text
+                for each in peer.messages()
+                if (each.get("destination") or "") in ("t", "u", "t.x")
+            ]
+            assert topics == expected
+        for peer, count in self.gone.items():
+            assert len(peer.messages()) == count
+            assert peer.outbox.swallowed == 0
+        for body, members in self.works.items():
+            takers = [peer for peer in self.expected if body in peer.bodies()]
+            assert len(takers) == bool(members)
+            assert set(takers) <= members
+        total = sum(len(peer.messages()) for peer in self.expected)
+        assert self.core.broker.fan_out.delivered == total
+
+    def finish(self) -> None:
+        """All leave; what nobody took or acknowledged is there, in order and once."""
+        for place in range(4):
+            self.leave(place, "gone")
+        for peer in self.here:
+            peer.is_gone()
+        self.core.settles()
+        self.check()
+        taken = [
+            each.text
+            for peer, acks in self.acks.items()
+            for each in peer.messages()
+            if (each.get("destination") or "").startswith("/queue/")
+            and acks[each.get("subscription") or ""] == "auto"
+        ]
+        done = {*taken, *self.settled}
+        assert len(done) == len(taken) + len(self.settled)
+        for name, bodies in self.sent.items():
+            collector = self.core.peer()
+            collector.subscribes(name)
+            assert collector.bodies() == [each for each in bodies if each not in done]
+            collector.unsubscribes()
+        self.core.ends()
+
+
+@given(STEPS)
+@settings(max_examples=150, deadline=None)
+def test_whatever_happens_meanwhile_nothing_is_lost_doubled_or_for_the_dead(
+    steps: list[tuple[str, ...]],
+):
+    crowd = Crowd()
+    for what, *arguments in steps:
+        getattr(crowd, what)(*arguments)
+        crowd.check()
+    crowd.finish()
+
+
+# --- the server -----------------------------------------------------------------------------------
+
+
+def subscribes(count: int) -> bytes:
+    frames = [f"SUBSCRIBE\nid:{n}\ndestination:/t/{n}\n\n\0" for n in range(count)]
+    return "".join(frames).encode()
+
+
+@pytest.mark.parametrize("transport", [MEMORY, TCP])
+async def test_others_are_answered_between_the_slices(transport: str) -> None:
+    async with open_dial(transport, **QUIET) as dial:
+        leavers = [await dial.connect() for _ in range(2)]
+        other = await dial.connect()
+        broker, server = dial.server.broker, dial.server
+        broker.leaving.slice_size = SLICE
+        for leaver in leavers:
+            await leaver.send_bytes(subscribes(200))
+            await leaver.fence()
+        for leaver in leavers:
+            await leaver.aclose()
+        await until(lambda: len(broker.routes.leaving) == 2)
+        answered, left = 0, [len(broker.subscriber)]
+        while len(server.connections) > 1:
+            await other.fence()
+            answered += 1
+            left.append(len(broker.subscriber))
+        assert answered >= 20
+        # A RECEIPT takes some runs of the loop, and a slice takes as many.
+        assert max(before - after for before, after in pairwise(left)) <= 100
+        assert broker.leaving.is_over
+
+
+async def test_a_stop_waits_for_those_who_leave(autojump_clock: MockClock) -> None:
+    async with open_dial(**QUIET) as dial:
+        leaver = await dial.connect()
+        dial.server.broker.leaving.slice_size = SLICE
+        await leaver.send_bytes(subscribes(200))
+        await leaver.fence()
+        await leaver.aclose()
+        await until(lambda: not dial.server.broker.leaving.is_over)
+        await dial.stop()  # and all counts are looked at behind it
+
+
+async def test_what_is_left_when_the_inbox_closes_ends_all_the_same(
+    autojump_clock: MockClock,
+) -> None:
+    """Whoever leaves may have waited for too long; the core is told before the store closes."""
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        broker = dial.server.broker
+        broker.leaving.slice_size = SLICE
+        client = BrokerClient("nobody", OutboxFake())
+        ends: list[str] = []
+
+        def come_and_go(now: float) -> None:
+            for number in range(500):
+                broker.apply(client, [Subscribed(str(number), "/t", "auto", (), None)], now, now)
+            broker.forget(client, CloseReason.SHUTTING_DOWN, now, lambda: ends.append("forgotten"))
+
+        await dial.server.inbox.put(Control(come_and_go))
+        dial.handle.stop()
+        await dial.ended.wait()
+        assert ends == ["forgotten"]
+        assert broker.leaving.is_over
+
+
+def test_nothing_is_left_to_a_new_session_on_the_same_socket() -> None:
+    """A DISCONNECT that ends a session only: what comes next must not be ended with it."""
+    core = Sliced(dialect="stompica")
+    core.broker.leaving.slice_size = 1
+    peer = core.loaded()
+    for _ in range(3):
+        peer.leaves()
+        peer.opens()
+        peer.subscribes("t")
+    peer.sends("t", "1")
+    assert peer.bodies("0") == ["1"]
+    core.ends()
