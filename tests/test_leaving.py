@@ -216,6 +216,8 @@ def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there():
     peer.subscribes("/queue/q", "a")
     peer.subscribes("/queue/q.*", "b")
     peer.is_gone()
+    core.broker.writable(peer.client, core.now)
+    assert not core.broker.queues.open("/queue/q").is_marked
     producer.sends("/queue/q", "1")
     producer.sends("/queue/q.x", "2")
     core.settles()
@@ -598,13 +600,32 @@ def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
     producer.sends("t", "parked")
     for number in range(FILLERS):
         actor.subscribes(f"fill.{number}", f"f{number}")
-    actor.subscribes("t", "d", ack="client", durable="d1", durable_subscription_name="d1")
-    actor.unsubscribes("nothing of that name")
+    actor.subscribes("t", "d", "client", durable_subscription_name="d")
     bench.turn()
+    bench.broker.use_rules(None, lambda identity: False, bench.now)
+    assert actor.client.is_leaving
     bench.answers()
+    heir = bench.actor()
+    heir.subscribes("t")
+    assert heir.bodies() == ["parked"]
     bench.broker.finish(bench.now)
     bench.turn()
     assert not actor.client.subscriptions
+
+
+def test_temporary_destinations_alone_go_in_slices_too():
+    core = Sliced()
+    peer = core.peer()
+    for number in range(5):
+        peer.sends("t", headers=(("reply-to", f"/temp-topic/r{number}"),))
+    assert not peer.client.subscriptions
+    peer.is_gone()
+    left = [len(peer.client.temporary)]
+    while not core.broker.leaving.is_over:
+        core.turn()
+        left.append(len(peer.client.temporary))
+    assert left == [5, 3, 1, 0]
+    core.ends()
 
 
 # --- whatever happens between the slices ----------------------------------------------------------

@@ -133,7 +133,6 @@ class Leaving:
             left -= SUBSCRIPTION_COST
         if not (client.subscriptions or client.temporary):
             del self.routes.leaving[client]
-            client.is_leaving = False
             for call in self._then.pop(client):
                 call()
         return left

@@ -348,9 +348,9 @@ class RouteTable:
 def _has_left(member: Member) -> bool:
     """Whether it ends soon, since its client leaves; what is durable stays."""
     if isinstance(member, Feed):
-        consumers = member.queue.consumers  # none = they are about to come
-        is_left = all(each.subscription.client.is_leaving for each in consumers)
-        return not member.durable and bool(consumers) and is_left
+        # Several consume it if it was durable once, and ended by name.
+        is_left = all(each.subscription.client.is_leaving for each in member.queue.consumers)
+        return is_left and not member.durable
     return member.client.is_leaving
 
 

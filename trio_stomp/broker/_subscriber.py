@@ -444,7 +444,6 @@ class Subscriber:
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        self.queues.urgent.pop(subscription, None)
         consumer = subscription.consumer
         if consumer is None:
             for name, pattern in subscription.places:

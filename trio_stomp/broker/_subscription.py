@@ -61,7 +61,7 @@ class Client:
     is_gone: bool = False
     """Its connection has ended; what it sent before is still done."""
     is_leaving: bool = False
-    """Its subscriptions end, some in each turn: for everybody else it has gone."""
+    """Its subscriptions end, some in each turn: for everybody else it has gone. It stays so."""
     reviving: int = 0
     """Subscriptions that still get parked messages."""
     held: "list[tuple[Sequence[Event], float]]" = field(factory=list)
