@@ -313,6 +313,10 @@ def test_its_temporary_destinations_go_with_it():
     assert not peer.client.temporary
     routes = [core.broker.routes.known(name) for name in names]
     assert [route.queue for route in routes if route is not None] == [None] * FILLERS
+    small = core.peer()
+    small.sends("/queue/q", headers=(("reply-to", "/temp-topic/r"),))
+    small.is_gone()
+    assert not small.client.temporary
     core.ends()
 
 
