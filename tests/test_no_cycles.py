@@ -74,7 +74,7 @@ async def test_a_connection_leaves_no_cycle(dial: Dial, way: str) -> None:
 
 
 def test_a_cycle_would_be_found() -> None:
-    from trio_stomp import Settings  # noqa: PLC0415
+    from trio_stomp import Settings
 
     class Cycle(Settings):
         __module__ = "trio_stomp"
