@@ -234,6 +234,39 @@ async def test_at_the_end_all_tasks_go_on(talk: Talk, conversations: Conversatio
     conversations.close()  # again: nothing is left to end
 
 
+async def test_a_bug_leaves_nobody_waiting(
+    talk: Talk, conversations: Conversations, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("a bug")
+
+    conversations.end_look = fail
+    talk.peer.send(b"x")
+    await until(lambda: talk.ended)
+    assert not conversations.is_open
+    assert "before_io_wait" in caplog.text
+    talk.peer.send(b"y")
+    await talk.attend()
+    assert await talk.wire.receive_some(100) == b"y"
+
+
+async def test_what_the_kernel_refuses_its_task_reads(
+    conversations: Conversations, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(conversations, stack)
+    talk.peer.send(b"x")
+
+    class Full:
+        def register(self, file: int, events: int) -> None:
+            raise OSError(28, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(conversations, "_epoll", Full())
+        await talk.attend()
+    assert talk.ended
+    assert await talk.wire.receive_some(100) == b"x"
+
+
 # --- looks ----------------------------------------------------------------------------------------
 
 

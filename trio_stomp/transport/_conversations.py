@@ -72,10 +72,13 @@ class Conversations(trio.abc.Instrument):
         """Have all tasks go on, and none wait here any more."""
         if self._epoll is not None:
             trio.lowlevel.remove_instrument(self)
-            self._epoll = None
-            for attended, _ in self._known.values():
-                self.release(attended)
-            self._known.clear()
+            self._end()
+
+    def _end(self) -> None:
+        self._epoll = None
+        for attended, _ in self._known.values():
+            self.release(attended)
+        self._known.clear()
 
     def attend(self, attended: Attended, take: Take) -> Awaitable[object]:
         """Have ``take`` called whenever the socket can be read, until it returns False or fails.
@@ -87,7 +90,10 @@ class Conversations(trio.abc.Instrument):
         file, epoll = attended.fileno(), self._epoll
         assert epoll is not None
         if file not in self._known:
-            epoll.register(file, select.EPOLLIN)
+            try:
+                epoll.register(file, select.EPOLLIN)
+            except OSError:  # the system allows no more of them, say
+                return trio.lowlevel.checkpoint()  # noqa: ASYNC105
         self._known[file] = (attended, take)
         attended.task = trio.lowlevel.current_task()
         return trio.lowlevel.wait_task_rescheduled(attended.stop_waiting)  # noqa: ASYNC105
@@ -109,9 +115,19 @@ class Conversations(trio.abc.Instrument):
 
     def before_io_wait(self, timeout: float) -> None:
         """Trio's: wait in its place, and read, until it has something to do."""
-        loop, epoll = self._loop, self._epoll
-        if loop is None or epoll is None or not self._known:
+        if not self._known:
             return
+        try:
+            self._wait(timeout)
+        except BaseException:
+            # A bug, for which Trio calls this no more: nobody may be left waiting here.
+            self._end()
+            raise
+
+    def _wait(self, timeout: float) -> None:
+        loop, epoll = self._loop, self._epoll
+        assert loop is not None
+        assert epoll is not None
         patience = 0.0 if timeout <= 0 or loop.is_watched() else timeout
         while True:
             events = epoll.poll(min(patience, LONGEST_S), AT_ONCE)
