@@ -749,6 +749,23 @@ def test_the_keyboard_will_do(page: Page) -> None:
     assert page.js("document.querySelector('#connections-table th').ariaSort") == "ascending"
 
 
+def test_a_table_can_be_sorted_before_anything_has_come(page: Page) -> None:
+    order = page.js(
+        """
+        import(document.querySelector("script[type=module]").src.replace(/[^/]+$/, "dom.js")).then(
+          ({ Table }) => {
+            const place = document.createElement("div");
+            const columns = [{ name: "name", text: (item) => item, value: (item) => item }];
+            new Table(place, { label: "things", columns, key: (item) => item, empty: "nothing" });
+            place.querySelector("th button").click();
+            return place.querySelector("th").ariaSort;
+          },
+        )
+        """
+    )
+    assert order == "ascending"
+
+
 def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: int) -> None:
     with chromium.page(url(guarded)) as page:
         shows(page, "#login", "who you are")

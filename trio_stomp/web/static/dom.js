@@ -39,6 +39,7 @@ export class Table {
 
   constructor(place, { label, columns, key, sort, isDescending = false, empty }) {
     Object.assign(this, { columns, key, isDescending, empty });
+    this.items = []; // it may be sorted before anything has come
     this.sorted = sort;
     this.body = el("tbody");
     this.note = el("p", { class: "note" });
