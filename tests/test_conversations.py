@@ -343,13 +343,15 @@ async def test_who_waits_for_quiet_is_told(talk: Talk) -> None:
     for _ in range(3):
         talk.peer.send(b"x")
         with trio.fail_after(5):
-            await wait_all_tasks_blocked()
+            await wait_all_tasks_blocked(0.001)
     assert talk.took == [b"x"] * 3
 
 
+@pytest.mark.parametrize("threshold", [0, 0.001])
 async def test_a_clock_that_jumps_still_does(
-    autojump_clock: MockClock, talk: Talk, stack: ExitStack
+    mock_clock: MockClock, talk: Talk, threshold: float
 ) -> None:
+    mock_clock.autojump_threshold = threshold
     before = trio.current_time()
     await trio.sleep(10_000)
     assert trio.current_time() == before + 10_000

@@ -133,7 +133,7 @@ class Conversations(trio.abc.Instrument):
             events = epoll.poll(min(patience, LONGEST_S), AT_ONCE)
             if events and self._look(events, loop.fileno()):
                 return  # Trio's own wait will be over at once
-            if loop.has_runnable() or (events and patience <= 0):
+            if loop.has_runnable():
                 break
             if patience <= 0:
                 return
