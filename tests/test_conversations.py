@@ -6,6 +6,7 @@ import select
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
 
 import pytest
 import trio
@@ -17,6 +18,9 @@ from trio_stomp.transport import SlicedPoll, SocketWire
 from trio_stomp.transport import _conversations as module
 from trio_stomp.transport._conversations import Conversations
 from trio_stomp.transport._trio_loop import TrioLoop
+
+if TYPE_CHECKING:
+    from trio_stomp.server import Connection
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
 
@@ -451,16 +455,42 @@ async def test_a_turn_that_fails_in_no_task_still_ends_the_broker() -> None:
     def die(now: float) -> None:
         raise KeyboardInterrupt
 
+    servers = []
+
     async def run() -> None:
         async with open_dial(TCP, diag_interval_s=0.0) as dial:
             client = await dial.open()
             await client.connect()
             await asks(client, 0)
             await wait_all_tasks_blocked()
+            servers.append(dial.server)
             dial.server.dispatcher.end_turn = die
+            assert dial.server.inbox.take_now is not None
             await client.send("SEND", [("destination", "/t")], b"x")
             await dial.ended.wait()
 
     with trio.fail_after(5), pytest.raises(BaseExceptionGroup) as caught:
         await run()
     assert caught.group_contains(KeyboardInterrupt)
+    assert servers[0].connections == {}
+
+
+async def test_a_turn_that_failed_is_not_ended_as_if_it_had_not() -> None:
+    ends: list[float] = []
+
+    async def run() -> None:
+        async with open_dial(TCP, diag_interval_s=0.0) as dial:
+            await dial.start()
+            await wait_all_tasks_blocked()
+            take_now = dial.server.inbox.take_now
+            assert take_now is not None
+            dial.server.dispatcher.end_turn = ends.append
+            take_now(Batch(cast("Connection", None), [], 0, 0, 0.0))
+            dial.server.dispatcher.end_look()
+            assert dial.server.inbox.take_now is None
+            await dial.ended.wait()
+
+    with trio.fail_after(5), pytest.raises(BaseExceptionGroup) as caught:
+        await run()
+    assert caught.group_contains(AttributeError)
+    assert ends == []

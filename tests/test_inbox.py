@@ -68,6 +68,8 @@ async def test_what_goes_in_comes_out_in_order() -> None:
     assert (inbox.frames, inbox.bytes) == (3, 30)
     assert [await take(inbox) for _ in items] == items
     assert (inbox.frames, inbox.bytes, inbox.waiting) == (0, 0, 0)
+    with pytest.raises(trio.WouldBlock):
+        inbox.take_nowait()
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,9 @@ async def test_if_the_dispatcher_is_dead_nobody_waits_for_it() -> None:
             for _ in range(3):
                 nursery.start_soon(put)
             await wait_all_tasks_blocked()
+            inbox.take_now = print
             inbox.abandon()
+            assert inbox.take_now is None, "nor is anything taken past the queue"
         await put()
         with pytest.raises(trio.BrokenResourceError):
             await inbox.put(Gone(NOBODY, CloseReason.CLIENT_CLOSED))
@@ -251,6 +255,8 @@ async def test_waking_a_full_or_closed_queue_is_harmless() -> None:
     with trio.fail_after(5):
         await inbox.wait()
     assert (inbox.waiting, inbox.is_closed) == (0, True)
+    with pytest.raises(trio.EndOfChannel):
+        inbox.take_nowait()
 
 
 async def test_a_closed_queue_is_drained_first() -> None:
@@ -259,6 +265,8 @@ async def test_a_closed_queue_is_drained_first() -> None:
     inbox.close()
     assert isinstance(await take(inbox), Batch)
     assert (inbox.frames, inbox.bytes, inbox.waiting) == (0, 0, 0)
+    with pytest.raises(trio.EndOfChannel):
+        inbox.take_nowait()
 
 
 async def test_whoever_waits_for_input_is_woken_by_its_end() -> None:

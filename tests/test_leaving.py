@@ -836,6 +836,8 @@ async def test_a_stop_waits_for_those_who_leave(autojump_clock: MockClock) -> No
         await leaver.aclose()
         await until(lambda: not dial.server.broker.leaving.is_over)
         await dial.stop()  # and all counts are looked at behind it
+        assert dial.server.broker.leaving.is_over
+        assert not len(dial.server.broker.subscriber)
 
 
 async def test_what_is_left_when_the_inbox_closes_ends_all_the_same(

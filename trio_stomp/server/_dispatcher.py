@@ -109,6 +109,7 @@ class Dispatcher:
             self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        self._began = None  # what is half done is not published
         self._failure, self.inbox.take_now = error, None
         self.inbox.wake()
 

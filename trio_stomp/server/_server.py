@@ -27,11 +27,7 @@ from trio_stomp.server._accepting import accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
-from trio_stomp.server._connection import (
-    Connection,
-    ConnectionShared,
-    internal_error,
-)
+from trio_stomp.server._connection import Connection, ConnectionShared, internal_error
 from trio_stomp.server._decoding import WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping

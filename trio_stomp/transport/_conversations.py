@@ -51,6 +51,8 @@ class Conversations(trio.abc.Instrument):
 
     end_look: Callable[[], None] = lambda: None
     _loop: TrioLoop | None = None
+    _trios: int = -1
+    """What tells that Trio has something to do."""
     _epoll: "select.epoll | None" = None
     _known: dict[int, tuple[Attended, Take]] = field(factory=dict)
     """What the epoll descriptor has been told of, whether its task waits here or not."""
@@ -64,8 +66,8 @@ class Conversations(trio.abc.Instrument):
         """Begin, in a task of the loop, with an epoll descriptor of its own; if that can be."""
         loop = TrioLoop.current()
         if loop is not None:
-            epoll.register(loop.fileno(), select.EPOLLIN)
-            self._loop, self._epoll = loop, epoll
+            self._loop, self._trios, self._epoll = loop, loop.fileno(), epoll
+            epoll.register(self._trios, select.EPOLLIN)
             trio.lowlevel.add_instrument(self)
 
     def close(self) -> None:
@@ -131,7 +133,7 @@ class Conversations(trio.abc.Instrument):
         patience = 0.0 if timeout <= 0 or loop.is_watched() else timeout
         while True:
             events = epoll.poll(min(patience, LONGEST_S), AT_ONCE)
-            if events and self._look(events, loop.fileno()):
+            if events and self._look(events):
                 return  # Trio's own wait will be over at once
             if loop.has_runnable():
                 break
@@ -143,12 +145,12 @@ class Conversations(trio.abc.Instrument):
         if timeout > 0:
             loop.wake()  # it would wait for as long as it meant to before
 
-    def _look(self, events: Iterable[tuple[int, int]], trios: int) -> bool:
+    def _look(self, events: Iterable[tuple[int, int]]) -> bool:
         """Read who has something to say; whether Trio has something to do, too."""
         is_trios = False
         now = trio.current_time()
         for file, _ in events:
-            if file == trios:
+            if file == self._trios:
                 is_trios = True
                 continue
             attended, take = self._known[file]

@@ -5,8 +5,8 @@ peers leave at once, everybody else waits until each of their readers has run. H
 not in the middle of a conversation wait in an epoll descriptor of the broker's own, which can be
 waited for itself; one task takes from it what is ready, and wakes a few readers at a time.
 
-That costs one more run of the loop, so those that talk wait directly, as long as they are few: for
-Trio, or with the other ``Conversations``. Systems without epoll wait directly, too.
+That costs one more run of the loop, so those that talk do not wait here, as long as they are few,
+but directly: in ``Conversations``, or with Trio. Systems without epoll wait directly, too.
 """
 
 import select

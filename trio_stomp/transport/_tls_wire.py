@@ -182,22 +182,18 @@ class TlsWire:
         """
         if self._plaintext or self._has_input():
             await trio.lowlevel.checkpoint()
-        while True:
-            data = self._read(max_bytes)
-            if data or self._at_end:
-                return data
+        while (data := self._read(max_bytes)) is None:
             self._feed(await self._inner.receive_some(RECEIVE_BYTES))
+        return data
 
     def receive_nowait(self, max_bytes: int) -> bytes | None:
         """As ``Wire``."""
-        while True:
-            data = self._read(max_bytes)
-            if data or self._at_end:
-                return data
+        while (data := self._read(max_bytes)) is None:
             received = self._inner.receive_nowait(RECEIVE_BYTES)
             if received is None:
                 return None
             self._feed(received)
+        return data
 
     async def attend(self, take: Take) -> None:
         """As ``Wire``."""
@@ -217,11 +213,13 @@ class TlsWire:
         self._received = received
         self._at_end = not received
 
-    def _read(self, max_bytes: int) -> bytes:
-        """What is in here already; empty if more is needed, or at the end."""
+    def _read(self, max_bytes: int) -> bytes | None:
+        """What is in here already; empty at the end, None if more must come."""
         data = self._plaintext or self._decrypt(max_bytes)
-        if not data and self._failure:
-            raise trio.BrokenResourceError(self._failure)
+        if not data:
+            if self._failure:
+                raise trio.BrokenResourceError(self._failure)
+            return b"" if self._at_end else None
         self._plaintext = data[max_bytes:]
         return data[:max_bytes]
 
