@@ -1,5 +1,6 @@
 """One connection: every way to end, slow peers, floods, and that nothing is left behind."""
 
+import gc
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
@@ -22,6 +23,7 @@ from tests._fakes import (
     until,
 )
 from trio_stomp import CloseReason
+from trio_stomp.broker import Delivery
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
 from trio_stomp.server._decoding import BULK_BYTES, RECEIVE_BYTES
@@ -48,6 +50,11 @@ async def narrow(dial: Dial, websocket: bool = False) -> Client:
 
 def connection_of(dial: Dial, number: int = -1) -> Connection:
     return list(dial.server.connections)[number]
+
+
+def deliveries() -> int:
+    """How many there are in this process."""
+    return sum(type(each) is Delivery for each in gc.get_objects())
 
 
 def ended(dial: Dial) -> dict[str, int]:
@@ -282,6 +289,22 @@ async def test_a_slow_consumer_that_never_reads_again_gives_its_memory_back(
             await until(lambda: len(dial.server.connections) == 1, 0.1)
             assert dial.server.memory.used_bytes == 0
         assert ended(dial) == {"slow-consumer": 5}
+
+
+async def test_what_a_slow_consumer_did_not_take_is_freed_before_its_farewell_is_over(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_dial(**QUIET, max_outbox_bytes=100_000, linger_s=60.0) as dial:
+        slow, publisher = await narrow(dial), await dial.connect()
+        await slow.subscribe("/t")
+        lost = connection_of(dial, 0)
+        before = deliveries()
+        for _ in range(60):
+            await publisher.publish("/t", b"x" * 5000, receipt=True)
+        await wait_all_tasks_blocked()
+        assert lost in dial.server.connections  # its peer may still read why
+        assert dial.server.broker.fan_out.drops.slow_consumer > 10
+        assert deliveries() - before <= 2  # one is half written
 
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])

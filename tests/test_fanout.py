@@ -1,5 +1,7 @@
 """One run of SENDs to all who get it: topics, work queues, versions, slow consumers."""
 
+from itertools import chain
+
 import pytest
 
 from tests._core_fakes import BOOT, VERSIONS, Core, Pairs, Peer, numbered, run_of
@@ -277,13 +279,27 @@ def test_work_without_members_waits_only_under_a_ttl():
     assert two.bodies() == ["4"]
 
 
-def test_a_share_holds_no_bodies_of_others():
-    core = Core()
+def test_what_waits_holds_each_body_once():
+    """Its tails have the bodies; a publication that had them too would double what waits, and a
+    share of a work queue that had all of them would hold those of others.
+    """
+    core = Core(BrokerPolicies(ttl_ms=10_000))
     publisher = core.peer()
     team = members(core, 2)
+    readers = [core.peer(), core.peer("1.0")]
+    publisher.sends("late", "parked")
+    for reader in readers:
+        reader.subscribes("/t", "1")
+        reader.subscribes("late", "2")
     publisher.sends("#w", *numbered("m", 5))
-    shares = [peer.outbox.staged[0][1] for peer in team]
-    assert [len(share.publication.bodies) for share in shares if share is not None] == [3, 2]
+    publisher.sends("/t", *numbered("m", 3))
+    held = [
+        [each for _, each in peer.outbox.staged if each is not None] for peer in (*team, *readers)
+    ]
+    assert [[each.count for each in found] for found in held] == [[3], [2], [1, 3], [3]]
+    for each in chain(*held):
+        assert each.publication.bodies == []
+        assert len(each.tails) == 1 + each.count
 
 
 # --- slow consumers ---------------------------------------------------------------------------

@@ -1,6 +1,8 @@
 """The outbox: what goes on the wire, in which order, and what it is charged for meanwhile."""
 
+import itertools
 import math
+import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -36,6 +38,7 @@ from trio_stomp.server._framing import (
 )
 from trio_stomp.server._outbox import (
     BULK_INLINE_BYTES,
+    CLEARED_AT_ONCE,
     INLINE_BYTES,
     STUCK_S,
     Outbox,
@@ -167,7 +170,7 @@ class Rig:
 
     def delivery(self, *tails: bytes, expires_at: float = NEVER) -> Delivery:
         head = Head("SEND", (("destination", ROUTE),), -1, ROUTE)
-        publication = Publication(self.route, head, list(tails), 0.0, expires_at)
+        publication = Publication(self.route, head, [], 0.0, expires_at)
         return Delivery([b"", *tails], len(tails), sum(map(len, tails)), publication)
 
     def stage(self, *tails: bytes, prefix: bytes = b"P:", expires_at: float = NEVER) -> bool:
@@ -632,6 +635,59 @@ async def test_discard_before_anything_is_written() -> None:
         await rig.flush()
         assert rig.wire.taken == b"R"
         rig.assert_settled()
+
+
+@pytest.mark.parametrize("how", ["discard", "break_off"])
+async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
+    """8 MiB at once would hold everybody up for milliseconds."""
+    async with open_rig() as rig:
+        rig.stage(b"half written")
+        rig.publish()
+        tail = bytes(bytearray(100))
+        before = sys.getrefcount(tail)
+        for _ in range(3):
+            for _ in range(CLEARED_AT_ONCE):
+                rig.stage(tail)
+            rig.publish()
+        rig.stage(tail)
+        getattr(rig.outbox, how)()
+        assert rig.used == (len(b"P:half written") if how == "discard" else 0)
+        held = [sys.getrefcount(tail) - before]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.outbox.clear_away)
+            while held[-1] and len(held) < 99:
+                await trio.lowlevel.checkpoint()
+                held.append(sys.getrefcount(tail) - before)
+        freed = {earlier - later for earlier, later in itertools.pairwise(held)}
+        assert held[0] == 3 * CLEARED_AT_ONCE + 1
+        assert held[-1] == 0
+        assert max(freed) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
+
+
+async def test_nothing_thrown_away_is_nothing_to_wait_for() -> None:
+    async with open_rig() as rig:
+        with trio.testing.assert_no_checkpoints():
+            await rig.outbox.clear_away()
+        rig.stage(b"still wanted")
+        rig.publish()
+        await rig.outbox.clear_away()
+        await rig.flush()
+        assert rig.wire.taken == b"P:still wanted"
+
+
+async def test_what_is_thrown_away_twice_is_freed_too() -> None:
+    async with open_rig() as rig:
+        tail = bytes(bytearray(100))
+        before = sys.getrefcount(tail)
+        for number in range(3):
+            rig.stage(tail)
+            rig.publish()  # the first is half written from now on
+            rig.stage(tail)
+            assert rig.outbox.discard() == (1 if number == 0 else 2)
+        rig.outbox.break_off()
+        rig.assert_settled()
+        await rig.outbox.clear_away()
+        assert sys.getrefcount(tail) == before
 
 
 async def test_the_expired_are_not_written(autojump_clock: MockClock) -> None:

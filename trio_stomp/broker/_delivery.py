@@ -49,6 +49,12 @@ class Publication:
         """The same without the bytes: for messages that each keep their own."""
         return self.with_bodies(self.route, [])
 
+    def as_sent(self) -> "Publication":
+        """What a delivery needs of it: its tails have the bodies, which else were there twice."""
+        return Publication(
+            self.route, self.head, [], self.received_at, self.expires_at, None, self.options
+        )
+
     def without_sender(self) -> "Publication":
         """The same of nobody: what waits for days must not keep its sender in memory."""
         if self.sender is None:
@@ -92,7 +98,7 @@ class Delivery:
       tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
       count: Messages.
       size: Bytes of all tails.
-      publication: What was encoded.
+      publication: What was encoded, ``as_sent``.
     """
 
     tails: list[bytes]

@@ -43,9 +43,10 @@ class FanOut:
     def to_all(self, publication: Publication) -> int:
         """Give every subscriber of its destination each message; how many take them (topics)."""
         blocks = message_blocks(publication.head)
-        first = self.number(len(publication.bodies))
-        one = _encode(publication, blocks[2], publication.bodies, first)
-        route = publication.route
+        route, bodies = publication.route, publication.bodies
+        first = self.number(len(bodies))
+        origin = publication.as_sent()
+        one = _encode(origin, blocks[2], bodies, first)
         copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
             for subscription in route.direct:
@@ -61,7 +62,7 @@ class FanOut:
             wire = member.wire
             delivery = encoded[wire]
             if delivery is None:
-                delivery = _encode(publication, blocks[wire], publication.bodies, first)
+                delivery = _encode(origin, blocks[wire], bodies, first)
                 encoded[wire] = delivery
             if member.receive(publication, delivery, self):
                 copies += 1
@@ -90,9 +91,6 @@ class FanOut:
         if self.chronicle is not None:
             self.chronicle.sent(publication, self.messages + 1, 1, len(bodies))
         if isinstance(member, Subscription):
-            if len(bodies) < len(publication.bodies):
-                # Its own bodies only: others' would live as long as it waits in this outbox.
-                publication = publication.with_bodies(publication.route, bodies)
             self.give(member, self._encode_alone(member, publication, bodies))
         else:
             member.take(publication, bodies)
@@ -119,7 +117,7 @@ class FanOut:
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
         block = message_blocks(publication.head)[subscription.wire]
-        return _encode(publication, block, bodies, self.number(len(bodies)))
+        return _encode(publication.as_sent(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage to one subscriber, behind what it still has to be given."""
@@ -144,7 +142,7 @@ class FanOut:
             self.delivered = delivered  # from which it has taken what was never added
 
     def expire(
-        self, publication: Publication, session: str = "", deliveries: Span = (0, 0)
+        self, publication: Publication, count: int, session: str = "", deliveries: Span = (0, 0)
     ) -> None:
         """Count messages that waited too long before they could be given to anybody.
 
@@ -152,7 +150,7 @@ class FanOut:
           session: Whom alone they were to be given to; "" = anybody.
           deliveries: Their numbers as deliveries, if they have been numbered.
         """
-        count, route = len(publication.bodies), publication.route
+        route = publication.route
         route.expired += count
         self.drops.expired += count
         if self.chronicle is not None and not route.reserved:
@@ -225,6 +223,6 @@ class FanOut:
         return lost
 
 
-def _encode(publication: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:
-    tails = message_tails(publication.head, block, bodies, first)
-    return Delivery(tails, len(bodies), sum(map(len, tails)), publication)
+def _encode(origin: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:
+    tails = message_tails(origin.head, block, bodies, first)
+    return Delivery(tails, len(bodies), sum(map(len, tails)), origin)

@@ -263,7 +263,7 @@ class Publisher:
             return taken, self.log.stored if self.log and publication.is_stored else STORED
         self._count(route, bodies, received_at, now)
         if expires_at <= now:
-            self.fan_out.expire(publication)
+            self.fan_out.expire(publication, len(publication.bodies))
             return len(bodies), b"matched:0\n"
         asked = ""
         if options is not None or route.retain != "header":

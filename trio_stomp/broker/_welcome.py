@@ -117,8 +117,8 @@ class Welcome:
                     self._caught_up(subscription)
                     return
                 if waiting.publication.expires_at <= now:
-                    session = subscription.client.session_id
-                    self.fan_out.expire(waiting.publication, session, _span(waiting))
+                    session, span = subscription.client.session_id, _span(waiting)
+                    self.fan_out.expire(waiting.publication, waiting.count, session, span)
                     continue
                 delivery = waiting
             self.fan_out.stage(subscription, delivery)

@@ -183,6 +183,7 @@ class Connection:
             hold(self, 0)
             with trio.CancelScope(shield=True):
                 await self.wire.aclose()
+                await self.outbox.clear_away()
             transport, reason = self.client.transport, self.reason.text
             told = {**self.log_fields(), "reason": reason}
             logger.info("%s %s closed: %s", transport, self.remote, reason, extra=told)

@@ -26,6 +26,7 @@ async def say_farewell(connection: "Connection") -> None:
     """
     outbox = connection.outbox
     outbox.is_closed = True  # no heart-beat comes behind the last word
+    await outbox.clear_away()
     if not await _flush(connection):
         return
     reason = connection.reason

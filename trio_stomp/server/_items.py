@@ -1,6 +1,6 @@
 """What an outbox holds: runs of MESSAGEs, each with a subscriber's prefix, and frames."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from trio_stomp.broker import Delivery
 from trio_stomp.server._framing import BIG_TAIL_BYTES, is_led
@@ -22,14 +22,30 @@ def is_bulk(item: Item) -> bool:
     return delivery is not None and delivery.size >= delivery.count * BIG_TAIL_BYTES
 
 
-def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Item, int]]:
+def lose(items: Iterable[Item]) -> int:
+    """Count what will never be sent as dropped; how many messages that loses."""
+    lost = 0
+    for _, delivery in items:
+        if delivery is not None:
+            lost += lose_some(delivery, delivery.count)
+    return lost
+
+
+def lose_some(delivery: Delivery, count: int) -> int:
+    """The same for so many messages of one delivery; none that go back are lost."""
+    if delivery.returns:
+        return 0
+    delivery.publication.route.dropped += count
+    return count
+
+
+def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Delivery, int]]:
     """Of what was joined, the messages that are not wholly among all but ``unwritten`` bytes.
 
-    Yields: items, and how many of their last messages; to a few bytes where WebSocket headers or
-    expired messages stand between.
+    Yields: deliveries, and how many of their last messages; to a few bytes where WebSocket headers
+    or expired messages stand between.
     """
-    for item in reversed(items):
-        prefix, delivery = item
+    for prefix, delivery in reversed(items):
         if unwritten <= 0:
             return
         if delivery is None:
@@ -42,4 +58,4 @@ def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Item, int]]:
                 break
             unwritten -= len(prefix) + len(tail)
             count += 1
-        yield item, count
+        yield delivery, count

@@ -17,7 +17,7 @@ from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.server._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server._framing import Framing, cut
-from trio_stomp.server._items import Item, cost_of, cut_off, is_bulk
+from trio_stomp.server._items import Item, cost_of, cut_off, is_bulk, lose, lose_some
 from trio_stomp.server._outbox_shared import OutboxShared, ignore
 from trio_stomp.transport import MAX_BEHIND, Wire
 
@@ -28,6 +28,8 @@ INLINE_BYTES = 64 * 1024
 """What is up to this size the dispatcher joins and sends itself, if nothing waits before it."""
 BULK_INLINE_BYTES = 1024 * 1024
 """Likewise, if it is of large messages, and need not be joined."""
+CLEARED_AT_ONCE = 64
+"""Runs; what nobody else holds of them takes some 3 µs each to free."""
 STUCK_S = 1.0
 """A wire that took nothing for so long may be cut off if memory is short."""
 
@@ -85,6 +87,8 @@ class Outbox:
     _wake: trio.Event | None = None
     _empty: trio.Event | None = None
     _wants_room: bool = False
+    _thrown: list[Item] | tuple[()] = ()
+    """What is not sent any more, until there is time to free it: 8 MiB take milliseconds."""
     owner: "Connection | None" = None
     """Whose it is, until that has ended."""
 
@@ -139,36 +143,48 @@ class Outbox:
 
         What queues gave is spared: it is not for the client's topics to lose.
         """
-        return self._drop(size, spares_paced=True)
-
-    def discard(self) -> int:
-        """Throw away all waiting MESSAGEs but what is half written; how many are lost."""
-        return self._drop(self.waiting_bytes + 1, spares_paced=False)
-
-    def _drop(self, size: int, *, spares_paced: bool) -> int:
-        """Look at no more than has to go: there may be a million."""
         self.shared.dirty.append(self)
         is_this_turn = not self._ready
         ready, lost = self._line(), 0
         ready.extend(self._staged)
         self._staged = []
         kept: list[Item] = []
-        while ready and size > 0:
+        while ready and size > 0:  # no more than has to go: there may be a million
             item = ready.popleft()
-            prefix, delivery = item
-            if delivery is None or (spares_paced and delivery.is_paced):
+            delivery = item[1]
+            if delivery is None or delivery.is_paced:
                 kept.append(item)
                 continue
-            cost = cost_of(prefix, delivery)
+            cost = cost_of(*item)
             self._release(cost)
             size -= cost
-            if not delivery.returns:
-                lost += delivery.count
-                delivery.publication.route.dropped += delivery.count
+            lost += lose((item,))
         ready.extendleft(reversed(kept))
         if is_this_turn:
             self._staged, self._ready = list(ready), ()
         return lost
+
+    def discard(self) -> int:
+        """Throw away all waiting MESSAGEs but what is half written; how many are lost."""
+        self.shared.dirty.append(self)
+        waiting = [*self._ready, *self._staged]
+        kept = [item for item in waiting if item[1] is None]
+        self._release(self.waiting_bytes - self._charged - sum(len(frame) for frame, _ in kept))
+        if self._ready:
+            self._ready, self._staged = deque(kept), []
+        else:
+            self._staged = kept
+        self._throw(waiting)
+        return lose(waiting)
+
+    async def clear_away(self) -> None:
+        """Free what was thrown away, bit by bit.
+
+        Checkpoint: only if something was. Cancel: the rest goes with the outbox.
+        """
+        while self._thrown:
+            del self._thrown[-CLEARED_AT_ONCE:]
+            await trio.lowlevel.checkpoint()
 
     def has_room(self) -> bool:
         """Whether a source that can wait should give more now."""
@@ -312,10 +328,11 @@ class Outbox:
         """The wire is dead: throw away what waits, and what will come."""
         self.is_broken = self.is_closed = True
         unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
-        for item, count in cut_off(self._writing, unwritten):
-            self._lose(item, count)
-        for item in (*self._ready, *self._staged):
-            self._lose(item)
+        for delivery, count in cut_off(self._writing, unwritten):
+            self.shared.unsent += lose_some(delivery, count)
+        waiting = [*self._ready, *self._staged]
+        self._lose(waiting)
+        self._throw(waiting)
         self._ready = ()
         if self._staged or self._writing:
             self._staged, self._writing = [], []
@@ -339,13 +356,13 @@ class Outbox:
         assert isinstance(self._parts, deque)
         return self._parts
 
-    def _lose(self, item: Item, count: int | None = None) -> None:
-        """Messages of an item will never be sent; all of them, or the last ``count``."""
-        delivery = item[1]
-        if delivery is not None and not delivery.returns:
-            lost = delivery.count if count is None else count
-            delivery.publication.route.dropped += lost
-            self.shared.unsent += lost
+    def _lose(self, items: Iterable[Item]) -> None:
+        """Items will never be sent, since there is nobody any more to send them to."""
+        self.shared.unsent += lose(items)
+
+    def _throw(self, items: list[Item]) -> None:
+        if items:
+            self._thrown = [*self._thrown, *items]
 
     def _fill(self, now: float) -> bool:
         """Have something in ``_parts`` to send; False if nothing waits."""

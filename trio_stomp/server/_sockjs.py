@@ -71,7 +71,7 @@ class SockJsOutbox(Outbox):
         if self.is_closed:
             return True
         if self._is_unfit:
-            self._lose((prefix, delivery))
+            self._lose([(prefix, delivery)])
             return True
         try:
             prefix = quote_sockjs(prefix)
@@ -94,7 +94,7 @@ class SockJsOutbox(Outbox):
 
     def _give_up(self, prefix: bytes, delivery: Delivery) -> None:
         self._is_unfit = True
-        self._lose((prefix, delivery))
+        self._lose([(prefix, delivery)])
         error = ProtocolError(
             "not-text",
             f"a message of {delivery.publication.route.name[:80]} is not UTF-8, and SockJS carries"
