@@ -106,7 +106,7 @@ class Host:
 @asynccontextmanager
 async def running(store: GatedStore, log: Log | None = None) -> AsyncIterator[Host]:
     host = Host(log or Log("stored:memory"))
-    host.committer = Committer(store, host.log.committed, host, host.call_soon)
+    host.committer = Committer(store, host.log.committed, host, host.call_soon, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
@@ -121,7 +121,7 @@ def keys(turns: Sequence[Turn]) -> list[str]:
 
 async def settled(host: Host) -> None:
     """Wait until the committer has nothing to do but to wait for time."""
-    await eventually(lambda: not host.committer._busy)
+    await eventually(lambda: not host.committer._is_appending)
     await wait_all_tasks_blocked()
 
 
@@ -188,7 +188,7 @@ async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: Moc
 async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock: MockClock) -> None:
     store = GatedStore()
     host = Host()
-    host.committer = Committer(store, 0, host, host.call_soon)
+    host.committer = Committer(store, 0, host, host.call_soon, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()

@@ -480,7 +480,7 @@ async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
         await wait_all_tasks_blocked()
         committer = dial.server.committer
         assert committer is not None
-        assert not committer._busy
+        assert not committer._is_appending
         assert len(store.asked) == before
         assert dial.stored("/queue/q") == [b"m"]
         mock_clock.jump(0.2 * wait_s)

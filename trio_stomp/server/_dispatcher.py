@@ -61,6 +61,12 @@ class Dispatcher:
         self._calls.append(call)
         self.inbox.wake()
 
+    def call_in_look(self, call: Callable[[float], None]) -> None:
+        """Have ``call`` called in the turn that ``end_look`` is."""
+        self._calls.append(call)
+        if self._began is None and self._failure is None:
+            self._began, self._frames = trio.current_time(), 0
+
     async def run(self) -> None:
         """Dispatch until the inbox is closed and empty.
 

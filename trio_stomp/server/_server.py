@@ -145,7 +145,12 @@ class Server:
         self._poll.conversations.end_look = self.dispatcher.end_look
         if store is not None and broker.log is not None:
             self.committer = self.dispatcher.committer = Committer(
-                store, broker.log.committed, broker, self.dispatcher.call_soon
+                store,
+                broker.log.committed,
+                broker,
+                self.dispatcher.call_soon,
+                self.dispatcher.call_in_look,
+                self._poll.conversations,
             )
         self._shared = ConnectionShared(
             self.limits,
