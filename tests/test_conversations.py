@@ -13,6 +13,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests._fakes import TCP, TLS, WS_TCP, WSS, Client, Dial, open_dial
+from tests._steps import Steps
 from trio_stomp.server._inbox import Batch, Control
 from trio_stomp.transport import SlicedPoll, SocketWire
 from trio_stomp.transport import _conversations as module
@@ -23,17 +24,6 @@ if TYPE_CHECKING:
     from trio_stomp.server import Connection
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
-
-
-class Steps(trio.abc.Instrument):
-    """Counts the steps of the tasks whose names end so."""
-
-    def __init__(self, *names: str) -> None:
-        self.names = names
-        self.count = 0
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.count += task.name.endswith(self.names)
 
 
 class Talk:
@@ -494,3 +484,39 @@ async def test_a_turn_that_failed_is_not_ended_as_if_it_had_not() -> None:
         await run()
     assert caught.group_contains(AttributeError)
     assert ends == []
+
+
+async def test_what_a_look_hears_is_called_in_the_turn_that_ends_it() -> None:
+    async with open_dial(TCP, diag_interval_s=0.0) as dial:
+        await dial.start()
+        await wait_all_tasks_blocked()
+        dispatcher = dial.server.dispatcher
+        told: list[float] = []
+        turns = dispatcher.turns
+        dispatcher.call_in_look(told.append)
+        dispatcher.call_in_look(told.append)
+        assert told == []
+        dispatcher.end_look()
+        assert len(told) == 2
+        dispatcher.end_look()
+        assert (len(told), dispatcher.turns) == (2, turns + 1)
+
+
+async def test_what_a_look_hears_after_a_turn_failed_begins_none() -> None:
+    told: list[float] = []
+
+    async def run() -> None:
+        async with open_dial(TCP, diag_interval_s=0.0) as dial:
+            await dial.start()
+            await wait_all_tasks_blocked()
+            dispatcher = dial.server.dispatcher
+            assert dial.server.inbox.take_now is not None
+            dial.server.inbox.take_now(Batch(cast("Connection", None), [], 0, 0, 0.0))
+            dispatcher.call_in_look(told.append)
+            dispatcher.end_look()
+            await dial.ended.wait()
+
+    with trio.fail_after(5), pytest.raises(BaseExceptionGroup) as caught:
+        await run()
+    assert caught.group_contains(AttributeError)
+    assert told == []

@@ -198,9 +198,8 @@ class Committer:
             if self._withdrawn.is_set():
                 await trio.sleep(RETRY_S)
                 self._is_failing, self._withdrawn = False, trio.Event()
-            elif trio.current_time() >= self._due:
-                self._due = math.inf
-                self._is_urgent = True
+            else:  # something has waited for as long as it was to, or went along with others
+                self._is_urgent, self._due = True, math.inf
             if self._is_urgent:
                 self._begin()
 
