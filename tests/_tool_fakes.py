@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from attrs import define, field
 
@@ -15,6 +16,16 @@ ROOT = Path(__file__).parent.parent
 PATIENCE_S = 50
 
 Ran = subprocess.CompletedProcess[str]
+
+
+@contextmanager
+def running(*command: Any, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that does not outlive the block, as it does where a check in it fails."""
+    with subprocess.Popen(*command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 @define

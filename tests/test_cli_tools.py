@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests._tool_fakes import FakeSite, check_refused, environment, fake_site, run
+from tests._tool_fakes import FakeSite, check_refused, environment, fake_site, run, running
 from tests.test_store_tools import fill
 from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
@@ -651,7 +651,7 @@ def test_a_signal_reaches_this_machine(host: str, is_here: bool) -> None:
 
 def test_a_broker_reads_its_files_again() -> None:
     command = [sys.executable, "-m", "trio_stomp", "--port", "0"]
-    with subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True) as broker:
+    with running(command, env=environment(), stderr=subprocess.PIPE, text=True) as broker:
         try:
             assert broker.stderr is not None
             found = re.search(r"listening on 127\.0\.0\.1:(\d+)", broker.stderr.readline())

@@ -7,14 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 import trio
 
-from tests._tool_fakes import PATIENCE_S, check_refused, environment, run
+from tests._tool_fakes import PATIENCE_S, check_refused, environment, run, running
 from trio_stomp._errors import OptionError
 from trio_stomp.cli import _bench, _send, _session, _subs, main
 from trio_stomp.cli._connect_options import Address
@@ -28,6 +29,7 @@ from trio_stomp.client import (
     ClientError,
     ConnectFailed,
     LinkLost,
+    Message,
     NotAuthorized,
     open_client,
 )
@@ -247,7 +249,7 @@ def test_what_cannot_be_sent_ends_it(
 
 
 def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> None:
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-m", "trio_stomp", "send", "/topic/s6", "--lines", "--json"],
         env=environment(TRIO_STOMP_URL=broker.url),
         stdin=subprocess.PIPE,
@@ -256,7 +258,7 @@ def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> No
         assert refused.stdin is not None
         refused.stdin.close()
         assert refused.wait(PATIENCE_S) == 2
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-m", "trio_stomp", "send", "/topic/s6", "--json"],
         env=environment(TRIO_STOMP_URL=broker.url),
         stdin=subprocess.PIPE,
@@ -444,8 +446,32 @@ def test_a_stream_from_its_first_message(
     assert [each["headers"]["x-stream-offset"] for each in found] == ["0", "1"]
 
 
+def test_who_prints_listens_for_signals_already(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads what is printed may send one; before that it would be lost, in the background."""
+    order: list[str] = []
+    listen, show = trio.open_signal_receiver, Printer.show
+
+    def listening(*signals: int) -> AbstractContextManager[AsyncIterator[int]]:
+        order.append("listens")
+        return listen(*signals)
+
+    def printing(printer: Printer, message: Message) -> None:
+        order.append("prints")
+        show(printer, message)
+
+    monkeypatch.setattr(trio, "open_signal_receiver", listening)
+    monkeypatch.setattr(Printer, "show", printing)
+    runs = 12  # tasks that begin together do so in any order
+    for number in range(runs):
+        told(capsys, "send", "/queue/t8", f"{number}")
+        told(capsys, "subscribe", "/queue/t8", "--count", "1", "--for", "30")
+    assert order == ["listens", "prints"] * runs
+
+
 def test_ctrl_c_ends_a_subscriber_in_order(broker: ThreadedBroker) -> None:
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/t6"],
         env=environment(TRIO_STOMP_URL=broker.url),
         stdout=subprocess.PIPE,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests._tool_fakes import PATIENCE_S, environment, run
+from tests._tool_fakes import PATIENCE_S, environment, run, running
 from trio_stomp.cli import _top, main
 from trio_stomp.cli._top_board import SORTS, Board, Things, percentile
 from trio_stomp.cli._top_screen import _time, size
@@ -261,7 +261,7 @@ def test_a_frame_on_each_line_until_it_is_ended(broker: ThreadedBroker) -> None:
     frames = [json.loads(line) for line in ran.stdout.splitlines()]
     assert 2 <= len(frames) <= 16
     assert len({frame["ts"] for frame in frames}) == len(frames)
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-m", "trio_stomp", "top", "--json", "--url", broker.url],
         env=environment(),
         stdout=subprocess.PIPE,
@@ -293,7 +293,7 @@ def test_a_broker_that_tells_nothing_is_told_of(
 
 def test_the_screen_in_a_terminal(broker: ThreadedBroker) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
+    with running(
         [sys.executable, "-m", "trio_stomp", "top", "--url", broker.url],
         env=environment(TERM="xterm", LINES="40"),
         stdin=theirs,

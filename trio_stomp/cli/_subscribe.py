@@ -156,15 +156,19 @@ async def _read(
             if given.seconds is not None:
                 scope.deadline = trio.current_time() + given.seconds
             async with trio.open_nursery() as watchers:
-                watchers.start_soon(_end_at_signal, scope.cancel)
+                # Before anything is printed: somebody may take that for the sign to end it.
+                await watchers.start(_end_at_signal, scope.cancel)
                 async with trio.open_nursery() as printers:
                     for subscription in subscriptions:
                         printers.start_soon(_print, subscription, printer, scope.cancel)
                 scope.cancel()
 
 
-async def _end_at_signal(end: Callable[[], None]) -> None:
+async def _end_at_signal(
+    end: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
         await anext(signals)
         end()
 
