@@ -26,7 +26,12 @@ from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
-from trio_stomp.server._decoding import BULK_BYTES, RECEIVE_BYTES
+from trio_stomp.server._decoding import (
+    BULK_BYTES,
+    FIRST_BYTES,
+    MANY_SUBSCRIPTIONS,
+    RECEIVE_BYTES,
+)
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import StreamWire
 
@@ -754,22 +759,90 @@ async def test_a_reader_lets_others_run_between_two_reads() -> None:
         assert steps >= 3_000_000 / 65536 / 2
 
 
+async def send_all(client: Client, connection: Connection, data: bytes) -> None:
+    """Send, and wait until the broker has read it."""
+    before = connection.bytes_in
+    await client.send_bytes(data)
+    await until(lambda: connection.bytes_in == before + len(data))
+
+
 async def test_large_frames_are_read_in_larger_pieces_until_small_ones_come() -> None:
     async with open_dial(TCP, **QUIET) as dial:
         sender = await dial.connect()
         connection = connection_of(dial)
-
-        async def send(frame: bytes, count: int) -> None:
-            before = connection.bytes_in
-            await sender.send_bytes(frame * count)
-            await until(lambda: connection.bytes_in == before + len(frame) * count)
-
         # Of the size of a read, so that some reads end with a frame and hold nothing of another.
         large = b"SEND\ndestination:/topic/a\n\n".ljust(RECEIVE_BYTES - 1, b"x") + b"\0"
-        await send(large, 50)
+        await send_all(sender, connection, large * 50)
         assert connection.read_bytes == BULK_BYTES
-        await send(b"SEND\ndestination:/topic/a\n\nx\0", 100_000)
+        await send_all(sender, connection, b"SEND\ndestination:/topic/a\n\nx\0" * 100_000)
         assert connection.read_bytes == RECEIVE_BYTES
+
+
+def subscribing(numbers: range) -> bytes:
+    frames = (
+        frame_bytes("SUBSCRIBE", [("id", f"{number}"), ("destination", f"/topic/{number}")])
+        for number in numbers
+    )
+    return b"".join(frames)
+
+
+def unsubscribing(numbers: range) -> bytes:
+    return b"".join(frame_bytes("UNSUBSCRIBE", [("id", f"{number}")]) for number in numbers)
+
+
+async def test_who_subscribes_to_thousands_is_read_in_small_pieces() -> None:
+    """1,500 SUBSCRIBEs in one read held everybody else up for 50 ms."""
+    async with open_dial(TCP, **QUIET) as dial:
+        client = await dial.connect()
+        connection, dispatcher = connection_of(dial), dial.server.dispatcher
+
+        async def turns_for(data: bytes) -> int:
+            before = dispatcher.turns
+            await send_all(client, connection, data)
+            return dispatcher.turns - before
+
+        assert connection.read_bytes == FIRST_BYTES
+        many = range(4_000)
+        for data in (subscribing(many), unsubscribing(many)):
+            await turns_for(b"SEND\ndestination:/topic/a\n\nx\0" * 10_000)
+            assert connection.read_bytes == RECEIVE_BYTES
+            assert await turns_for(data) >= (len(data) - RECEIVE_BYTES) / FIRST_BYTES
+            assert connection.read_bytes == FIRST_BYTES
+        assert not connection.client.subscriptions
+
+
+@pytest.mark.parametrize(
+    ("data", "following"),
+    [
+        (subscribing(range(MANY_SUBSCRIPTIONS - 1)), RECEIVE_BYTES),
+        (subscribing(range(MANY_SUBSCRIPTIONS)), FIRST_BYTES),
+        (b"SEND\ndestination:/topic/a\n\n" + b"x" * FIRST_BYTES, RECEIVE_BYTES),
+    ],
+    ids=["few subscriptions", "many", "half a frame"],
+)
+async def test_the_first_full_read_tells_how_much_to_read(data: bytes, following: int) -> None:
+    async with open_dial(MEMORY, **QUIET) as dial:
+        client = await dial.connect()
+        connection = connection_of(dial)
+        await send_all(client, connection, data[: FIRST_BYTES - 1])
+        assert connection.read_bytes == FIRST_BYTES  # that was no full one
+        client = await dial.connect()
+        connection = connection_of(dial)
+        data = data[:FIRST_BYTES].ljust(FIRST_BYTES, b"\n")
+        await send_all(client, connection, data)
+        assert connection.read_bytes == following
+
+
+async def test_many_subscriptions_count_in_a_read_that_is_not_full_too() -> None:
+    async with open_dial(MEMORY, **QUIET) as dial:
+        client = await dial.connect()
+        connection = connection_of(dial)
+        await send_all(client, connection, b"\n" * FIRST_BYTES)
+        assert connection.read_bytes == RECEIVE_BYTES
+        await send_all(client, connection, b"\n" * FIRST_BYTES)
+        assert connection.read_bytes == RECEIVE_BYTES
+        await send_all(client, connection, subscribing(range(RECEIVE_BYTES // 2 // 50)))
+        assert connection.read_bytes == FIRST_BYTES
 
 
 async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:

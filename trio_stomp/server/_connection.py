@@ -12,7 +12,7 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.protocol import Refused, State
 from trio_stomp.server._decoding import (
-    RECEIVE_BYTES,
+    FIRST_BYTES,
     WebSocketReads,
     batch_of,
     decode,
@@ -149,7 +149,7 @@ class Connection:
     _has_writer: bool = False
     _may_read: trio.Event | None = None
     _has_parted: bool = False
-    read_bytes: int = RECEIVE_BYTES
+    read_bytes: int = FIRST_BYTES
     """How much to read at once, if there is memory for it."""
     held: int = 0
     """Bytes of a frame that is not complete yet, as accounted for."""
@@ -298,7 +298,7 @@ class Connection:
         """
         limit = self.shared.limits.max_opening_bytes
         # Never more than may come, so that a CONNECT within the limit is always seen.
-        room = min(RECEIVE_BYTES, max(1, limit - self.bytes_in))
+        room = min(FIRST_BYTES, max(1, limit - self.bytes_in))
         data = await self.wire.receive_some(room)
         if data and not self.bytes_in:
             self.shared.heard += 1

@@ -7,7 +7,7 @@ from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.frames import FrameRun
-from trio_stomp.protocol import Event
+from trio_stomp.protocol import Event, Subscribed, Unsubscribed
 from trio_stomp.server._inbox import Batch
 from trio_stomp.transport import WebSocketCodec
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("trio_stomp")
 
+FIRST_BYTES = 8 * 1024
+"""What is read at once of who is new, or subscribes: a SUBSCRIBE takes as long as thirty messages
+of a run, so that 64 KiB of them held everybody else up for 50 ms."""
+MANY_SUBSCRIPTIONS = 16
+"""Begun or ended in one read."""
 RECEIVE_BYTES = 64 * 1024
 BULK_BYTES = 256 * 1024
 """What is read at once of a peer whose frames are large: it makes bodies of 100 KB a tenth to a
@@ -25,6 +30,7 @@ BULK_SHARE = 16
 """No more than this part of the memory may be incomplete frames, or all are read bit by bit."""
 HELD_SHARE = 4
 """Frames that are not complete yet may hold this part of the memory, all together: 1/4."""
+_SUBSCRIBING = frozenset({Subscribed, Unsubscribed})
 
 
 @define(eq=False, repr=False)
@@ -54,11 +60,20 @@ def decode(connection: "Connection", data: bytes, now: float) -> list[Event]:
         held += connection.websocket.statistics().buffered_bytes
     if held != connection.held:
         hold(connection, held)
-    if size >= RECEIVE_BYTES:
+    if size >= FIRST_BYTES:
         has_frames = bool(events) or held > 0  # and is no flood of heart-beats
-        is_bulk = has_frames and _count(events) * BULK_FRAME_BYTES <= size
-        connection.read_bytes = BULK_BYTES if is_bulk else RECEIVE_BYTES
+        connection.read_bytes = _next_room(connection.read_bytes, events, size, has_frames)
     return events
+
+
+def _next_room(room: int, events: list[Event], size: int, has_frames: bool) -> int:
+    """How much to read at once, after a read of ``size`` bytes for which there was ``room``."""
+    if sum([type(event) in _SUBSCRIBING for event in events]) >= MANY_SUBSCRIPTIONS:
+        return FIRST_BYTES
+    if size < min(room, RECEIVE_BYTES):
+        return room  # that was all
+    is_bulk = has_frames and _count(events) * BULK_FRAME_BYTES <= size
+    return BULK_BYTES if is_bulk and size >= RECEIVE_BYTES else RECEIVE_BYTES
 
 
 def room_of(connection: "Connection") -> int:
