@@ -445,12 +445,12 @@ async def test_split_websocket_frames_are_counted(autojump_clock: trio.testing.M
         observer = await broker.peer("DIAG/ws_buffer")
         browser = await open_websocket(broker)
         whole = websocket_frame(b"SEND\ndestination:/topic/a\n\nx\0")
-        large = bytes((0x82, 0xFE)) + (20_000).to_bytes(2, "big") + bytes(4) + b"\n" * 20_000
+        large = bytes((0x82, 0xFE)) + (6_000).to_bytes(2, "big") + bytes(4) + b"\n" * 6_000
         # Three frames in pieces; the last piece of one read may begin the next.
         for piece in (whole[:1], whole[1:3], whole[3:] + whole[:9], whole[9:]):
             await browser.stream.send_all(piece)
             await browser.settle()
-        for piece in (large[:10_000], large[10_000:15_000], large[15_000:] + whole[:5]):
+        for piece in (large[:2_000], large[2_000:5_000], large[5_000:] + whole[:5]):
             await browser.stream.send_all(piece)
             await browser.settle()
         await trio.sleep(INTERVAL_S)
