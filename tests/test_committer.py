@@ -129,7 +129,7 @@ async def running(
         host,
         host.call_soon,
         host.call_in_look,
-        conversations or Conversations(end_look=host.end_look),
+        conversations or Conversations(),
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
@@ -149,6 +149,13 @@ async def settled(host: Host) -> None:
     await wait_all_tasks_blocked()
 
 
+async def hang_in_an_append(store: GatedStore, host: Host) -> None:
+    """Send something, and return while the store appends it, until it may go on."""
+    store.hang()
+    host.send("a")
+    await eventually(lambda: store.asked)
+
+
 # --- group commit ---------------------------------------------------------------------------------
 
 
@@ -165,9 +172,7 @@ async def test_what_is_urgent_is_appended_at_once(mock_clock: MockClock) -> None
 async def test_what_came_in_during_an_append_is_the_next_one(mock_clock: MockClock) -> None:
     store = GatedStore()
     async with running(store) as host:
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         for text in "bcdef":
             host.send(text)
         await wait_all_tasks_blocked()
@@ -186,9 +191,7 @@ async def test_a_group_has_a_bound_and_the_rest_follows_at_once(
     monkeypatch.setattr("trio_stomp.server._committer.MAX_GROUP_TURNS", 3)
     store = GatedStore()
     async with running(store) as host:
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         for text in "bcdefgh":
             host.send(text)
         store.go_on()
@@ -212,13 +215,11 @@ async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: Moc
 async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock: MockClock) -> None:
     store = GatedStore()
     host = Host()
-    host.committer = Committer(store, 0, host, host.call_soon, host.call_in_look)
+    host.committer = Committer(store, 0, host, host.call_soon, host.call_in_look, Conversations())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         nursery.cancel_scope.cancel()
         nursery.start_soon(wait_and_go_on, store)
     assert host.told == ["committed 1"]
@@ -369,9 +370,7 @@ async def test_statistics_wait_a_second_and_go_along_with_what_is_urgent(
 async def test_patience_runs_while_another_append_is_done(mock_clock: MockClock) -> None:
     store = GatedStore()
     async with running(store) as host:
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         host.log.finish(1)
         host.turn()
         steps = Steps("Committer.run")
@@ -388,9 +387,7 @@ async def test_patience_runs_while_another_append_is_done(mock_clock: MockClock)
 async def test_what_came_in_during_an_append_keeps_its_patience(mock_clock: MockClock) -> None:
     store = GatedStore()
     async with running(store) as host:
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         host.log.finish(1)
         host.turn()
         store.go_on()
@@ -507,9 +504,7 @@ async def test_what_was_submitted_during_a_failure_is_withdrawn_with_it(
     """Its numbers stand behind one that will never be."""
     store = GatedStore(faults=[StoreUnavailable(FULL)])
     async with running(store) as host:
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         host.send("b")
         host.send("c", is_kept=True)
         store.go_on()
@@ -526,9 +521,7 @@ async def test_what_was_submitted_during_a_failure_is_withdrawn_with_it(
 async def test_nothing_is_appended_until_the_core_has_withdrawn(mock_clock: MockClock) -> None:
     store = GatedStore(faults=[StoreUnavailable(FULL)])
     async with running(store) as host:
-        store.hang()
-        host.send("a")
-        await eventually(lambda: store.asked)
+        await hang_in_an_append(store, host)
         host.is_held = True
         store.go_on()
         await eventually(lambda: host.calls)

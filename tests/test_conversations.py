@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests._fakes import TCP, TLS, WS_TCP, WSS, Client, Dial, open_dial
 from tests._steps import Steps
+from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._inbox import Batch, Control
 from trio_stomp.transport import SlicedPoll, SocketWire
 from trio_stomp.transport import _conversations as module
@@ -465,25 +466,36 @@ async def test_a_turn_that_fails_in_no_task_still_ends_the_broker() -> None:
     assert servers[0].connections == {}
 
 
-async def test_a_turn_that_failed_is_not_ended_as_if_it_had_not() -> None:
-    ends: list[float] = []
+async def fail_in_a_look(then: Callable[[Dispatcher], None]) -> None:
+    """Have a turn fail in the midst of a look, do something, end the look; it ends the broker."""
 
     async def run() -> None:
         async with open_dial(TCP, diag_interval_s=0.0) as dial:
             await dial.start()
             await wait_all_tasks_blocked()
-            take_now = dial.server.inbox.take_now
-            assert take_now is not None
-            dial.server.dispatcher.end_turn = ends.append
-            take_now(Batch(cast("Connection", None), [], 0, 0, 0.0))
-            dial.server.dispatcher.end_look()
-            assert dial.server.inbox.take_now is None
+            inbox, dispatcher = dial.server.inbox, dial.server.dispatcher
+            assert inbox.take_now is not None
+            inbox.take_now(Batch(cast("Connection", None), [], 0, 0, 0.0))
+            then(dispatcher)
+            dispatcher.end_look()
+            assert inbox.take_now is None
             await dial.ended.wait()
 
     with trio.fail_after(5), pytest.raises(BaseExceptionGroup) as caught:
         await run()
     assert caught.group_contains(AttributeError)
+
+
+async def test_a_turn_that_failed_is_not_ended_as_if_it_had_not() -> None:
+    ends: list[float] = []
+    await fail_in_a_look(lambda dispatcher: setattr(dispatcher, "end_turn", ends.append))
     assert ends == []
+
+
+async def test_what_a_look_hears_after_a_turn_failed_begins_none() -> None:
+    told: list[float] = []
+    await fail_in_a_look(lambda dispatcher: dispatcher.call_in_look(told.append))
+    assert told == []
 
 
 async def test_what_a_look_hears_is_called_in_the_turn_that_ends_it() -> None:
@@ -500,23 +512,3 @@ async def test_what_a_look_hears_is_called_in_the_turn_that_ends_it() -> None:
         assert len(told) == 2
         dispatcher.end_look()
         assert (len(told), dispatcher.turns) == (2, turns + 1)
-
-
-async def test_what_a_look_hears_after_a_turn_failed_begins_none() -> None:
-    told: list[float] = []
-
-    async def run() -> None:
-        async with open_dial(TCP, diag_interval_s=0.0) as dial:
-            await dial.start()
-            await wait_all_tasks_blocked()
-            dispatcher = dial.server.dispatcher
-            assert dial.server.inbox.take_now is not None
-            dial.server.inbox.take_now(Batch(cast("Connection", None), [], 0, 0, 0.0))
-            dispatcher.call_in_look(told.append)
-            dispatcher.end_look()
-            await dial.ended.wait()
-
-    with trio.fail_after(5), pytest.raises(BaseExceptionGroup) as caught:
-        await run()
-    assert caught.group_contains(AttributeError)
-    assert told == []

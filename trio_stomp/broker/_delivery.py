@@ -46,14 +46,10 @@ class Publication:
         return self.options.group if self.options is not None else ""
 
     def without_bodies(self) -> "Publication":
-        """The same without the bytes: for messages that each keep their own."""
+        """The same without the bytes, which else were there twice: for messages that each keep
+        their own, and deliveries, whose tails have them.
+        """
         return self.with_bodies(self.route, [])
-
-    def as_sent(self) -> "Publication":
-        """What a delivery needs of it: its tails have the bodies, which else were there twice."""
-        return Publication(
-            self.route, self.head, [], self.received_at, self.expires_at, None, self.options
-        )
 
     def without_sender(self) -> "Publication":
         """The same of nobody: what waits for days must not keep its sender in memory."""
@@ -98,7 +94,7 @@ class Delivery:
       tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
       count: Messages.
       size: Bytes of all tails.
-      publication: What was encoded, ``as_sent``.
+      publication: What was encoded, ``without_bodies``.
     """
 
     tails: list[bytes]

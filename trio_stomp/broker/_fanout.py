@@ -45,7 +45,7 @@ class FanOut:
         blocks = message_blocks(publication.head)
         route, bodies = publication.route, publication.bodies
         first = self.number(len(bodies))
-        origin = publication.as_sent()
+        origin = publication.without_bodies()
         one = _encode(origin, blocks[2], bodies, first)
         copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
@@ -117,7 +117,7 @@ class FanOut:
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
         block = message_blocks(publication.head)[subscription.wire]
-        return _encode(publication.as_sent(), block, bodies, self.number(len(bodies)))
+        return _encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage to one subscriber, behind what it still has to be given."""

@@ -116,7 +116,7 @@ class Committer:
     host: CommitterHost
     call_soon: Callable[[Answer], None]
     call_in_look: Callable[[Answer], None]
-    conversations: Conversations = field(factory=Conversations)
+    conversations: Conversations
     error: str = ""
     """Why the store cannot be written to now; "" = it can."""
     _turns: "deque[Turn]" = field(factory=deque)

@@ -158,7 +158,7 @@ class Outbox:
             cost = cost_of(*item)
             self._release(cost)
             size -= cost
-            lost += lose((item,))
+            lost += lose_some(delivery, delivery.count)
         ready.extendleft(reversed(kept))
         if is_this_turn:
             self._staged, self._ready = list(ready), ()
