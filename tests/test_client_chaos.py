@@ -13,13 +13,12 @@ import math
 import os
 import random
 import shutil
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
 
-import outcome
 import pytest
 import trio
 from attrs import define, evolve, field
@@ -52,7 +51,7 @@ from trio_stomp.client import (
     open_client,
 )
 from trio_stomp.server import Server
-from trio_stomp.server._appender import Appender, Done
+from trio_stomp.server._appender import Appender
 from trio_stomp.store import Turn
 from trio_stomp.testing import Faults, TestBroker, _broker, open_test_broker
 
@@ -545,23 +544,13 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         await trio.lowlevel.checkpoint()
         return function(*args)
 
-    jobs: dict[Appender, deque[tuple[Sequence[Turn], int]]] = defaultdict(deque)
-    given: dict[Appender, trio.lowlevel.ParkingLot] = defaultdict(trio.lowlevel.ParkingLot)
-
-    def begin(appender: Appender, turns: Sequence[Turn], expected: int) -> None:
-        jobs[appender].append((turns, expected))
-        given[appender].unpark()
-
-    async def hear(appender: Appender, done: Done, _: Done) -> None:
-        while True:
-            while not jobs[appender]:
-                await given[appender].park()
+    async def append(appender: Appender, turns: Sequence[Turn], expected: int) -> int:
+        with trio.CancelScope(shield=True):
             await trio.sleep(0.02)
-            done(outcome.capture(appender.store.append, *jobs[appender].popleft()))
+        return appender.store.append(turns, expected)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
-    monkeypatch.setattr(Appender, "begin", begin)
-    monkeypatch.setattr(Appender, "hear", hear)
+    monkeypatch.setattr(Appender, "append", append)
     monkeypatch.setattr(os, "fdatasync", lambda handle: None)
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 

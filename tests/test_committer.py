@@ -4,7 +4,6 @@ The host is a real log, so that commit numbers are the core's own; clients and q
 """
 
 import logging
-import select
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
@@ -14,7 +13,6 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests._gated_store import GatedStore, eventually
-from tests._steps import Steps
 from trio_stomp.broker import Log, PageWanted, Queue, Retention, StreamWanted
 from trio_stomp.server._committer import NOT_STORED, RETAIN_S, RETRY_S, Committer
 from trio_stomp.store import (
@@ -28,7 +26,6 @@ from trio_stomp.store import (
     StreamState,
     Turn,
 )
-from trio_stomp.transport import Conversations
 
 FULL = "journal: no space left on device"
 
@@ -57,8 +54,6 @@ class Host:
     told: list[str] = field(factory=list)
     """In order, whatever the committer told."""
     wakes: int = 0
-    looks: int = 0
-    """Looks that ended with a turn of the dispatcher."""
     is_held: bool = False
     """The dispatcher is busy: answers wait."""
     calls: list[Callable[[float], None]] = field(factory=list)
@@ -88,16 +83,6 @@ class Host:
         if not self.is_held:
             self.turn()
 
-    def call_in_look(self, call: Callable[[float], None]) -> None:
-        """As the dispatcher's."""
-        self.calls.append(call)
-
-    def end_look(self) -> None:
-        """As the dispatcher's."""
-        if self.calls:
-            self.looks += 1
-            self.turn()
-
     def turn(self) -> None:
         """End a turn, as the dispatcher does."""
         calls, self.calls = self.calls, []
@@ -119,18 +104,9 @@ class Host:
 
 
 @asynccontextmanager
-async def running(
-    store: GatedStore, log: Log | None = None, conversations: Conversations | None = None
-) -> AsyncIterator[Host]:
+async def running(store: GatedStore, log: Log | None = None) -> AsyncIterator[Host]:
     host = Host(log or Log("stored:memory"))
-    host.committer = Committer(
-        store,
-        host.log.committed,
-        host,
-        host.call_soon,
-        host.call_in_look,
-        conversations or Conversations(),
-    )
+    host.committer = Committer(store, host.log.committed, host, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
@@ -145,7 +121,7 @@ def keys(turns: Sequence[Turn]) -> list[str]:
 
 async def settled(host: Host) -> None:
     """Wait until the committer has nothing to do but to wait for time."""
-    await eventually(lambda: not host.committer._is_appending)
+    await eventually(lambda: not host.committer._busy)
     await wait_all_tasks_blocked()
 
 
@@ -215,7 +191,7 @@ async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: Moc
 async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock: MockClock) -> None:
     store = GatedStore()
     host = Host()
-    host.committer = Committer(store, 0, host, host.call_soon, host.call_in_look, Conversations())
+    host.committer = Committer(store, 0, host, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
@@ -230,97 +206,6 @@ async def wait_and_go_on(store: GatedStore) -> None:
     with trio.CancelScope(shield=True):
         await wait_all_tasks_blocked()
     store.go_on()
-
-
-# --- looks ----------------------------------------------------------------------------------------
-
-
-@asynccontextmanager
-async def overheard(store: GatedStore) -> AsyncIterator[tuple[Host, Conversations]]:
-    """A committer whose store is heard in looks at sockets."""
-    conversations = Conversations()
-    with select.epoll() as epoll:
-        conversations.open(epoll)
-        async with running(store, conversations=conversations) as host:
-            conversations.end_look = host.end_look
-            yield host, conversations
-        conversations.close()
-
-
-needs_epoll = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
-
-
-@needs_epoll
-async def test_what_is_heard_in_a_look_wakes_no_task() -> None:
-    store = GatedStore()
-    async with overheard(store) as (host, _):
-        steps = Steps("._hear", "Committer.run")
-        trio.lowlevel.add_instrument(steps)
-        store.hang()
-        host.send("a")
-        host.send("b")
-        store.go_on()
-        await host.has_told(2)
-        trio.lowlevel.remove_instrument(steps)
-        assert host.told == ["committed 1", "committed 2"]
-        assert (host.looks, host.wakes, steps.count) == (2, 0, 0)
-
-
-@needs_epoll
-async def test_a_failure_is_heard_in_a_look_and_dealt_with_later(mock_clock: MockClock) -> None:
-    store = GatedStore(faults=[StoreUnavailable(FULL)])
-    async with overheard(store) as (host, _):
-        host.send("a")
-        await host.has_told(1)
-        host.log.write(Keep("must hold", "."))
-        host.turn()
-        await wait_all_tasks_blocked()
-        assert store.sizes == [1]
-        mock_clock.jump(RETRY_S)
-        await host.has_told(2)
-        # What was tried again by itself is the first.
-        assert host.told == [f"uncommitted: {NOT_STORED}", "committed 2"]
-        assert (host.looks, host.wakes) == (2, 0)
-
-
-@needs_epoll
-async def test_without_looks_the_task_hears() -> None:
-    store = GatedStore()
-    async with overheard(store) as (host, conversations):
-        host.send("a")
-        await host.has_told(1)
-        conversations.close()
-        host.send("b")
-        await host.has_told(2)
-        assert (host.looks, host.wakes) == (1, 1)
-
-
-@needs_epoll
-async def test_what_the_kernel_refuses_the_task_hears(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Full:
-        def register(self, file: int, events: int) -> None:
-            raise OSError(28, "no space left")
-
-    store, conversations = GatedStore(), Conversations()
-    monkeypatch.setattr(conversations, "_epoll", Full())
-    async with running(store, conversations=conversations) as host:
-        for count, text in enumerate("abc", 1):
-            host.send(text)
-            await host.has_told(count)
-        assert (host.looks, host.wakes) == (0, 3)
-
-
-@needs_epoll
-async def test_nothing_of_the_committer_is_left_where_sockets_are_looked_at() -> None:
-    conversations = Conversations()
-    with select.epoll() as epoll:
-        conversations.open(epoll)
-        async with running(GatedStore(), conversations=conversations) as host:
-            host.send("a")
-            await eventually(lambda: host.calls)
-            assert conversations._known
-        assert conversations._known == {}
-        conversations.close()
 
 
 # --- patience -------------------------------------------------------------------------------------
@@ -373,12 +258,7 @@ async def test_patience_runs_while_another_append_is_done(mock_clock: MockClock)
         await hang_in_an_append(store, host)
         host.log.finish(1)
         host.turn()
-        steps = Steps("Committer.run")
-        trio.lowlevel.add_instrument(steps)
         mock_clock.jump(0.01)
-        for _ in range(10):
-            await wait_all_tasks_blocked()
-        assert steps.count == 1
         store.go_on()
         await eventually(lambda: len(host.told) == 2)
         assert store.sizes == [1, 1]

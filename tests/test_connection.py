@@ -806,9 +806,10 @@ async def test_who_subscribes_to_thousands_is_read_in_small_pieces() -> None:
         for data in (subscribing(many), unsubscribing(many)):
             await turns_for(b"SEND\ndestination:/topic/a\n\nx\0" * 10_000)
             assert connection.read_bytes == RECEIVE_BYTES
-            assert await turns_for(data) >= (len(data) - RECEIVE_BYTES) / FIRST_BYTES
+            # What comes while the dispatcher waits for its turn is taken along: a read or two.
+            assert await turns_for(data) >= (len(data) - RECEIVE_BYTES) / FIRST_BYTES / 2
             assert connection.read_bytes == FIRST_BYTES
-        assert not connection.client.subscriptions
+        await until(lambda: not connection.client.subscriptions)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import json
 import logging
 import math
 import os
-import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -32,7 +31,6 @@ from tests._fakes import (
     until,
 )
 from tests._gated_store import GatedStore, eventually
-from tests._steps import Steps
 from tests._store_fakes import Disk
 from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp._security import Security
@@ -482,29 +480,11 @@ async def test_an_ack_that_nobody_waits_for_is_stored_by_the_checkpoint(
         await wait_all_tasks_blocked()
         committer = dial.server.committer
         assert committer is not None
-        assert not committer._is_appending
+        assert not committer._busy
         assert len(store.asked) == before
         assert dial.stored("/queue/q") == [b"m"]
         mock_clock.jump(0.2 * wait_s)
         await eventually(lambda: not dial.stored("/queue/q"))
-
-
-@pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
-@pytest.mark.parametrize("transport", [TCP, WS_TCP])
-async def test_a_message_is_stored_and_its_receipt_sent_without_waking_a_task(
-    transport: str,
-) -> None:
-    async with dialled(transport=transport) as dial:
-        client = await dial.connect()
-        await client.publish("/queue/q", b"first", receipt=True, headers=SAVED)
-        await wait_all_tasks_blocked()
-        steps = Steps("._dispatch", "._serve_stream", "._hear", "Committer.run")
-        trio.lowlevel.add_instrument(steps)
-        for _ in range(10):
-            await client.publish("/queue/q", b"m", receipt=True, headers=SAVED)
-        trio.lowlevel.remove_instrument(steps)
-        assert dial.stored("/queue/q") == [b"first", *[b"m"] * 10]
-        assert steps.count == 0
 
 
 @pytest.mark.parametrize("how", ["stop", "cancel"])

@@ -45,7 +45,6 @@ from trio_stomp.server._outbox import (
 )
 from trio_stomp.server._outbox_shared import LOW_WATER_BYTES, OutboxShared
 from trio_stomp.transport import MAX_BEHIND, frame_message
-from trio_stomp.transport._conversations import Take
 from trio_stomp.transport._wire import Piece
 
 AMPLE = 1 << 40
@@ -108,12 +107,6 @@ class GatedWire:
             await self._gate.park()
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        raise NotImplementedError
-
-    def receive_nowait(self, max_bytes: int) -> bytes | None:
-        raise NotImplementedError
-
-    async def attend(self, take: Take) -> None:
         raise NotImplementedError
 
     async def send_eof(self) -> None:

@@ -17,7 +17,6 @@ from trio.testing import assert_checkpoints, memory_stream_pair, wait_all_tasks_
 from tests.test_wire import reset, socket_pair
 from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
-from trio_stomp.transport._conversations import Take
 from trio_stomp.transport._proxy import read_proxy_header
 from trio_stomp.transport._tls_context import TlsBox, make_server_context
 from trio_stomp.transport._tls_wire import (
@@ -144,23 +143,15 @@ class Line:
         return data
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        while (data := self.receive_nowait(max_bytes)) is None:
-            await self._changed.wait()
-        return data
-
-    async def attend(self, take: Take) -> None:
-        while take(0.0):
-            await self._changed.wait()
-
-    def receive_nowait(self, max_bytes: int) -> bytes | None:
         while not self.inbox:
             if self.is_lost:
                 raise trio.BrokenResourceError
             if self.at_end:
                 return b""
-            if self.answers is None or not (answer := self.answers(self.take())):
-                return None
-            self.inbox.append(answer)
+            if self.answers is not None and (answer := self.answers(self.take())):
+                self.inbox.append(answer)
+                continue
+            await self._changed.wait()
         data = self.inbox.pop(0)
         max_bytes = min(max_bytes, self.most)
         if data[max_bytes:]:
@@ -310,65 +301,6 @@ async def test_what_is_no_tls_is_told_so(contexts: Contexts, garbage: bytes) -> 
         await wire.wait_sent(b"x")
     with pytest.raises(trio.BrokenResourceError):
         await wire.send_eof()
-
-
-class Attending:
-    """Reads of a wire that are made while its task waits."""
-
-    def __init__(self, wire: TlsWire, room: int = PLENTY) -> None:
-        self.wire = wire
-        self.room = room
-        self.read: list[bytes | None] = []
-
-    def take(self, now: float) -> bool:
-        self.read.append(self.wire.receive_nowait(self.room))
-        return self.read[-1] != b""
-
-
-async def test_what_comes_is_read_while_the_task_waits(
-    contexts: Contexts, nursery: trio.Nursery
-) -> None:
-    wire, line, peer = await connected(contexts)
-    attending = Attending(wire)
-    nursery.start_soon(wire.attend, attending.take)
-    await wait_all_tasks_blocked()
-    record = peer.encrypt(b"one")
-    for piece in (record[:7], record[7:], peer.encrypt(b"two") + peer.encrypt(b"three")):
-        line.give(piece)
-        await wait_all_tasks_blocked()
-    assert attending.read == [None, None, b"one", b"twothree"]
-
-
-async def test_what_is_left_inside_is_the_tasks_to_read(contexts: Contexts) -> None:
-    wire, line, peer = await connected(contexts)
-    attending = Attending(wire, 2)
-    line.give(peer.encrypt(b"12345"))
-    with trio.fail_after(5):
-        await wire.attend(attending.take)
-        assert attending.read == [b"12"]
-        await wire.attend(attending.take)
-        assert attending.read == [b"12"], "nobody will tell of what is in here"
-        assert await wire.receive_some(2) == b"34"
-        assert await wire.receive_some(2) == b"5"
-
-
-async def test_an_end_while_the_task_waits_is_the_tasks(contexts: Contexts) -> None:
-    wire, line, peer = await connected(contexts)
-    attending = Attending(wire)
-    line.give(peer.encrypt(b"last") + peer.bye())
-    with trio.fail_after(5):
-        await wire.attend(attending.take)
-        assert attending.read == [b"last"]
-        assert await wire.receive_some(10) == b""
-
-
-async def test_what_breaks_while_the_task_waits_it_is_told(contexts: Contexts) -> None:
-    wire, line, peer = await connected(contexts)
-    record = bytearray(peer.encrypt(b"x"))
-    record[-1] ^= 1
-    line.give(bytes(record))
-    with trio.fail_after(5), pytest.raises(trio.BrokenResourceError, match="TLS broke"):
-        await wire.attend(Attending(wire).take)
 
 
 async def refused(server: ssl.SSLContext, client: ssl.SSLContext) -> tuple[str, str]:

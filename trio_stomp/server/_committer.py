@@ -2,8 +2,7 @@
 
 The dispatcher never waits for it: turns are handed over, and what came in during the last wait for
 the disk is the next append (group commit, without a timer). What nobody waits for goes along with
-what somebody does, or after a while. As long as all goes well no task is woken for any of that: a
-turn of the dispatcher begins an append, and its end is another turn.
+what somebody does, or after a while.
 """
 
 import logging
@@ -19,12 +18,9 @@ from attrs import define, field
 from trio_stomp.broker import PageWanted
 from trio_stomp.server._appender import Appender
 from trio_stomp.store import StoreError
-from trio_stomp.transport import Conversations
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    import outcome
 
     from trio_stomp.broker import Client, Log, Retention, StreamWanted
     from trio_stomp.store import Page, Store, Streamed, StreamState, Turn
@@ -107,35 +103,28 @@ class Committer:
       commit: Its last commit number.
       host: Told of answers.
       call_soon: Has an answer dealt with in the dispatcher's next turn.
-      call_in_look: The same, in the turn that the end of a look at the sockets is.
-      conversations: These sockets.
     """
 
     store: "Store"
     commit: int
     host: CommitterHost
     call_soon: Callable[[Answer], None]
-    call_in_look: Callable[[Answer], None]
-    conversations: Conversations
     error: str = ""
     """Why the store cannot be written to now; "" = it can."""
     _turns: "deque[Turn]" = field(factory=deque)
-    _is_urgent: bool = False
-    """Something that waits is to be appended at once."""
+    _now: trio.Event = field(factory=trio.Event)
+    """Set as soon as something that waits is to be appended at once."""
     _due: float = math.inf
     """When what waits is to be appended, in company or not."""
     _waiting: trio.CancelScope | None = None
-    _is_appending: bool = False
-    _is_failing: bool = False
-    """Nothing is appended until that has been dealt with."""
-    _withdrawn: trio.Event = field(factory=trio.Event)
-    _answered: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _answered: trio.Event = field(factory=trio.Event)
+    _busy: bool = False
     _nursery: trio.Nursery | None = None
     _appender: Appender = field(init=False)
     _readers: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(2))
 
     def __attrs_post_init__(self) -> None:
-        self._appender = Appender(self.store, self.conversations)
+        self._appender = Appender(self.store)
 
     def submit(self, turn: "Turn") -> None:
         """Have a turn appended, behind those before it."""
@@ -146,8 +135,7 @@ class Committer:
         if not self._turns:
             return
         if not patience_s:
-            self._is_urgent = True
-            self._begin()
+            self._now.set()
             return
         due = trio.current_time() + patience_s
         if due < self._due:
@@ -159,96 +147,74 @@ class Committer:
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits to be appended or answered."""
-        return not (self._turns or self._is_appending or self._is_failing)
+        return not (self._turns or self._busy)
 
     async def wait_answer(self) -> None:
         """Wait until something was answered. Checkpoint: always."""
-        await self._answered.park()
+        self._answered = trio.Event()
+        await self._answered.wait()
 
     async def run(self) -> None:
         """Append what is submitted, and read what is asked for, until cancelled.
 
         Checkpoint: always. Cancel: not in the middle of an append.
         """
-        hearing = trio.CancelScope(shield=True)
         with self._appender:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._retain_for_ever)
-                self._nursery.start_soon(self._hear, hearing)
-                try:
-                    await self._mind_for_ever()
-                finally:
-                    with trio.CancelScope(shield=True):
-                        while self._is_appending:
-                            await self.wait_answer()
-                    hearing.cancel()
+                await self._append_for_ever()
 
-    async def _hear(self, scope: trio.CancelScope) -> None:
-        with scope:
-            await self._appender.hear(
-                partial(self._done, self.call_soon), partial(self._done, self.call_in_look)
-            )
-
-    async def _mind_for_ever(self) -> None:
-        """Begin what was only to wait for a while, and deal with failures."""
+    async def _append_for_ever(self) -> None:
         while True:
             with trio.CancelScope(deadline=self._due) as self._waiting:
-                await self._withdrawn.wait()
+                await self._now.wait()
             self._waiting = None
-            if self._withdrawn.is_set():
-                await trio.sleep(RETRY_S)
-                self._is_failing, self._withdrawn = False, trio.Event()
-            else:  # something has waited for as long as it was to, or went along with others
-                self._is_urgent, self._due = True, math.inf
-            if self._is_urgent:
-                self._begin()
+            group = [self._turns.popleft() for _ in range(min(len(self._turns), MAX_GROUP_TURNS))]
+            if not self._turns:
+                self._now, self._due = trio.Event(), math.inf
+            if group:
+                await self._append(group)
 
-    def _begin(self) -> None:
-        """Have what waits appended, unless the store has something to do already."""
-        if self._is_appending or self._is_failing or not self._turns:
-            return
-        group = [self._turns.popleft() for _ in range(min(len(self._turns), MAX_GROUP_TURNS))]
-        if not self._turns:
-            self._is_urgent, self._due = False, math.inf
-        self._is_appending = True
-        self._appender.begin(group, self.commit)
-
-    def _done(self, call: Callable[[Answer], None], found: "outcome.Outcome[int]") -> None:
-        """An append is over: go on with the next, and have the core told."""
-        self._is_appending = False
+    async def _append(self, group: "list[Turn]") -> None:
+        self._busy = True
         try:
-            self.commit = found.unwrap()
+            number = await self._appender.append(group, self.commit)
         except Exception as error:
-            self._withdraw(error, call)
+            await self._failed(error)
         else:
+            self.commit = number
             if self.error:
                 logger.warning("the store works again")
                 self.error = ""
-            call(partial(self.host.committed, self.commit))
-            if self._is_urgent:
-                self._begin()
-        self._answered.unpark_all()
+            self._answer(partial(self.host.committed, number))
+        self._busy = False
 
-    def _withdraw(self, error: Exception, call: Callable[[Answer], None]) -> None:
+    async def _failed(self, error: Exception) -> None:
         """Withdraw everything that was not answered yet; try again after a while what must hold."""
         if not isinstance(error, StoreError):
             logger.error("a bug of the store", exc_info=error)
         if not self.error:
             logger.error("the store cannot be written to: %s", error)
-        self._is_failing = True
         was_well, self.error = not self.error, NOT_STORED
+        withdrawn = trio.Event()
 
         def withdraw(now: float) -> None:
             # What was submitted since then goes the same way: its numbers will be given anew.
             self._turns.clear()
-            self._is_urgent, self._due = False, math.inf
-            self._withdrawn.set()
+            self._now, self._due = trio.Event(), math.inf
+            withdrawn.set()
             self.host.uncommitted(NOT_STORED, now)
             if was_well and self.host.log is not None:
                 # Perhaps nothing is to be tried again, and who asks /readyz sends nobody.
                 self.host.log.when_safe(_Probe())
 
-        call(withdraw)
+        self._answer(withdraw)
+        await withdrawn.wait()
+        await trio.sleep(RETRY_S)
+
+    def _answer(self, answer: Answer) -> None:
+        self.call_soon(answer)
+        self._answered.set()
 
     def ask(self, wanted: "PageWanted | StreamWanted") -> None:
         """Have something read, and given to the core."""

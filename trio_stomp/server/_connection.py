@@ -338,11 +338,8 @@ class Connection:
 
     async def _read_on(self) -> bytes:
         """The next bytes, once there is memory for them; empty at the end."""
-        if self.is_open and not self.session.codecs.reopens:
-            self.is_reading = True
-            await self.wire.attend(self._take)
-            self.is_reading = False
-        if self._has_ended():
+        websocket = self.websocket
+        if self.verdict is not None or (websocket is not None and websocket.closed is not None):
             return b""
         if self.brake:
             self.brake = False
@@ -366,32 +363,6 @@ class Connection:
         self.is_reading = False
         self.bytes_in += len(data)
         return data
-
-    def _take(self, now: float) -> bool:
-        """Read, and have it dispatched, while the task waits; False if the task must go on."""
-        shared, outbox = self.shared, self.outbox
-        dispatch = shared.inbox.take_now
-        if (
-            dispatch is None
-            or self.brake
-            or self._may_read is not None
-            or shared.memory.is_high
-            or outbox.waiting_bytes > outbox.shared.flood_bytes
-        ):
-            return False
-        data = self.wire.receive_nowait(room_of(self))
-        if not data:
-            return data is None
-        self.bytes_in += len(data)
-        events = decode(self, data, now)
-        if events:
-            dispatch(batch_of(self, events, len(data), now))
-        return not self._has_ended()
-
-    def _has_ended(self) -> bool:
-        """Whether nothing more is to be read."""
-        websocket = self.websocket
-        return self.verdict is not None or (websocket is not None and websocket.closed is not None)
 
     async def _wait_for_memory(self) -> None:
         """Slow a producer down while memory is short.

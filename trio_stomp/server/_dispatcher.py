@@ -3,6 +3,7 @@
 import logging
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 
 import trio
 from attrs import define, field
@@ -44,12 +45,6 @@ class Dispatcher:
     """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
     _resumed: deque[Connection] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
-    _began: float | None = None
-    """When this turn began, if one has."""
-    _frames: int = 0
-    """Applied in it."""
-    _failure: BaseException | None = None
-    """What ended a turn that was not the task's own."""
 
     def resume(self, connection: Connection) -> None:
         """Give ``connection`` more of what is parked for it, in the next turn."""
@@ -61,32 +56,16 @@ class Dispatcher:
         self._calls.append(call)
         self.inbox.wake()
 
-    def call_in_look(self, call: Callable[[float], None]) -> None:
-        """Have ``call`` called in the turn that ``end_look`` is."""
-        self._calls.append(call)
-        if self._began is None and self._failure is None:
-            self._began, self._frames = trio.current_time(), 0
-
     async def run(self) -> None:
         """Dispatch until the inbox is closed and empty.
 
         Checkpoint: always, once a turn. Cancel: between turns, never within one.
         """
-        self.inbox.take_now = self._take_now
-        try:
-            while self._failure is None:
-                if self.inbox.waiting:
-                    self._turn()
-                elif self.inbox.is_closed:
-                    break
-                await self.inbox.wait()
-        finally:
-            self.inbox.take_now = None
-        if self._failure is not None:
-            raise self._failure
+        with suppress(trio.EndOfChannel):
+            while True:
+                self._turn(await self.inbox.take())
         if not self.broker.leaving.is_over:
-            self._apply_in_turn(Control(self.broker.finish))
-            self._finish_turn()
+            self._turn(Control(self.broker.finish))
         if self.committer is not None:
             await self._finish(self.committer)
 
@@ -98,46 +77,19 @@ class Dispatcher:
                 await committer.wait_answer()
             self._end_turn(trio.current_time())
 
-    def _take_now(self, batch: Batch) -> None:
-        """Apply what was read in no task; ``end_look`` follows. It fails in this one."""
-        try:
-            while self.inbox.waiting:  # it came before
-                self._apply_in_turn(self.inbox.take_nowait())
-            self._apply_in_turn(batch)
-        except BaseException as error:
-            self._fail(error)
-
-    def end_look(self) -> None:
-        """End the turn of all that was taken in no task, if there is one."""
-        try:
-            self._finish_turn()
-        except BaseException as error:
-            self._fail(error)
-
-    def _fail(self, error: BaseException) -> None:
-        self._began = None  # what is half done is not published
-        self._failure, self.inbox.take_now = error, None
-        self.inbox.wake()
-
-    def _turn(self) -> None:
-        """Apply what waits, as much as is a turn's."""
-        self._apply_in_turn(self.inbox.take_nowait())
-        while self.inbox.waiting and self._began is not None:
-            self._apply_in_turn(self.inbox.take_nowait())
-        self._finish_turn()
-
-    def _apply_in_turn(self, item: Item) -> None:
-        now = trio.current_time()
-        if self._began is None:
-            self._began, self._frames = now, 0
-        self._frames += self._apply(item, now)
-        if self._frames >= MAX_TURN_FRAMES:
-            self._finish_turn()
-
-    def _finish_turn(self) -> None:
-        began, self._began = self._began, None
-        if began is None:
-            return
+    def _turn(self, item: Item) -> None:
+        """Apply ``item`` and what waits behind it, as much as is a turn's; then publish."""
+        frames = 0
+        began = now = trio.current_time()
+        while True:
+            frames += self._apply(item, now)
+            if frames >= MAX_TURN_FRAMES:
+                break
+            try:
+                item = self.inbox.take_nowait()
+            except (trio.WouldBlock, trio.EndOfChannel):
+                break
+            now = trio.current_time()
         self._end_turn(trio.current_time())
         self.turns += 1
         self.turn_times.observe(trio.current_time() - began, 1)

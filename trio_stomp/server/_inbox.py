@@ -67,14 +67,6 @@ class Inbox:
     """Held by the reader that waits for room; the others wait behind it, in order of arrival."""
     _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
     _is_abandoned: bool = False
-    _input: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
-    """Where the dispatcher waits: in the channel itself the next item would be its own already,
-    and what was read meanwhile could not be taken behind it by somebody else."""
-    is_closed: bool = False
-    waiting: int = 0
-    """Items in it."""
-    take_now: "Callable[[Batch], None] | None" = None
-    """The dispatcher's, while there is one: takes what was read in no task, behind what waits."""
 
     def __attrs_post_init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
@@ -101,8 +93,6 @@ class Inbox:
         except trio.WouldBlock:
             self._release(batch)
             await self._put_in_turn(batch)
-        else:
-            self._note_put()
 
     async def _put_in_turn(self, batch: Batch) -> None:
         with trio.CancelScope(shield=True):
@@ -115,50 +105,47 @@ class Inbox:
                 except BaseException:
                     self._release(batch)
                     raise
-                self._note_put()
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def put(self, item: Gone | Control) -> None:
         """Hand over something that takes no room. Checkpoint: always."""
         await self._sender.send(item)
-        self._note_put()
 
     def wake(self) -> None:
         """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
         with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
             self._sender.send_nowait(Control(_nothing))
-            self._note_put()
 
-    def _note_put(self) -> None:
-        self.waiting += 1
-        self._input.unpark()
+    async def take(self) -> Item:
+        """Return the next item, once there is one.
 
-    async def wait(self) -> None:
-        """Wait until something is in it, or it is closed. Checkpoint: always."""
-        if self.waiting or self.is_closed:
-            await trio.lowlevel.checkpoint()
-        else:
-            await self._input.park()
+        Raises:
+          trio.EndOfChannel: it is closed and empty.
+
+        Checkpoint: always. Cancel: nothing is lost.
+        """
+        return self._took(await self._receiver.receive())
 
     def take_nowait(self) -> Item:
-        """The next of those that are ``waiting``."""
+        """Return the next item.
+
+        Raises:
+          trio.WouldBlock: it is empty.
+          trio.EndOfChannel: it is closed as well.
+        """
         return self._took(self._receiver.receive_nowait())
 
     def close(self) -> None:
         """Nothing more comes; what is in it can still be taken."""
         self._sender.close()
-        self.is_closed = True
-        self._input.unpark()
 
     def abandon(self) -> None:
         """Nobody takes from it any more: whoever waits for room, or comes, is told so."""
         self._is_abandoned = True
-        self.take_now = None
         self._receiver.close()
         self._room.unpark_all()
 
     def _took(self, item: Item) -> Item:
-        self.waiting -= 1
         if type(item) is Batch:
             self._release(item)
         return item

@@ -142,15 +142,9 @@ class Server:
         self.dispatcher = Dispatcher(
             broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm
         )
-        self._poll.conversations.end_look = self.dispatcher.end_look
         if store is not None and broker.log is not None:
             self.committer = self.dispatcher.committer = Committer(
-                store,
-                broker.log.committed,
-                broker,
-                self.dispatcher.call_soon,
-                self.dispatcher.call_in_look,
-                self._poll.conversations,
+                store, broker.log.committed, broker, self.dispatcher.call_soon
             )
         self._shared = ConnectionShared(
             self.limits,

@@ -4,7 +4,6 @@ Handles: sockets and streams, what is spoken on a connection, HTTP heads, WebSoc
 Does not handle: what the bytes mean, who may connect, how long anything may take.
 """
 
-from trio_stomp.transport._conversations import Conversations as Conversations
 from trio_stomp.transport._http import UPGRADE_REQUIRED_HEADERS as UPGRADE_REQUIRED_HEADERS
 from trio_stomp.transport._http import HttpError as HttpError
 from trio_stomp.transport._http import HttpRequest as HttpRequest

@@ -5,8 +5,8 @@ peers leave at once, everybody else waits until each of their readers has run. H
 not in the middle of a conversation wait in an epoll descriptor of the broker's own, which can be
 waited for itself; one task takes from it what is ready, and wakes a few readers at a time.
 
-That costs one more run of the loop, so those that talk do not wait here, as long as they are few,
-but directly: in ``Conversations``, or with Trio. Systems without epoll wait directly, too.
+That costs one more run of the loop, so those that talk wait directly, as long as they are few.
+Systems without epoll wait directly, too.
 """
 
 import select
@@ -16,8 +16,6 @@ from typing import Protocol
 
 import trio
 from attrs import define, field
-
-from trio_stomp.transport._conversations import Conversations
 
 AT_ONCE = 64
 """Readers of peers that sent something, and were heard before, that go on at once."""
@@ -65,7 +63,6 @@ class PolledSocket(Protocol):
 class SlicedPoll:
     """The sockets that wait, and the few that need not wait here."""
 
-    conversations: Conversations = field(factory=Conversations)
     _epoll: "select.epoll | None" = None
     _waiting: dict[int, PolledSocket] = field(factory=dict)
     _ready: deque[PolledSocket] = field(factory=deque)
@@ -121,7 +118,6 @@ class SlicedPoll:
         task, polled.task = polled.task, None
         if task is not None:
             trio.lowlevel.reschedule(task)
-        self.conversations.forget(polled.fileno())
         if polled.is_known and self._epoll is not None:
             self._epoll.unregister(polled.fileno())
         polled.is_known = False
@@ -133,8 +129,6 @@ class SlicedPoll:
                 del self._direct[polled]
                 polled.is_direct = polled.is_quiet = False
                 polled.woken_at = 0.0
-                if self.conversations.release(polled):
-                    continue
                 # It is not closing, but that is how to wake who waits for it; a writer would take
                 # it at its word.
                 trio.lowlevel.notify_closing(polled.fileno())
@@ -145,9 +139,8 @@ class SlicedPoll:
         """Wake who waits until cancelled; at the end, all. Checkpoint: always."""
         if not hasattr(select, "epoll"):
             return
-        with select.epoll() as epoll, select.epoll() as talking:
+        with select.epoll() as epoll:
             self._epoll = epoll
-            self.conversations.open(talking)
             try:
                 while True:
                     if self._ready or self._behind:
@@ -159,7 +152,6 @@ class SlicedPoll:
                     self._wake(self._ready, AT_ONCE, now)
                     self._wake(self._behind, BEHIND_AT_ONCE, now)
             finally:
-                self.conversations.close()
                 self._end()
 
     def _make_direct(self, polled: PolledSocket) -> None:

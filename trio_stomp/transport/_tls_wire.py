@@ -15,7 +15,6 @@ from contextlib import suppress
 import trio
 
 from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp.transport._conversations import Take
 from trio_stomp.transport._tls_context import certificate_names
 from trio_stomp.transport._wire import Piece, SocketWire, Wire
 
@@ -182,46 +181,19 @@ class TlsWire:
         """
         if self._plaintext or self._has_input():
             await trio.lowlevel.checkpoint()
-        while (data := self._read(max_bytes)) is None:
-            self._feed(await self._inner.receive_some(RECEIVE_BYTES))
-        return data
-
-    def receive_nowait(self, max_bytes: int) -> bytes | None:
-        """As ``Wire``."""
-        while (data := self._read(max_bytes)) is None:
-            received = self._inner.receive_nowait(RECEIVE_BYTES)
-            if received is None:
-                return None
-            self._feed(received)
-        return data
-
-    async def attend(self, take: Take) -> None:
-        """As ``Wire``."""
-
-        def take_all(now: float) -> bool:
-            # What is left in here the socket will not tell of.
-            return take(now) and not self._has_rest()
-
-        if not self._has_rest():
-            await self._inner.attend(take_all)
-
-    def _has_rest(self) -> bool:
-        """Whether something can be read that the inner wire knows nothing of."""
-        return bool(self._plaintext) or self._at_end or self._has_input()
-
-    def _feed(self, received: bytes) -> None:
-        self._received = received
-        self._at_end = not received
-
-    def _read(self, max_bytes: int) -> bytes | None:
-        """What is in here already; empty at the end, None if more must come."""
-        data = self._plaintext or self._decrypt(max_bytes)
-        if not data:
+        while True:
+            data = self._plaintext or self._decrypt(max_bytes)
+            if data:
+                self._plaintext = data[max_bytes:]
+                return data[:max_bytes]
             if self._failure:
                 raise trio.BrokenResourceError(self._failure)
-            return b"" if self._at_end else None
-        self._plaintext = data[max_bytes:]
-        return data[:max_bytes]
+            if self._at_end:
+                return b""
+            received = await self._inner.receive_some(RECEIVE_BYTES)
+            if not received:
+                self._at_end = True
+            self._received = received
 
     def _decrypt(self, max_bytes: int) -> bytes:
         """What can be had of what was received; empty if more is needed, or at the end."""

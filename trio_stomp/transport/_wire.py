@@ -8,7 +8,6 @@ from typing import ClassVar, Protocol
 import trio
 from attrs import define
 
-from trio_stomp.transport._conversations import Take
 from trio_stomp.transport._memory_stream import MemoryStream
 from trio_stomp.transport._sliced_poll import SlicedPoll
 
@@ -44,19 +43,6 @@ class Wire(Protocol):
           trio.BrokenResourceError: the connection is lost.
 
         Checkpoint: always, and it is the only one of a busy reader. Cancel: nothing is lost.
-        """
-
-    def receive_nowait(self, max_bytes: int) -> bytes | None:
-        """As ``receive_some``, but None if it had to wait."""
-
-    async def attend(self, take: Take) -> None:
-        """Have ``take`` read, with ``receive_nowait``, for as long as it says so, if that can be.
-
-        Afterwards it is the task's turn to read.
-
-        Raises: what ``take`` raised.
-
-        Checkpoint: only if it waits. Cancel: nothing is lost.
         """
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
@@ -143,34 +129,18 @@ class SocketWire:
                         await trio.lowlevel.wait_readable(self._socket)
                     else:
                         await poll.wait_readable(self)
-                data = self.receive_nowait(max_bytes)
-                if data is not None:
-                    return data
+                data = self._socket.recv(max_bytes)
+                self._is_drained = len(data) < max_bytes
+                self.is_quiet = False
+                return data
+            except BlockingIOError:
                 must_wait = True
+            except OSError as error:
+                raise trio.BrokenResourceError from error
             except trio.ClosedResourceError as error:
                 # Or the poll found it quiet: it is to wait with the others from now on.
                 if poll is None or self.fileno() < 0:
                     raise trio.BrokenResourceError from error
-
-    def receive_nowait(self, max_bytes: int) -> bytes | None:
-        try:
-            data = self._socket.recv(max_bytes)
-        except BlockingIOError:
-            return None
-        except OSError as error:
-            raise trio.BrokenResourceError from error
-        self._is_drained = len(data) < max_bytes
-        self.is_quiet = False
-        return data
-
-    async def attend(self, take: Take) -> None:
-        poll = self._poll
-        # Nobody says again what he has said before: the first read after a full one is the task's.
-        if poll is None or not (self.is_direct and self._is_drained):
-            return
-        if poll.conversations.is_open and self.fileno() >= 0:
-            await poll.conversations.attend(self, take)
-            self._is_drained = False
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         try:
@@ -225,12 +195,6 @@ class StreamWire:
             return bytes(await self._stream.receive_some(max_bytes))
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError from error
-
-    def receive_nowait(self, max_bytes: int) -> bytes | None:
-        return None
-
-    async def attend(self, take: Take) -> None:
-        pass  # it can only be waited for
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         return 0
