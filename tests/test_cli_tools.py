@@ -15,6 +15,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -24,7 +25,16 @@ from tests._tool_fakes import FakeSite, check_refused, environment, fake_site, r
 from tests.test_store_tools import fill
 from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
-from trio_stomp.cli import _completion, _connect_options, _health, _http_get, _main, _reload, main
+from trio_stomp.cli import (
+    _completion,
+    _connect_options,
+    _health,
+    _http_get,
+    _main,
+    _reload,
+    _send,
+    main,
+)
 from trio_stomp.cli._connect_options import Access, Address, parse_url, read_access
 from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._tool import (
@@ -266,6 +276,54 @@ def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(OptionError, match="say --yes"):
         ask_yes("Drop it?")
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers_of(command)
+
+
+TOOLS = [
+    pytest.param(parser, id=parser.prog.partition(" ")[2])
+    for name in _main.names()
+    if name not in ("serve", "config")
+    for parser in parsers_of(import_module(f"trio_stomp.cli._{name}").make_parser())
+    if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+]
+
+
+@pytest.mark.parametrize("parser", TOOLS)
+def test_an_option_may_stand_anywhere_between_the_words(parser: argparse.ArgumentParser) -> None:
+    """argparse takes a word that may be left out for left out at the first option."""
+    words: list[str] = []
+    for action in parser._actions:
+        if not action.option_strings:
+            least = {"+": 2, "*": 2}.get(str(action.nargs), 1)
+            words += [str(next(iter(action.choices or ["word"])))] * least
+    flags = {option: action for action in parser._actions for option in action.option_strings}
+    given = ["--json"] if "--json" in flags else []
+    given += ["-H", "a:b", "--header=c:d", "-He:f"] if "-H" in flags else []
+    first = vars(parser.parse_args([*given, *words]))
+    for at in range(1, len(words) + 1):
+        assert vars(parser.parse_args([*words[:at], *given, *words[at:]])) == first
+
+
+@pytest.mark.parametrize(
+    ("line", "destination", "body"),
+    [
+        ("/queue/o -H a:b body", "/queue/o", "body"),
+        ("/queue/o --json -- -b", "/queue/o", "-b"),
+        ("/queue/o -5 --json", "/queue/o", "-5"),
+        ("/queue/o --json -", "/queue/o", "-"),
+        ("-- /queue/o --json", "/queue/o", "--json"),
+    ],
+)
+def test_what_a_body_is_beside_options(line: str, destination: str, body: str) -> None:
+    given = _send.make_parser().parse_args(line.split())
+    assert (given.destination, given.body) == (destination, body)
 
 
 def test_a_flag_of_a_command_of_a_command_is_known_too() -> None:

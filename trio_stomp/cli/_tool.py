@@ -6,6 +6,7 @@ import math
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NoReturn
 
 from trio_stomp._errors import OptionError
@@ -27,7 +28,42 @@ class CannotDo(Exception):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line with the remedy, and never repeat what may be a secret."""
+    """A parser whose errors are one line with the remedy, and never repeat what may be a secret.
+
+    Options may stand anywhere between the other words: argparse alone takes a word that may be left
+    out for left out at the first option.
+    """
+
+    def parse_known_args(  # type: ignore[override]
+        self,
+        args: Sequence[str] | None = None,
+        namespace: argparse.Namespace | None = None,
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """As ``ArgumentParser``'s."""
+        words = sys.argv[1:] if args is None else list(args)
+        if any(_may_be_left_out(action) for action in self._actions):
+            words = self._options_first(words)
+        return super().parse_known_args(words, namespace)
+
+    def _options_first(self, words: Sequence[str]) -> list[str]:
+        """Return the words with the options, and what belongs to them, before all others."""
+        options: list[str] = []
+        others: list[str] = []
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                others += rest
+            elif word == "-" or not word.startswith("-") or self._is_number(word):
+                others.append(word)
+            else:
+                options.append(word)
+                action = self._option_string_actions.get(word)
+                if action is not None and action.nargs is None:
+                    options += islice(rest, 1)
+        return [*options, "--", *others] if others else options
+
+    def _is_number(self, word: str) -> bool:
+        return self._negative_number_matcher.match(word) is not None
 
     def error(self, message: str) -> NoReturn:
         """Refuse the command line.
@@ -52,6 +88,10 @@ class Parser(argparse.ArgumentParser):
                 "user of the machine; use TRIO_STOMP_PASSCODE or --passcode-file"
             )
         return f"{UNKNOWN}{flags[0][:80]}{near(flags[0], _flags(self))} (--help lists all)"
+
+
+def _may_be_left_out(action: argparse.Action) -> bool:
+    return not action.option_strings and action.nargs in ("?", "*", "+")
 
 
 def _flags(parser: argparse.ArgumentParser) -> Iterator[str]:
