@@ -3,9 +3,10 @@
     python scripts/overload.py --compare --json result.json
     python scripts/overload.py --minutes 1 --scenario drop-oldest
 
-Each scenario has 100 subscribers; one of them never reads a byte. The others read so many messages
-a second each, and the producers offer ten times that. Beside it, 99 subscribers of a quiet topic
-measure how late a message comes that anybody could take. What is promised, and judged:
+The first four scenarios have 100 subscribers each; one of them never reads a byte. The others read
+so many messages a second each, and the producers offer ten times that. Beside it, 99 subscribers of
+a quiet topic measure how late a message comes that anybody could take. What is promised, and
+judged:
 
 - RSS stays within (``--max-memory-bytes`` + RSS of the idle broker) x 1.2;
 - the p99 of the others is at most 3 times that of the same run without the stuck one
@@ -20,7 +21,22 @@ measure how late a message comes that anybody could take. What is promised, and 
     queues       three queues, overflow reject (memory is its bound), drop-oldest and block (8 MiB
                  each), with a consumer each that never acknowledges
 
-The exit code is 1 if a promise does not hold. Needs Linux.
+The others are attacks (``--scenario attacks`` = all of them): frames that the limits allow, and
+that one client sends to hold everybody up. Somebody else's ping-pong each 50 ms and health probe
+are measured before and meanwhile. What is promised, and judged: no turn of the event loop takes
+more than 10 ms of processor time; the ping-pong waits at most 10 times what it waited beside the
+idle broker, and 200 ms; ``/livez`` answers within 1 s; RSS as above.
+
+    wildcards    180 subscriptions to all of 60,000 queues, in one write
+    selectors    1,000 selectors of eight LIKEs, and a message with a header of 16,000 characters
+    browses      11,000 browses of 50,000 messages, and none is read
+    patterns     16,384 patterns of a and *, and 100 new names
+    composites   1,024 SENDs to 32 deep queues each
+    commits      16 COMMITs of 1,024 frames, by two connections
+    names        30 connections that send to 4,090 long names each
+
+With ``--tree DIRECTORY`` it is the broker of another checkout that is attacked. The exit code is 1
+if a promise does not hold. Needs Linux.
 """
 
 import argparse
@@ -32,6 +48,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from _bench.process import ROOT
+from _proof import attack_run
+from _proof.attack_run import Felt, run_attack
+from _proof.attacks import ASSAULTS
 from _proof.judge import MIB, Times, Verdict, judge_latency
 from _proof.load import Place
 from _proof.overload_run import Outcome, Scenario, Shape, run_scenario
@@ -44,7 +64,8 @@ broker stops to read from producers, and would not be overloaded any more."""
 BODY_BYTES = 1000
 DIAG_STREAM_BYTES = 1 * MIB
 """Its default of 32 MiB would, with the outboxes, be more than nine tenths of the budget."""
-NAMES = ("drop-oldest", "disconnect", "lone", "queues")
+LOADS = ("drop-oldest", "disconnect", "lone", "queues")
+ATTACKS = tuple(each.name for each in ASSAULTS)
 TOPIC = "/topic/proof"
 RATE = 50.0
 """Messages a second that each consumer reads."""
@@ -104,6 +125,20 @@ def prove(scenario: Scenario, shape: Shape, rounds: int, work: Path, *, compares
                 say(f"    {verdict.line()}")
             outcomes.append(outcome)
     return outcomes
+
+
+def attack(args: argparse.Namespace, work: Path) -> list[Felt]:
+    """Run the attacks that were asked for."""
+    felts = []
+    for assault in ASSAULTS:
+        if assault.name not in args.scenario:
+            continue
+        felt = run_attack(assault, work, args.tree.resolve())
+        say(attack_run.headline(felt))
+        for verdict in felt.verdicts:
+            say(f"    {verdict.line()}")
+        felts.append(felt)
+    return felts
 
 
 def compare(outcomes: Sequence[Outcome]) -> list[Verdict]:
@@ -181,12 +216,12 @@ def say(text: str) -> None:
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--minutes", type=float, default=10.0, help="of each run")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of each run but the attacks")
     parser.add_argument("--subscribers", type=int, default=100, help="the stuck ones included")
     parser.add_argument("--stuck", type=int, default=1, help="subscribers who never read")
     parser.add_argument("--compare", action="store_true", help="also run without the stuck ones")
     parser.add_argument("--rounds", type=int, default=1, help="so often, in alternation")
-    parser.add_argument("--scenario", nargs="+", choices=NAMES, default=NAMES)
+    parser.add_argument("--scenario", nargs="+", choices=(*LOADS, *ATTACKS, "attacks"))
     parser.add_argument("--max-memory-bytes", type=int, default=128 * MIB)
     parser.add_argument("--outbox-bytes", type=int, default=OUTBOX_BYTES)
     parser.add_argument("--rate", type=float, default=RATE, help="messages a second of a reader")
@@ -194,7 +229,10 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--side-rate", type=float, default=20.0, help="quiet messages a second")
     parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")
     parser.add_argument("--json", type=Path, help="write everything to this file, too")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="whose broker is attacked")
     args = parser.parse_args(argv)
+    asked = args.scenario or (*LOADS, *ATTACKS)
+    args.scenario = (*asked, *ATTACKS) if "attacks" in asked else tuple(asked)
     if not 0 <= args.stuck < args.subscribers:
         parser.error("--stuck must be less than --subscribers")
     return args
@@ -207,6 +245,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = ("--diag-stream-memory-bytes", str(DIAG_STREAM_BYTES), *args.broker)
     shape = Shape(args.minutes * 60, readers, args.side_rate, args.max_memory_bytes, options)
     outcomes: Result = []
+    felts: list[Felt] = []
     verdicts: list[Verdict] = []
     try:
         with tempfile.TemporaryDirectory(prefix="overload-") as work:
@@ -217,20 +256,28 @@ def main(argv: Sequence[str] | None = None) -> int:
                     verdicts += [
                         v._replace(promise=f"{scenario.name}: {v.promise}") for v in compare(runs)
                     ]
+            felts = attack(args, Path(work))
     except ProofError as error:
         say(str(error))
         return 1
-    print(table(outcomes))
+    if outcomes:
+        print(table(outcomes))
+    if felts:
+        print(attack_run.table(felts))
     for verdict in verdicts:
         print(verdict.line())
     if args.json:
-        args.json.write_text(json.dumps(report(args, outcomes, verdicts), indent=2) + "\n")
+        args.json.write_text(json.dumps(report(args, outcomes, verdicts, felts), indent=2) + "\n")
     every = [*verdicts, *(v for each in outcomes for v in each.verdicts)]
+    every += [v for each in felts for v in each.verdicts]
     return 0 if all(verdict.holds for verdict in every) else 1
 
 
 def report(
-    args: argparse.Namespace, outcomes: Sequence[Outcome], verdicts: Sequence[Verdict]
+    args: argparse.Namespace,
+    outcomes: Sequence[Outcome],
+    verdicts: Sequence[Verdict],
+    felts: Sequence[Felt],
 ) -> dict[str, Any]:
     """Everything, for programs."""
     return {
@@ -251,6 +298,14 @@ def report(
                 **each.figures,
             }
             for each in outcomes
+        ],
+        "attacks": [
+            {
+                "attack": each.name,
+                "promises": [verdict._asdict() for verdict in each.verdicts],
+                **each.figures,
+            }
+            for each in felts
         ],
         "promises": [verdict._asdict() for verdict in verdicts],
     }

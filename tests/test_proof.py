@@ -325,6 +325,85 @@ def test_a_short_overload_keeps_its_promises(tmp_path: Path) -> None:
     assert "| drop-oldest | 1 |" in result.stdout
 
 
+FIGURES = {
+    "limit_bytes": 64 * MIB,
+    "idle_rss_bytes": 40 * MIB,
+    "peak_rss_bytes": 124 * MIB,
+    "turn_s": 0.010,
+    "ping_alone": {"p50": 0.0005, "longest": 0.006},
+    "ping": {"p50": 0.010, "longest": 0.060},
+    "livez": {"longest": 1.0},
+}
+
+
+class TestAttacks:
+    """What one client does to others is measured, and judged by the bounds of the limits."""
+
+    def test_what_is_just_within_its_bound_holds(self) -> None:
+        from _proof.attack_run import judge
+
+        assert [each for each in judge(FIGURES) if not each.holds] == []
+
+    @pytest.mark.parametrize(
+        ("figure", "value", "promise"),
+        [
+            ("turn_s", 0.0101, "longest turn"),
+            ("ping", {"p50": 0.0101, "longest": 0.02}, "ping-pong, median"),
+            ("ping", {"p50": 0.001, "longest": 0.0601}, "ping-pong, longest"),
+            ("livez", {"longest": 1.1}, "/livez"),
+            ("peak_rss_bytes", 125 * MIB, "RSS within the budget + 20 %"),
+        ],
+    )
+    def test_what_is_beyond_it_is_named(self, figure: str, value: object, promise: str) -> None:
+        from _proof.attack_run import judge
+
+        broken = [each for each in judge(FIGURES | {figure: value}) if not each.holds]
+        assert [each.promise for each in broken] == [promise]
+
+    def test_nobody_waits_for_200_ms_however_slow_the_machine(self) -> None:
+        from _proof.attack_run import judge_waits
+
+        alone = {"p50": 0.050, "longest": 0.100}
+        verdicts = judge_waits(alone, {"p50": 0.150, "longest": 0.201})
+        assert [each.holds for each in verdicts] == [True, False]
+
+    def test_the_longest_step_of_a_loop_is_noted(self, tmp_path: Path) -> None:
+        from _proof.metered import LongestTurn, Meter
+
+        async def work() -> None:
+            await trio.lowlevel.checkpoint()
+            until = time.thread_time() + 0.05
+            while time.thread_time() < until:
+                pass
+            await trio.lowlevel.checkpoint()
+
+        seen = LongestTurn(tmp_path / "turn")
+        trio.run(work, instruments=[Meter(tmp_path / "turn")])
+        assert 0.05 <= seen.seconds() < 0.5
+        seen.reset()
+        trio.run(trio.sleep, 0, instruments=[Meter(tmp_path / "turn")])
+        assert 0 < seen.seconds() < 0.05
+
+    def test_an_attack_is_made_and_measured(self, tmp_path: Path) -> None:
+        file = tmp_path / "result.json"
+        command = [sys.executable, str(SCRIPTS / "overload.py"), "--scenario", "commits"]
+        result = subprocess.run(
+            [*command, "--json", str(file)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert file.exists(), result.stderr
+        (run,) = json.loads(file.read_text())["attacks"]
+        assert run["refusals"] == []
+        assert 0 < run["turn_s"] < PATIENCE_S
+        assert run["ping"]["count"] > 10
+        assert run["livez"]["longest"] < PATIENCE_S
+        assert len(run["promises"]) == 5
+        assert "| commits |" in result.stdout
+
+
 async def test_every_act_of_the_churn_ends(tmp_path: Path) -> None:
     import soak
     from _proof.churn import POLICIES, Churn, tidy

@@ -55,18 +55,32 @@ class Watched(NamedTuple):
 
 
 @contextmanager
-def watched_broker(options: Sequence[str], log: Path) -> Iterator[Watched]:
-    """Run a broker of this checkout on a free port of the loopback interface, then stop it.
+def watched_broker(
+    options: Sequence[str],
+    log: Path,
+    *,
+    tree: Path = ROOT,
+    program: Sequence[str] = ("-m", "trio_stomp"),
+) -> Iterator[Watched]:
+    """Run a broker of a checkout on a free port of the loopback interface, then stop it.
+
+    Args:
+      program: What Python runs.
 
     Raises:
       ProofError: it did not start, or did not stop in order.
     """
-    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    command = [sys.executable, "-m", "trio_stomp", "--port", "0", *options]
+    path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    command = [sys.executable, *program, "--port", "0", *options]
     with (
         log.open("wb") as out,
         subprocess.Popen(
-            command, env=os.environ | {"PYTHONPATH": path}, stdout=out, stderr=out
+            command,
+            # There, since Python looks for a module in the working directory first.
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": path},
+            stdout=out,
+            stderr=out,
         ) as process,
     ):
         try:

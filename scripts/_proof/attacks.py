@@ -1,0 +1,240 @@
+"""What one client may send, and others must not feel: each attack is frames that the limits allow.
+
+An attack prepares, waits to be told, and goes on until it has been answered. Where a limit refuses
+something, the ERROR is its answer. It runs in a process of its own.
+"""
+
+import contextlib
+import re
+import select
+import socket
+import time
+from collections.abc import Callable, Iterable
+from itertools import product
+from typing import NamedTuple
+
+from _bench.wire import HOST
+
+from _proof.judge import MIB
+
+PATIENCE_S = 45.0
+"""An attack that has not been answered by then has lasted so long."""
+REST_S = 5.0
+"""How long an attack lasts that waits for no answer."""
+HELLO = "CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
+CHUNK = 1000
+CODE = re.compile(rb"\ncode:([^\n]+)\n")
+Begin = Callable[[], None]
+
+
+class Attacker:
+    """A connection that writes what it likes, and reads while it waits for an answer."""
+
+    def __init__(self, port: int) -> None:
+        self.refusal = ""
+        self._socket = socket.create_connection((HOST, port))
+        self._receipts = 0
+        self._data = b""
+        self._write(HELLO.encode())
+        self._hear(b"CONNECTED\n", PATIENCE_S)
+
+    def say(self, *frames: str) -> None:
+        """Write frames at once, and read nothing, unless the broker reads nothing either."""
+        self._write("".join(f"{frame}\0" for frame in frames).encode())
+
+    def ask(self, *frames: str, patience_s: float = PATIENCE_S) -> bool:
+        """Write frames at once, and wait until they have been carried out; or until an ERROR."""
+        self._receipts += 1
+        name = f"all-{self._receipts}"
+        self.say(*frames, f"SEND\ndestination:/topic/overload.none\nreceipt:{name}\n\n")
+        return self._hear(f"receipt-id:{name}\n".encode(), patience_s)
+
+    def close(self) -> None:
+        """Leave without a word."""
+        self._socket.close()
+
+    def _write(self, data: bytes) -> None:
+        view = memoryview(data)
+        until = time.monotonic() + PATIENCE_S
+        while view and not self.refusal and time.monotonic() < until:
+            readable, writable, _ = select.select([self._socket], [self._socket], [], 1.0)
+            try:
+                if writable:
+                    view = view[self._socket.send(view[: 1 << 18]) :]
+                elif readable:
+                    self._read()  # neither reads, unless one of them begins
+            except ConnectionError:
+                self.refusal = self.refusal or "reset"
+
+    def _hear(self, wanted: bytes, patience_s: float) -> bool:
+        until = time.monotonic() + patience_s
+        while wanted not in self._data and not self.refusal:
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return False
+            if select.select([self._socket], [], [], left_s)[0]:
+                with contextlib.suppress(ConnectionError):
+                    self._read()
+        return not self.refusal
+
+    def _read(self) -> None:
+        piece = self._socket.recv(1 << 20)
+        self._data = self._data[-256:] + piece
+        if b"ERROR\n" in self._data:
+            found = CODE.search(self._data)
+            self.refusal = found[1].decode() if found else "?"
+        elif not piece:
+            self.refusal = "closed"
+
+
+Attack = Callable[[int, Begin], list[Attacker]]
+
+
+class Assault(NamedTuple):
+    """An attack, and the broker that it is for.
+
+    Args:
+      limit_bytes: Its ``max_memory_bytes``.
+      options: Its other options.
+      rules: Its ``--acl-file``; "" = none.
+    """
+
+    name: str
+    run: Attack
+    limit_bytes: int = 512 * MIB
+    options: tuple[str, ...] = ()
+    rules: str = ""
+
+
+def send(destination: str, body: str = "x", headers: str = "") -> str:
+    """A SEND without its NUL."""
+    return f"SEND\ndestination:{destination}\n{headers}\n{body}"
+
+
+def subscribe(number: int, destination: str, headers: str = "") -> str:
+    """A SUBSCRIBE without its NUL."""
+    return f"SUBSCRIBE\nid:{number}\ndestination:{destination}\n{headers}\n"
+
+
+def wildcards(port: int, begin: Begin) -> list[Attacker]:
+    """F2: subscriptions to all of 60,000 queues, 80 that end and 100 that stay, in one write."""
+    attacker = Attacker(port)
+    _fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
+    begin()
+    frames: list[str] = []
+    for number in range(80):
+        frames.append(subscribe(number, "/queue/z*", "ack:client\n"))
+        frames.append(f"UNSUBSCRIBE\nid:{number}\n\n")
+    frames += [subscribe(n, "/queue/z*", "ack:client\n") for n in range(100)]
+    attacker.ask(*frames)
+    return [attacker]
+
+
+def selectors(port: int, begin: Begin) -> list[Attacker]:
+    """F3: 1,000 selectors with eight LIKEs each, and a message with a header of 16,000 letters."""
+    attacker = Attacker(port)
+    begin()
+    like = f"%{'_' * 63}b{{}}%"
+    frames = []
+    for number in range(1000):
+        terms = " OR ".join(f"h LIKE '{like.format(number * 8 + each)}'" for each in range(8))
+        frames.append(subscribe(number, "/topic/overload.s", f"selector:{terms}\n"))
+    attacker.ask(*frames)
+    attacker.ask(send("/topic/overload.s", "x", f"h:{'ab' * 8000}\n"))
+    return [attacker]
+
+
+def browses(port: int, begin: Begin) -> list[Attacker]:
+    """F1: 1,000 browses of 50,000 messages by 50 connections that read nothing, 10,000 by one."""
+    attacker = Attacker(port)
+    _fill(attacker, (send("/queue/deep", f"{n:010d}") for n in range(50_000)))
+    begin()
+    attackers = [attacker]
+    for count in (*[20] * 50, 10_000):
+        each = Attacker(port)
+        each.say(*(subscribe(n, "/queue/deep", "browser:true\n") for n in range(count)))
+        attackers.append(each)
+    time.sleep(REST_S)
+    return attackers
+
+
+def patterns(port: int, begin: Begin) -> list[Attacker]:
+    """F10: 8,192 patterns of two connections each, of ``a`` and ``*``, and 100 new names."""
+    attackers = [Attacker(port), Attacker(port)]
+    for attacker, end in zip(attackers, ("", ".b"), strict=True):
+        texts = ["/topic/" + ".".join(words) + end for words in product("*a", repeat=13)]
+        frames = [subscribe(n, text) for n, text in enumerate(texts) if "*" in text]
+        for place in range(0, len(frames), CHUNK):
+            attacker.ask(*frames[place : place + CHUNK])
+    begin()
+    sender = Attacker(port)
+    sender.ask(*(send(f"/topic/{'a.' * 13}{n}") for n in range(100)))
+    return [*attackers, sender]
+
+
+def composites(port: int, begin: Begin) -> list[Attacker]:
+    """1,024 SENDs to 32 queues each, which hold 2,000 messages that nobody present wants."""
+    attacker = Attacker(port)
+    names = [f"/queue/c.{n:02d}" for n in range(32)]
+    everywhere = ",".join(names)
+    _fill(attacker, (send(everywhere, "x", f"n:{n}\n") for n in range(2000)))
+    selector = "selector:wanted = 'yes'\nack:client\n"
+    attacker.ask(*(subscribe(n, name, selector) for n, name in enumerate(names)))
+    begin()
+    attacker.ask(*(send(everywhere) for _ in range(1024)))
+    return [attacker]
+
+
+def commits(port: int, begin: Begin) -> list[Attacker]:
+    """8 COMMITs in one write of two connections each, of 1,024 frames."""
+    attackers = [Attacker(port), Attacker(port)]
+    for attacker, number in product(attackers, range(8)):
+        frames = [f"BEGIN\ntransaction:{number}\n\n"]
+        frames += [
+            send(f"/queue/t.{each % 8}", "x" * 100, f"transaction:{number}\n")
+            for each in range(1023)
+        ]
+        attacker.ask(*frames)
+    begin()
+    asked = [f"COMMIT\ntransaction:{number}\n\n" for number in range(8)]
+    for attacker in attackers:
+        attacker.say(*asked)
+    for attacker in attackers:
+        attacker.ask()
+    return attackers
+
+
+def cleared(port: int, begin: Begin) -> list[Attacker]:
+    """F11: 30 connections that send once to 4,090 long names each, and stay."""
+    begin()
+    attackers = []
+    for number in range(30):
+        attacker = Attacker(port)
+        name = f"/topic/{number:03d}." + "x" * 990
+        _fill(attacker, (send(f"{name}.{n:04d}") for n in range(4090)))
+        attackers.append(attacker)
+    return attackers
+
+
+def _fill(attacker: Attacker, frames: Iterable[str]) -> None:
+    """Carry out many frames, so many at a time as disturb nobody."""
+    some: list[str] = []
+    for frame in frames:
+        some.append(frame)
+        if len(some) == CHUNK:
+            attacker.ask(*some)
+            some.clear()
+    if some:
+        attacker.ask(*some)
+
+
+ANYBODY = '[[rule]]\nallow = ["send", "receive", "create"]\nto = "**"\nuser = "anonymous"\n'
+ASSAULTS = (
+    Assault("wildcards", wildcards),
+    Assault("selectors", selectors),
+    Assault("browses", browses, 64 * MIB),
+    Assault("patterns", patterns),
+    Assault("composites", composites),
+    Assault("commits", commits),
+    Assault("names", cleared, 64 * MIB, rules=ANYBODY),
+)

@@ -1,0 +1,76 @@
+"""A broker that notes how long its event loop was held: ``python metered.py FILE OPTION...``.
+
+The figure is processor time of the one thread that everything waits for, between two moments at
+which another task may run. So other programs on a busy machine are not in it, and it needs nothing
+of the broker that is measured: an older checkout is measured in the same way.
+"""
+
+import mmap
+import runpy
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import trio
+
+BYTES = 8
+"""One number, in seconds: the longest since somebody wrote 0 there."""
+
+
+class Meter(trio.abc.Instrument):
+    """Keeps the longest step of a task, or of what runs while the loop would wait."""
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._longest = memoryview(mmap.mmap(file.fileno(), BYTES)).cast("d")
+        self._began = 0.0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task goes on."""
+        self._began = time.thread_time()
+
+    def after_task_step(self, task: trio.lowlevel.Task) -> None:
+        """It waits again."""
+        self._note()
+
+    def before_io_wait(self, timeout: float) -> None:
+        """Nobody has anything to do. What is done there all the same is held time, too."""
+        self._began = time.thread_time()
+
+    def after_io_wait(self, timeout: float) -> None:
+        """Something has happened."""
+        self._note()
+
+    def _note(self) -> None:
+        used = time.thread_time() - self._began
+        if used > self._longest[0]:
+            self._longest[0] = used
+
+
+class LongestTurn:
+    """The other end of the file: what the broker has noted."""
+
+    def __init__(self, path: Path) -> None:
+        path.write_bytes(bytes(BYTES))
+        with path.open("r+b") as file:
+            self._longest = memoryview(mmap.mmap(file.fileno(), BYTES)).cast("d")
+
+    def reset(self) -> None:
+        """Begin anew."""
+        self._longest[0] = 0.0
+
+    def seconds(self) -> float:
+        """Return the longest turn since then."""
+        return self._longest[0]
+
+
+def main() -> None:
+    """Run the broker with what follows the file's name as its options."""
+    path = Path(sys.argv.pop(1))
+    trio.run = partial(trio.run, instruments=[Meter(path)])  # type: ignore[assignment]
+    runpy.run_module("trio_stomp", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
