@@ -17,15 +17,17 @@ from attrs import define, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests._queue_fakes import Bench
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp import _schema as schema
 from trio_stomp._security import Security
 from trio_stomp._serve import _assemble
-from trio_stomp.broker import Client, Delivery, Histogram
+from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
 from trio_stomp.diag import _reporter as reporter_module
 from trio_stomp.diag._listing import SLICE_LOOKS, SLICE_RECORDS, Largest, slices
+from trio_stomp.diag._records import _waiting_record
 from trio_stomp.diag._reporter import MAX_PUT_OFF
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
@@ -421,6 +423,37 @@ async def test_records_tell_what_happened(autojump_clock: trio.testing.MockClock
     }
     assert told["DIAG/stale"].body["stale_queue_size"] == 1
     assert told["DIAG/process"].body["uptime_s"] == INTERVAL_S
+
+
+async def test_the_age_of_what_waits_in_a_queue_is_told(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running() as broker:
+        observer = await broker.peer("DIAG/queues")
+        sender = await broker.peer()
+        await sender.send("SEND", b"hello", destination="/queue/a")
+        await trio.sleep(INTERVAL_S)
+        await observer.settle()
+        (message,) = observer.messages()
+    items = {item["destination"]: item for item in message.items}
+    assert items["/queue/a"]["oldest_input_age_s"] == INTERVAL_S
+
+
+def test_no_figure_of_a_queue_stands_still() -> None:
+    """One that nobody sets would be 0 whatever happens."""
+    policy = DestinationPolicy(overflow="drop-newest", max_messages=3)
+    bench = Bench({"/queue/q": policy})
+    sender, reader = bench.actor(), bench.actor()
+    sender.sends("/queue/q", "early", ttl="10")
+    bench.passes(1)
+    reader.subscribes("/queue/q", ack="client-individual", prefetch_count="1")
+    sender.sends("/queue/q", *"abcd")
+    reader.nacks(*reader.frames())
+    bench.passes(5)  # it is delivered again
+    bench.passes(5)
+    record = _waiting_record(bench.queue("/queue/q"), bench.now)
+    known_nothing = {"stale_depth", "subscription_id"}  # of what is parked, and of nobody
+    assert {name for name, figure in record.items() if not figure} == known_nothing
 
 
 async def test_the_seeds_headers_repeat_the_body(autojump_clock: trio.testing.MockClock) -> None:

@@ -29,11 +29,15 @@ ROUTE = Route("/queue/q", Kind.QUEUE)
 
 
 def message(
-    number: int, level: int = 4, options: SendOptions | None = None, expires_at: float = NEVER
+    number: int,
+    level: int = 4,
+    options: SendOptions | None = None,
+    expires_at: float = NEVER,
+    received_at: float = 0.0,
 ) -> Message:
     """A message of two bytes."""
     head = run_of("/queue/q").head
-    publication = Publication(ROUTE, head, [], 0.0, expires_at, None, options)
+    publication = Publication(ROUTE, head, [], received_at, expires_at, None, options)
     return Message(number, publication, b"xy", level)
 
 
@@ -116,6 +120,36 @@ def test_what_stands_first_and_has_expired_is_taken_out():
     assert [each.number for each in waiting.take_expired(9.0)] == [2, 3]
     assert waiting.next_expiry == NEVER
     assert waiting.pop() is None
+
+
+def test_the_oldest_stands_first_on_some_level():
+    waiting = Waiting()
+    assert waiting.oldest_at == NEVER
+    for number, (level, received_at) in enumerate(((9, 7.0), (4, 5.0), (4, 6.0), (0, 8.0))):
+        waiting.append(message(number, level, received_at=received_at))
+    assert waiting.oldest_at == 5.0
+    first, second = waiting.pop(), waiting.pop()
+    assert waiting.oldest_at == 6.0
+    assert second is not None
+    waiting.give_back(second)
+    assert waiting.oldest_at == 5.0
+    assert first is not None
+    assert list(drained(waiting)) == [1, 2, 3]
+    assert waiting.oldest_at == NEVER
+
+
+def test_who_is_oldest_in_the_store_alone_is_not_known():
+    waiting = Waiting()
+    waiting.restore(4, count=2, size=4, last=2)
+    waiting.append(message(7, level=9, received_at=7.0))
+    assert waiting.oldest_at is None
+    waiting.loaded(4, [message(1, received_at=3.0)], size=2)
+    assert waiting.oldest_at == 3.0
+    waiting.pop()
+    first = waiting.pop()
+    assert first is not None
+    waiting.give_back(first)
+    assert waiting.oldest_at == 3.0
 
 
 @given(st.lists(st.tuples(st.sampled_from(["put", "take", "return"]), st.integers(0, 9))))

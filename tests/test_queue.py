@@ -29,6 +29,29 @@ def test_messages_wait_for_a_consumer_and_come_in_order():
     desk.ends()
 
 
+def test_the_age_of_what_waits_is_that_of_the_oldest():
+    desk = bench()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends(Q, "a")
+    desk.passes(20)
+    sender.sends(Q, "b")
+    queue = desk.queue(Q)
+    assert queue.oldest_waiting_age_s(desk.now) == 20
+    desk.passes(10)
+    assert queue.oldest_waiting_age_s(desk.now) == 30
+    reader.subscribes(Q, ack="client", prefetch_count="1")
+    assert reader.bodies() == ["a"]
+    assert queue.oldest_waiting_age_s(desk.now) == 10
+    assert queue.oldest_waiting_age_s(desk.now - 100) == 0.0, "a clock that was set back"
+    reader.is_gone()
+    assert queue.oldest_waiting_age_s(desk.now) == 30
+    other = desk.actor()
+    other.subscribes(Q)
+    assert other.bodies() == ["a", "b"]
+    assert queue.oldest_waiting_age_s(desk.now) == 0.0
+    desk.ends()
+
+
 def test_each_message_goes_to_one_consumer_in_turn():
     desk = bench()
     readers = [desk.actor() for _ in range(3)]

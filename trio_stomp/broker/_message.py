@@ -211,6 +211,21 @@ class Waiting:
                 earliest = min(earliest, level.fresh[0].publication.expires_at)
         return earliest
 
+    @property
+    def oldest_at(self) -> float | None:
+        """When the oldest was received; NEVER if nothing waits, None if only the store knows."""
+        oldest = NEVER
+        for level in self._levels:
+            if level is None:
+                continue
+            if level.returned:
+                oldest = min(oldest, level.returned[0][1].publication.received_at)
+            if level.fresh:
+                oldest = min(oldest, level.fresh[0].publication.received_at)
+            elif level.paged is not None and not level.returned:
+                return None
+        return oldest
+
     def in_order(self) -> list[Message]:
         """All messages, first the one that is due first; nothing is taken."""
         return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]

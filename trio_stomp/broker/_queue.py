@@ -244,6 +244,17 @@ class Queue:
     def _note_choosy(self) -> None:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
 
+    def oldest_waiting_age_s(self, now: float) -> float | None:
+        """Return how long ago the oldest that waits was received; 0 if nothing waits.
+
+        Delayed messages do not count: they wait because their sender wants it.
+
+        Returns:
+          None if what is oldest is in the store alone.
+        """
+        oldest_at = self.waiting.oldest_at
+        return None if oldest_at is None else max(0.0, now - oldest_at)
+
     def oldest_unacked_age_s(self, now: float) -> float:
         """How long ago the oldest unacknowledged message was delivered."""
         if not self.unacked:

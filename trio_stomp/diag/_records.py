@@ -152,6 +152,7 @@ def _waiting_record(queue: Queue, now: float) -> Record:
         ack_depth=queue.unacked,
         input_bytes=queue.size,
         capacity=queue.policy.max_messages,
+        oldest_input_age_s=queue.oldest_waiting_age_s(now),
         oldest_unacked_age_s=queue.oldest_unacked_age_s(now),
         prefetch=sum(consumer.options.prefetch_count for consumer in queue.consumers),
         redelivered_total=queue.redelivered,

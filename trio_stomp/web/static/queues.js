@@ -43,9 +43,11 @@ export class Queues {
         number("In /s", (item) => item.in, format.rate),
         number("Out /s", (item) => item.out, format.rate),
         number("Size", (item) => item.input_bytes, format.bytes),
-        number("Oldest", (item) => item.oldest_unacked_age_s, format.duration, {
-          text: ({ oldest_unacked_age_s: age }) => (age > 0 ? format.duration(age) : "–"),
-          title: () => "how long the oldest has been unacknowledged",
+        number("Oldest", (item) => item.oldest_input_age_s, format.duration, {
+          text: ({ oldest_input_age_s: age }) => (age > 0 ? format.duration(age) : "–"),
+          title: ({ oldest_unacked_age_s: age }) =>
+            "how long the oldest has waited" +
+            (age > 0 ? `; the oldest unacknowledged was delivered ${format.duration(age)} ago` : ""),
         }),
         number("Again", (item) => item.redelivered_total, format.brief, {
           title: () => "delivered again",
