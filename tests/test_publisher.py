@@ -519,7 +519,7 @@ def test_nothing_of_a_composite_is_seen_before_all_of_it_is_safe(other: str, wor
     sender, reader, another = core.actor(), core.actor(), core.actor()
     reader.subscribes("/queue/a")
     another.subscribes(other)
-    said = other.replace("/temp-queue/", "/reply-queue/s3.")
+    said = another.client.temporary.get(other, other)
     sender.sends(f"/queue/a,{said}", "m", receipts=[(1, b"r")])
     assert sender.frames() == reader.frames() == another.frames() == []
     if works:

@@ -247,3 +247,12 @@ def test_the_seeds_wildcards_and_names_are_taken_as_they_are():
     publisher.sends("a.>", "3")
     assert peer.bodies() == ["1", "2", "3"]
     core.ends()
+
+
+def test_each_public_name_begins_with_its_session_and_ends_in_what_nobody_can_guess():
+    client = Core().peer().client
+    one, other = temporary_module.unguessable(client), temporary_module.unguessable(client)
+    session, _, secret = one.partition("-")
+    assert session == client.session_id
+    assert len(bytes.fromhex(secret)) * 8 == 96
+    assert one != other

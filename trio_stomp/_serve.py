@@ -167,7 +167,12 @@ def _assemble(
     memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
     address = handle.addresses[0] if handle.addresses else "this address"
 
-    site = Site(__version__, address, lambda: server.why_unready())
+    is_shown = not settings.protocol.hide_server
+    site = Site(
+        __version__ if is_shown else "",
+        address if is_shown else "this address",
+        lambda: server.why_unready(),
+    )
     server = Server(
         settings.server,
         Codecs(
@@ -186,7 +191,7 @@ def _assemble(
         security.tls,
         security.proxies,
     )
-    name = "" if settings.protocol.hide_server else f"trio_stomp/{__version__}"
+    name = f"trio_stomp/{__version__}" if is_shown else ""
     broker = Broker(
         settings.broker,
         memory,

@@ -1,9 +1,12 @@
 """Temporary destinations: named by a client as it likes, private to it, gone with it.
 
-A client says ``/temp-queue/x``. Others see ``/reply-queue/SESSION.x``, in the ``reply-to`` of what
-it sends, and may send there. Only its own connection may consume it.
+A client says ``/temp-queue/x``. Others see ``/reply-queue/SESSION-SECRET.x``, in the ``reply-to``
+of what it sends, and may send there. Only its own connection may consume it. Sessions are counted,
+and who may answer anybody may send to all of ``/reply-queue/**``; so the name holds what only those
+can know who were asked.
 """
 
+import secrets
 from collections.abc import Callable
 
 from attrs import define
@@ -18,6 +21,12 @@ from trio_stomp.frames import Head
 _PUBLIC = {"/temp-queue/": PRIVATE_QUEUE, "/temp-topic/": PRIVATE_TOPIC}
 MAX_TEMPORARY = 1_000
 """Temporary destinations of one connection."""
+SECRET_BYTES = 12
+
+
+def unguessable(client: Client) -> str:
+    """Return whose a temporary destination is, for people, and 96 random bits."""
+    return f"{client.session_id}-{secrets.token_hex(SECRET_BYTES)}"
 
 
 @define(eq=False, repr=False)
@@ -27,10 +36,12 @@ class Temporary:
     Args:
       expect_replies: Have a client receive from a temporary queue that it named in ``reply-to``
         but has not subscribed to, as RabbitMQ does.
+      begin_name: How the public name of one more begins.
     """
 
     expect_replies: Callable[[Client, str, str], None]
     guard: Guard
+    begin_name: Callable[[Client], str] = unguessable
 
     def public_name(self, client: Client, name: str) -> str:
         """What others call the destination that ``client`` calls ``name``.
@@ -51,7 +62,7 @@ class Temporary:
                         reason=CloseReason.LIMIT_EXCEEDED,
                     )
                 self.guard.check_temporary(client, name)
-                made = f"{public}{client.session_id}.{name.removeprefix(private)}"
+                made = f"{public}{self.begin_name(client)}.{name.removeprefix(private)}"
                 client.temporary[name] = made
                 return made
         return name

@@ -24,7 +24,7 @@ class ProtocolOptions:
     require_host: bool = option(
         False, "refuse a STOMP 1.1+ CONNECT without a host header", live=True
     )
-    hide_server: bool = option(False, "leave the server header out of CONNECTED")
+    hide_server: bool = option(False, "tell no version: in CONNECTED, nor on the start page")
     max_transactions: int = option(
         16, "transactions that a connection may have open", minimum=1, live=True
     )
