@@ -1,6 +1,5 @@
 """Sockets that wait together, and how few of them go on at once."""
 
-import math
 import select
 import socket
 import tempfile
@@ -9,14 +8,21 @@ from contextlib import ExitStack, suppress
 
 import pytest
 import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
+from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.transport import SlicedPoll, SocketWire
 from trio_stomp.transport import _sliced_poll as module
+from trio_stomp.transport._sliced_poll import PolledSocket
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
 
 MANY = 200
+
+
+def polled_of(wire: SocketWire) -> PolledSocket:
+    """What the poll knows of a wire."""
+    assert wire._polled is not None
+    return wire._polled
 
 
 class Room:
@@ -37,8 +43,7 @@ class Room:
         theirs.setblocking(False)
         self._stack.enter_context(theirs)
         self._stack.callback(ours.close)
-        wire = SocketWire("peer", True, ours, self.poll)
-        wire.woken_at = 0.0  # long ago: those that are new wait directly
+        wire = SocketWire("peer", True, ours, self.poll.enter(ours.fileno()))
         self.wires.append(wire)
         self.peers.append(theirs)
         return wire, theirs
@@ -52,7 +57,6 @@ class Room:
             self.nursery.start_soon(self.read_on, len(self.wires) - 1, wire)
         await wait_all_tasks_blocked()
         self.read.clear()
-        assert not any(wire.is_direct for wire in self.wires)
 
     async def read_on(self, number: int, wire: SocketWire) -> None:
         data = b"?"
@@ -102,8 +106,8 @@ async def test_data_wakes_who_waits(room: Room) -> None:
 async def test_data_that_came_before_anybody_waited(room: Room) -> None:
     wire, peer = room.add()
     peer.send(b"early")
+    await wait_all_tasks_blocked()
     with trio.fail_after(5):
-        await room.poll.wait_readable(wire)
         assert await wire.receive_some(100) == b"early"
         peer.send(b"late")
         assert await wire.receive_some(100) == b"late"
@@ -142,7 +146,7 @@ async def test_who_speaks_goes_before_who_leaves_or_comes(room: Room, are_new: b
         else:
             peer.close()
     wire, peer = room.add()
-    wire.is_quiet = False
+    polled_of(wire).is_new = False
     room.nursery.start_soon(room.read_on, MANY, wire)
     peer.send(b"now")
     await room.slices(4 * module.BEHIND_AT_ONCE)
@@ -157,7 +161,7 @@ async def test_waiting_can_be_cancelled_and_nothing_is_lost(room: Room) -> None:
         nursery.start_soon(wire.receive_some, 100)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
-    assert wire.task is None
+    assert polled_of(wire).task is None
     peer.send(b"kept")
     await wait_all_tasks_blocked()  # the kernel tells of it, and nobody is there
     assert await wire.receive_some(100) == b"kept"
@@ -167,12 +171,11 @@ async def test_who_is_cancelled_in_the_line_is_passed_over(room: Room) -> None:
     await room.fill(4 * module.BEHIND_AT_ONCE)
     async with trio.open_nursery() as nursery:
         wire, _ = room.add()
-        wire.is_quiet = False
         nursery.start_soon(wire.receive_some, 100)
         await wait_all_tasks_blocked()
         for peer in room.peers:
             peer.close()
-        while wire not in room.poll._behind:
+        while polled_of(wire) not in room.poll._behind:
             await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
     await wait_all_tasks_blocked()
@@ -198,170 +201,69 @@ async def test_closing_who_is_in_the_line_already(room: Room) -> None:
         peer.close()
     while not room.poll._behind:
         await trio.lowlevel.checkpoint()
-    closed = room.poll._behind[-1]
-    assert isinstance(closed, SocketWire)
+    last = room.poll._behind[-1]
+    closed = next(wire for wire in room.wires if polled_of(wire) is last)
     await closed.aclose()
     await wait_all_tasks_blocked()
     assert room.broken == [room.wires.index(closed)]
     assert len(room.read) == 4 * module.BEHIND_AT_ONCE - 1
 
 
-async def test_who_converses_waits_directly(room: Room) -> None:
+async def test_who_writes_meanwhile_is_read_all_the_same(room: Room, nursery: trio.Nursery) -> None:
+    """Its writer waits with Trio, for the same descriptor."""
     await room.fill(1)
     wire, peer = room.wires[0], room.peers[0]
-    peer.send(b"one")
-    await wait_all_tasks_blocked()
-    assert not wire.is_direct
-    peer.send(b"two")
-    await wait_all_tasks_blocked()
-    assert wire.is_direct
-    peer.send(b"three")
-    await wait_all_tasks_blocked()
-    assert [data for _, data in room.read] == [b"one", b"two", b"three"]
-    assert not room.poll._waiting
-    peer.close()
-    await wait_all_tasks_blocked()
-    await wire.aclose()
-    assert not room.poll._direct
-
-
-async def test_who_is_heard_now_and_then_does_not(mock_clock: MockClock, room: Room) -> None:
-    await room.fill(1)
-    for _ in range(3):
-        mock_clock.jump(module.CONVERSING_S)
-        room.peers[0].send(b"\n")
-        await wait_all_tasks_blocked()
-    assert len(room.read) == 3
-    assert not room.wires[0].is_direct
-
-
-async def test_who_is_new_waits_directly_while_there_is_room(
-    room: Room, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "NEWCOMERS", 1)
-    for number in range(2):
-        wire, _ = room.add()
-        wire.woken_at = -math.inf
-        room.nursery.start_soon(room.read_on, number, wire)
-        await wait_all_tasks_blocked()
-    assert [wire.is_direct for wire in room.wires] == [True, False]
-    for _ in range(2):
-        room.poll.sweep()
-    await wait_all_tasks_blocked()
-    assert not any(wire.is_direct for wire in room.wires)
-    for peer in room.peers:
-        peer.send(b"x")
-    await wait_all_tasks_blocked()
-    assert sorted(room.read) == [(0, b"x"), (1, b"x")]
-
-
-async def test_few_wait_directly(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DIRECT", 2)
-    await room.fill(3)
-    for _ in range(3):
-        for peer in room.peers:
-            peer.send(b"x")
-        await wait_all_tasks_blocked()
-    assert len(room.read) == 9
-    assert sum(wire.is_direct for wire in room.wires) == 2
-
-
-async def converse(room: Room) -> tuple[SocketWire, socket.socket]:
-    await room.fill(1)
-    for _ in range(2):
-        room.peers[0].send(b"x")
-        await wait_all_tasks_blocked()
-    assert room.wires[0].is_direct
-    return room.wires[0], room.peers[0]
-
-
-async def test_who_falls_silent_waits_with_the_others_again(room: Room) -> None:
-    wire, peer = await converse(room)
-    room.poll.sweep()
-    assert wire.is_direct, "it was heard since the last sweep"
-    peer.send(b"y")
-    await wait_all_tasks_blocked()
-    room.poll.sweep()
-    assert wire.is_direct, "and again"
-    room.poll.sweep()
-    assert not wire.is_direct
-    await wait_all_tasks_blocked()
-    assert room.poll._waiting
-    assert not room.poll._direct
-    peer.send(b"z")
-    await wait_all_tasks_blocked()
-    assert room.read[-1] == (0, b"z")
-    assert not room.broken
-
-
-async def test_what_comes_between_the_sweep_and_the_reader_is_read(room: Room) -> None:
-    _, peer = await converse(room)
-    room.poll.sweep()
-    room.poll.sweep()
-    peer.send(b"z")
-    await wait_all_tasks_blocked()
-    assert room.read[-1] == (0, b"z")
-    assert not room.broken
-
-
-async def test_who_is_closed_between_the_sweep_and_the_reader(room: Room) -> None:
-    wire, _ = await converse(room)
-    room.poll.sweep()
-    room.poll.sweep()
-    await wire.aclose()
-    await wait_all_tasks_blocked()
-    assert room.broken == [0]
-
-
-async def test_a_sweep_leaves_alone_who_sends(room: Room, nursery: trio.Nursery) -> None:
-    wire, peer = await converse(room)
     while wire.send_nowait(b"x" * 65536):
         pass
-    sent = []
-
-    async def send() -> None:
-        sent.append(await wire.wait_sent(b"y"))
-
-    nursery.start_soon(send)
+    nursery.start_soon(wire.wait_sent, b"y")
     await wait_all_tasks_blocked()
-    for _ in range(3):
-        room.poll.sweep()
-    assert wire.is_direct
+    peer.send(b"one")
+    await wait_all_tasks_blocked()
+    assert room.read == [(0, b"one")]
     with trio.fail_after(5):
-        while not sent:
+        got = b""
+        while not got.endswith(b"y"):
             with suppress(BlockingIOError):
-                peer.recv(1 << 20)
+                got = peer.recv(1 << 20)
             await trio.lowlevel.checkpoint()
-    room.poll.sweep()
-    assert not wire.is_direct
+    peer.send(b"two")
+    await wait_all_tasks_blocked()
+    assert room.read[-1] == (0, b"two")
 
 
-async def test_all_wait_directly_once_the_poll_has_ended(stack: ExitStack) -> None:
-    async with trio.open_nursery() as nursery:
-        async with trio.open_nursery() as polling:
-            poll = SlicedPoll()
-            polling.start_soon(poll.run)
-            await wait_all_tasks_blocked()
-            room = Room(poll, nursery, stack)
-            await room.fill(4 * module.BEHIND_AT_ONCE)
-            waiting, waiting_peer = room.add()
-            nursery.start_soon(room.read_on, 99, waiting)
-            await wait_all_tasks_blocked()
-            for peer in room.peers[:-1]:
-                peer.close()
-            while not poll._behind:
-                await trio.lowlevel.checkpoint()
-            polling.cancel_scope.cancel()
-        waiting_peer.send(b"still")
+async def test_who_does_not_read_is_not_told_of_again_and_again(room: Room) -> None:
+    """Neither data nor an end may keep the poll awake while nobody waits for them."""
+    _, data = room.add()
+    _, end = room.add()
+    data.send(b"x")
+    end.close()
+    with trio.fail_after(5):
         await wait_all_tasks_blocked()
-        assert (99, b"still") in room.read
-        assert len(room.read) == 4 * module.BEHIND_AT_ONCE + 1
-        assert waiting.is_direct
-        await waiting.aclose()
-        assert not poll._waiting
+    assert await room.wires[0].receive_some(100) == b"x"
+    assert await room.wires[1].receive_some(100) == b""
 
 
-async def test_without_epoll_all_wait_directly(
+async def test_who_waits_when_the_poll_ends_goes_on_and_nobody_waits_there_again(
+    stack: ExitStack, nursery: trio.Nursery
+) -> None:
+    async with trio.open_nursery() as polling:
+        poll = SlicedPoll()
+        polling.start_soon(poll.run)
+        await wait_all_tasks_blocked()
+        room = Room(poll, nursery, stack)
+        await room.fill(4 * module.BEHIND_AT_ONCE)
+        for peer in room.peers[1:]:
+            peer.close()
+        while not poll._behind:
+            await trio.lowlevel.checkpoint()
+        polling.cancel_scope.cancel()
+    await wait_all_tasks_blocked()
+    assert 0 in room.broken
+    assert len(room.broken) + len(room.read) == 4 * module.BEHIND_AT_ONCE
+    await room.wires[0].aclose()
+
+
+async def test_without_epoll_all_wait_with_trio(
     stack: ExitStack, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poll = SlicedPoll()
@@ -369,40 +271,12 @@ async def test_without_epoll_all_wait_directly(
         patch.delattr(select, "epoll")
         await poll.run()
     room = Room(poll, nursery, stack)
-    _, peer = room.add()
-    nursery.start_soon(room.read_on, 0, room.wires[0])
-    await wait_all_tasks_blocked()
-    peer.send(b"x")
+    await room.fill(1)
+    room.peers[0].send(b"x")
     await wait_all_tasks_blocked()
     assert room.read == [(0, b"x")]
-    assert room.wires[0].is_direct
 
 
-class NoSocket:
-    """What the kernel does not take: a file, which it says is always ready; or nothing."""
-
-    def __init__(self, file: int) -> None:
-        self.task: trio.lowlevel.Task | None = None
-        self.is_known = self.is_direct = self.is_quiet = self.is_sending = False
-        self.woken_at = 0.0
-        self._file = file
-
-    def fileno(self) -> int:
-        return self._file
-
-    def stop_waiting(self, _: object) -> trio.lowlevel.Abort:
-        raise AssertionError("it does not wait")
-
-
-async def test_what_the_kernel_refuses_waits_directly(room: Room) -> None:
+async def test_what_the_kernel_refuses_waits_with_trio(room: Room) -> None:
     with tempfile.TemporaryFile() as file:
-        refused = NoSocket(file.fileno())
-        with trio.fail_after(5):
-            await room.poll.wait_readable(refused)
-    assert refused.is_direct
-    assert not refused.is_known
-
-
-async def test_what_is_closed_is_not_waited_for(room: Room) -> None:
-    with pytest.raises(trio.ClosedResourceError):
-        await room.poll.wait_readable(NoSocket(-1))
+        assert room.poll.enter(file.fileno()) is None

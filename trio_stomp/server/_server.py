@@ -376,7 +376,6 @@ class Server:
     async def _sweep(self) -> None:
         while True:
             await trio.sleep(SWEEP_S)
-            self._poll.sweep()
             if self.broker.policies.ttl_ms:  # it may be told while the broker runs
                 await self.inbox.put(Control(self.broker.tick))
 

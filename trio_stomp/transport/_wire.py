@@ -1,6 +1,5 @@
 """The bytes of one connection: a socket driven without waiting where possible, or any stream."""
 
-import math
 import socket
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
@@ -9,7 +8,7 @@ import trio
 from attrs import define
 
 from trio_stomp.transport._memory_stream import MemoryStream
-from trio_stomp.transport._sliced_poll import SlicedPoll
+from trio_stomp.transport._sliced_poll import PolledSocket, SlicedPoll
 
 MAX_BEHIND = 63
 """Pieces that are sent along at once: a system call takes a limited number (IOV_MAX)."""
@@ -86,15 +85,10 @@ class SocketWire:
     remote: str
     is_loopback: bool
     _socket: socket.socket
-    _poll: SlicedPoll | None = None
-    _is_drained: bool = False
+    _polled: PolledSocket | None = None
+    """Where its reader waits; None = with Trio."""
+    _is_drained: bool = True
     """The last read took all that there was, so that the next one would find nothing."""
-    task: trio.lowlevel.Task | None = None
-    is_known: bool = False
-    is_direct: bool = False
-    is_quiet: bool = True
-    is_sending: bool = False
-    woken_at: float = -math.inf
 
     @classmethod
     def over(cls, stream: trio.SocketStream, poll: SlicedPoll | None = None) -> "SocketWire":
@@ -106,41 +100,30 @@ class SocketWire:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:
             pass  # the peer is gone already: reading will tell
-        return cls(*_peer(raw), raw, poll)
-
-    def fileno(self) -> int:
-        """Return the descriptor; -1 once it is closed."""
-        return self._socket.fileno()
-
-    def stop_waiting(self, _: object) -> trio.lowlevel.Abort:
-        """As ``PolledSocket``."""
-        self.task = None
-        return trio.lowlevel.Abort.SUCCEEDED
+        return cls(*_peer(raw), raw, poll.enter(raw.fileno()) if poll is not None else None)
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # Asking first would cost a system call and an exception for each of a consumer's ACKs.
-        must_wait, poll = self._is_drained, self._poll
+        must_wait, polled = self._is_drained, self._polled
         if not must_wait:
             await trio.lowlevel.checkpoint()
         while True:
             try:
                 if must_wait:
-                    if poll is None or self.is_direct:
+                    if polled is None:
                         await trio.lowlevel.wait_readable(self._socket)
                     else:
-                        await poll.wait_readable(self)
+                        await polled.wait_readable()
                 data = self._socket.recv(max_bytes)
-                self._is_drained = len(data) < max_bytes
-                self.is_quiet = False
-                return data
             except BlockingIOError:
                 must_wait = True
-            except OSError as error:
+            except (OSError, trio.ClosedResourceError) as error:
                 raise trio.BrokenResourceError from error
-            except trio.ClosedResourceError as error:
-                # Or the poll found it quiet: it is to wait with the others from now on.
-                if poll is None or self.fileno() < 0:
-                    raise trio.BrokenResourceError from error
+            else:
+                self._is_drained = len(data) < max_bytes
+                if polled is not None:
+                    polled.is_new = False
+                return data
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
         try:
@@ -154,13 +137,10 @@ class SocketWire:
 
     async def wait_sent(self, data: bytes | memoryview) -> int:
         while True:
-            self.is_sending = True
             try:
                 await trio.lowlevel.wait_writable(self._socket)
             except trio.ClosedResourceError as error:
                 raise trio.BrokenResourceError from error
-            finally:
-                self.is_sending = False
             sent = self.send_nowait(data)
             if sent:
                 return sent
@@ -174,8 +154,8 @@ class SocketWire:
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
-            if self._poll is not None:
-                self._poll.forget(self)
+            if self._polled is not None:
+                self._polled.forget()
             self._socket.close()
         await trio.lowlevel.checkpoint()
 
