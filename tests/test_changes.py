@@ -1,13 +1,17 @@
 """Lists of the diagnostics tell what changed since the last one, and once a minute everything."""
 
 import json
+from itertools import pairwise
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests._fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial
-from trio_stomp.diag._changes import Changes
+from tests._queue_fakes import Bench
+from trio_stomp.broker import BrokerPolicies
+from trio_stomp.diag._changes import Changes, destination_mark
+from trio_stomp.diag._records import destination_record
 
 INTERVAL_S = 4.0
 
@@ -68,6 +72,40 @@ def test_everything_comes_as_often_as_it_is_asked_for(full_s: float) -> None:
     assert full == [now * 5.0 for now in range(25) if not full_s or now * 5.0 % full_s == 0]
 
 
+@pytest.mark.parametrize("name", ["/queue/q", "/topic/t", "#work"])
+def test_whatever_is_told_of_a_destination_is_in_its_mark(name: str) -> None:
+    """Or news of it would come with the next full list only, perhaps a minute later."""
+    bench = Bench(policies=BrokerPolicies(ttl_ms=60_000))
+    sender, reader, other = bench.actor(), bench.actor(), bench.actor()
+    sender.sends(name, "first")
+    route = bench.broker.routes.open(name)
+    seen = []
+
+    def note() -> None:
+        seen.append(
+            (destination_record(route, bench.broker), destination_mark(route, bench.broker))
+        )
+
+    for step in (
+        lambda: reader.subscribes(name, ack="client-individual", prefetch_count="2"),
+        lambda: other.subscribes(name, ack="client-individual", prefetch_count="2"),
+        lambda: other.is_gone(),
+        lambda: sender.sends(name, *"abcdefgh"),
+        lambda: reader.acks(*reader.frames()[-1:]),
+        lambda: reader.nacks(*reader.frames()[-1:]),
+        lambda: bench.passes(61),
+        lambda: reader.is_gone(),
+        lambda: bench.passes(1),
+    ):
+        note()
+        step()
+        bench.turn()
+    note()
+    changes = [(one, other) for one, other in pairwise(seen) if one[0] != other[0]]
+    assert len(changes) >= 4
+    assert [(one, other) for one, other in changes if one[1] == other[1]] == []
+
+
 # --- on the wire ----------------------------------------------------------------------------------
 
 
@@ -112,6 +150,24 @@ async def test_destinations_are_told_of_when_something_happened_there(
         rest = await ticks(watcher, topic, "destination", 10)
         assert [full for _, full in rest] == [False] * 9 + [True]  # 15 intervals are a minute
         assert "/topic/b" in rest[-1][0]
+
+
+async def test_a_consumer_that_comes_to_a_quiet_queue_or_leaves_it_is_news(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
+        topic = "DIAG/destinations"
+        watcher, first, other = (
+            await watching(dial, topic),
+            await dial.connect(),
+            await dial.connect(),
+        )
+        await first.subscribe("/queue/q")
+        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], True), ([], False)]
+        await other.subscribe("/queue/q")
+        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], False), ([], False)]
+        await other.send("UNSUBSCRIBE", {"id": "1"})
+        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], False), ([], False)]
 
 
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])

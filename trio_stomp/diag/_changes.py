@@ -95,14 +95,17 @@ class Touched:
 
 def destination_mark(route: "Route", broker: "Broker") -> Mark:
     """Changes with every message, subscriber and loss."""
-    queue = route.queue
-    waiting = (0, 0, 0) if queue is None else (queue.depth, queue.unacked, queue.dequeued)
     current = broker.routes.known(route.name) or route
+    queue = current.queue
+    figures = (0, 0, 0, 0, 0)
+    if queue is not None:
+        consumers = len(queue.consumers)
+        figures = (queue.depth, queue.unacked, queue.dequeued, queue.nacked, consumers)
     return (
         route.enqueued,
         route.delivered,
         route.dropped,
         route.expired,
         len(current.subscribers),
-        waiting,
+        figures,
     )
