@@ -138,6 +138,7 @@ class Broker(Parts):
                 else:
                     self._apply_rare(client, event, now)
             except RemoteError as error:
+                self.routes.forget_new()
                 if error.receipt_id is None:
                     error.receipt_id = asked_receipt(event)
                 if not error.excerpt:

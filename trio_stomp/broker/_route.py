@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from trio_stomp.broker._stream import Stream
 
 _STALE_GENERATION = -1
+MAX_FORGOTTEN = 64
+"""A refused frame cannot have named many more destinations."""
 
 Member = Subscription | Feed
 """Who stands among the subscribers of a topic or work queue."""
@@ -90,6 +93,11 @@ class Route:
         if self.exact or self.retained is not None or self.retained_id:
             return False
         return self.queue is None or self.queue.is_idle
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing at all would be lost: nothing was ever sent here."""
+        return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
 
     def stores(self, options: "SendOptions | None") -> bool:
         """Whether a message with such headers is to survive, if there is a store."""
@@ -291,6 +299,29 @@ class RouteTable:
         self._look_up(route)
         return route
 
+    def forget_new(self) -> None:
+        """Forget the newest routes as far as nothing ever happened there.
+
+        A frame was refused: what was made to look at it, before it was, must not stay.
+        """
+        for name in list(islice(reversed(self._routes), MAX_FORGOTTEN)):
+            route = self._routes[name]
+            if route.reserved:
+                continue  # the broker's own, as of an event that was told meanwhile
+            if not route.is_unused:
+                return
+            self._quiet.pop(route, None)
+            self._remove(route)
+
+    def _remove(self, route: Route) -> None:
+        del self._routes[route.name]
+        if not route.reserved:
+            self.past.add(route)
+        self.forget(route)
+        route.queue = None  # they know each other, and the collector of cycles comes rarely
+        self.memory.give_table(route.cost)
+        route.cost = 0
+
     def _outdate(self, route: Route) -> None:
         """Look again for its subscribers before the next use: thousands may come or go at once."""
         route.subscribers = route.direct = route.careful = ()
@@ -326,13 +357,7 @@ class RouteTable:
             route, _ = self._quiet.popitem(last=False)
             if route.is_idle:
                 wanted -= 1
-                del self._routes[route.name]
-                if not route.reserved:
-                    self.past.add(route)
-                self.forget(route)
-                route.queue = None  # they know each other, and the collector of cycles comes rarely
-                self.memory.give_table(route.cost)
-                route.cost = 0
+                self._remove(route)
         if cost > self.memory.tables_room:
             raise no_table_memory(f"destination:{name[:80]}")
         # The broker's own topics come on top of the limit, and must not make room for more.
