@@ -36,12 +36,16 @@ class FakeTokens:
 
     def __init__(self) -> None:
         self.asked_at: list[float] = []
+        self.has_key = True
 
     def verify(self, token: str, wall_s: float) -> Identity:
         self.asked_at.append(wall_s)
         if token != "good":
             raise TokenRefused("its signature is wrong")
         return Identity("carol", frozenset({"ops"}), wall_s + 60, "token")
+
+    def still_proves(self, identity: Identity) -> bool:
+        return self.has_key
 
 
 def as_verifier(tokens: FakeTokens) -> TokenVerifier:
@@ -93,11 +97,11 @@ async def test_a_wrong_passcode_an_unknown_user_and_no_passcode_are_told_alike()
     assert "alice" not in told[0][1]
 
 
-async def test_an_empty_passcode_must_still_be_sent() -> None:
-    """stompserver allows empty passcodes, but wants the header."""
+async def test_an_empty_passcode_lets_nobody_in() -> None:
+    """F24: a line ``bob:`` is no passcode, or whoever knows the name is bob."""
     subject = authenticator(accounts(bob=""))
-    assert (await subject.identify((("login", "bob"), ("passcode", "")), Guest())).name == "bob"
-    assert (await refusal(subject, (("login", "bob"),), Guest())).code == "authentication-failed"
+    for headers in ((("login", "bob"), ("passcode", "")), (("login", "bob"),)):
+        assert (await refusal(subject, headers, Guest())).code == "authentication-failed"
 
 
 # --- nobody ---------------------------------------------------------------------------------------
@@ -192,6 +196,17 @@ async def test_a_token_is_judged_by_wall_time(autojump_clock: MockClock) -> None
     identity = await subject.identify(headers, Guest())
     assert tokens.asked_at == [trio.current_time() + 1e9]
     assert (identity.name, identity.expires_at) == ("carol", tokens.asked_at[0] + 60)
+
+
+@pytest.mark.parametrize(("longest_s", "lives_s"), [(0.0, 60), (59.0, 59), (61.0, 60)])
+async def test_a_session_by_token_is_no_longer_than_allowed(
+    longest_s: float, lives_s: float, autojump_clock: MockClock
+) -> None:
+    tokens = FakeTokens()
+    known = Accounts(tokens=as_verifier(tokens))
+    subject = authenticator(known, max_token_session_s=longest_s)
+    identity = await subject.identify((("Authorization", "Bearer good"),), Guest())
+    assert identity.expires_at == tokens.asked_at[0] + lives_s
 
 
 @pytest.mark.parametrize(
@@ -324,7 +339,10 @@ def test_who_is_still_known_after_the_files_changed() -> None:
     assert known == {"alice": True, "bob": False, "carol": False}
     token = Identity("t", method="token", expires_at=math.inf)
     assert not after.still_know(token, before)
-    assert Accounts(tokens=as_verifier(FakeTokens())).still_know(token, before)
+    tokens = FakeTokens()
+    assert Accounts(tokens=as_verifier(tokens)).still_know(token, before)
+    tokens.has_key = False
+    assert not Accounts(tokens=as_verifier(tokens)).still_know(token, before)
     assert not Accounts().still_know(Identity("alice", method="passcode"), before)
     certified = Identity("billing", method="certificate")
     mapped = Accounts(tls_login="mapped", certificates={"CN=x": "billing"})
@@ -340,15 +358,16 @@ def test_accounts_from_files(tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text("alice:wonder\n")
     users.chmod(0o600)
-    found = Accounts.read(SecurityOptions(passwd_file=str(users)), "off", {})
+    options = SecurityOptions(passwd_file=str(users))
+    found = Accounts.read(options, "off", {})
     assert found.exist
     assert found.checker is not None
     assert found.checker.check("alice", "wonder")
-    (warning,) = found.warnings(str(users))
+    (warning,) = found.warnings(options)
     assert "plain" in warning
     users.write_text("")
     empty = Accounts.read(SecurityOptions(passwd_file=str(users)), "off", {})
     assert empty.exist, "a file without users lets nobody in, rather than everybody"
-    assert "nobody can log in" in empty.warnings(str(users))[0]
+    assert "nobody can log in" in empty.warnings(options)[0]
     assert not Accounts.read(SecurityOptions(), "off", {}).exist
-    assert Accounts().warnings("") == ()
+    assert Accounts().warnings(SecurityOptions()) == ()

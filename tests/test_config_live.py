@@ -505,6 +505,10 @@ async def test_tokens(tmp_path: Path):
         await reload(dial, **told, token_user_claim="who", token_roles_claim="none")
         await dial.connect("1.2", token)
         assert _last(dial) == ("bob", set())
+        await reload(dial, **told, max_token_session_s=5.0)
+        await dial.connect("1.2", token)
+        last = [*dial.server.connections][-1]
+        assert 4 < last.expires_at - trio.current_time() <= 5
         jwks.write_text('{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
         jwks.chmod(0o600)
         with pytest.raises(OptionError, match="jwks"):

@@ -1,11 +1,56 @@
 """Attacks that once worked, over real sockets: each test is what the attacker did."""
 
+import logging
 import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 
-from tests._fakes import TCP, open_dial
+import jwt
+import pytest
+import trio
+from attrs import define, field
+
+from tests._fakes import TCP, Client, StreamPipe, open_dial
 from tests._site import ask_over_wire
+from trio_stomp import ServerHandle, Settings, serve
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+
+OLD, NEW = "the old secret, which has leaked to others", "the new secret, which nobody else knows"
+
+
+@define
+class Standing:
+    """A broker that was started as an operator starts it."""
+
+    handle: ServerHandle
+    clients: list[Client] = field(factory=list)
+
+    async def open(self) -> Client:
+        host, _, port = self.handle.addresses[0].rpartition(":")
+        client = Client(StreamPipe(await trio.open_tcp_stream(host, int(port))))
+        self.clients.append(client)
+        return client
+
+
+@asynccontextmanager
+async def standing(**options: object) -> AsyncIterator[Standing]:
+    async with trio.open_nursery() as nursery:
+        settings = Settings.of(port=0, **QUIET, **options)
+        broker = Standing(await nursery.start(serve, settings))
+        try:
+            yield broker
+        finally:
+            for client in broker.clients:
+                client.abort()
+            broker.handle.stop()
+
+
+def bearer(secret: str, **claims: object) -> dict[str, str]:
+    told = {"sub": "alice", "exp": time.time() + 3600, **claims}
+    return {"Authorization": f"Bearer {jwt.encode(told, secret, 'HS256')}"}
 
 
 async def test_a_reply_to_another_connection_cannot_be_forged_from_ones_own_session_id() -> None:
@@ -38,3 +83,51 @@ async def test_a_broker_that_hides_its_version_hides_it_on_its_page_too() -> Non
         page = (await ask_over_wire(await dial.stream(), "/")).text
         assert dial.handle.addresses[0] in page
         assert re.search(r"<h2>trio_stomp \d", page)
+
+
+async def test_who_forged_tokens_with_a_leaked_key_goes_with_the_key(tmp_path: Path) -> None:
+    """F19: a session lasted as long as its token said, whatever key there was, 1e300 s for one."""
+    key = tmp_path / "key"
+    key.write_text(OLD)
+    key.chmod(0o600)
+    async with standing(token_key_file=str(key)) as broker:
+        forger = await broker.open()
+        await forger.connect("1.2", bearer(OLD, exp=1e300))
+        await broker.handle.reload()  # the same key: nobody is sent away
+        assert await forger.fence() == []
+        key.write_text(NEW)
+        await broker.handle.reload()
+        await forger.expect_error("authentication-failed")
+        owner = await broker.open()
+        await owner.connect("1.2", bearer(NEW))
+
+
+async def test_no_token_holds_a_session_for_ever(tmp_path: Path) -> None:
+    """F19: without an option a session by token lasts a day, and then the token is asked again."""
+    key = tmp_path / "key"
+    key.write_text(OLD)
+    async with open_dial(TCP, token_key_file=str(key), **QUIET) as dial:
+        await dial.connect("1.2", bearer(OLD, exp=1e300))
+        (connection,) = dial.server.connections
+        assert connection.expires_at - trio.current_time() <= 86_400
+    async with open_dial(TCP, token_key_file=str(key), max_token_session_s=0.2, **QUIET) as dial:
+        client = await dial.connect("1.2", bearer(OLD, exp=1e300))
+        await client.expect_error("credentials-expired")
+
+
+async def test_the_start_warns_of_files_that_give_rights_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F18, F20, F24: nothing was said of any of them."""
+    caplog.set_level(logging.WARNING)
+    key, users = tmp_path / "key", tmp_path / "users"
+    key.write_text(OLD)
+    key.chmod(0o644)
+    users.write_text("alice:wonder\nbob:\n")
+    users.chmod(0o600)
+    async with standing(token_key_file=str(key), passwd_file=str(users)) as broker:
+        bob = await broker.open()
+        await bob.send("CONNECT", {"accept-version": "1.2", "login": "bob", "passcode": ""})
+        await bob.expect_error("authentication-failed")
+    for words in ("has mode 0644, and holds a secret", "--token-audience", "no passcode, as 'bob'"):
+        assert words in caplog.text

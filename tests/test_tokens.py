@@ -12,6 +12,7 @@ from typing import Any
 
 import jwt
 import pytest
+from attrs import evolve
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, rsa, x25519
@@ -29,6 +30,7 @@ from trio_stomp.security._tokens import (
     TokenRefused,
     TokenVerifier,
 )
+from trio_stomp.security._tokens import warnings as token_warnings
 
 NOW = 1_700_000_000.0
 HOUR = 3600
@@ -876,3 +878,64 @@ def test_nothing_shows_a_secret(hs: TokenVerifier) -> None:
     assert hs.single is not None
     for shown in (repr(hs), repr(hs.single), str(hs), f"{hs.single}"):
         assert SECRET.decode()[:16] not in shown
+
+
+# What an operator should know.
+
+
+def told_of(path: Path, form: str, **options: str) -> list[str]:
+    name = "jwks_file" if form == "set" else "key_file"
+    ours = TokenVerifier.load(**{name: str(path)}, **options)  # type: ignore[arg-type]
+    files = {"key_file": "", "jwks_file": "", name: str(path)}
+    return [*token_warnings(ours, **files)]
+
+
+@pytest.mark.parametrize(("mode", "is_wide"), [(0o600, False), (0o640, False), (0o644, True)])
+@pytest.mark.parametrize("form", ["file", "set"])
+def test_a_secret_that_others_can_read_is_warned_of(
+    form: str, mode: int, is_wide: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "a key"
+    path.write_bytes(json.dumps({"keys": [jwk(SECRET)]}).encode() if form == "set" else SECRET)
+    path.chmod(mode)
+    told = told_of(path, form, audience="us")
+    assert [f"has mode {mode:04o}" in line for line in told] == [True] * is_wide
+    assert all(f"chmod 600 '{path}'" in line for line in told)
+
+
+def test_a_public_key_may_be_read_by_all(write: Write) -> None:
+    path = Path(write(public(RSA)))
+    path.chmod(0o644)
+    assert told_of(path, "file", audience="us") == []
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        ({}, "token_issuer, token_audience"),
+        ({"issuer": "i"}, "(token_audience"),
+        ({"audience": "a"}, ""),
+    ],
+)
+def test_tokens_for_anybody_are_warned_of(
+    options: dict[str, str], missing: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(SECRET)
+    path.chmod(0o600)
+    told = told_of(path, "file", **options)
+    assert len(told) == bool(missing)
+    assert all(missing in line and "--token-audience" in line for line in told)
+
+
+def test_an_identity_is_proved_for_as_long_as_its_key_and_what_it_is_held_to_are_there(
+    write: Write,
+) -> None:
+    ours = verifier(write(public(RSA)))
+    identity = ours.verify(token(RSA, "RS256"), NOW)
+    assert ours.still_proves(identity)
+    # The same key in a set, by another name.
+    assert TokenVerifier.load(jwks_file=write({"keys": [jwk(RSA, kid="k")]})).still_proves(identity)
+    assert not verifier(write(SECRET)).still_proves(identity)
+    assert not verifier(write(public(RSA)), audience="us").still_proves(identity)
+    assert not ours.still_proves(evolve(identity, key=""))

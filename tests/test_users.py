@@ -373,6 +373,15 @@ def test_a_wide_mode_is_warned_of_with_the_remedy(path: str, mode: int, tmp_path
         assert warning.endswith(f"chmod 600 {name}")
 
 
+def test_who_has_no_passcode_is_warned_of_with_the_remedy(path: str) -> None:
+    book = read_user_file(write(path, f"alice:{HASH}\nbob:\n"))
+    told = [each for each in warnings(path, book) if "no passcode" in each]
+    assert told == [
+        f"{path}: 1 of 2 have no passcode, as 'bob': they cannot log in; set one: "
+        f"python -m trio_stomp passwd add {path} bob"
+    ]
+
+
 def test_a_file_that_is_gone_has_no_mode_to_warn_of(path: str) -> None:
     assert warnings(path, UserBook({})) == ()
 

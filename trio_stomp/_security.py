@@ -107,7 +107,7 @@ class Security:
         return Access(accounts, rules, self.tls.load() if self.tls is not None else None)
 
     def _warn(self) -> None:
-        told = list(self.accounts.warnings(self.settings.security.passwd_file))
+        told = list(self.accounts.warnings(self.settings.security))
         if self.tls is not None:
             told += self.tls.warnings(time.time())
         for line in told:

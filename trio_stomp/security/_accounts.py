@@ -10,6 +10,7 @@ from trio_stomp._identity import ANONYMOUS_NAME, Identity
 from trio_stomp.security._options import SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
 from trio_stomp.security._tokens import TokenVerifier
+from trio_stomp.security._tokens import warnings as token_warnings
 from trio_stomp.security._users import UserBook, read_user_file, warnings
 
 NO_CERTIFICATES: Mapping[str, str] = MappingProxyType({})
@@ -65,10 +66,14 @@ class Accounts:
         """Whether there is any way to log in."""
         return self.users is not None or self.tokens is not None or self.tls_login != "off"
 
-    def warnings(self, passwd_file: str) -> tuple[str, ...]:
-        """What an operator should know of the files."""
-        told = self.tokens.ignored if self.tokens is not None else ()
+    def warnings(self, options: SecurityOptions) -> tuple[str, ...]:
+        """What an operator should know of the files that ``read`` has read."""
+        told: tuple[str, ...] = ()
+        if self.tokens is not None:
+            files = options.token_key_file, options.token_jwks_file
+            told = tuple(token_warnings(self.tokens, *files))
         if self.users is not None:
+            passwd_file = options.passwd_file
             told += warnings(passwd_file, self.users)
             if not self.users.users:
                 told += (f"{passwd_file}: has no users, so nobody can log in by a passcode",)
@@ -100,7 +105,7 @@ class Accounts:
                 now = self.users.users.get(identity.name) if self.users else None
                 return now is not None and now == then
             case "token":
-                return self.tokens is not None
+                return self.tokens is not None and self.tokens.still_proves(identity)
             case "certificate":
                 if self.tls_login == MAPPED:
                     return identity.name in self.certificates.values()

@@ -5,7 +5,7 @@ import logging
 from typing import Protocol
 
 import trio
-from attrs import define, field
+from attrs import define, evolve, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._identity import ANONYMOUS, Identity
@@ -150,6 +150,8 @@ class Authenticator:
         login, passcode, checker = credentials.login, credentials.passcode, self.accounts.checker
         if checker is None:
             return None, "there are no users with passcodes (option passwd_file)"
+        if passcode == "":
+            return None, "an empty passcode proves nothing"
         if not await self._is_right(checker, login, passcode or "", remote):
             return None, "no such user, or the wrong passcode"
         if passcode is None:
@@ -188,7 +190,11 @@ class Authenticator:
             identity = tokens.verify(credentials.token, now + self.wall_offset_s)
         except TokenRefused as refused:
             return None, str(refused)
-        return identity, ""  # RabbitMQ's clients send any login beside it
+        # RabbitMQ's clients send any login beside it.
+        if longest_s := self.options.max_token_session_s:
+            ends_at = min(identity.expires_at, now + self.wall_offset_s + longest_s)
+            identity = evolve(identity, expires_at=ends_at)
+        return identity, ""
 
     def _too_many(self, wait_s: float) -> ProtocolError:
         wait_ms = max(1, round(wait_s * 1000))

@@ -39,5 +39,11 @@ class SecurityOptions:
     token_cookie: str = option(
         "", "cookie of the WebSocket upgrade that may hold the token; empty = none", live=True
     )
+    max_token_session_s: float = option(
+        86_400.0,
+        "a session by token ends after so long, whenever the token does; 0 = with the token",
+        minimum=0.0,
+        live=True,
+    )
     login_threads: int = option(2, "logins that are checked at once", minimum=1)
     max_waiting_logins: int = option(256, "logins that may wait for that", minimum=1, live=True)

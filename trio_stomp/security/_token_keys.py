@@ -10,6 +10,7 @@ Spec: RFC 7517 and 7518 (keys), RFC 8037 (Edwards curves).
 
 import base64
 import contextlib
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -60,6 +61,21 @@ class TokenKey:
     material: "AllowedPublicKeys | bytes"
     algorithms: tuple[str, ...]
     kid: str | None = None
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether who can read it can sign with it, too."""
+        return isinstance(self.material, bytes)
+
+    @property
+    def digest(self) -> bytes:
+        """Of the key itself, whatever it is called and whatever file it is in."""
+        from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+        material = self.material
+        if not isinstance(material, bytes):
+            material = material.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        return hashlib.sha256(material).digest()
 
 
 def _read(path: str) -> bytes:

@@ -6,14 +6,19 @@ Spec: RFC 7519 (JWT), RFC 7515 (signatures), RFC 8725 (best practice).
 """
 
 import base64
+import hashlib
 import json
 import math
+import os
 import re
+import shlex
+import stat
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
+from attrs import field, frozen
 
 from trio_stomp._errors import OptionError, StompError
 from trio_stomp._identity import ANONYMOUS_NAME, Identity
@@ -52,6 +57,16 @@ class TokenVerifier:
     roles_claim: str
     leeway_s: float
     _jws: "PyJWS"
+    proofs: Mapping[TokenKey, str] = field(init=False)
+    """Of each key, what ``Identity.key`` is of a token that it signed."""
+
+    @proofs.default
+    def _digests(self) -> Mapping[TokenKey, str]:
+        held_to = repr((self.issuer, self.audience, self.user_claim, self.roles_claim)).encode()
+        return {
+            key: hashlib.sha256(key.digest + held_to).hexdigest()
+            for key in (*self.keys, *([self.single] if self.single is not None else []))
+        }
 
     @classmethod
     def load(
@@ -108,7 +123,7 @@ class TokenVerifier:
           TokenRefused: it is none of ours, not good now, not for us, or names nobody; the client's
             fault, unless an option is wrong.
         """
-        claims = self._signed_claims(token)
+        claims, key = self._signed_claims(token)
         expires_at = self._check_times(claims, wall_s)
         if self.issuer and claims.get("iss") != self.issuer:
             raise TokenRefused("its issuer (iss) is not that of the option token_issuer")
@@ -116,9 +131,14 @@ class TokenVerifier:
             told = claims.get("aud")
             if self.audience not in (told if isinstance(told, list) else [told]):
                 raise TokenRefused("its audience (aud) lacks that of the option token_audience")
-        return Identity(self._name(claims), self._roles(claims), expires_at, "token")
+        name, roles = self._name(claims), self._roles(claims)
+        return Identity(name, roles, expires_at, "token", self.proofs[key])
 
-    def _signed_claims(self, token: str) -> dict[str, Any]:
+    def still_proves(self, identity: Identity) -> bool:
+        """Whether the key of an identity is still there, and tokens are held to the same."""
+        return identity.key in self.proofs.values()
+
+    def _signed_claims(self, token: str) -> tuple[dict[str, Any], TokenKey]:
         """What a token says, once a key has been found that signed it."""
         from jwt import PyJWTError
 
@@ -141,7 +161,7 @@ class TokenVerifier:
                 self._jws.decode_complete(token, key.material, key.algorithms)
             except (PyJWTError, ValueError, TypeError):
                 continue
-            return _object(match[2], "what it claims")
+            return _object(match[2], "what it claims"), key
         raise TokenRefused("its signature is by none of the keys that it may be by")
 
     def _keys_for(self, header: Mapping[str, Any]) -> list[TokenKey]:
@@ -187,6 +207,32 @@ class TokenVerifier:
         if not isinstance(roles, list):
             raise TokenRefused(f"{where} is neither text nor a list of texts")
         return frozenset(_word(role, where) for role in roles)
+
+
+def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable[str]:
+    """What the operator should know of the keys, one line each.
+
+    Args:
+      key_file, jwks_file: As ``TokenVerifier.load``.
+    """
+    yield from verifier.ignored
+    is_secret = verifier.single is not None and verifier.single.is_secret
+    has_secrets = any(key.is_secret for key in verifier.keys)
+    for path in [key_file] * is_secret + [jwks_file] * has_secrets:
+        with suppress(OSError, ValueError):
+            mode = stat.S_IMODE(os.stat(path).st_mode)
+            if mode & (stat.S_IROTH | stat.S_IWOTH):  # a group of its own is as usual as 0600
+                yield (
+                    f"{path} has mode {mode:04o}, and holds a secret that tokens are signed with:"
+                    " every user of this machine can make tokens for anybody; chmod 600"
+                    f" {shlex.quote(path)}"
+                )
+    if not verifier.audience:
+        missing = "token_audience" if verifier.issuer else "token_issuer, token_audience"
+        yield (
+            f"tokens that were made for other services log in here ({missing}: empty); set"
+            " --token-audience to what the issuer calls this broker"
+        )
 
 
 def _object(segment: str, what: str) -> dict[str, Any]:

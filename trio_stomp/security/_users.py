@@ -5,8 +5,9 @@
     bob:plain text, as in the .passwd of stompserver
 
 A line is split at its first colon (stompserver split at the last one), whitespace around both
-parts does not count, and a line that begins with ``#`` is a comment. A passcode may be empty.
-Hashes are PHC strings of argon2id, version 19 (RFC 9106).
+parts does not count, and a line that begins with ``#`` is a comment. Who has no passcode cannot
+log in: it would be whoever knows the name. Hashes are PHC strings of argon2id, version 19
+(RFC 9106).
 """
 
 import fcntl
@@ -128,6 +129,11 @@ def warnings(path: str, book: UserBook) -> tuple[str, ...]:
         found.append(
             f"{path}: {book.plain} of {len(book.users)} passcodes are plain text; hash them: "
             f"{TOOL} import {quoted} {quoted}"
+        )
+    if empty := [name for name, stored in book.users.items() if not stored]:
+        found.append(
+            f"{path}: {len(empty)} of {len(book.users)} have no passcode, as {empty[0]!r}: they"
+            f" cannot log in; set one: {TOOL} add {quoted} {shlex.quote(empty[0])}"
         )
     with suppress(OSError, ValueError):
         mode = stat.S_IMODE(os.stat(path).st_mode)

@@ -53,7 +53,8 @@ def _look_expiry(connection: "Connection", now: float) -> float:
         return due
     error = ProtocolError(
         "credentials-expired",
-        "the token that opened this session has expired; connect again with a new one",
+        "the token that opened this session has expired, or must be shown again"
+        " (option max_token_session_s); connect again with one that is good",
         reason=CloseReason.CREDENTIALS_EXPIRED,
     )
     return _end(connection, error)
