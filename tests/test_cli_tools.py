@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests._tls import authority
 from tests._tool_fakes import FakeSite, check_refused, environment, fake_site, run, running
 from tests.test_store_tools import fill
 from trio_stomp._errors import OptionError
@@ -31,11 +32,17 @@ from trio_stomp.cli import (
     _health,
     _http_get,
     _main,
-    _reload,
     _send,
     main,
 )
-from trio_stomp.cli._connect_options import Access, Address, parse_url, read_access
+from trio_stomp.cli._connect_options import (
+    Access,
+    Address,
+    is_loopback,
+    parse_url,
+    read_access,
+    remedy_of,
+)
 from trio_stomp.cli._http_get import Site, Unreachable
 from trio_stomp.cli._tool import (
     CannotDo,
@@ -49,6 +56,7 @@ from trio_stomp.cli._tool import (
     show_table,
     size_in_bytes,
 )
+from trio_stomp.client import ConnectFailed
 from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker
 
@@ -564,6 +572,93 @@ def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
     assert trusting.returncode == insecure.returncode == 0
 
 
+# TLS
+
+
+TOOLS_AT_A_BROKER = [
+    "send /queue/a body",
+    "subscribe /queue/a --for 1",
+    "bench --seconds 1",
+    "top --once",
+    "dlq ls",
+    "dlq show orders",
+    "dlq retry orders",
+    "subs ls",
+    "explain 1",
+    "reload",
+    "health",
+]
+
+
+@pytest.mark.parametrize("line", TOOLS_AT_A_BROKER)
+def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIO_STOMP_CA_FILE", raising=False)
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        words = line.split()
+        address = f"127.0.0.1:{broker.port}"
+        assert main([*words, "--url", f"stomps://{address}"]) in (1, 2)
+        told = "".join(capsys.readouterr())
+        assert "its certificate is not trusted: " in told
+        assert "; name who signed it with --ca-file" in told
+        if words[0] not in ("dlq", "subs", "explain", "reload", "health"):
+            pytest.importorskip("trio_websocket")
+            assert main([*words, "--url", f"wss://{address}"]) == 1
+            assert told.partition("its")[2] == capsys.readouterr().err.partition("its")[2]
+
+
+@pytest.mark.parametrize("tool", ["health", "send"])
+def test_who_is_trusted_may_be_a_variable(tool: str, tmp_path: Path) -> None:
+    words = [tool] if tool == "health" else [tool, "/queue/a", "body"]
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        url = f"stomps://127.0.0.1:{broker.port}"
+        trusting = run(*words, TRIO_STOMP_URL=url, TRIO_STOMP_CA_FILE=authority().file)
+        wrong = run(*words, TRIO_STOMP_URL=url, TRIO_STOMP_CA_FILE=str(tmp_path / "none"))
+    assert trusting.returncode == 0, trusting
+    check_refused(wrong, "TRIO_STOMP_CA_FILE ")
+    # Where no TLS is spoken it means nothing: it may be set for all brokers of a machine.
+    with threaded_broker() as broker:
+        plain = run(*words, TRIO_STOMP_URL=broker.url, TRIO_STOMP_CA_FILE=authority().file)
+    assert plain.returncode == 0, plain
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (20, "name who signed it with --ca-file"),
+        (10, "the broker needs a new one"),
+        (62, "name the broker in --url as its certificate does"),
+        (None, "check scheme and port of --url"),
+    ],
+)
+def test_each_failure_of_tls_has_its_remedy(code: int | None, told: str) -> None:
+    cause: ssl.SSLError = ssl.SSLError("wrong version number")
+    if code is not None:
+        cause = ssl.SSLCertVerificationError("what")
+        cause.verify_code = code
+    failed = ConnectFailed("no connection")
+    failed.__cause__ = cause
+    assert remedy_of(failed) == remedy_of(cause) == told
+
+
+def test_the_health_of_a_broker_that_speaks_tls_only() -> None:
+    """As the image's HEALTHCHECK does, without a setting of its own."""
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        ran = run("health", TRIO_STOMP_URL=f"stomp://127.0.0.1:{broker.port}")
+    assert ran.stdout.startswith(f"https://127.0.0.1:{broker.port}: healthy"), ran
+    assert ran.returncode == 0
+
+
+def test_a_secret_is_told_to_nobody_whose_certificate_was_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t.o.k")
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        url = f"stomp://127.0.0.1:{broker.port}"
+        ran = run("health", "--token-file", str(tmp_path / "token"), TRIO_STOMP_URL=url)
+    assert ran.stdout.startswith(f"http://127.0.0.1:{broker.port}: not healthy: this port speaks")
+    assert ran.returncode == 1
+
+
 # health
 
 
@@ -704,7 +799,7 @@ def test_there_are_no_signals_on_windows(
     [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("h", False)],
 )
 def test_a_signal_reaches_this_machine(host: str, is_here: bool) -> None:
-    assert _reload._is_here(host) is is_here
+    assert is_loopback(host) is is_here
 
 
 def test_a_broker_reads_its_files_again() -> None:

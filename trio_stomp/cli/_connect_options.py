@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 DEFAULT_URL = "stomp://127.0.0.1:61613"
 URL_VARIABLE = "TRIO_STOMP_URL"
+CA_FILE_VARIABLE = "TRIO_STOMP_CA_FILE"
 PASSCODE_VARIABLE = "TRIO_STOMP_PASSCODE"
 MAX_SECRET_BYTES = 64 * 1024
 
@@ -36,6 +37,13 @@ PORTS = {
     "https": 443,
 }
 """Schemes and their ports, the same as the client's; what is spoken there is told by both."""
+CERTIFICATE_REMEDIES = {
+    9: "check the clocks of both machines",
+    10: "the broker needs a new one",
+    62: "name the broker in --url as its certificate does",
+    64: "name the broker in --url as its certificate does",
+}
+"""By OpenSSL's number (X509_V_ERR): not yet valid, expired, another host, another address."""
 OVER_TLS = frozenset({"stomps", "stomp+ssl", "ssl", "wss", "https"})
 
 
@@ -99,7 +107,8 @@ def add_url(parser: argparse.ArgumentParser) -> None:
         "--ca-file",
         metavar="FILE",
         default="",
-        help="certificates, in PEM, of whom its certificate may be (default: the system's)",
+        help="certificates, in PEM, of whom its certificate may be (default: "
+        f"{CA_FILE_VARIABLE}, or the system's)",
     )
     section.add_argument(
         "--insecure-tls",
@@ -202,6 +211,29 @@ def read_access(given: argparse.Namespace) -> Access:
     return Access(given.login, ask_passcode(given.login) if passcode is None else passcode)
 
 
+def is_loopback(host: str) -> bool:
+    """Return whether that is this machine, as its own address tells."""
+    from ipaddress import ip_address
+
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def remedy_of(error: BaseException | None) -> str:
+    """What to do where no connection came about, for all tools."""
+    import ssl
+
+    while error is not None and not isinstance(error, ssl.SSLError):
+        error = error.__cause__
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return CERTIFICATE_REMEDIES.get(error.verify_code, "name who signed it with --ca-file")
+    if error is not None:
+        return "check scheme and port of --url"
+    return "is the broker running there? check --url"
+
+
 def read_secret(path: str, flag: str) -> str:
     """The first line of a file.
 
@@ -262,11 +294,15 @@ def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | No
         return None
     import ssl
 
+    told, ca_file = "--ca-file", given.ca_file
+    if not ca_file and not given.insecure_tls:
+        # Only where TLS is spoken: it may hold for all brokers of a machine.
+        told, ca_file = CA_FILE_VARIABLE, os.environ.get(CA_FILE_VARIABLE, "")
     try:
-        context = ssl.create_default_context(cafile=given.ca_file or None)
+        context = ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
         cause = error.strerror if type(error) is not ssl.SSLError else "it holds no certificate"
-        raise OptionError(f"--ca-file {given.ca_file} cannot be used: {cause}") from None
+        raise OptionError(f"{told} {ca_file} cannot be used: {cause}") from None
     if given.insecure_tls:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trio_stomp.cli._connect_options import add_access
-from trio_stomp.cli._http_get import Answer, Unreachable, open_site
+from attrs import evolve
+
+from trio_stomp.cli._connect_options import add_access, is_loopback
+from trio_stomp.cli._http_get import NOBODY, Answer, Site, Unreachable, open_site
 from trio_stomp.cli._tool import (
     WELL,
     Parser,
@@ -19,11 +21,13 @@ from trio_stomp.cli._tool import (
 NAME = "health"
 UNWELL, UNREACHABLE = 1, 2
 NOT_FOR_US = (401, 403, 404)
+TLS_ONLY = "speaks TLS only"
 
 EPILOG = """\
 Asked is /healthz, which tells why to whoever is on the broker's machine or may monitor, and for
 others /readyz. The exit code is 0 if the broker is well (degraded as well: it works), 1 if it is
-not, 2 if nobody answers, or for a bad option.
+not, 2 if nobody answers, or for a bad option. A broker of this machine that speaks TLS only is
+asked over TLS, whoever signed its certificate.
 """
 
 
@@ -37,11 +41,11 @@ def main(argv: Sequence[str]) -> int:
     site = open_site(given)
     url = site.address.web_url
     try:
-        page = "/healthz"
-        answer = site.get(page, given.timeout)
-        if answer.status in NOT_FOR_US:
-            page = "/readyz"
-            answer = site.get(page, given.timeout)
+        page, answer = _ask(site, given.timeout)
+        if _wants_tls(site, answer):
+            site = _over_tls(site)
+            url = site.address.web_url
+            page, answer = _ask(site, given.timeout)
     except Unreachable as error:
         told = {"healthy": False, "reachable": False, "url": url, "reason": str(error)}
         _show(told, str(error), as_json=given.json)
@@ -62,6 +66,37 @@ def main(argv: Sequence[str]) -> int:
         verdict += "".join(_lines(details))
     _show(told, f"{url}: {verdict}", as_json=given.json)
     return WELL if healthy else UNWELL
+
+
+def _ask(site: Site, timeout_s: float) -> tuple[str, Answer]:
+    """The page that is for us, and what it says."""
+    page = "/healthz"
+    answer = site.get(page, timeout_s)
+    if answer.status in NOT_FOR_US:
+        page = "/readyz"
+        answer = site.get(page, timeout_s)
+    return page, answer
+
+
+def _wants_tls(site: Site, answer: Answer) -> bool:
+    """Whether a broker of this machine is asked without TLS and speaks nothing else."""
+    is_refused = answer.status == 403 and TLS_ONLY in answer.text()
+    is_open = site.tls is None and site.access == NOBODY
+    return is_refused and is_open and is_loopback(site.address.host)
+
+
+def _over_tls(site: Site) -> Site:
+    """The same broker, over TLS, whoever it says it is.
+
+    Its certificate need not be for 127.0.0.1. No secret is told, and who could answer in its place
+    on this machine's own address could do so without TLS as well.
+    """
+    import ssl
+
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return Site(evolve(site.address, is_tls=True), context)
 
 
 def _lines(details: dict[str, Any]) -> Iterator[str]:

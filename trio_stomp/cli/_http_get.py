@@ -10,13 +10,19 @@ from typing import Any
 
 from attrs import frozen
 
-from trio_stomp.cli._connect_options import Access, Address, read_access, read_address, tls_context
+from trio_stomp.cli._connect_options import (
+    Access,
+    Address,
+    read_access,
+    read_address,
+    remedy_of,
+    tls_context,
+)
 from trio_stomp.cli._tool import CannotDo, printable
 
 TIMEOUT_S = 10.0
 MAX_PAGE_BYTES = 64 * 1024 * 1024
 SHOWN_CHARS = 300
-REMEDY = "is the broker running there? check --url"
 NOBODY = Access()
 
 
@@ -69,8 +75,7 @@ class Site:
             body = response.read(MAX_PAGE_BYTES + 1)
         except ssl.SSLCertVerificationError as error:
             raise Unreachable(
-                f"{url}: its certificate is not trusted: {error.verify_message}; "
-                "name who signed it with --ca-file"
+                f"{url}: its certificate is not trusted: {error.verify_message}; {remedy_of(error)}"
             ) from None
         except (ssl.SSLError, http.client.HTTPException) as error:
             raise Unreachable(
@@ -78,7 +83,7 @@ class Site:
                 "check scheme and port of --url"
             ) from None
         except (OSError, UnicodeError) as error:
-            raise Unreachable(f"cannot reach {url}: {_cause(error)}; {REMEDY}") from None
+            raise Unreachable(f"cannot reach {url}: {_cause(error)}; {remedy_of(None)}") from None
         finally:
             connection.close()
         if len(body) > MAX_PAGE_BYTES:

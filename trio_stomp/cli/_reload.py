@@ -4,12 +4,11 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
 from trio_stomp._errors import OptionError
-from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._connect_options import add_access, is_loopback
 from trio_stomp.cli._http_get import open_site
 from trio_stomp.cli._tool import (
     WELL,
@@ -41,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
         raise CannotDo("there are no signals on Windows; restart the broker instead")
     if given.pid is None:
         site = open_site(given)
-        if not _is_here(site.address.host):
+        if not is_loopback(site.address.host):
             raise OptionError(
                 f"reload: {site.address.host} is another machine: signals reach only this one; "
                 "run it there"
@@ -57,13 +56,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         print(f"told process {pid} to read its files again; its log tells whether they are right")
     return WELL
-
-
-def _is_here(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def pid_of(varz: dict[str, Any]) -> object:

@@ -9,7 +9,13 @@ from typing import TypeVar
 import trio
 
 from trio_stomp._errors import OptionError
-from trio_stomp.cli._connect_options import Address, read_access, read_address, tls_context
+from trio_stomp.cli._connect_options import (
+    Address,
+    read_access,
+    read_address,
+    remedy_of,
+    tls_context,
+)
 from trio_stomp.cli._tool import CannotDo, printable
 from trio_stomp.client import (
     AuthenticationError,
@@ -116,7 +122,7 @@ def _told(error: ClientError, address: Address) -> str:
     """Cause and remedy."""
     cause = printable(str(error))
     if isinstance(error, ConnectFailed):
-        return f"{cause}; is the broker running there? check --url"
+        return f"{cause}; {remedy_of(error)}"
     if isinstance(error, AuthenticationError):
         return f"{cause}; check --login and the passcode, or --token-file"
     if isinstance(error, NotAuthorized):

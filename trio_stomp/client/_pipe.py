@@ -172,6 +172,9 @@ def _told_as_connect_failed(way: Way) -> Iterator[None]:
         yield
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError, ssl.CertificateError) as e:
         cause = e.__cause__ if isinstance(e, trio.BrokenResourceError) and e.__cause__ else e
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            untrusted = f"its certificate is not trusted: {cause.verify_message}"
+            raise ConnectFailed(f"no connection to {way.address}: {untrusted}") from cause
         raise ConnectFailed(f"no connection to {way.address}: {cause}") from e
 
 
