@@ -23,6 +23,8 @@ REST_S = 5.0
 """How long an attack lasts that waits for no answer."""
 HELLO = "CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
 CHUNK = 1000
+DIAG_STREAM = ("--diag-stream-memory-bytes", str(1 * MIB))
+"""Its default of 32 MiB is an operator's choice, and would be half of a small budget."""
 CODE = re.compile(rb"\ncode:([^\n]+)\n")
 Begin = Callable[[], None]
 
@@ -102,7 +104,7 @@ class Assault(NamedTuple):
     name: str
     run: Attack
     limit_bytes: int = 512 * MIB
-    options: tuple[str, ...] = ()
+    options: tuple[str, ...] = DIAG_STREAM
     rules: str = ""
 
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 QUESTIONS = "DIAG"
 """What the command DIAG is judged as."""
-MAX_CLEARED = 4_096
-"""Destinations of which a client is known to be allowed to send there; then it begins anew."""
 
 
 @define(eq=False, repr=False)
@@ -52,13 +50,13 @@ class Guard:
         """Give a client the rights of who it is, by the rules of now."""
         rules = self.rules
         client.rights = rules.rights(client.identity) if rules is not None else None
-        client.cleared.clear()
 
     def check_send(self, client: "Client", plan: "SendPlan") -> None:
         """SEND, to all that a header block names."""
-        rights, cleared = client.rights, client.cleared
+        rights = client.rights
         if rights is None:
             return
+        cleared = rights.cleared
         for name in plan.names:
             if name not in cleared:
                 self._check_send_to(client, name, plan.options)
@@ -81,9 +79,8 @@ class Guard:
             for told in resolve(options.reply_to, self.dialect) if options is not None else ():
                 self._need(client, Action.SEND, told)
         else:
-            if len(client.cleared) >= MAX_CLEARED:
-                client.cleared.clear()
-            client.cleared.add(name)
+            assert client.rights is not None
+            client.rights.cleared.add(name)
 
     def check_subscribe(
         self, client: "Client", places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool

@@ -53,7 +53,7 @@ class Rights:
       applies: By place, whether the rule is for this client.
       personal: By place, the patterns that are this client's own; of few rules.
 
-    Limits: remembers MAX_CACHED answers, then begins anew.
+    Limits: remembers MAX_CACHED answers, once for all connections of the user, then begins anew.
     """
 
     user: str
@@ -61,6 +61,8 @@ class Rights:
     _index: WildcardTrie[int]
     _applies: bytes
     _personal: Mapping[int, tuple[Pattern, ...]]
+    cleared: set[str] = field(init=False, factory=set)
+    """Names among the answers that a SEND needs nothing else for: one look tells it."""
     _known: "dict[tuple[Action, str | Pattern], bool]" = field(init=False, factory=dict)
     _known_chars: int = field(init=False, default=0)
 
@@ -111,6 +113,7 @@ class Rights:
     def _remember(self, action: "Action", key: str | Pattern, length: int, allowed: bool) -> bool:
         if len(self._known) >= MAX_CACHED or self._known_chars + length > MAX_CACHED_CHARS:
             self._known.clear()
+            self.cleared.clear()
             self._known_chars = 0
         self._known[action, key] = allowed
         self._known_chars += length

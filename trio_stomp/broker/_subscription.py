@@ -54,8 +54,6 @@ class Client:
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
-    cleared: set[str] = field(factory=set)
-    """Topics that it may send to, by the rules of now: asked once for each."""
     is_refused: bool = False
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
     is_gone: bool = False
