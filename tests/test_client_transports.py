@@ -44,7 +44,7 @@ async def test_a_message_over_each_transport(transport: str, version: str) -> No
 async def test_a_certificate_that_nobody_trusts() -> None:
     with trio.fail_after(30):
         async with open_broker(TLS) as dial:
-            with pytest.raises(ConnectFailed, match="CERTIFICATE_VERIFY_FAILED"):
+            with pytest.raises(ConnectFailed, match="its certificate is not trusted: "):
                 async with open_client(
                     f"stomps://{dial.handle.addresses[0]}", ssl_context=ssl.create_default_context()
                 ):
