@@ -265,8 +265,7 @@ async def test_the_owner_is_not_locked_out_by_others(autojump_clock: MockClock) 
 async def test_who_has_been_here_before_needs_no_thread() -> None:
     subject = authenticator()
     subject._limiter.total_tokens = 1
-    await subject._turn.acquire()
-    await subject._turn.acquire()  # a hash would wait for ever now
+    subject._turns.busy = subject._turns.slots  # a hash would wait for ever now
     with trio.fail_after(5):
         assert (await subject.identify(ALICE, Guest())).name == "alice"
 
@@ -300,14 +299,14 @@ async def test_threads_and_who_waits_for_them_are_bounded() -> None:
     done = []
 
     async def log_in(number: int) -> None:
-        done.append(await subject.identify(ALICE, Guest(remote=f"10.0.0.{number}:1")))
+        done.append(await subject.identify(ALICE, Guest(remote=f"10.0.{number}.1:1")))
 
     async with trio.open_nursery() as nursery:
         for number in range(5):
             nursery.start_soon(log_in, number)
         await wait_all_tasks_blocked(0.05)
         assert subject.waiting == 5
-        busy = await refusal(subject, ALICE, Guest(remote="10.0.1.1:1"))
+        busy = await refusal(subject, ALICE, Guest(remote="10.0.9.1:1"))
         assert (busy.code, busy.headers) == ("too-many-attempts", (("retry-after-ms", "1000"),))
         for _ in range(5):
             checker.gate.release()
@@ -324,6 +323,47 @@ async def test_a_client_that_gives_up_does_not_stay_in_the_count() -> None:
     assert scope.cancelled_caught
     assert subject.waiting == 0
     checker.gate.release()
+
+
+async def test_who_was_right_before_has_a_turn_of_his_own_whatever_the_files_say_now() -> None:
+    """After SIGHUP no passcode is remembered: a fleet must not queue behind a flood."""
+    subject = authenticator(login_threads=1)
+    await subject.identify(ALICE, Guest())
+    checker = SlowChecker()
+    subject.accounts = Accounts(UserBook({"alice": "x"}), checker)
+    done: list[str] = []
+
+    async def log_in(login: str, remote: str) -> None:
+        await subject.identify((("login", login), ("passcode", "x")), Guest(remote=remote))
+        done.append(login)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(20):
+            nursery.start_soon(log_in, "guess", f"[2001:{number:x}::1]:1")
+        await wait_all_tasks_blocked(0.05)
+        nursery.start_soon(log_in, "alice", FAR)
+        await wait_all_tasks_blocked(0.05)
+        for _ in range(21):
+            checker.gate.release()
+    assert done.index("alice") <= 2
+
+
+async def test_a_token_is_not_slowed_by_another_nor_slows_a_passcode() -> None:
+    """F6: an expired token that reconnects locked out its whole address."""
+    known = accounts(alice="wonder")
+    both = Accounts(known.users, known.checker, as_verifier(FakeTokens()))
+    subject = authenticator(both)
+    bad, good = (("Authorization", f"Bearer {word}") for word in ("bad", "good"))
+    for _ in range(100):
+        assert (await refusal(subject, (bad,), Guest())).code == "authentication-failed"
+    assert (await subject.identify((good,), Guest())).name == "carol"
+    assert (await subject.identify(ALICE, Guest())).name == "alice"
+    # Nor is it by who guesses passcodes next door.
+    for number in range(30):
+        await refusal(subject, (("login", f"g{number}"), ("passcode", "x")), Guest())
+    assert (await refusal(subject, ALICE, Guest())).code == "too-many-attempts"
+    assert (await subject.identify((good,), Guest())).name == "carol"
+    assert subject.attempts.failed >= 100
 
 
 # --- other accounts -------------------------------------------------------------------------------

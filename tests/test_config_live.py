@@ -472,9 +472,10 @@ async def test_who_may_come_in(tmp_path: Path):
         await reload(dial, passwd_file=str(users), anonymous="always")
         await dial.connect()
         await reload(dial, passwd_file=str(users), max_waiting_logins=1)
-        dial.server.authenticator.waiting = 1
+        turns = dial.server.authenticator._turns
+        turns.busy = turns.slots  # all threads are taken
         await refused(dial, {"login": "ann", "passcode": "other"}, "too-many-attempts")
-        dial.server.authenticator.waiting = 0
+        turns.busy = 0
         await reload(dial, insecure=True)
         assert dial.server.authenticator.lets_anonymous(is_loopback=False)
         assert not key.exists()

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,9 +13,10 @@ import pytest
 import trio
 from attrs import define, field
 
-from tests._fakes import TCP, Client, StreamPipe, open_dial
+from tests._fakes import TCP, Client, Dial, StreamPipe, open_dial, until
 from tests._site import ask_over_wire
 from trio_stomp import ServerHandle, Settings, serve
+from trio_stomp.security import Accounts, PasscodeChecker, UserBook
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 
@@ -131,3 +133,57 @@ async def test_the_start_warns_of_files_that_give_rights_away(
         await bob.expect_error("authentication-failed")
     for words in ("has mode 0644, and holds a secret", "--token-audience", "no passcode, as 'bob'"):
         assert words in caplog.text
+
+
+class GatedChecker(PasscodeChecker):
+    """Takes note of whom it checks, and is slow."""
+
+    def __init__(self, book: UserBook) -> None:
+        super().__init__(book)
+        self.seen: list[str] = []
+        self.gate = threading.Semaphore(0)
+
+    def recalls(self, name: str, passcode: str) -> bool:
+        return False
+
+    def check(self, name: str, passcode: str) -> bool:
+        self.gate.acquire()
+        self.seen.append(name)
+        return super().check(name, passcode)
+
+
+async def from_address(dial: Dial, address: str, login: str, passcode: str) -> Client:
+    """A client that a proxy speaks for, and that has sent CONNECT."""
+    stream = await dial.stream()
+    family, ours = ("TCP6", "::1") if ":" in address else ("TCP4", "127.0.0.1")
+    await stream.send_all(f"PROXY {family} {address} {ours} 5555 61613\r\n".encode())
+    client = Client(StreamPipe(stream))
+    headers = {"accept-version": "1.2", "host": "x", "login": login, "passcode": passcode}
+    await client.send("CONNECT", headers)
+    return client
+
+
+@pytest.mark.parametrize("network", ["2001:db8:1:{0:x}::1", "2001:db8:{0:x}::1"])
+async def test_a_flood_of_wrong_logins_from_one_network_keeps_nobody_out(network: str) -> None:
+    """F5: 256 of the attacker's waited in front of everybody, and all others were turned away."""
+    options = {"proxy_addresses": "127.0.0.1", "max_waiting_logins": 40, **QUIET}
+    async with open_dial(TCP, **options) as dial:
+        await dial.start()
+        book = UserBook({"alice": "wonder"})
+        checker = GatedChecker(book)
+        dial.server.authenticator.accounts = Accounts(book, checker)
+        for number in range(60):
+            await from_address(dial, network.format(number), "alice", "guess")
+        await until(lambda: dial.server.authenticator.waiting == 40, 0.01)
+        others = [
+            await from_address(dial, address, "alice", "wonder")
+            for address in ("203.0.113.9", "2001:db9::1")
+        ]
+        await until(lambda: dial.server.accepted == 62, 0.01)
+        await trio.sleep(0.1)
+        for _ in range(8):
+            checker.gate.release()
+        for other in others:
+            assert (await other.receive()).command == "CONNECTED"
+        for _ in range(100):
+            checker.gate.release()

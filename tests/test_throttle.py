@@ -13,8 +13,11 @@ from trio_stomp.security._throttle import (
     GRAIN_S,
     LONGEST_WAIT_S,
     MOST_ENTRIES,
+    MOST_KNOWN,
     PAIR_FIRST_S,
     PAIR_FREE,
+    SITE_FIRST_S,
+    SITE_FREE,
     Delays,
     Throttle,
     place_of,
@@ -230,6 +233,56 @@ def test_a_network_of_ipv6_is_one_guesser() -> None:
     for number in range(1 + ADDRESS_FREE):
         throttle.failed(f"[2001:db8::{number:x}]:1", f"login{number}", 0.0)
     assert throttle.wait_s("[2001:db8::ffff]:1", "fresh", 0.0) == ADDRESS_FIRST_S
+
+
+def test_an_ipv6_site_is_slowed_later_than_one_of_its_networks() -> None:
+    throttle = Throttle()
+    for number in range(SITE_FREE + 1):
+        assert throttle.wait_s("[2001:db8:1:ffff::1]:1", "fresh", 0.0) == 0.0
+        throttle.failed(f"[2001:db8:1:{number:x}::1]:1", "ann", 0.0)
+    assert throttle.wait_s("[2001:db8:1:ffff::1]:1", "fresh", 0.0) == SITE_FIRST_S
+    assert throttle.wait_s("[2001:db8:2::1]:1", "fresh", 0.0) == 0.0
+    for number in range(SITE_FREE + 1):
+        throttle.failed(f"198.51.100.{number}:1", "ann", 0.0)
+    assert throttle.wait_s("198.51.100.250:1", "fresh", 0.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        ("[2001:db8:1:2::1]:1", "[2001:db8:1:3::1]:1", 3),
+        ("[2001:db8:1:2::1]:1", "[2001:db8:2:2::1]:1", 2),
+        ("[2001:db8:1:2::1]:1", "[2001:db9:1:2::1]:1", 1),
+        ("203.0.113.7:1", "203.0.113.8:9", 3),
+        ("203.0.113.7:1", "203.0.114.7:1", 2),
+        ("203.0.113.7:1", "203.1.113.7:1", 1),
+        ("203.0.113.7:1", "[64:ff9b::203.0.113.7]:1", 5),
+        ("203.0.113.7:1", "[2001:db8:1:2::1]:1", 1),
+        ("0.1.0.0:1", "[::1:0:0:0]:1", 1),
+        ("127.0.0.1:1", "127.9.9.9:1", 5),
+        ("127.0.0.1:1", "[64:ff9b::127.0.0.1]:1", 1),
+        ("unix", "in-memory", 1),
+        ("unknown", "nonsense", 5),
+    ],
+)
+def test_neighbours_share_the_beginning_of_their_path(one: str, other: str, common: int) -> None:
+    throttle = Throttle()
+    paths = [throttle.path_of(remote, "ann") for remote in (one, other)]
+    same = [mine == theirs for mine, theirs in zip(*paths, strict=True)]
+    assert [*same, False].index(False) == common
+
+
+def test_who_was_right_once_has_another_path_and_the_table_of_them_is_bounded() -> None:
+    throttle = Throttle()
+    assert throttle.path_of(HOST, "ann")[0] is False
+    throttle.succeeded(HOST, "ann")
+    assert throttle.path_of(HOST, "ann")[0] is True
+    assert throttle.path_of(HOST, "bob")[0] is False
+    assert throttle.path_of(OTHER, "ann")[0] is False
+    for number in range(MOST_KNOWN):
+        throttle.succeeded(HOST, f"login{number}")
+    assert throttle.path_of(HOST, "ann")[0] is False
+    assert len(throttle._known) == MOST_KNOWN
 
 
 @given(st.text(max_size=20))

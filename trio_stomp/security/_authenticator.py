@@ -16,6 +16,7 @@ from trio_stomp.security._options import SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
 from trio_stomp.security._throttle import Throttle
 from trio_stomp.security._tokens import TokenRefused
+from trio_stomp.security._turns import Displaced, Turns
 
 logger = logging.getLogger("trio_stomp")
 
@@ -70,15 +71,18 @@ class Authenticator:
     wall_offset_s: float = 0.0
     throttle: Throttle = field(factory=Throttle)
     attempts: Attempts = field(factory=Attempts)
-    waiting: int = 0
-    """Logins whose passcode is being checked, or waits for that."""
-    _turn: trio.Semaphore = field(init=False)
+    _turns: Turns = field(init=False)
     _limiter: trio.CapacityLimiter = field(init=False)
     """Threads, those too whose client has gone meanwhile."""
 
     def __attrs_post_init__(self) -> None:
-        self._turn = trio.Semaphore(self.options.login_threads)
+        self._turns = Turns(self.options.login_threads)
         self._limiter = trio.CapacityLimiter(self.options.login_threads)
+
+    @property
+    def waiting(self) -> int:
+        """Logins whose passcode is being checked, or waits for that."""
+        return self._turns.count
 
     def lets_anonymous(self, *, is_loopback: bool) -> bool:
         """Whether a client may come in without a login."""
@@ -125,29 +129,35 @@ class Authenticator:
         )
 
     async def _log_in(self, credentials: Credentials, visitor: Visitor) -> Identity:
-        now = trio.current_time()
         remote, login = visitor.remote, credentials.login
-        wait_s = self.throttle.wait_s(remote, login, now)
-        if wait_s:
-            self.attempts.throttled += 1
-            raise self._too_many(wait_s)
-        identity, why = await self._check(credentials, remote, now)
+        if credentials.token:
+            # Not slowed: who fails is an old token, as a rule, and would hold up its neighbours.
+            identity, why = self._check_token(credentials, trio.current_time())
+        else:
+            identity, why = await self._check_passcode(login, credentials.passcode, remote)
         if identity is None:
             self.attempts.failed += 1
-            self.throttle.failed(remote, login, trio.current_time())
             logger.warning("%s: login of %r failed: %s", remote, login[:60], why)
             raise _failed()
         self.attempts.succeeded += 1
-        self.throttle.succeeded(remote, login)
         return identity
 
-    async def _check(
-        self, credentials: Credentials, remote: str, now: float
+    async def _check_passcode(
+        self, login: str, passcode: str | None, remote: str
     ) -> tuple[Identity | None, str]:
         """The identity, or None and why not, for the operator alone."""
-        if credentials.token:
-            return self._check_token(credentials, now)
-        login, passcode, checker = credentials.login, credentials.passcode, self.accounts.checker
+        self._check_wait(remote, login)
+        identity, why = await self._look_up(login, passcode, remote)
+        if identity is None:
+            self.throttle.failed(remote, login, trio.current_time())
+        else:
+            self.throttle.succeeded(remote, login)
+        return identity, why
+
+    async def _look_up(
+        self, login: str, passcode: str | None, remote: str
+    ) -> tuple[Identity | None, str]:
+        checker = self.accounts.checker
         if checker is None:
             return None, "there are no users with passcodes (option passwd_file)"
         if passcode == "":
@@ -163,24 +173,25 @@ class Authenticator:
     ) -> bool:
         if checker.recalls(login, passcode):
             return True  # a thread would cost more than the rest of the login
-        if self.waiting >= self.options.max_waiting_logins:
-            raise self._too_many(RETRY_S)
-        self.waiting += 1
+        path, most = self.throttle.path_of(remote, login), self.options.max_waiting_logins
         try:
-            async with self._turn:
+            async with self._turns.turn(path, most):
                 # Many guesses may have been sent at once: the first to fail hold up the others.
-                wait_s = self.throttle.wait_s(remote, login, trio.current_time())
-                if wait_s:
-                    self.attempts.throttled += 1
-                    raise self._too_many(wait_s)
+                self._check_wait(remote, login)
                 return await trio.to_thread.run_sync(
                     checker.check, login, passcode, limiter=self._limiter, abandon_on_cancel=True
                 )
         except (RuntimeError, MemoryError):
             logger.exception("the login of %r could not be checked", login[:60])
             raise self._too_many(RETRY_S) from None
-        finally:
-            self.waiting -= 1
+        except Displaced:
+            raise self._too_many(RETRY_S) from None
+
+    def _check_wait(self, remote: str, login: str) -> None:
+        wait_s = self.throttle.wait_s(remote, login, trio.current_time())
+        if wait_s:
+            self.attempts.throttled += 1
+            raise self._too_many(wait_s)
 
     def _check_token(self, credentials: Credentials, now: float) -> tuple[Identity | None, str]:
         tokens = self.accounts.tokens

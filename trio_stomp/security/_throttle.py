@@ -7,6 +7,10 @@ Policy:
 - The address alone: 20 failures are free, then 1 s, doubled up to 60 s. IPv6 counts by /64, which
   is what one customer gets. Clients of this machine are exempt: behind a local proxy everybody is
   one of them.
+- The site alone, which is an IPv6 network of 48 bits: 100 failures are free, then as an address.
+  Wider ones are not slowed, or one customer would lock out those of the same provider; that a
+  flood of theirs keeps nobody out is what ``_turns`` is for.
+- Tokens are not slowed at all: a signature is not guessed, and nobody else's is worth waiting for.
 - A success forgets the pair and not the address: who has one account could else go on guessing
   at others.
 - A try that is refused for waiting costs nothing. One that was under way as the wait began counts,
@@ -37,6 +41,8 @@ GRAIN_S = 0.001
 
 PAIR_FREE, PAIR_FIRST_S = 3, 0.5
 ADDRESS_FREE, ADDRESS_FIRST_S = 20, 1.0
+SITE_FREE, SITE_FIRST_S = 100, 1.0
+MOST_KNOWN = 10_000
 
 _LOOPBACK = "loopback"
 _UNKNOWN = "unknown"
@@ -150,11 +156,15 @@ class Throttle:
     _pairs: Delays = field(factory=lambda: Delays(PAIR_FREE, PAIR_FIRST_S))
     _local_pairs: Delays = field(factory=lambda: Delays(PAIR_FREE, PAIR_FIRST_S))
     _addresses: Delays = field(factory=lambda: Delays(ADDRESS_FREE, ADDRESS_FIRST_S))
+    _sites: Delays = field(factory=lambda: Delays(SITE_FREE, SITE_FIRST_S))
+    _known: OrderedDict[Hashable, None] = field(factory=OrderedDict)
+    """Pairs that once were right, whatever files were read since."""
 
     @property
     def entries(self) -> int:
-        """Pairs and addresses that are remembered."""
-        return len(self._pairs) + len(self._local_pairs) + len(self._addresses)
+        """What is remembered of failures: pairs, addresses and sites."""
+        tables = self._pairs, self._local_pairs, self._addresses, self._sites
+        return sum(len(table) for table in tables)
 
     def wait_s(self, address: str, login: str, now: float) -> float:
         """How long a login must wait, in seconds; 0.0 = it may be tried now.
@@ -167,6 +177,8 @@ class Throttle:
         wait_s = self._pairs_of(is_local).wait_s((place, _short(login)), now)
         if not is_local:
             wait_s = max(wait_s, self._addresses.wait_s(place, now))
+            if (site := _site_of(address)) is not None:
+                wait_s = max(wait_s, self._sites.wait_s(site, now))
         self.refused += wait_s > 0
         return wait_s
 
@@ -176,12 +188,25 @@ class Throttle:
         self._pairs_of(is_local).failed((place, _short(login)), now)
         if not is_local:
             self._addresses.failed(place, now)
+            if (site := _site_of(address)) is not None:
+                self._sites.failed(site, now)
         self.failures += 1
 
     def succeeded(self, address: str, login: str) -> None:
         """Forget the failures of address and login together; those of the address stay."""
         place, is_local = place_of(address)
-        self._pairs_of(is_local).forget((place, _short(login)))
+        pair = place, _short(login)
+        self._pairs_of(is_local).forget(pair)
+        self._known[pair] = None
+        self._known.move_to_end(pair)
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+
+    def path_of(self, address: str, login: str) -> tuple[Hashable, ...]:
+        """Return where a login stands in turn: who was right here before, then by network."""
+        place, _ = place_of(address)
+        pair = place, _short(login)
+        return (pair in self._known, *_networks_of(address), *pair)
 
     def _pairs_of(self, is_local: bool) -> Delays:
         return self._local_pairs if is_local else self._pairs
@@ -195,19 +220,40 @@ def place_of(remote: str) -> tuple[str, bool]:
     """
     if remote in _NOT_OF_A_NETWORK:
         return remote, True
+    address, is_local = _address_of(remote)
+    if address is None or is_local:
+        return (_LOOPBACK, True) if is_local else (_UNKNOWN, False)
+    return (f"{int(address) >> 64:x}/64" if address.version == 6 else str(address)), False
+
+
+def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
+    """The address of a wire's ``remote``, however it is written; whether it is this machine's."""
     try:
         address = ip_address(remote.rpartition(":")[0].removeprefix("[").removesuffix("]"))
     except ValueError:
-        return _UNKNOWN, False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        address = address.ipv4_mapped
-    if address.is_loopback:
-        return _LOOPBACK, True
-    if isinstance(address, IPv4Address):
-        return str(address), False
-    if address in _NAT64:
-        return str(IPv4Address(int(address) & 0xFFFFFFFF)), False
-    return f"{int(address) >> 64:x}/64", False
+        return None, False
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            return address.ipv4_mapped, address.ipv4_mapped.is_loopback
+        if address in _NAT64:  # whose loopback is not ours
+            return IPv4Address(int(address) & 0xFFFFFFFF), False
+    return address, address.is_loopback
+
+
+def _networks_of(remote: str) -> tuple[str, str]:
+    """Whose an address is, roughly: of a provider, and of a site of theirs."""
+    address, is_local = _address_of(remote)
+    if address is None or is_local:
+        return place_of(remote)[0], ""
+    wide, narrow = (96, 80) if address.version == 6 else (16, 8)
+    words = [f"{address.version}:{int(address) >> bits:x}" for bits in (wide, narrow)]
+    return words[0], words[1]
+
+
+def _site_of(remote: str) -> str | None:
+    """The /48 of an IPv6 address, which costs nothing more than a /64."""
+    name = _networks_of(remote)[1]
+    return name if name.startswith("6:") else None
 
 
 def _short(login: str) -> bytes:

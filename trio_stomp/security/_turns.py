@@ -1,0 +1,152 @@
+"""Who is next where passcodes are checked: by network in turn, so that no crowd keeps others out.
+
+Who waits has a *path*, from the widest network that it is of to the narrowest, and each network has
+its turn beside its neighbours, however many wait in it. Where more wait than may, the newest of the
+most crowded network is sent away, and not who came last.
+"""
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Hashable, Sequence
+from contextlib import asynccontextmanager
+from typing import Generic, TypeVar
+
+import trio
+from attrs import define, field
+
+T = TypeVar("T", bound=Hashable)
+
+Path = Sequence[Hashable]
+
+
+class Displaced(Exception):
+    """Too many wait, and most of them are of the same network."""
+
+
+@define(eq=False, repr=False)
+class FairQueue(Generic[T]):
+    """What waits, by path; each name of a path has its turn beside its neighbours.
+
+    All operations take as long as a path is, but ``displace``, which looks at all neighbours.
+    All paths are of one length.
+    """
+
+    count: int = 0
+    """What waits here, in all."""
+    _inner: "OrderedDict[Hashable, FairQueue[T]]" = field(factory=OrderedDict)
+    _here: "OrderedDict[T, None]" = field(factory=OrderedDict)
+
+    def put(self, path: Path, item: T) -> None:
+        """Have ``item`` wait."""
+        self.count += 1
+        if not path:
+            self._here[item] = None
+            return
+        inner = self._inner.get(path[0])
+        if inner is None:
+            inner = self._inner[path[0]] = FairQueue()
+        inner.put(path[1:], item)
+
+    def take(self) -> T:
+        """Take out whose turn it is; there is something."""
+        self.count -= 1
+        if self._here:
+            return self._here.popitem(last=False)[0]
+        name = next(iter(self._inner))
+        item = self._inner[name].take()
+        self._inner.move_to_end(name)
+        self._forget_empty(name)
+        return item
+
+    def displace(self) -> T:
+        """Take out the newest of where most wait; there is something."""
+        self.count -= 1
+        if self._here:
+            return self._here.popitem()[0]
+        # Of equals the youngest: who came last to a queue that is even goes himself.
+        names = reversed(self._inner)
+        name = max(names, key=lambda name: self._inner[name].count)
+        item = self._inner[name].displace()
+        self._forget_empty(name)
+        return item
+
+    def remove(self, path: Path, item: T) -> None:
+        """Take out ``item``, which waits."""
+        self.count -= 1
+        if not path:
+            del self._here[item]
+            return
+        self._inner[path[0]].remove(path[1:], item)
+        self._forget_empty(path[0])
+
+    def _forget_empty(self, name: Hashable) -> None:
+        if not self._inner[name].count:
+            del self._inner[name]
+
+
+@define(eq=False, repr=False)
+class _Waiter:
+    ready: trio.Event = field(factory=trio.Event)
+    has_turn: bool = False
+
+
+@define(eq=False, repr=False)
+class Turns:
+    """So many have their turn at once, and the others wait.
+
+    Args:
+      slots: How many at once.
+    """
+
+    slots: int
+    busy: int = 0
+    _queue: FairQueue[_Waiter] = field(factory=FairQueue)
+
+    @property
+    def count(self) -> int:
+        """Those who have their turn, and those who wait."""
+        return self.busy + self._queue.count
+
+    @asynccontextmanager
+    async def turn(self, path: Path, most: int) -> AsyncIterator[None]:
+        """Have a turn.
+
+        Args:
+          most: So many may have their turn or wait, this one included.
+
+        Raises:
+          Displaced: more would wait, and no network has more of them.
+
+        Checkpoint: if it has to wait. Cancel: the place is somebody else's.
+        """
+        if self.busy < self.slots:
+            self.busy += 1
+        else:
+            await self._wait(path, most)
+        try:
+            yield
+        finally:
+            self._end()
+
+    async def _wait(self, path: Path, most: int) -> None:
+        waiter = _Waiter()
+        self._queue.put(path, waiter)
+        if self.count > most:
+            self._queue.displace().ready.set()
+        try:
+            await waiter.ready.wait()
+        except BaseException:
+            if waiter.has_turn:
+                self._end()
+            elif not waiter.ready.is_set():
+                self._queue.remove(path, waiter)
+            raise
+        if not waiter.has_turn:
+            raise Displaced
+
+    def _end(self) -> None:
+        if self._queue.count:
+            waiter = self._queue.take()
+            waiter.has_turn = True
+            waiter.ready.set()
+        else:
+            self.busy -= 1
