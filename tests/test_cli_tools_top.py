@@ -162,6 +162,16 @@ def test_percentiles(counts: list[float], share: float, value: float | None) -> 
     assert percentile(LE_MS, counts, share) == value
 
 
+@pytest.mark.parametrize(
+    ("counts", "longest", "value"),
+    [([0, 0, 9, 0], 2.1, 2.1), ([0, 0, 0, 9], 7.0, 7.0), ([0, 9, 0, 0], 1.999, 1.99)],
+)
+def test_no_percentile_is_above_the_longest(
+    counts: list[float], longest: float, value: float
+) -> None:
+    assert percentile(LE_MS, counts, 0.99, longest) == value
+
+
 @pytest.mark.parametrize("sort", SORTS)
 def test_destinations_are_sorted(sort: str) -> None:
     board = Board()

@@ -123,6 +123,29 @@ test("a percentile is interpolated in its bucket", () => {
   assert.equal(percentile([1, 0, 0, 1], BOUNDS, 1), 4);
 });
 
+test("no percentile is above the longest", () => {
+  // 10,000 observations of 2.1 in the bucket from 2 to 4.
+  for (const q of [0.5, 0.9, 0.99, 1]) {
+    assert.ok(percentile([0, 0, 10_000, 0], BOUNDS, q, 2.1) <= 2.1);
+    assert.ok(percentile([0, 0, 0, 7], BOUNDS, q, 9) <= 9);
+    assert.ok(percentile([0, 0, 0, 7], BOUNDS, q, 9) > 4);
+  }
+  assert.equal(percentile([0, 10, 0, 0], BOUNDS, 0.5, 1.9), 1.5);
+});
+
+test("the longest is known by stage and destination", () => {
+  const model = new Model();
+  assert.equal(model.longest("delivery"), Infinity);
+  const items = [{ ...timed("/a", [1, 0, 0, 0]), max_ms: 0.5 }, { ...timed("/b", [0, 0, 0, 1]), max_ms: 9 }];
+  model.apply("DIAG/latency", list(0, items, { full: true }));
+  assert.equal(model.longest("delivery"), 9);
+  assert.equal(model.longest("delivery", "/a"), 0.5);
+  assert.equal(model.longest("delivery", "/gone"), 9);
+  assert.equal(model.longest("ingress"), Infinity);
+  model.apply("DIAG/latency", list(0, [timed("/a", [1, 0, 0, 0])], { full: true }, "b"));
+  assert.equal(model.longest("delivery"), 9);
+});
+
 const event = (second, name, more = {}) =>
   record(second, { name, session_id: "s", user: "u", destination: "", reason: "", detail: "", ...more });
 

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from math import inf
 from typing import Any
 
 from attrs import define, field, fields
@@ -228,6 +229,7 @@ class Board:
         """Of the deliveries of the last interval, over all destinations; None = there were none."""
         bounds: list[float] = []
         counts: list[float] = []
+        longest = 0.0
         for name, item in self.latencies.now.items():
             if item.get("stage") != "delivery" or name not in self.latencies.before:
                 continue
@@ -237,17 +239,21 @@ class Board:
                 counts = counts or [0.0] * len(now)
                 grown = [max(new - old, 0.0) for new, old in zip(now, before, strict=True)]
                 counts = [total + more for total, more in zip(counts, grown, strict=False)]
+                longest = max(longest, _number(item.get("max_ms"))) if any(grown) else longest
         return {
-            "p50": percentile(bounds, counts, 0.5),
-            "p99": percentile(bounds, counts, 0.99),
+            "p50": percentile(bounds, counts, 0.5, longest or inf),
+            "p99": percentile(bounds, counts, 0.99, longest or inf),
         }
 
 
-def percentile(bounds: Sequence[float], counts: Sequence[float], share: float) -> float | None:
+def percentile(
+    bounds: Sequence[float], counts: Sequence[float], share: float, longest: float = inf
+) -> float | None:
     """The value that ``share`` of a histogram's counts do not exceed, interpolated; None = none.
 
     Args:
       bounds: Upper ones of the buckets but the last, which has none.
+      longest: The greatest value that was seen: no share of them exceeds it.
     """
     total = sum(counts)
     if not total or len(counts) != len(bounds) + 1:
@@ -255,10 +261,10 @@ def percentile(bounds: Sequence[float], counts: Sequence[float], share: float) -
     left, low = share * total, 0.0
     for bound, count in zip(bounds, counts, strict=False):
         if count and left <= count:
-            return round(low + (bound - low) * left / count, 3)
+            return round(min(low + (bound - low) * left / count, longest), 3)
         left -= count
         low = bound
-    return low
+    return low if longest == inf else round(longest, 3)
 
 
 def _numbers(item: Record) -> list[float]:

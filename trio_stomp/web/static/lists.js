@@ -193,7 +193,7 @@ export class Latency {
     this.choice = byId("latency-destination");
     this.stage = byId("latency-stage");
     for (const input of [this.choice, this.stage]) input.addEventListener("input", redraw);
-    const share = (q) => (item) => percentile(item.bucket_counts, item.le_ms, q) ?? -1;
+    const share = (q) => (item) => percentile(item.bucket_counts, item.le_ms, q, item.max_ms) ?? -1;
     const time = (name, value) =>
       number(name, value, (ms) => (ms < 0 ? "–" : format.millis(ms)));
     this.table = new Table(byId("latency-table"), {
@@ -227,7 +227,7 @@ export class Latency {
       intervalMs: 1000 * (model.interval || 5),
       hover: this.over.at,
     });
-    const figures = summary(sum, model.bounds);
+    const figures = summary(sum, model.bounds, model.longest(stage, destination));
     say(byId("latency-figures"), figures);
     this.canvas.setAttribute("aria-label", `Latency over time: ${figures}`);
     say(byId("latency-hover"), cellText(found, model.bounds));

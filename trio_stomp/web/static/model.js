@@ -95,6 +95,7 @@ export class Model {
     this.begun = new Map();
     this.drops = new Map();
     this.bounds = [];
+    this.longestOf = new Map();
     this.session = null;
     this.process = null;
     this.stale = null;
@@ -239,6 +240,8 @@ export class Model {
     const list = this.latency;
     list.take(record, at, (old, item) => {
       this.bounds = item.le_ms;
+      // Also of an earlier boot, whose points are still shown.
+      this.longestOf.set(item.stage, Math.max(this.longestOf.get(item.stage) ?? 0, item.max_ms));
       const grown = item.bucket_counts.map((value, place) => {
         if (old === undefined) return list.isComplete ? value : 0;
         return Math.max(0, value - old.bucket_counts[place]);
@@ -318,6 +321,16 @@ export class Model {
     return sum;
   }
 
+  /** The longest that a message took, of one stage and one or all destinations. */
+  longest(stage, destination = "") {
+    const all = this.longestOf.get(stage) ?? Infinity;
+    if (destination === "") return all;
+    for (const item of this.latency.things.values()) {
+      if (item.stage === stage && item.destination === destination) return item.max_ms;
+    }
+    return all;
+  }
+
   /** Destinations that messages were timed at, by name. */
   timedDestinations() {
     const names = new Set();
@@ -331,19 +344,23 @@ function add(counts, key, more) {
   counts.set(key, (counts.get(key) ?? 0) + more);
 }
 
-/** The value below which a share `q` of all lies, interpolated in its bucket; null of nothing. */
-export function percentile(buckets, bounds, q) {
+/**
+ * The value below which a share `q` of all lies, interpolated in its bucket; null of nothing.
+ * None is above `longest`, the greatest that was seen.
+ */
+export function percentile(buckets, bounds, q, longest = Infinity) {
   const total = buckets.reduce((sum, value) => sum + value, 0);
   if (total === 0) return null;
   let left = q * total;
   for (let place = 0; place < buckets.length; place += 1) {
     if (left <= buckets[place] && buckets[place] > 0) {
       const low = place === 0 ? 0 : bounds[place - 1];
-      // What is beyond the last bound has none: it is told as that bound.
-      const high = place < bounds.length ? bounds[place] : low;
-      return low + (high - low) * (left / buckets[place]);
+      // The last bucket has no bound: without the greatest it is told as that of the one before.
+      const last = Number.isFinite(longest) ? longest : low;
+      const high = place < bounds.length ? bounds[place] : last;
+      return Math.min(low + (high - low) * (left / buckets[place]), longest);
     }
     left -= buckets[place];
   }
-  return bounds.at(-1);
+  return Math.min(bounds.at(-1), longest);
 }

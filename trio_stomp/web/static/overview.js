@@ -121,7 +121,7 @@ export class Overview {
 
   draw() {
     const { model } = this;
-    for (const point of model.points) addPercentiles(point, model.bounds);
+    for (const point of model.points) addPercentiles(point, model);
     const now = latest(model.points);
     this.#drawTiles(now);
     this.#drawRates(now);
@@ -175,24 +175,25 @@ export class Overview {
       intervalMs: 1000 * (model.interval || 5),
       hover: this.overHeat.at,
     });
-    const figures = summary(sum, model.bounds);
+    const figures = summary(sum, model.bounds, model.longest("delivery"));
     this.heat.setAttribute("aria-label", `Latency over time: ${figures}`);
     say(byId("heat-hover"), found === null ? figures : cellText(found, model.bounds));
   }
 }
 
 /** The figures of a latency histogram in words. */
-export function summary(sum, bounds) {
-  const [half, most] = [0.5, 0.99].map((q) => percentile(sum, bounds, q));
+export function summary(sum, bounds, longest) {
+  const [half, most] = [0.5, 0.99].map((q) => percentile(sum, bounds, q, longest));
   if (half === null) return "no message was timed";
   return `median ${format.millis(half)}, p99 ${format.millis(most)}`;
 }
 
-function addPercentiles(point, bounds) {
+function addPercentiles(point, model) {
   const buckets = point.heat.get("delivery");
   if (buckets === undefined) return;
-  point.p50 = percentile(buckets, bounds, 0.5);
-  point.p99 = percentile(buckets, bounds, 0.99);
+  const longest = model.longest("delivery");
+  point.p50 = percentile(buckets, model.bounds, 0.5, longest);
+  point.p99 = percentile(buckets, model.bounds, 0.99, longest);
 }
 
 /** The newest value of each figure: the last point may not be whole yet. */
