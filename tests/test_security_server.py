@@ -103,6 +103,33 @@ async def test_connected_says_who_it_is_and_a_passcode_may_have_colons(users: Pa
         assert connected["user-name"] == "bob"
 
 
+@pytest.mark.parametrize("transport", [TCP, WS_MEMORY, TLS])
+async def test_every_line_of_the_log_about_a_session_names_its_user(
+    users: Path, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "trio_stomp")
+    async with open_dial(transport, passwd_file=str(users), **QUIET) as dial:
+        client = await dial.connect("1.2", ALICE)
+        assert await client.fence() == []
+    lines = [(record.getMessage(), vars(record).get("user")) for record in caplog.records]
+    told = [user for text, user in lines if " opened: " in text or " closed: " in text]
+    assert told == ["alice"] * 2, lines
+
+
+async def test_a_page_is_a_line_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
+    """A page of the dashboard asks 11 times, each probe of a kubelet once."""
+    caplog.set_level(logging.DEBUG, "trio_stomp")
+    async with open_dial(TCP, **QUIET) as dial:
+        stream = await dial.stream()
+        await stream.send_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while await stream.receive_some():
+            pass
+        await stream.aclose()
+        await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 1)
+    (level,) = [each.levelno for each in caplog.records if "http-answered" in each.getMessage()]
+    assert level == logging.DEBUG
+
+
 @pytest.mark.covers("C08", "R13")
 @pytest.mark.parametrize("transport", [TCP, WS_MEMORY])
 async def test_a_wrong_login_is_told_the_same_whatever_is_wrong_and_no_secret_is_shown(

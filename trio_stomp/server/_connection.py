@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ import trio
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp.protocol import Refused, State
+from trio_stomp.protocol import Opened, Refused, State
 from trio_stomp.server._decoding import (
     FIRST_BYTES,
     WebSocketReads,
@@ -32,7 +32,7 @@ from trio_stomp.transport import TlsBox, TlsWire, WebSocketCodec, Wire
 
 if TYPE_CHECKING:
     from trio_stomp.broker import AccessRules, Client, MemoryBudget
-    from trio_stomp.protocol import ServerSession
+    from trio_stomp.protocol import Event, ServerSession
     from trio_stomp.security import Authenticator, Credentials
     from trio_stomp.server._outbox import Outbox
 
@@ -186,7 +186,9 @@ class Connection:
                 await self.outbox.clear_away()
             transport, reason = self.client.transport, self.reason.text
             told = {**self.log_fields(), "reason": reason}
-            logger.info("%s %s closed: %s", transport, self.remote, reason, extra=told)
+            is_page = self.reason is CloseReason.HTTP_ANSWERED  # probes and dashboards ask often
+            level = logging.DEBUG if is_page else logging.INFO
+            logger.log(level, "%s %s closed: %s", transport, self.remote, reason, extra=told)
 
     @property
     def remote(self) -> str:
@@ -384,18 +386,20 @@ class Connection:
         events = decode(self, data, now)
         if not self.is_open and self.session.state is not State.OPENING:
             events = await log_in(self, events)
-            self._note_open()
+            self._note_open(events)
         elif self.session.codecs.reopens:
             events = await log_in(self, events)
         if events:
             await self.shared.inbox.put_batch(batch_of(self, events, len(data), now))
 
-    def _note_open(self) -> None:
+    def _note_open(self, events: "Sequence[Event]") -> None:
         self.is_open = True
         if self.verdict is None:
             self.shared.watchdog.watch(self, look(self, trio.current_time()))
             transport, version = self.client.transport, self.session.version.name
-            told = {**self.log_fields(), "version": version}
+            # The core has not heard of it yet.
+            users = [event.identity.name for event in events if isinstance(event, Opened)]
+            told = {**self.log_fields(), "user": "".join(users), "version": version}
             logger.info("%s %s opened: STOMP %s", transport, self.remote, version, extra=told)
 
     # Leaving.
