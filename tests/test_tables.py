@@ -128,8 +128,8 @@ def test_what_is_charged_covers_what_it_takes(act: Callable[[Core, Peer, int], N
     [
         "price > 10",
         "color = 'red' AND price > 10 AND type IN ('a', 'b')",
-        "+".join(["-a"] * 600) + " > 1",
-        " OR ".join(["a>-b"] * 400),
+        "+".join(["-a"] * 340) + " > 1",
+        " OR ".join(["a>-b"] * 200),
         " OR ".join(["a IS NULL"] * 200),
         "x LIKE '" + "%a" * 1500 + "'",
         "x LIKE '" + "a_" * 1500 + "%'",

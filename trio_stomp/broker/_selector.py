@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.broker._like import share
 from trio_stomp.broker._selector_terms import Fault, Kind, Lookup, Run, TermBuilder, convert
 from trio_stomp.frames import Head
 
@@ -119,12 +120,15 @@ class SelectorCompiler:
 
     Args:
       max_bytes: Longest selector.
+      max_words: Most words in it: names, numbers, texts, signs. Each takes some 7 us to compile.
       max_cached_bytes: Text of the selectors remembered; compiled, it takes up to 400 times that.
     """
 
     max_bytes: int = 4096
+    max_words: int = 1024
     max_cached_bytes: int = 64 * 1024
     _parsers: "dict[str, Lark]" = field(factory=dict, init=False)
+    _builder: TermBuilder = field(factory=TermBuilder, init=False)
     _cache: OrderedDict[str, Selector] = field(factory=OrderedDict, init=False)
     _cached_bytes: int = field(default=0, init=False)
     _asked: list[Selector] = field(factory=list, init=False)
@@ -136,7 +140,8 @@ class SelectorCompiler:
           ProtocolError: ``invalid-selector``, naming the place, the rule and the remedy;
             ``unsupported`` where the parser library is not installed. Nothing has changed.
 
-        Limits: ``max_bytes`` of text, ``MAX_DEPTH`` levels; time and memory grow with the text.
+        Limits: ``max_bytes``, ``max_words``, ``MAX_DEPTH`` levels; time and memory grow with the
+          text. What LIKE looks through is bounded by ``MAX_STEPS``.
         Spec: Jakarta Messaging 3.1, 3.8.1 "Message selector".
         """
         if text in self._cache:
@@ -146,6 +151,12 @@ class SelectorCompiler:
             raise ProtocolError(
                 "invalid-selector",
                 f"selector:{text[:40]}… has more than {self.max_bytes} bytes; make it shorter",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+        if sum(1 for _ in _TOKEN.finditer(text)) > self.max_words:
+            raise ProtocolError(
+                "invalid-selector",
+                f"selector:{text[:40]}… has more than {self.max_words} words; make it shorter",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
         selector = self._cache[text] = Selector(text, self._parse(text), self._asked)
@@ -170,8 +181,11 @@ class SelectorCompiler:
 
         try:
             # Blanks in place of the prefix keep the positions those of the client's text.
+            self._builder.likes.clear()
             term: Any = parser.parse(" " * len(prefix) + body)
-            return convert(term, Kind.TRUTH).run
+            run = convert(term, Kind.TRUTH).run
+            share(self._builder.likes)
+            return run
         except UnexpectedInput as error:
             fault = _syntax_fault(error, text)
         except Fault as error:
@@ -200,7 +214,7 @@ class SelectorCompiler:
                 parser="lalr",
                 lexer="basic",  # takes every word for a NAME first, so that ``keyword`` sees it
                 lexer_callbacks={"NAME": TermBuilder.keyword},
-                transformer=TermBuilder(),
+                transformer=self._builder,
             )
         return self._parsers[hyphens]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, frozen
 
-from trio_stomp.broker._like import like
+from trio_stomp.broker._like import Like, like
 
 if TYPE_CHECKING:
     from lark import Token
@@ -48,6 +48,8 @@ _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 _NUMERIC = re.compile(r" *+[+-]?(?:[0-9]++(\.[0-9]*+)?|(\.[0-9]++))([eE][+-]?[0-9]++)? *+")
 _TRUTHS = {"true": True, "false": False}
 _LONG = 2**63
+MAX_NUMBER_CHARS = 500
+"""Of a text, blanks included: what is longer is no number, and no TRUE or FALSE."""
 
 
 _REMEDY = "a header name with - stands in double quotes, a text in single ones"
@@ -86,7 +88,14 @@ class Term:
 
 
 class TermBuilder:
-    """What the parser calls for each rule, from the leaves up: nothing of ours recurses."""
+    """What the parser calls for each rule, from the leaves up: nothing of ours recurses.
+
+    Args:
+      likes: The patterns of the selector that is being compiled; emptied by who begins with one.
+    """
+
+    def __init__(self) -> None:
+        self.likes: list[Like] = []
 
     @staticmethod
     def keyword(token: "Token") -> "Token":
@@ -151,8 +160,15 @@ class TermBuilder:
         escape = _unquote(escapes[0]) if escapes else ""
         if escapes and len(escape) != 1:
             raise Fault(escapes[0].start_pos, "ESCAPE takes a text of one character")
-        match = like(_unquote(pattern), escape)
-        return _ask(value, "LIKE", lambda it: None if it is None else match(it) ^ negated)
+        made = like(_unquote(pattern), escape)
+        self.likes.append(made)
+        match = made.matches
+
+        def question(it: str | None) -> bool | None:
+            found = None if it is None else match(it)
+            return None if found is None else found is not negated
+
+        return _ask(value, "LIKE", question)
 
     def null(self, children: list[Any]) -> Term:
         value, negated, _ = _split(children)
@@ -214,6 +230,11 @@ def _number(text: str) -> float | None:
     return int(text) if match.lastindex is None and len(text) < 20 else float(text)
 
 
+def _truth(text: str) -> bool | None:
+    """The truth value that ``text`` looks like."""
+    return _TRUTHS.get(text.strip().lower())
+
+
 def convert(term: Term, kind: Kind) -> Term:
     """``term`` as a number or a condition.
 
@@ -222,14 +243,11 @@ def convert(term: Term, kind: Kind) -> Term:
     """
     if term.kind is kind:
         return term
-    read, convert = (
-        term.run,
-        _number if kind is Kind.NUMBER else (lambda it: _TRUTHS.get(it.strip().lower())),
-    )
+    read, convert = term.run, _number if kind is Kind.NUMBER else _truth
 
     def run(lookup: Lookup) -> float | None:
         text = read(lookup)
-        return None if text is None else convert(text)
+        return None if text is None or len(text) > MAX_NUMBER_CHARS else convert(text)
 
     if term.kind is Kind.NAME:
         return evolve(term, kind=kind, run=run)
