@@ -16,6 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests._core_fakes import Received, read_frames, run_of
 from tests._queue_fakes import OVERHEAD, Actor, Bench
 from trio_stomp.broker import NEVER, DestinationPolicy
+from trio_stomp.broker._leaving import LOST
 from trio_stomp.frames import FrameRun
 
 WAITING, DELAYED, UNACKED = "waiting", "delayed", "unacked"
@@ -55,6 +56,7 @@ class Copy:
     expires: float
     state: str = WAITING
     deliveries: int = 0
+    failures: int = 0
     due: float = NEVER
     """When its delay or the time to acknowledge it ends."""
     reader: "Reader | None" = None
@@ -305,22 +307,29 @@ class QueueModel(RuleBasedStateMachine):
             if how == "kill":
                 self.bury(copy, DEAD)
             else:
-                self.give_back(copy, BACKOFF[min(copy.deliveries, 4) - 1])
+                self.has_failed(copy)
+
+    def has_failed(self, copy: Copy, *, waits: bool = True) -> None:
+        copy.failures += 1
+        if copy.failures > BOOK.get(copy.queue, DestinationPolicy()).max_redeliveries:
+            self.bury(copy, DEAD)
+        else:
+            self.give_back(copy, BACKOFF[min(copy.failures, 4) - 1] if waits else 0.0)
 
     def give_back(self, copy: Copy, delay: float) -> None:
-        limit = BOOK.get(copy.queue, DestinationPolicy()).max_redeliveries
-        if copy.deliveries > limit:
-            self.bury(copy, DEAD)
-            return
         self.counts["redelivered", copy.queue] += 1
         copy.state = DELAYED if delay else WAITING
         copy.due = self.bench.now + delay
         copy.reader = None
 
-    def end(self, reader: Reader) -> None:
+    def end(self, reader: Reader, *, is_lost: bool = False) -> None:
         self.readers.remove(reader)
-        for copy in reader.mine.values():
-            self.give_back(copy, 0.0)
+        first = min(reader.mine, key=lambda name: int(name.rpartition("-")[2]), default="")
+        for name, copy in reader.mine.items():
+            if is_lost and name == first:
+                self.has_failed(copy, waits=False)
+            else:
+                self.give_back(copy, 0.0)
         reader.mine.clear()
 
     def tick(self) -> None:
@@ -332,7 +341,7 @@ class QueueModel(RuleBasedStateMachine):
             for copy in list(reader.mine.values()):
                 if copy.due <= now:
                     del reader.mine[copy.id]
-                    self.give_back(copy, BACKOFF[min(copy.deliveries, 4) - 1])
+                    self.has_failed(copy)
         self.bench.broker.tick(now)
 
     def fail(self, actor: Actor) -> None:
@@ -342,8 +351,9 @@ class QueueModel(RuleBasedStateMachine):
         self.replace(actor)
 
     def replace(self, actor: Actor) -> None:
+        is_lost = actor.box.closed is None or actor.box.closed in LOST
         for reader in self.of(actor):
-            self.end(reader)
+            self.end(reader, is_lost=is_lost)
         actor.is_gone()
         self.bench.actors.remove(actor)
         self.actors[self.actors.index(actor)] = self.bench.actor(actor.version)

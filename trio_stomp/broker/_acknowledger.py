@@ -157,17 +157,29 @@ class Acknowledger:
 
     def return_all(self, consumer: Consumer, now: float) -> None:
         """A consumer has gone: its unacknowledged messages go back, at once and in order."""
+        suspect = self._suspect(consumer)
         for unacked in consumer.take_all():
-            self.give_back(unacked, now)
+            self.give_back(unacked, now, failed=unacked.message is suspect)
 
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
         """A consumer goes that has much: its oldest ``count`` go back, the others later."""
+        suspect = self._suspect(consumer)
         for unacked in consumer.take_oldest(count):
-            self.give_back(unacked, now)
+            self.give_back(unacked, now, failed=unacked.message is suspect)
 
-    def give_back(self, unacked: Unacked, now: float) -> None:
+    def give_back(self, unacked: Unacked, now: float, *, failed: bool = False) -> None:
         """A delivery that was taken goes back, at once."""
-        self._return(unacked.queue, unacked.message, 0.0, now)
+        queue, message = unacked.queue, unacked.message
+        if failed and self._fail(queue, message, now):
+            return
+        self._return(queue, message, 0.0, now)
+
+    def _suspect(self, consumer: Consumer) -> Message | None:
+        """The message that a lost consumer can have had in work; None if it left in order."""
+        if consumer.subscription.client.is_lost and not consumer.was_lost:
+            consumer.was_lost = True
+            consumer.suspect = consumer.in_work()
+        return consumer.suspect
 
     def time_out(self, consumer: Consumer, number: int, now: float) -> None:
         """A delivery was not acknowledged in time: as if it had been NACKed."""
@@ -192,8 +204,24 @@ class Acknowledger:
             unacked.queue.kill(unacked.message, Death.REJECTED, now)
 
     def _retry(self, unacked: Unacked, now: float) -> None:
-        delay = unacked.queue.policy.delay_s(unacked.message.deliveries)
-        self._return(unacked.queue, unacked.message, delay, now, elsewhere=True)
+        queue, message = unacked.queue, unacked.message
+        if not self._fail(queue, message, now):
+            delay = queue.policy.delay_s(message.failures)
+            self._return(queue, message, delay, now, elsewhere=True)
+
+    def _fail(self, queue: Source, message: Message, now: float) -> bool:
+        """Count a delivery that failed; whether it was one too many, and the message is dead."""
+        message.failures += 1
+        options = message.publication.options
+        limit = options.max_exceptions if options is not None else -1
+        if 0 <= limit < message.failures:
+            queue.kill(message, Death.MAX_EXCEPTIONS, now)
+        elif message.failures > queue.policy.max_redeliveries and queue.may_give_up:
+            queue.kill(message, Death.DELIVERY_LIMIT, now)
+        else:
+            self.queues.note_failed(message)
+            return False
+        return True
 
     def _return(
         self,
@@ -204,19 +232,12 @@ class Acknowledger:
         *,
         elsewhere: bool = False,
     ) -> None:
-        options = message.publication.options
-        limit = options.max_exceptions if options is not None else -1
-        if 0 <= limit < message.deliveries:
-            queue.kill(message, Death.MAX_EXCEPTIONS, now)
-        elif message.deliveries > queue.policy.max_redeliveries and queue.may_give_up:
-            queue.kill(message, Death.DELIVERY_LIMIT, now)
-        else:
-            self.counters.redelivered += 1
-            queue.redelivered += 1
-            queue.unacked -= 1
-            pass_on = queue.pass_on if elsewhere else None
-            if pass_on is None or not pass_on(message, now):
-                queue.give_back(message, delay_s, now)
+        self.counters.redelivered += 1
+        queue.redelivered += 1
+        queue.unacked -= 1
+        pass_on = queue.pass_on if elsewhere else None
+        if pass_on is None or not pass_on(message, now):
+            queue.give_back(message, delay_s, now)
 
 
 def _text(name: bytes) -> str:

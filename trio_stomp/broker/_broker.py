@@ -21,6 +21,7 @@ from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
 from trio_stomp.broker._evidence import of_earlier
 from trio_stomp.broker._explain import Explainer
+from trio_stomp.broker._leaving import LOST
 from trio_stomp.broker._log import PageWanted, StreamWanted
 from trio_stomp.broker._monitor import monitor_body
 from trio_stomp.broker._overflow import QueueFull
@@ -224,6 +225,7 @@ class Broker(Parts):
             self.unblock(client, now)
             if self.durability.keeps(client, reason, forgotten):
                 return
+        client.is_lost |= not client.is_refused and reason in LOST
         client.is_refused = True
         self.leaving.leave(client, now, partial(self._forget, client, reason, forgotten))
         client.outbox.close(reason)  # if it takes longer: nothing more is for it
@@ -424,6 +426,7 @@ class Broker(Parts):
         if self.dialect.keeps_socket_after_error and error.is_survivable:
             return
         client.is_refused = True
+        client.is_lost = error.reason in LOST
         client.outbox.close(error.reason)
         self.leaving.leave(client, now)
 

@@ -98,6 +98,10 @@ class Consumer:
     """When they are looked at next."""
     is_early: bool = False
     """It may not be given anything before its SUBSCRIBE is safe."""
+    was_lost: bool = False
+    """Its connection ended without a DISCONNECT, and ``suspect`` was told by then."""
+    suspect: Message | None = None
+    """What it had in work when it was lost."""
     _shown: Route | None = None
     """Of a browser: the destination that it was shown something of last."""
     _times: list[tuple[float, int]] = field(factory=list)
@@ -233,6 +237,11 @@ class Consumer:
     def take_oldest(self, count: int) -> list[Unacked]:
         """Some that it has not acknowledged, in order of delivery; no longer its own."""
         return [self._forget(number) for number in list(islice(self.unacked, count))]
+
+    def in_work(self) -> Message | None:
+        """What it can be working on: the first that it has not acknowledged; else nothing."""
+        first = next(iter(self.unacked.values()), None)
+        return first.message if first is not None else None
 
     def lend(self, number: int, unacked: Unacked) -> None:
         """Count a message as its own until it acknowledges it."""

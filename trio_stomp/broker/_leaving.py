@@ -5,6 +5,7 @@ from itertools import islice
 
 from attrs import define, field
 
+from trio_stomp._errors import CloseReason
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import RouteTable
@@ -15,6 +16,19 @@ from trio_stomp.broker._timers import Timers
 MAX_ENDED = 2_000
 """So many messages go back in one turn; 250 subscriptions to topics, or 125 to queues, take as
 long: 1 ms, or 3 on a busy machine."""
+LOST = frozenset(
+    {
+        CloseReason.CLIENT_CLOSED,
+        CloseReason.CONNECTION_LOST,
+        CloseReason.HEARTBEAT_TIMEOUT,
+        CloseReason.WRITE_STALLED,
+        CloseReason.PROTOCOL_ERROR,
+        CloseReason.WEBSOCKET_ERROR,
+        CloseReason.TLS_FAILED,
+    }
+)
+"""Why a connection ended that may have been its message's fault: its program crashed or hung, or
+sent nonsense. Not what the broker, a limit, an operator or a DISCONNECT ended."""
 SUBSCRIPTION_COST = 8
 """The end of a subscription, of its place in a queue, or of a temporary destination takes as long
 as so many messages take to go back."""

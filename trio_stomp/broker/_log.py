@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.broker._failed import Failed
 from trio_stomp.broker._ledger import LAZY_S, Binding, Effect, Entry, Ledger, Telling
 from trio_stomp.broker._stream import Showing
 from trio_stomp.store import Append, Begin, Forget, Keep, Put, Record, Turn
@@ -96,6 +97,8 @@ class Log:
     pages: list[PageWanted | StreamWanted] = field(factory=list)
     pending_bytes: int = 0
     failures: int = 0
+    failed: Failed = field(init=False, factory=Failed)
+    """How many deliveries of messages failed."""
     stored: bytes = field(init=False)
     _open: Ledger = field(init=False)
     _sent: deque[Ledger] = field(factory=deque)
@@ -155,16 +158,27 @@ class Log:
         return first
 
     def write(
-        self, record: Record, *, is_kept: bool = True, size: int = 0, is_urgent: bool = True
+        self,
+        record: Record,
+        *,
+        is_kept: bool = True,
+        size: int = 0,
+        is_urgent: bool = True,
+        is_free: bool = False,
     ) -> None:
-        """One record more; ``size`` of its bodies."""
+        """One record more; ``size`` of its bodies.
+
+        Args:
+          is_free: It holds whatever becomes of ``together``.
+        """
         ledger = self._open
         size += RECORD_BYTES
         ledger.size += size
         self.pending_bytes += size
         if is_urgent:
             ledger.patience_s = 0.0
-        if self._bound is not None and not isinstance(record, (Append, Begin)):
+        is_free |= self._bound is None or isinstance(record, (Append, Begin))
+        if self._bound is not None and not is_free:
             self._bound.records.append(record)
             self._bound.size += size
         else:
@@ -184,12 +198,25 @@ class Log:
             self._open.patience_s = self.done_patience_s
         done = self._open.done if self._bound is None else self._bound.done
         done.append(id)
+        if self.failed.counts:
+            self._forget_failed([id])
 
     def finish_all(self, ids: list[int]) -> None:
         """Messages are done with; at least one."""
         self.finish(ids[0])
         done = self._open.done if self._bound is None else self._bound.done
         done.extend(ids[1:])
+        if self.failed.counts:
+            self._forget_failed(ids)
+
+    def note_failed(self, id: int, count: int) -> None:
+        """So many deliveries of a message have failed: nobody waits for that."""
+        for record in self.failed.note(id, count):
+            self.write(record, is_urgent=False, is_free=True)
+
+    def _forget_failed(self, ids: list[int]) -> None:
+        for record in self.failed.forget(ids):
+            self.write(record, is_urgent=False, is_free=True)
 
     def hand_out(self, ids: list[int]) -> None:
         """Messages are handed to a consumer: nobody waits for that."""

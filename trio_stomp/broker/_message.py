@@ -28,6 +28,8 @@ class Message:
       level: Priority, 0 to 9.
       deliveries: How often it has been handed to a consumer.
       stored: Its id in the store; 0 = it is in memory alone.
+      failures: How many of its deliveries failed: NACKed, timed out, or in work when their consumer
+        was lost. What was only prefetched has not failed.
     """
 
     number: int
@@ -36,6 +38,7 @@ class Message:
     level: int
     deliveries: int = 0
     stored: int = 0
+    failures: int = 0
 
     @property
     def group(self) -> str:

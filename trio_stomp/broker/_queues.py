@@ -303,6 +303,11 @@ class QueueBook:
         assert self.storage is not None
         self.storage.log.hand_out([message.stored for message in messages if message.stored])
 
+    def note_failed(self, message: Message) -> None:
+        """The store is to remember how often a message has failed."""
+        if message.stored and self.storage is not None:
+            self.storage.log.note_failed(message.stored, message.failures)
+
     def together(self) -> AbstractContextManager[None]:
         """What the store is told inside holds as a whole, or not at all."""
         return nullcontext() if self.storage is None else self.storage.log.together()

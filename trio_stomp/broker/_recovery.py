@@ -44,6 +44,8 @@ class Recovery:
         """Take everything over. Queues stay in the store until somebody consumes them."""
         self.broker.streams.known = dict(self.recovered.streams)
         self.broker.routes.is_restoring = True
+        if self.broker.log is not None:  # pragma: no branch (there is one where a store is)
+            self.broker.log.failed.restore(self.recovered.settings)
         for key, text in self.recovered.settings.items():
             if key.startswith(DURABLE):
                 self._guarded(key, lambda text=text: self._restore_durable(text))  # type: ignore[misc]

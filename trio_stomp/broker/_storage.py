@@ -180,6 +180,7 @@ class Storage:
             if id <= last:
                 (message,) = self.make(origin, [body], level, id)
                 message.deliveries = self.log.deliveries.pop(id, run.deliveries)
+                message.failures = self.log.failed.counts.get(id, 0)
                 found.append(message)
         return found
 

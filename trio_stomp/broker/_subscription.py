@@ -56,6 +56,8 @@ class Client:
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
     is_refused: bool = False
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
+    is_lost: bool = False
+    """Its connection broke off, or it broke the protocol: what it had in work has failed."""
     is_gone: bool = False
     """Its connection has ended; what it sent before is still done."""
     is_leaving: bool = False

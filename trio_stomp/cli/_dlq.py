@@ -48,8 +48,8 @@ would be no message to the broker, but a duplicate of the first."""
 Handle = Callable[[Message, Client], Awaitable[None]]
 
 PREFETCH = 1
-"""What was delivered and goes back counts as a failed delivery, of which a message has only so many
-before it is dead; and a dead letter that dies again is gone."""
+"""What was delivered and goes back is marked as redelivered; and if this program is killed, the
+first of it counts as a failed delivery."""
 SHOWN_CHARS = 200
 SILENCE_S = 2.0
 """The queue is taken for empty when nothing comes for so long: others may consume it as well."""
@@ -62,8 +62,8 @@ too. With --exact it is the very name of a queue, where a policy has dead letter
 retry sends each message to where it was sent first, or to --to, and takes it from the dead letters
 in one transaction: none is lost, none is there twice. Its headers are kept, but those of its death,
 of x-dedup-id and of a schedule. It stops after as many as there were at the beginning, so that what
-dies again stays dead. The message behind the last one is delivered too, and goes back: that counts
-as a failed delivery.
+dies again stays dead. The message behind the last one is delivered too, and goes back, marked as
+redelivered.
 """
 
 
