@@ -3,7 +3,7 @@
 import pytest
 
 from trio_stomp.transport._http import HttpError, HttpRequest
-from trio_stomp.transport._origin import check_origin
+from trio_stomp.transport._origin import check_origin, is_forwarded
 
 LISTED = "https://shop.example, http://dev.example:8080/"
 
@@ -58,3 +58,47 @@ def test_other_pages_are_refused_with_the_remedy(origin: str, host: str, allowed
     with pytest.raises(HttpError, match="allowed-origins") as caught:
         check_origin(request(origin, host), allowed)
     assert caught.value.response().startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.covers("W07")
+@pytest.mark.parametrize(
+    ("origin", "host", "is_secret", "allowed", "is_ours"),
+    [
+        (None, "broker.example", False, "", True),
+        ("http://broker.example:61613", "broker.example:61613", False, "", True),
+        ("https://broker.example:61613", "BROKER.example:61613", True, "", True),
+        ("http://broker.example", "broker.example:80", False, "", True),
+        ("https://broker.example:443", "broker.example", True, "", True),
+        ("http://[::1]:61613", "[::1]:61613", False, "", True),
+        # Another port, another scheme, another spelling of this machine: another origin.
+        ("http://broker.example:8080", "broker.example:61613", False, "", False),
+        ("http://broker.example", "broker.example:61613", False, "", False),
+        ("http://broker.example:61613", "broker.example:61613", True, "", False),
+        ("https://broker.example:61613", "broker.example:61613", False, "", False),
+        ("http://localhost:61613", "127.0.0.1:61613", False, "", False),
+        ("http://localhost:3000", "localhost:61613", False, "", False),
+        ("https://evil.example", "broker.example", True, "*", False),
+        ("https://broker.example", "broker.example", True, "*", True),
+        ("http://broker.example:x", "broker.example:x", False, "*", False),
+        ("https://shop.example", "broker.example", False, LISTED, True),
+    ],
+)
+def test_what_a_browser_adds_is_believed_of_the_same_scheme_host_and_port(
+    origin: str | None, host: str, is_secret: bool, allowed: str, is_ours: bool
+) -> None:
+    assert check_origin(request(origin, host), allowed, is_secret=is_secret) is is_ours
+
+
+@pytest.mark.parametrize(
+    ("name", "is_told"),
+    [
+        ("forwarded", True),
+        ("via", True),
+        ("x-real-ip", True),
+        ("x-forwarded-for", True),
+        ("x-forwarded-anything", True),
+        ("x-requested-with", False),
+    ],
+)
+def test_who_was_passed_on_says_so(name: str, is_told: bool) -> None:
+    assert is_forwarded(HttpRequest("GET", "/", ((name.encode(), b"1"),))) is is_told

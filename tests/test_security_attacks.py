@@ -4,6 +4,7 @@ import logging
 import re
 import threading
 import time
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ import pytest
 import trio
 from attrs import define, field
 
-from tests._fakes import TCP, Client, Dial, StreamPipe, open_dial, until
-from tests._site import ask_over_wire
+from tests._fakes import TCP, Client, Dial, StreamPipe, WebSocketPipe, open_dial, until
+from tests._site import Reply, add_all, ask_over_wire, parse
 from trio_stomp import ServerHandle, Settings, serve
 from trio_stomp.security import Accounts, PasscodeChecker, UserBook
 
@@ -187,3 +188,130 @@ async def test_a_flood_of_wrong_logins_from_one_network_keeps_nobody_out(network
             assert (await other.receive()).command == "CONNECTED"
         for _ in range(100):
             checker.gate.release()
+
+
+# --- loopback, and pages of browsers --------------------------------------------------------------
+
+WATCHED = ("/connz", "/subsz", "/queuez", "/varz", "/healthz", "/metrics", "/explain?q=1")
+
+
+async def answered(dial: Dial, target: str, *lines: str, introduced: str = "") -> Reply:
+    """What a plain request over a socket of this machine is answered."""
+    stream = await dial.stream()
+    told = "".join(f"{line}\r\n" for line in (f"GET {target} HTTP/1.1", *lines, ""))
+    await stream.send_all(f"{introduced}{told}".encode())
+    answer = b""
+    with trio.fail_after(5):
+        while data := bytes(await stream.receive_some(65536)):
+            answer += data
+    return parse(answer)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    path = tmp_path / "users"
+    path.write_text("alice:wonder\nwatch:man\n")
+    path.chmod(0o600)
+    return path
+
+
+HERE = "Host: 127.0.0.1:61613"
+
+
+@pytest.mark.parametrize("anonymous", ["auto", "never", "loopback", "always"])
+async def test_where_there_are_users_to_be_on_this_machine_is_no_right(
+    users: Path, tmp_path: Path, anonymous: str
+) -> None:
+    """F7: a proxy of this machine asks for everybody, and Host is the client's to choose."""
+    rules = tmp_path / "acl.toml"
+    rules.write_text('[[rule]]\nuser = "watch"\nallow = "monitor"\nto = "**"\n')
+    options = {"passwd_file": str(users), "acl_file": str(rules), "anonymous": anonymous, **QUIET}
+    async with open_dial(TCP, **options) as dial:
+        await dial.start()
+        add_all(dial)
+        for page in WATCHED:
+            assert (await answered(dial, page, HERE)).status in (401, 403), page
+            log_in = "Authorization: Basic " + b64encode(b"watch:man").decode()
+            assert (await answered(dial, page, HERE, log_in)).status in (200, 400), page
+            wrong = "Authorization: Basic " + b64encode(b"alice:wonder").decode()
+            assert (await answered(dial, page, HERE, wrong)).status == 403, page
+        # What probes ask stays open: it tells nothing.
+        for page in ("/livez", "/readyz"):
+            assert (await answered(dial, page, HERE)).status == 200
+
+
+async def test_the_open_house_stays_open_to_this_machine_alone() -> None:
+    async with open_dial(TCP, proxy_addresses="127.0.0.1", **QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        itself = "\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"
+        for page in WATCHED:
+            reply = await answered(dial, page, HERE, introduced=itself)
+            assert reply.status in (200, 400), page
+            reply = await answered(dial, page, HERE, introduced="PROXY UNKNOWN\r\n")
+            assert reply.status == 401, page
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Forwarded: for=203.0.113.9", "X-Forwarded-For: 203.0.113.9", "X-Real-IP: x", "Via: 1.1 x"],
+)
+async def test_who_was_passed_on_by_a_proxy_of_this_machine_is_a_stranger(header: str) -> None:
+    """F7: neither the pages with figures nor an open house, nor the command DIAG, are for him."""
+    async with open_dial(TCP, **QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        for page in WATCHED:
+            assert (await answered(dial, page, HERE)).status in (200, 400), page
+            assert (await answered(dial, page, HERE, header)).status == 401, page
+        pipe = WebSocketPipe(await dial.stream())
+        name, _, content = header.partition(": ")
+        await pipe.shake_hands(headers=[(name, content)], host="127.0.0.1:61613")
+        stranger = Client(pipe)
+        await stranger.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+        await stranger.expect_error("authentication-required")
+    async with open_dial(TCP, **QUIET, anonymous="always") as dial:
+        pipe = WebSocketPipe(await dial.stream())
+        await pipe.shake_hands(headers=[(name, content)], host="127.0.0.1:61613")
+        guest = Client(pipe)
+        await guest.connect()
+        await guest.send("DIAG", {"receipt": "r"})
+        assert (await guest.receive()).command == "ERROR"
+
+
+async def test_a_page_of_another_port_does_not_ride_its_visitors_cookie(tmp_path: Path) -> None:
+    """F14: any web application of the same host did, and whoever can write into plain HTTP."""
+    key = tmp_path / "key"
+    key.write_text(OLD)
+    options = {"token_key_file": str(key), "token_cookie": "session", **QUIET}
+    cookie = ("Cookie", "session=" + bearer(OLD)["Authorization"].partition(" ")[2])
+    host = "broker.example:61613"
+    async with open_dial(TCP, **options) as dial:
+        for origin in ("http://broker.example:8080", "http://broker.example", f"https://{host}"):
+            pipe = WebSocketPipe(await dial.stream())
+            await pipe.shake_hands(headers=[cookie, ("Origin", origin)], host=host)
+            rider = Client(pipe)
+            await rider.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+            await rider.expect_error("authentication-required")
+        pipe = WebSocketPipe(await dial.stream())
+        await pipe.shake_hands(headers=[cookie, ("Origin", f"http://{host}")], host=host)
+        assert (await Client(pipe).connect())["user-name"] == "alice"
+
+
+async def test_a_name_made_to_mean_the_broker_opens_no_house_of_another_machine_either() -> None:
+    """F15: on a LAN without logins the visitor's browser let the page of any site in."""
+    options = {"proxy_addresses": "127.0.0.1", "insecure": True, "anonymous": "always", **QUIET}
+    evil = [("Origin", "http://rebind.evil.com:61613")]
+    async with open_dial(TCP, **options) as dial:
+        for address in ("192.168.1.9", "127.0.0.1"):
+            stream = await dial.stream()
+            await stream.send_all(f"PROXY TCP4 {address} 10.0.0.1 5555 61613\r\n".encode())
+            with pytest.raises(AssertionError, match="403"):
+                await WebSocketPipe(stream).shake_hands(headers=evil, host="rebind.evil.com:61613")
+    named = "http://broker.lan:61613"
+    async with open_dial(TCP, **options, allowed_origins=named) as dial:
+        stream = await dial.stream()
+        await stream.send_all(b"PROXY TCP4 192.168.1.9 10.0.0.1 5555 61613\r\n")
+        pipe = WebSocketPipe(stream)
+        await pipe.shake_hands(headers=[("Origin", named)], host="broker.lan:61613")
+        await Client(pipe).connect()

@@ -28,7 +28,7 @@ from trio_stomp.server._opening import open_conversation
 from trio_stomp.server._pages import Pages
 from trio_stomp.server._pulse import look
 from trio_stomp.server._watchdog import Watchdog
-from trio_stomp.transport import TlsBox, TlsWire, WebSocketCodec, Wire
+from trio_stomp.transport import StreamWire, TlsBox, TlsWire, WebSocketCodec, Wire
 
 if TYPE_CHECKING:
     from trio_stomp.broker import AccessRules, Client, MemoryBudget
@@ -142,6 +142,8 @@ class Connection:
     heartbeats_missed: int = 0
     speaks_http: bool = False
     """It asked in HTTP, and is no WebSocket yet: an ERROR frame would be no answer to that."""
+    is_forwarded: bool = False
+    """It says that it was passed on by a proxy."""
     forgotten: trio.Event = field(init=False)
     """The core is done with it. Made when it parts: 300 bytes less as long as it lives."""
     _reading: trio.CancelScope = field(factory=trio.CancelScope)
@@ -197,8 +199,14 @@ class Connection:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether it comes from this machine."""
-        return self.wire.is_loopback
+        """Whether it comes from this machine, and from nobody else through it."""
+        return self.wire.is_loopback and not self.is_forwarded
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether its bytes are encrypted."""
+        wire = self.wire
+        return isinstance(wire, TlsWire) or (isinstance(wire, StreamWire) and wire.is_secret)
 
     @property
     def certificate_names(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
 from trio_stomp.server._framing import WebSocketMessages
-from trio_stomp.server._pages import answer_page, is_open_house
+from trio_stomp.server._pages import answer_page, needs_no_login
 from trio_stomp.server._sockjs import speak_sockjs
 from trio_stomp.transport import (
     SOCKJS_OPEN,
@@ -20,6 +20,7 @@ from trio_stomp.transport import (
     accept_websocket,
     asks_sockjs,
     check_origin,
+    is_forwarded,
     sniff,
 )
 
@@ -58,8 +59,8 @@ async def open_conversation(connection: "Connection") -> bytes:
 
 async def _open_tls(connection: "Connection", start: bytes) -> bytes:
     tls, remote = connection.shared.tls, connection.remote
-    if tls is None or connection.tls == "off" or _is_secret(connection):
-        where = "within TLS" if _is_secret(connection) else "to a port without TLS"
+    if tls is None or connection.tls == "off" or connection.is_secret:
+        where = "within TLS" if connection.is_secret else "to a port without TLS"
         logger.warning("%s spoke TLS %s: closed; use stomp:// or ws:// there", remote, where)
         connection.reason = CloseReason.TLS_ON_PLAIN_PORT
         return b""
@@ -80,12 +81,8 @@ def _is_stopping(refusal: RemoteError) -> bool:
     return refusal.reason is CloseReason.SHUTTING_DOWN
 
 
-def _is_secret(connection: "Connection") -> bool:
-    return isinstance(connection.wire, TlsWire)
-
-
 def _tls_required(connection: "Connection") -> ProtocolError | None:
-    if connection.tls != "required" or _is_secret(connection):
+    if connection.tls != "required" or connection.is_secret:
         return None
     return ProtocolError(
         "tls-required",
@@ -106,6 +103,9 @@ async def _open_http(connection: "Connection", start: bytes) -> bytes:
             if not data:
                 return b""
             request = reader.receive_data(data)
+        if is_forwarded(request):
+            connection.is_forwarded = True
+            connection.session.may_ask = connection.shared.rules() is not None
         refusal = connection.refusal
         if refusal is not None and (request.wants_websocket or not _is_stopping(refusal)):
             raise HttpError(503, refusal.message)
@@ -128,7 +128,10 @@ async def _answer(connection: "Connection", response: bytes) -> bytes:
 async def _upgrade(connection: "Connection", request: HttpRequest, trailing: bytes) -> bytes:
     shared = connection.shared
     is_ours = check_origin(
-        request, shared.limits.allowed_origins, local_only=is_open_house(connection)
+        request,
+        shared.limits.allowed_origins,
+        is_secret=connection.is_secret,
+        local_only=needs_no_login(connection),
     )
     try:
         connection.offered = from_http(
@@ -155,5 +158,5 @@ async def _upgrade(connection: "Connection", request: HttpRequest, trailing: byt
         outbox = connection.outbox
         outbox.framing = WebSocketMessages(outbox.shared.websocket_frames)
     connection.shared.websockets += 1
-    connection.client.transport = "wss" if _is_secret(connection) else "ws"
+    connection.client.transport = "wss" if connection.is_secret else "ws"
     return trailing or await connection.read_opening()

@@ -27,7 +27,7 @@ class Pages(Protocol):
     """The web floor, as the server sees it."""
 
     def is_private(self, request: HttpRequest) -> bool:
-        """Whether the page that it asks for is for loopback and for those who may monitor."""
+        """Whether the page that it asks for tells figures, and is for those who may monitor."""
 
     def respond(self, request: HttpRequest) -> bytes:
         """The whole answer."""
@@ -45,7 +45,7 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
         return sockjs_info(
             request,
             connection.shared.limits.allowed_origins,
-            local_only=is_open_house(connection),
+            local_only=needs_no_login(connection),
             entropy=secrets.randbits(32),
         )
     pages = connection.shared.pages
@@ -54,25 +54,30 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
     return pages.respond(request)
 
 
-def is_open_house(connection: "Connection") -> bool:
-    """Whether anybody on this machine may come in, and it comes from there.
+def needs_no_login(connection: "Connection") -> bool:
+    """Whether anybody may come in from where it comes from.
 
     What its user may do so, a page must not do with its visitor's browser.
     """
     authenticator = connection.shared.authenticator
-    return connection.is_loopback and authenticator.lets_anonymous(is_loopback=True)
+    return authenticator.lets_anonymous(is_loopback=connection.is_loopback)
 
 
 async def _check_may_monitor(connection: "Connection", request: HttpRequest) -> None:
-    """Let in whoever is on this machine, or has logged in and may monitor.
+    """Let in whoever has logged in and may monitor; in an open house, whoever is on this machine.
 
-    A page of a name that was made to mean this machine is not on it (DNS rebinding).
+    Where there are rules, to be on this machine is no right: a proxy of it is so for everybody. A
+    page of a name that was made to mean this machine is not on it (DNS rebinding).
     """
-    if connection.is_loopback and names_this_machine(request):
-        return
     shared = connection.shared
+    rules = shared.rules()
+    is_here = connection.is_loopback and names_this_machine(request)
+    if rules is None and is_here and needs_no_login(connection):
+        return
     try:
-        is_ours = check_origin(request, shared.limits.allowed_origins)
+        is_ours = check_origin(
+            request, shared.limits.allowed_origins, is_secret=connection.is_secret
+        )
         options, accounts = shared.authenticator.options, shared.authenticator.accounts
         connection.offered = from_http(
             request.headers,
@@ -84,6 +89,5 @@ async def _check_may_monitor(connection: "Connection", request: HttpRequest) -> 
         identity = await shared.authenticator.identify((), connection)
     except RemoteError as error:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
-    rules = shared.rules()
     if rules is None or not rules.rights(identity).allows(Action.MONITOR, WATCHING):
         raise HttpError(403, "this page is for those who may monitor the broker (docs/security.md)")

@@ -13,6 +13,7 @@ from trio_stomp.transport._http import encode_response as encode_response
 from trio_stomp.transport._memory_stream import MemoryStream as MemoryStream
 from trio_stomp.transport._memory_stream import memory_stream_pair as memory_stream_pair
 from trio_stomp.transport._origin import check_origin as check_origin
+from trio_stomp.transport._origin import is_forwarded as is_forwarded
 from trio_stomp.transport._origin import names_this_machine as names_this_machine
 from trio_stomp.transport._proxy import ProxyNetworks as ProxyNetworks
 from trio_stomp.transport._proxy import read_proxy_header as read_proxy_header

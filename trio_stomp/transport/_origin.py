@@ -11,17 +11,26 @@ from trio_stomp.transport._http import HttpError, HttpRequest
 ANY = "*"
 
 
-def check_origin(request: HttpRequest, allowed: str, *, local_only: bool = False) -> bool:
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_FORWARDING = frozenset({b"forwarded", b"via", b"x-real-ip"})
+_FORWARDED = b"x-forwarded-"
+
+
+def check_origin(
+    request: HttpRequest, allowed: str, *, is_secret: bool = False, local_only: bool = False
+) -> bool:
     """Refuse the upgrade of a page that is not welcome.
 
     Args:
       allowed: Origins separated by commas, as ``https://example.com``; ``*`` = all; empty = pages
         of the host that the request is for, and of this machine if that is loopback.
+      is_secret: The request came over TLS.
       local_only: Of the same host are only pages of this machine or of an address: a name may be
         anybody's that was made to mean this machine (DNS rebinding).
 
     Returns: whether what the browser adds by itself, passwords and cookies, may be believed: it
-      is no page's, or one of the same host or of a named origin.
+      is no page's, or one of the very scheme, host and port that are asked, or of a named origin.
+      Another port of the host is another program's, and plain HTTP is anybody's on the way.
 
     Raises:
       HttpError: 403, naming the origin and the remedy.
@@ -31,12 +40,14 @@ def check_origin(request: HttpRequest, allowed: str, *, local_only: bool = False
         return True
     origin = origins[0].decode("latin-1").strip()
     host = next(iter(request.values(b"host")), b"").decode("latin-1")
+    is_one = len(origins) == 1
     if allowed.strip() in ("", ANY):
-        is_ours = len(origins) == 1 and _is_same_host(origin, host, local_only=local_only)
-        is_welcome = is_ours or allowed.strip() == ANY
+        is_ours = is_one and _is_same_origin(origin, host, is_secret=is_secret)
+        is_near = is_one and _is_same_host(origin, host, local_only=local_only)
+        is_welcome = is_near or allowed.strip() == ANY
     else:
         welcome = {each.strip().rstrip("/").lower() for each in allowed.split(",")}
-        is_ours = is_welcome = len(origins) == 1 and origin.rstrip("/").lower() in welcome
+        is_ours = is_welcome = is_one and origin.rstrip("/").lower() in welcome
     if not is_welcome:
         raise HttpError(
             403,
@@ -54,6 +65,26 @@ def names_this_machine(request: HttpRequest) -> bool:
     except ValueError:
         return False
     return host is not None and (_is_loopback(host) or not _is_name(host))
+
+
+def is_forwarded(request: HttpRequest) -> bool:
+    """Whether a request says that it was passed on: then who connects is not who asks.
+
+    Of use against what forwards without being asked to hide it; a header left out proves nothing.
+    """
+    return any(name in _FORWARDING or name.startswith(_FORWARDED) for name, _ in request.headers)
+
+
+def _is_same_origin(origin: str, host: str, *, is_secret: bool) -> bool:
+    """Whether scheme, host and port are those of the request (RFC 6454 section 5)."""
+    try:
+        theirs, ours = urlsplit(origin), urlsplit(f"//{host}")
+        ports = theirs.port or _DEFAULT_PORTS.get(theirs.scheme), ours.port
+    except ValueError:
+        return False
+    scheme = "https" if is_secret else "http"
+    own = scheme, ours.hostname, ports[1] or _DEFAULT_PORTS[scheme]
+    return ours.hostname is not None and (theirs.scheme, theirs.hostname, ports[0]) == own
 
 
 def _is_same_host(origin: str, host: str, *, local_only: bool) -> bool:

@@ -58,7 +58,7 @@ class Proxied:
 
     Args:
       remote: The client's address, as a wire spells it; empty if ``is_local``.
-      is_loopback: Whether the client is on the machine of the proxy.
+      is_loopback: Whether the client is on the machine of the proxy; not if that is unknown.
       is_local: Whether the proxy speaks for itself (a health check), or cannot tell for whom.
       size: Bytes of the header.
     """
@@ -152,8 +152,8 @@ async def read_proxy_header(wire: Wire) -> tuple[Wire, bytes]:
         data += received
     if not proxied.is_local:
         wire.remote = proxied.remote
-        # Loopback of another machine is no place to trust more than any other.
-        wire.is_loopback = wire.is_loopback and proxied.is_loopback
+    # Loopback of another machine is no place to trust more than any other.
+    wire.is_loopback = wire.is_loopback and proxied.is_loopback
     return wire, data[proxied.size :]
 
 
@@ -219,7 +219,7 @@ def _parse_2(data: bytes) -> Proxied | None:
     if len(data) < size:
         return None
     if not needed:
-        return Proxied("", False, True, size)
+        return Proxied("", command == _LOCAL, True, size)
     if family == _UNIX:
         return Proxied(UNIX, True, False, size)
     at = _HEAD_2.size

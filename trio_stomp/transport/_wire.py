@@ -169,6 +169,8 @@ class StreamWire:
     remote: str
     is_loopback: bool
     _stream: trio.abc.Stream
+    is_secret: bool = False
+    """Whether it is encrypted, as far as can be seen: by Trio's TLS."""
 
     async def receive_some(self, max_bytes: int) -> bytes:
         try:
@@ -203,7 +205,16 @@ def wire_over(stream: trio.abc.Stream, poll: SlicedPoll | None = None) -> Wire:
     """
     if isinstance(stream, trio.SocketStream):
         return SocketWire.over(stream, poll)
-    return StreamWire(*_origin(stream), stream)
+    return StreamWire(*_origin(stream), stream, _is_encrypted(stream))
+
+
+def _is_encrypted(stream: trio.abc.Stream) -> bool:
+    inner: object = stream
+    for _ in range(MAX_LAYERS):
+        if isinstance(inner, trio.SSLStream):
+            return True
+        inner = getattr(inner, "transport_stream", None)
+    return False
 
 
 def _origin(stream: trio.abc.Stream) -> tuple[str, bool]:
