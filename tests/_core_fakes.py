@@ -117,8 +117,8 @@ def _unescape(text: str, version: str) -> str:
 
 def _read_body(data: bytes, start: int, told: str | None) -> tuple[bytes, int]:
     end = data.index(b"\0", start) if told is None else start + int(told)
-    assert data[end : end + 1] == b"\0", "no NUL behind the body"
-    return data[start:end], end + 1
+    assert data[end : end + 2] == b"\0\n", "no NUL and line feed behind the body"
+    return data[start:end], end + 2
 
 
 @define(eq=False, repr=False)

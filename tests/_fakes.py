@@ -156,14 +156,15 @@ class FrameReader:
         assert len(lengths) <= 1, head
         if lengths:
             size = int(lengths[0])
-            if len(rest) <= size:
+            if len(rest) <= size + 1:
                 return None
             assert rest[size : size + 1] == b"\0", self._buffer[:200]
         else:
             size = rest.find(b"\0")
-            if size < 0:
+            if size < 0 or len(rest) == size + 1:
                 return None
-        whole = len(head) + 2 + size + 1
+        assert rest[size + 1 : size + 2] == b"\n", self._buffer[:200]
+        whole = len(head) + 2 + size + 2
         frame = Received(command, pairs, rest[:size], self._buffer[:whole])
         self._buffer = self._buffer[whole:]
         return frame
@@ -469,7 +470,11 @@ class Client:
         return await self.receive_until_receipt(name) if receipt else []
 
     async def fence(self) -> list[Received]:
-        """Wait until all that was sent before is processed; the frames that came meanwhile."""
+        """Wait until all that was sent before is processed; the frames that came meanwhile.
+
+        By whatever client: which of two connections is read first nobody promises.
+        """
+        await trio.testing.wait_all_tasks_blocked()
         receipt = self._new_receipt()
         await self.send("SEND", {"destination": "fence", "receipt": receipt})
         return await self.receive_until_receipt(receipt)

@@ -301,9 +301,9 @@ def read_server_frames(wire: bytes, rules: HeaderRules) -> list[Frame]:
         headers = tuple(naive_header(line, rules, FrameLimits()) for line in lines)
         told = dict(reversed(headers)).get("content-length")
         size = rest.index(b"\0") if told is None else int(told)
-        assert rest[size : size + 1] == b"\0", rest
+        assert rest[size : size + 2] == b"\0\n", rest
         frames.append(Frame(command.decode(), headers, rest[:size]))
-        wire = rest[size + 1 :]
+        wire = rest[size + 2 :]
     return frames
 
 

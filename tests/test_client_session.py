@@ -380,16 +380,16 @@ def test_the_other_frames() -> None:
         b"SUBSCRIBE\nid:1\ndestination:a\\cb\n\n\0"
     )
     assert frames.unsubscribe((("id", "1"),)) == b"UNSUBSCRIBE\nid:1\n\n\0"
-    assert frames.transact("BEGIN", "t") == b"BEGIN\ntransaction:t\n\n\0"
-    assert frames.transact("COMMIT", "t", "9") == b"COMMIT\ntransaction:t\nreceipt:9\n\n\0"
-    assert frames.disconnect("9") == b"DISCONNECT\nreceipt:9\n\n\0"
+    assert frames.transact("BEGIN", "t") == b"BEGIN\ntransaction:t\n\n\0\n"
+    assert frames.transact("COMMIT", "t", "9") == b"COMMIT\ntransaction:t\nreceipt:9\n\n\0\n"
+    assert frames.disconnect("9") == b"DISCONNECT\nreceipt:9\n\n\0\n"
 
 
 def test_connect_offers_and_hides() -> None:
     session = ClientSession(options=ProtocolOptions(1000, 0), versions=("1.1", "1.2"))
     data = session.connect((("host", "h"), ("passcode", "a:b\\")))
     assert data == (
-        b"CONNECT\naccept-version:1.1,1.2\nheart-beat:1000,0\nhost:h\npasscode:a:b\\\n\n\0"
+        b"CONNECT\naccept-version:1.1,1.2\nheart-beat:1000,0\nhost:h\npasscode:a:b\\\n\n\0\n"
     )
     with pytest.raises(OptionError) as caught:
         session.connect((("passcode", "secret\n"),))

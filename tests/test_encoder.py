@@ -58,13 +58,13 @@ def passed_on(headers: bytes, reader: HeaderRules, sender: HeaderRules = V1_2) -
 @pytest.mark.parametrize(
     ("command", "headers", "rules", "body", "wire"),
     [
-        ("RECEIPT", [("receipt-id", "1")], V1_2, b"", b"RECEIPT\nreceipt-id:1\n\n\0"),
-        ("ERROR", [("a", "b:c")], V1_2, b"x", b"ERROR\na:b\\cc\ncontent-length:1\n\nx\0"),
-        ("ERROR", [("a:b", "\r\n\\")], V1_2, b"", b"ERROR\na\\cb:\\r\\n\\\\\n\n\0"),
-        ("ERROR", [("a:b", "\r\n\\")], V1_1, b"", b"ERROR\na\\cb:\r\\n\\\\\n\n\0"),
-        ("ERROR", [("a", "b:\\")], V1_0, b"", b"ERROR\na:b:\\\n\n\0"),
-        ("CONNECTED", [("a", "b:\\")], OPENING, b"", b"CONNECTED\na:b:\\\n\n\0"),
-        ("DIAG", [], V1_2, "😀\0".encode(), "DIAG\ncontent-length:5\n\n😀\0\0".encode()),
+        ("RECEIPT", [("receipt-id", "1")], V1_2, b"", b"RECEIPT\nreceipt-id:1\n\n\0\n"),
+        ("ERROR", [("a", "b:c")], V1_2, b"x", b"ERROR\na:b\\cc\ncontent-length:1\n\nx\0\n"),
+        ("ERROR", [("a:b", "\r\n\\")], V1_2, b"", b"ERROR\na\\cb:\\r\\n\\\\\n\n\0\n"),
+        ("ERROR", [("a:b", "\r\n\\")], V1_1, b"", b"ERROR\na\\cb:\r\\n\\\\\n\n\0\n"),
+        ("ERROR", [("a", "b:\\")], V1_0, b"", b"ERROR\na:b:\\\n\n\0\n"),
+        ("CONNECTED", [("a", "b:\\")], OPENING, b"", b"CONNECTED\na:b:\\\n\n\0\n"),
+        ("DIAG", [], V1_2, "😀\0".encode(), "DIAG\ncontent-length:5\n\n😀\0\0\n".encode()),
     ],
 )  # fmt: skip
 @pytest.mark.covers("F01", "F21", "F33")
@@ -77,9 +77,9 @@ def test_a_frame_as_it_is_sent(
 @pytest.mark.covers("F14")
 def test_an_empty_value_is_sent_in_1_1_and_1_2_only() -> None:
     headers = [("a", ""), ("b", "1")]
-    assert encode_frame("X", headers, V1_0) == b"X\nb:1\n\n\0"
-    assert encode_frame("X", headers, V1_1) == b"X\na:\nb:1\n\n\0"
-    assert encode_frame("X", headers, V1_2) == b"X\na:\nb:1\n\n\0"
+    assert encode_frame("X", headers, V1_0) == b"X\nb:1\n\n\0\n"
+    assert encode_frame("X", headers, V1_1) == b"X\na:\nb:1\n\n\0\n"
+    assert encode_frame("X", headers, V1_2) == b"X\na:\nb:1\n\n\0\n"
 
 
 INJECTIONS = ["x\n\n\0SEND\n\n\0", "x\nmessage-id:1", "x\rmessage-id:1", "x\0", "x\r\n\r\n"]
@@ -93,28 +93,30 @@ def test_no_text_breaks_out_of_its_header(rules: HeaderRules, text: str) -> None
     assert wire.count(b"\0") == 1
     assert wire.count(b"\n\n") == 1
     assert [line for line in wire.split(b"\n") if line.startswith((b"SEND", b"message-id"))] == []
-    assert b"\nc:d\n\n\0" in wire
+    assert b"\nc:d\n\n\0\n" in wire
     if rules in (V1_0, OPENING):
-        assert wire == b"MESSAGE\nc:d\n\n\0"
+        assert wire == b"MESSAGE\nc:d\n\n\0\n"
 
 
 @pytest.mark.parametrize("rules", [V1_0, OPENING], ids=lambda rules: rules.name)
 def test_a_name_with_a_colon_becomes_no_other_header_of_a_version_without_escapes(
     rules: HeaderRules,
 ) -> None:
-    assert encode_frame("X", [("content-length:0", "1"), ("a", "b:c")], rules) == b"X\na:b:c\n\n\0"
+    assert (
+        encode_frame("X", [("content-length:0", "1"), ("a", "b:c")], rules) == b"X\na:b:c\n\n\0\n"
+    )
     assert passed_on(b"content-length\\c5:x\na:b\n", V1_0) == (("a", "b"),)
     assert passed_on(b"content-length\\c5:x\n", V1_1) == (("content-length:5", "x"),)
 
 
 @pytest.mark.covers("R01")
 def test_a_receipt_as_it_is_sent() -> None:
-    assert encode_receipt(b"a\\cb") == b"RECEIPT\nreceipt-id:a\\cb\n\n\0"
+    assert encode_receipt(b"a\\cb") == b"RECEIPT\nreceipt-id:a\\cb\n\n\0\n"
 
 
 def test_a_receipt_may_tell_what_became_of_the_frame() -> None:
     wire = encode_receipt(b"7", b"matched:2\nstored:memory\n")
-    assert wire == b"RECEIPT\nreceipt-id:7\nmatched:2\nstored:memory\n\n\0"
+    assert wire == b"RECEIPT\nreceipt-id:7\nmatched:2\nstored:memory\n\n\0\n"
     assert read_server_frames(wire, V1_2)[0].headers == (
         ("receipt-id", "7"),
         ("matched", "2"),
@@ -162,7 +164,7 @@ def test_a_body_arrives_octet_by_octet_with_its_length(length: bytes, body: byte
     for reader in VERSIONS:
         assert messages(run, reader) == (
             b"MESSAGE\nsubscription:s\nmessage-id:t-0\ndestination:/a\ncontent-type:text/x\n"
-            b"content-length:%d\n\n%b\0" % (len(body), body)
+            b"content-length:%d\n\n%b\0\n" % (len(body), body)
         )
 
 
@@ -185,7 +187,7 @@ def test_no_content_type_is_invented() -> None:
 def test_an_empty_body_has_no_length(length: bytes) -> None:
     run = run_of(b"SEND\ndestination:/a\n" + length + b"\n\0")
     for reader in VERSIONS:
-        assert messages(run, reader).endswith(b"\ndestination:/a\n\n\0")
+        assert messages(run, reader).endswith(b"\ndestination:/a\n\n\0\n")
 
 
 def test_a_run_is_counted_on() -> None:

@@ -28,12 +28,11 @@ from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._subscribe_options import PLAIN_SUBSCRIBE
-from trio_stomp.frames import V1_0, FrameDecoder, FrameLimits, FrameRun, Head, HeadCache
+from trio_stomp.frames import Head
 from trio_stomp.server._framing import (
     BIG_TAIL_BYTES,
     JOIN_BYTES,
     Framing,
-    LineFeeds,
     WebSocketMessages,
 )
 from trio_stomp.server._outbox import (
@@ -49,14 +48,12 @@ from trio_stomp.transport._wire import Piece
 
 AMPLE = 1 << 40
 ROUTE = "/t"
-PLAIN, WEBSOCKET, LINE_FEEDS = "plain", "websocket", "line feeds"
-FRAMINGS = (PLAIN, WEBSOCKET, LINE_FEEDS)
+PLAIN, WEBSOCKET = "plain", "websocket"
+FRAMINGS = (PLAIN, WEBSOCKET)
 
 
 def framing_of(name: str) -> Framing | None:
-    if name == WEBSOCKET:
-        return WebSocketMessages("auto")
-    return LineFeeds() if name == LINE_FEEDS else None
+    return WebSocketMessages("auto") if name == WEBSOCKET else None
 
 
 @define(eq=False)
@@ -131,16 +128,11 @@ class Rig:
     has_writer: bool = False
     framing: str = PLAIN
 
-    @property
-    def lead(self) -> bytes:
-        """What the core lets prefixes begin with."""
-        return b"\n" if self.framing == LINE_FEEDS else b""
-
     def framed(self, frame: bytes) -> bytes:
         """What is to be on the wire of a frame."""
         if self.framing == WEBSOCKET:
             return frame_message(frame, "auto")
-        return frame + self.lead
+        return frame
 
     def on_blocked(self) -> None:
         if not self.has_writer and self.nursery is not None:
@@ -167,7 +159,7 @@ class Rig:
         return Delivery([b"", *tails], len(tails), sum(map(len, tails)), publication)
 
     def stage(self, *tails: bytes, prefix: bytes = b"P:", expires_at: float = NEVER) -> bool:
-        return self.outbox.stage(self.lead + prefix, self.delivery(*tails, expires_at=expires_at))
+        return self.outbox.stage(prefix, self.delivery(*tails, expires_at=expires_at))
 
     def publish(self) -> None:
         """End a turn as the dispatcher does."""
@@ -842,58 +834,17 @@ async def test_all_framings_share_one_delivery() -> None:
     delivery = rigs[PLAIN].delivery(b"a", b"b")
     for rig in rigs.values():
         rig.wire.allow(math.inf)
-        rig.outbox.stage(rig.lead + b"P:", delivery)
+        rig.outbox.stage(b"P:", delivery)
         rig.publish()
         rig.assert_settled()
     assert rigs[PLAIN].wire.taken == b"P:aP:b"
     assert bytes(rigs[WEBSOCKET].wire.taken) == b"\x81\x03P:a\x81\x03P:b"
-    assert rigs[LINE_FEEDS].wire.taken == b"P:a\nP:b\n"
     assert delivery.tails == [b"", b"a", b"b"]
 
 
-# --- a line feed behind each frame ----------------------------------------------------------------
-
-
-async def test_line_feeds_are_charged_as_all_else() -> None:
-    async with open_rig(framing=LINE_FEEDS) as rig:
-        rig.outbox.stage_frame(b"R")
-        assert rig.used == rig.outbox.waiting_bytes == 2
-        rig.stage(b"a", b"bc")
-        assert rig.used == rig.outbox.waiting_bytes == len(b"R\nP:a\nP:bc\n")
-        rig.wire.allow(math.inf)
-        rig.publish()
-        assert rig.wire.taken == b"R\nP:a\nP:bc\n"
-        rig.assert_settled()
-
-
-async def test_a_frame_made_of_a_prefix_has_its_line_feed_behind_it_too() -> None:
-    """The core makes the marks of browsers and stream readers of their prefix."""
-    async with open_rig(framing=LINE_FEEDS) as rig:
-        rig.wire.allow(math.inf)
-        rig.outbox.stage_frame(rig.lead + b"P:mark")
-        rig.outbox.stage_frame(b"\n")  # a heart-beat stays one
-        rig.publish()
-        assert rig.wire.taken == b"P:mark\n\n"
-        rig.assert_settled()
-
-
-async def test_what_a_session_before_left_is_sent_as_it_is() -> None:
-    """Where DISCONNECT keeps the connection, and CONNECT opens another session on it."""
-    async with open_rig(framing=LINE_FEEDS) as rig:
-        tail = b"x" * (2 * JOIN_BYTES)
-        before = rig.delivery(b"old", b"older")
-        rig.outbox.stage(b"P:", before)
-        rig.outbox.stage(b"P:", rig.delivery(tail))
-        rig.stage(b"new")
-        rig.publish()
-        await rig.flush()
-        assert bytes(rig.wire.taken) == b"P:oldP:olderP:" + tail + b"P:new\n"
-        rig.assert_settled()
-
-
-@pytest.mark.parametrize("cut", range(10))
+@pytest.mark.parametrize("cut", range(8))
 async def test_dropping_the_oldest_never_cuts_a_frame(cut: int) -> None:
-    async with open_rig(framing=LINE_FEEDS) as rig:
+    async with open_rig() as rig:
         rig.wire.allow(cut)
         rig.stage(b"1\0", b"2\0")
         rig.publish()
@@ -902,120 +853,13 @@ async def test_dropping_the_oldest_never_cuts_a_frame(cut: int) -> None:
         rig.stage(b"4\0")
         rig.publish()
         before = rig.used
-        lost = rig.outbox.drop_oldest(5)
+        lost = rig.outbox.drop_oldest(4)
         assert lost == 1
-        assert rig.used == rig.outbox.waiting_bytes == before - len(b"P:3\0\n")
+        assert rig.used == rig.outbox.waiting_bytes == before - len(b"P:3\0")
         await rig.flush()
-        left = b"P:1\0\nP:2\0\nR\0\nP:4\0\n"
+        left = b"P:1\0P:2\0R\0P:4\0"
         assert rig.wire.taken == left
         rig.assert_settled()
-
-
-async def test_the_expired_leave_no_line_feed_behind(autojump_clock: MockClock) -> None:
-    await trio.sleep(1)
-    async with open_rig(framing=LINE_FEEDS) as rig:
-        now = trio.current_time()
-        rig.outbox.stage_frame(b"first")
-        rig.wire.allow(2)
-        rig.publish()
-        rig.stage(b"old", b"older", expires_at=now + 1)
-        rig.stage(b"x" * 2 * JOIN_BYTES, expires_at=now + 1)
-        rig.stage(b"young")
-        rig.publish()
-        await trio.sleep(1)
-        await rig.flush()
-        assert rig.wire.taken == b"first\nP:young\n"
-        assert rig.shared.expired == 3
-        rig.assert_settled()
-
-
-BIG = b"x" * (JOIN_BYTES + 1)
-
-
-@pytest.mark.parametrize(
-    ("tails", "written", "lost"),
-    [
-        ((b"1", b"2"), 0, 2),
-        ((b"1", b"2"), 2, 2),
-        ((b"1", b"2"), 3, 1),  # P:1, and its line feed is all that it lacks
-        ((b"1", b"2"), 4, 1),
-        ((b"1", b"2"), 6, 1),
-        ((b"1", b"2"), 7, 0),
-        ((BIG,), len(BIG) + 1, 1),
-        ((BIG,), len(BIG) + 2, 0),
-        ((b"1", BIG), 3, 1),
-        ((b"1", BIG), 4 + len(BIG) + 1, 1),
-        ((b"1", BIG), 4 + len(BIG) + 2, 0),
-    ],
-)
-async def test_a_message_is_lost_if_more_than_its_line_feed_is(
-    tails: tuple[bytes, ...], written: int, lost: int
-) -> None:
-    async with open_rig(framing=LINE_FEEDS) as rig:
-        rig.stage(*tails)
-        rig.publish()
-        await rig.flush(written)
-        assert len(rig.wire.taken) == written
-        rig.wire.lose()
-        await wait_all_tasks_blocked()
-        assert rig.shared.unsent == rig.route.dropped == lost
-        rig.assert_settled()
-
-
-@given(
-    bodies=st.lists(st.lists(st.binary(max_size=300), min_size=1, max_size=4), max_size=8),
-    pace=st.lists(st.integers(1, 400), min_size=1, max_size=8),
-    cuts=st.lists(st.integers(1, 200), min_size=1, max_size=8),
-)
-@settings(max_examples=80)
-def test_decoded_it_is_what_it_would_be_without_line_feeds(
-    bodies: list[list[bytes]], pace: list[int], cuts: list[int]
-) -> None:
-    async def written(framing: str) -> bytes:
-        async with open_rig(framing=framing) as rig:
-            for number, run in enumerate(bodies):
-                head = b"SEND\ncontent-length:"
-                tails = [b"%d\n\n%b\0" % (len(body), body) for body in run]
-                rig.stage(*tails, prefix=head)
-                rig.outbox.stage_frame(b"RECEIPT\nreceipt-id:%d\n\n\0" % number)
-                rig.publish()
-                await rig.flush(pace[number % len(pace)])
-            await rig.flush()
-            rig.assert_settled()
-            return bytes(rig.wire.taken)
-
-    plain, ended = trio.run(written, PLAIN), trio.run(written, LINE_FEEDS)
-    assert len(ended) == len(plain) + len(bodies) + sum(map(len, bodies))
-    assert decoded(ended, cuts) == decoded(plain, [len(plain) + 1])
-    assert after_each(ended) == [b"\n"] * (len(ended) - len(plain))
-
-
-def decoded(data: bytes, cuts: list[int]) -> list[tuple[str, object, bytes]]:
-    """The frames that a decoder for STOMP 1.0 finds, told ``data`` in such pieces."""
-    decoder = FrameDecoder(FrameLimits(), HeadCache(), rules=V1_0)
-    frames: list[tuple[str, object, bytes]] = []
-    place = turn = 0
-    while place < len(data):
-        size = cuts[turn % len(cuts)]
-        for run in decoder.receive_data(data[place : place + size]):
-            assert isinstance(run, FrameRun)
-            frames += [(each.command, each.headers, each.body) for each in run.frames()]
-        place, turn = place + size, turn + 1
-    assert decoder.error is None
-    return frames
-
-
-def after_each(data: bytes) -> list[bytes]:
-    """The byte behind each frame, by a parser of this file's own: as PHP's skips it."""
-    found, place = [], 0
-    while place < len(data):
-        head, _, _ = data[place:].partition(b"\n\n")
-        length = head.partition(b"content-length:")[2]
-        place += len(head) + 2 + int(length or 0)
-        assert data[place : place + 1] == b"\0"
-        found.append(data[place + 1 : place + 2])
-        place += 2
-    return found
 
 
 # --- any sequence of operations -------------------------------------------------------------------
@@ -1067,7 +911,7 @@ class Story:
         tails = [self.unique(size) + b"%d" % place for place, size in enumerate(sizes)]
         expires_at = NEVER if life is None else trio.current_time() + life
         delivery = self.rig.delivery(*tails, expires_at=expires_at)
-        if self.rig.outbox.stage(self.rig.lead + prefix, delivery):
+        if self.rig.outbox.stage(prefix, delivery):
             wire = [self.rig.framed(prefix + tail) for tail in tails]
             self.items.append((b"".join(wire), True))
             self.counts.append(len(tails))

@@ -65,41 +65,41 @@ async def received(peer: Peer) -> list[Frame]:
     [
         (
             frames.connect("me", "secret"),
-            b"CONNECT\naccept-version:1.2\nhost:localhost\nlogin:me\npasscode:secret\n\n\0",
+            b"CONNECT\naccept-version:1.2\nhost:localhost\nlogin:me\npasscode:secret\n\n\0\n",
         ),
         (frames.connect(versions="", headers={"a:b": "c"}), None),
         (
             frames.connect(versions="", host="", headers={"heart-beat": "1,2"}),
-            b"CONNECT\nheart-beat:1,2\n\n\0",
+            b"CONNECT\nheart-beat:1,2\n\n\0\n",
         ),
-        (frames.connect(passcode="a:b\\c"), b"a:b\\c\n\n\0"),
-        (frames.connected("7"), b"CONNECTED\nversion:1.2\nsession:7\n\n\0"),
-        (frames.connected(version="", headers=[("x", "y")]), b"CONNECTED\nx:y\n\n\0"),
-        (frames.send("/a:b"), b"SEND\ndestination:/a\\cb\n\n\0"),
+        (frames.connect(passcode="a:b\\c"), b"a:b\\c\n\n\0\n"),
+        (frames.connected("7"), b"CONNECTED\nversion:1.2\nsession:7\n\n\0\n"),
+        (frames.connected(version="", headers=[("x", "y")]), b"CONNECTED\nx:y\n\n\0\n"),
+        (frames.send("/a:b"), b"SEND\ndestination:/a\\cb\n\n\0\n"),
         (
             frames.send("/a", b"x\0y", {"content-length": "9"}),
-            b"SEND\ndestination:/a\ncontent-length:3\n\nx\0y\0",
+            b"SEND\ndestination:/a\ncontent-length:3\n\nx\0y\0\n",
         ),
         (
             frames.send_string("/a", "ü"),
-            b"SEND\ndestination:/a\ncontent-type:text/plain\ncontent-length:2\n\n\xc3\xbc\0",
+            b"SEND\ndestination:/a\ncontent-type:text/plain\ncontent-length:2\n\n\xc3\xbc\0\n",
         ),
         (
             frames.send_string("/a", "1", {"content-type": "text/csv"}),
-            b"SEND\ndestination:/a\ncontent-type:text/csv\ncontent-length:1\n\n1\0",
+            b"SEND\ndestination:/a\ncontent-type:text/csv\ncontent-length:1\n\n1\0\n",
         ),
         (
             frames.subscribe("/a", id="1", ack="client", headers={"selector": "b = 1"}),
-            b"SUBSCRIBE\nid:1\ndestination:/a\nack:client\nselector:b = 1\n\n\0",
+            b"SUBSCRIBE\nid:1\ndestination:/a\nack:client\nselector:b = 1\n\n\0\n",
         ),
-        (frames.subscribe("/a"), b"SUBSCRIBE\ndestination:/a\n\n\0"),
-        (frames.unsubscribe("/a"), b"UNSUBSCRIBE\ndestination:/a\n\n\0"),
-        (frames.unsubscribe(id="1", headers={"a": ""}), b"UNSUBSCRIBE\nid:1\na:\n\n\0"),
-        (frames.disconnect(), b"DISCONNECT\n\n\0"),
-        (frames.disconnect("9"), b"DISCONNECT\nreceipt:9\n\n\0"),
-        (frames.error("no"), b"ERROR\nmessage:no\n\n\0"),
-        (frames.error("no", "never"), b"content-length:6\n\nnever\n\0"),
-        (Frame("ACK", (("id", "1"),)), b"ACK\nid:1\n\n\0"),
+        (frames.subscribe("/a"), b"SUBSCRIBE\ndestination:/a\n\n\0\n"),
+        (frames.unsubscribe("/a"), b"UNSUBSCRIBE\ndestination:/a\n\n\0\n"),
+        (frames.unsubscribe(id="1", headers={"a": ""}), b"UNSUBSCRIBE\nid:1\na:\n\n\0\n"),
+        (frames.disconnect(), b"DISCONNECT\n\n\0\n"),
+        (frames.disconnect("9"), b"DISCONNECT\nreceipt:9\n\n\0\n"),
+        (frames.error("no"), b"ERROR\nmessage:no\n\n\0\n"),
+        (frames.error("no", "never"), b"content-length:6\n\nnever\n\0\n"),
+        (Frame("ACK", (("id", "1"),)), b"ACK\nid:1\n\n\0\n"),
     ],
 )
 def test_what_a_frame_is_on_the_wire(frame: Frame, wire: bytes | None) -> None:
@@ -145,7 +145,7 @@ def test_secrets_are_not_in_errors() -> None:
 
 
 def test_version_1_0_leaves_out_what_is_empty() -> None:
-    assert frames.encode(Frame("SEND", (("a", ""), ("b", "c"))), "1.0") == b"SEND\nb:c\n\n\0"
+    assert frames.encode(Frame("SEND", (("a", ""), ("b", "c"))), "1.0") == b"SEND\nb:c\n\n\0\n"
 
 
 def test_headers_that_must_be_there() -> None:
@@ -244,7 +244,7 @@ async def test_what_was_sent_before_a_clean_end_arrives_and_it_is_no_error(joine
         assert peer.error is None
         # The other direction is open still.
         await peer.send_and_shutdown(frames.disconnect())
-        assert await read_all(far) == b"DISCONNECT\n\n\0"
+        assert await read_all(far) == b"DISCONNECT\n\n\0\n"
         await peer.shutdown()
 
 
@@ -271,7 +271,7 @@ async def test_nonsense_is_an_error_behind_what_came_before(joined: Joined) -> N
         with pytest.raises(FrameError, match="no colon") as caught:
             await peer.send_and_shutdown(frames.error("no"))
         assert caught.value is peer.error
-        assert await read_all(far) == b"ERROR\nmessage:no\n\n\0"
+        assert await read_all(far) == b"ERROR\nmessage:no\n\n\0\n"
         # It was told, once.
         await peer.shutdown()
 
@@ -462,7 +462,7 @@ async def test_frames_that_are_not_wanted_are_no_error() -> None:
         await far.send_all(frames.encode(frames.send("/a")))
         await trio.testing.wait_all_tasks_blocked()
         await peer.send_and_shutdown(frames.disconnect())
-        assert await read_all(far) == b"DISCONNECT\n\n\0"
+        assert await read_all(far) == b"DISCONNECT\n\n\0\n"
 
 
 @pytest.mark.parametrize("many", [-1, math.inf])
@@ -564,7 +564,7 @@ async def test_a_stream_that_cannot_be_half_closed_is_closed() -> None:
 
     async with open_peer(Whole()) as peer:
         await peer.send.send(frames.disconnect())
-    assert await read_all(here) == b"DISCONNECT\n\n\0"
+    assert await read_all(here) == b"DISCONNECT\n\n\0\n"
 
 
 async def test_cancelling_closes_the_stream_at_once() -> None:

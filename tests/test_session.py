@@ -450,7 +450,7 @@ def test_each_event_tells_the_receipt_asked_for(version: Version, command: bytes
         receipt = event.receipt
     # The text is the same after unescaping; 1.0 has no escapes.
     expected = asked if version is STOMP_1_0 else b"a\\cb\\cc"
-    assert encode_receipt(receipt) == b"RECEIPT\nreceipt-id:" + expected + b"\n\n\0"
+    assert encode_receipt(receipt) == b"RECEIPT\nreceipt-id:" + expected + b"\n\n\0\n"
 
 
 # ACK and NACK.

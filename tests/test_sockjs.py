@@ -666,7 +666,7 @@ async def test_one_frame_in_each_message_of_one_string(dial: Dial, version: str)
     for frame in sockjs(one).frames:
         (text,) = json.loads(frame[1:])
         assert text.startswith("MESSAGE\n")
-        assert text.endswith("\0")
+        assert text.endswith("\0\n")
 
 
 @pytest.mark.covers("X14")

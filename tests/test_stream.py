@@ -197,7 +197,7 @@ def test_percent_signs_stand_for_themselves(length, behind):
     again = b"\nmessage-id:100%d-7" if behind else b""
     expected = (
         b"7%b\nx-stream-offset:7\nx-stream-epoch:e%%d\ndestination:/t%%d\na:100%%b%%\n"
-        b"content-length:2\n\n%%d\0"
+        b"content-length:2\n\n%%d\0\n"
     ) % again
     assert encoded(head, [b"%d"], behind) == [expected]
 
@@ -206,14 +206,14 @@ def test_percent_signs_stand_for_themselves(length, behind):
 def test_an_empty_body_has_no_length_unless_its_sender_told_one(behind):
     head = Head("SEND", (("destination", "/t"),), -1, "/t")
     first, second = encoded(head, [b"", b"\0"], behind)
-    assert first.endswith(b"destination:/t\n\n\0")
-    assert second.endswith(b"destination:/t\ncontent-length:1\n\n\0\0")
+    assert first.endswith(b"destination:/t\n\n\0\n")
+    assert second.endswith(b"destination:/t\ncontent-length:1\n\n\0\0\n")
     told = Head("SEND", (("destination", "/t"),), 0, "/t")
-    assert encoded(told, [b""], behind)[0].endswith(b"destination:/t\n\n\0")
+    assert encoded(told, [b""], behind)[0].endswith(b"destination:/t\n\n\0\n")
 
 
 def test_a_part_of_a_run_is_encoded_with_its_own_offsets():
     run = StreamRun(100, Head("SEND", (), -1, "/t"), [b"a", b"b", b"c"], 0)
     (tail,) = run.encode(1, 2, 2, b"e")
     assert tail.startswith(b"101\nx-stream-offset:101\n")
-    assert tail.endswith(b"b\0")
+    assert tail.endswith(b"b\0\n")

@@ -178,16 +178,13 @@ def test_an_inner_trace_that_has_told_all_it_may_is_silent(core: Core) -> None:
     assert client.client.outbox is client.outbox
 
 
-def test_the_line_feed_that_leads_a_prefix_is_not_told(core: Core) -> None:
+def test_a_mark_that_is_made_of_a_prefix_is_told_and_a_heart_beat_is_not(core: Core) -> None:
     operator, client = core.peer(), core.peer()
-    client.client.lead = b"\n"
     client.subscribes("/topic/t")
     asks(operator, session="s2")
-    operator.sends("/topic/t", "x")
-    client.client.outbox.stage_frame(b"\nMESSAGE\nbrowser:end\n\n\0")
+    client.client.outbox.stage_frame(b"MESSAGE\nbrowser:end\n\n\0\n")
     client.client.outbox.stage_frame(b"\n")
-    sent, mark = traced(core)
-    assert sent.startswith("trace s2 <<< MESSAGE | subscription:0")
+    (mark,) = traced(core)
     assert mark == "trace s2 <<< MESSAGE | browser:end"
 
 

@@ -116,7 +116,7 @@ async def test_one_frame_in_each_message(ws_dial: Dial) -> None:
     for message in pipe.messages:
         assert isinstance(message, str)
         assert message.startswith("MESSAGE\n")
-        assert message.endswith("\0")
+        assert message.endswith("\0\n")
         assert message.count("\0") == 1
 
 

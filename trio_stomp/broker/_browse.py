@@ -129,4 +129,4 @@ class Browse:
         if fan_out.chronicle is not None:
             fan_out.chronicle.browsed(subscription, number)
         where = encode_header("destination", subscription.places[0][0], rules)
-        return b"%b%d\n%bbrowser:end\n\n\0" % (subscription.prefix, number, where)
+        return b"%b%d\n%bbrowser:end\n\n\0\n" % (subscription.prefix, number, where)

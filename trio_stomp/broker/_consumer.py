@@ -269,9 +269,9 @@ class Consumer:
             message.deliveries += 1
             if is_plain and message.deliveries == 1:  # the usual case, in one step
                 if behind:
-                    tails.append(b"%d%b%d%b%b\0" % (number, behind, number, block, body))
+                    tails.append(b"%d%b%d%b%b\0\n" % (number, behind, number, block, body))
                 else:
-                    tails.append(b"%d%b%b\0" % (number, block, body))
+                    tails.append(b"%d%b%b\0\n" % (number, block, body))
                 continue
             lead = b"%d%b%d" % (number, behind, number) if behind else b"%d" % number
             if message.deliveries > 1:
@@ -279,11 +279,11 @@ class Consumer:
             elif self.always_tell_redelivered:
                 lead += b"\nredelivered:false"
             if head.content_length >= 0:
-                tails.append(b"%b%b%b\0" % (lead, block, body))
+                tails.append(b"%b%b%b\0\n" % (lead, block, body))
             elif body:
-                tails.append(b"%b%bcontent-length:%d\n\n%b\0" % (lead, block, len(body), body))
+                tails.append(b"%b%bcontent-length:%d\n\n%b\0\n" % (lead, block, len(body), body))
             else:
-                tails.append(b"%b%b\n\0" % (lead, block))
+                tails.append(b"%b%b\n\0\n" % (lead, block))
         return tails
 
 

@@ -74,11 +74,11 @@ class StreamRun:
         bodies = self.bodies[start:stop]
         numbered = enumerate(bodies, self.first + start)
         if self.head.content_length >= 0:
-            whole = lead + b"%b\0"
+            whole = lead + b"%b\0\n"
             if behind:
                 return [whole % (n, n, n, body) for n, body in numbered]
             return [whole % (n, n, body) for n, body in numbered]
-        whole, empty = lead + b"content-length:%d\n\n%b\0", lead + b"\n\0"
+        whole, empty = lead + b"content-length:%d\n\n%b\0\n", lead + b"\n\0\n"
         repeats = 3 if behind else 2
         return [
             whole % (*(n,) * repeats, len(body), body) if body else empty % ((n,) * repeats)

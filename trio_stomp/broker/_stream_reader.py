@@ -148,7 +148,7 @@ class StreamReader:
         behind = consumer.repeats_number
         mark = END_MARK + b"%d" % number
         front = subscription.prefix + mark + (behind + mark if behind else b"") + b"\n"
-        subscription.outbox.stage_frame(front + b"".join(lines) + b"\n\0")
+        subscription.outbox.stage_frame(front + b"".join(lines) + b"\n\0\n")
         if consumer.tracks:
             self._track(number, b"", self._publication(_NO_HEAD, 0.0))
         self.close()

@@ -143,7 +143,7 @@ class Subscriber:
         selector = self.selectors.compile(options.selector) if options.selector else None
         says_ack = ack != AUTO and client.version.acks_by_header
         lead = b"ack" if says_ack else b"message-id"
-        prefix = client.lead + subscription_prefix(event.id, tag, client.rules, lead=lead)
+        prefix = subscription_prefix(event.id, tag, client.rules, lead=lead)
         return Subscription(
             client,
             key,

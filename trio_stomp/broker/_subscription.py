@@ -38,7 +38,6 @@ class Client:
       rights: What it may do; None = everything.
       client_id: Its ``client-id``, which names durable subscriptions, or "".
       version: What it speaks; 1.0 until CONNECT tells.
-      lead: What stands before the front halves of its MESSAGEs, for its outbox to move.
     """
 
     session_id: str
@@ -50,7 +49,6 @@ class Client:
     rights: "Rights | None" = None
     client_id: str = ""
     version: Version = STOMP_1_0
-    lead: bytes = b""
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""

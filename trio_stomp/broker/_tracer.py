@@ -16,7 +16,7 @@ from trio_stomp.broker._blame import quoted
 from trio_stomp.broker._destination import TRACE
 from trio_stomp.broker._error_frame import quote
 from trio_stomp.broker._ports import Outbox, silently
-from trio_stomp.frames import FrameRun, excerpt
+from trio_stomp.frames import FRAME_END, FrameRun, excerpt
 from trio_stomp.protocol import Event
 
 if TYPE_CHECKING:
@@ -192,17 +192,17 @@ class TracingOutbox:
         """As ``Outbox``."""
         is_taken = self.inner.stage(prefix, delivery)
         for tail in delivery.tails[1:]:
-            block, _, body = (prefix + tail).removeprefix(b"\n").partition(b"\n\n")
+            block, _, body = (prefix + tail).partition(b"\n\n")
             way = OUT if is_taken else f"{OUT} NOT SENT:"
-            self.tracer.tell(self.trace, self.client, way, excerpt(block), body[:-1])
+            self.tracer.tell(self.trace, self.client, way, excerpt(block), body[: -len(FRAME_END)])
         return is_taken
 
     def stage_frame(self, frame: bytes) -> None:
         """As ``Outbox``."""
         self.inner.stage_frame(frame)
-        block, _, body = frame.removeprefix(b"\n").partition(b"\n\n")
+        block, _, body = frame.partition(b"\n\n")
         if block.strip():
-            self.tracer.tell(self.trace, self.client, OUT, excerpt(block), body[:-1])
+            self.tracer.tell(self.trace, self.client, OUT, excerpt(block), body[: -len(FRAME_END)])
 
     def drop_oldest(self, size: int) -> int:
         """As ``Outbox``."""

@@ -8,6 +8,7 @@ from trio_stomp.frames._cost import head_cost as head_cost
 from trio_stomp.frames._cost import text_cost as text_cost
 from trio_stomp.frames._decoder import FrameDecoder as FrameDecoder
 from trio_stomp.frames._decoder import HeadCache as HeadCache
+from trio_stomp.frames._encoder import FRAME_END as FRAME_END
 from trio_stomp.frames._encoder import encode_frame as encode_frame
 from trio_stomp.frames._encoder import encode_header as encode_header
 from trio_stomp.frames._encoder import encode_receipt as encode_receipt

@@ -4,7 +4,10 @@ A MESSAGE is split where subscribers begin to differ. The front half is constant
 subscription (``subscription``, and the tag of its message ids); the back half is the same for all
 subscribers and is encoded once:
 
-    MESSAGE\\nsubscription:ID\\nmessage-id:TAG-  |  COUNT\\ndestination:…\\n…\\n\\nbody\\0
+    MESSAGE\\nsubscription:ID\\nmessage-id:TAG-  |  COUNT\\ndestination:…\\n…\\n\\nbody\\0\\n
+
+Each frame ends with a line feed behind its NUL, in all versions and over all transports, as those
+of RabbitMQ, ActiveMQ and Artemis do: there are clients that wait for it.
 """
 
 import re
@@ -14,6 +17,8 @@ from trio_stomp.frames._frame import Head
 from trio_stomp.frames._headers import encode_text
 from trio_stomp.frames._rules import OPENING, V1_0, V1_1, V1_2, HeaderRules
 
+FRAME_END = b"\0\n"
+"""What all frames end with here; the templates of this file and its like have it written out."""
 _WIRE_RULES = (V1_0, V1_1, V1_2)
 _UNCARRIED = re.compile(r"[\0\r\n]")
 
@@ -61,7 +66,7 @@ def encode_frame(
     lines = [encode_header(name, text, rules) for name, text in headers]
     if body:
         lines.append(b"content-length:%d\n" % len(body))
-    return b"%b\n%b\n%b\0" % (command.encode(), b"".join(lines), body)
+    return b"%b\n%b\n%b\0\n" % (command.encode(), b"".join(lines), body)
 
 
 def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
@@ -70,7 +75,7 @@ def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
     Args:
       evidence: Header lines that tell what became of the frame.
     """
-    return b"RECEIPT\nreceipt-id:%b\n%b\n\0" % (receipt_id, evidence)
+    return b"RECEIPT\nreceipt-id:%b\n%b\n\0\n" % (receipt_id, evidence)
 
 
 def subscription_prefix(
@@ -157,12 +162,12 @@ def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> 
     """
     tails = [b""]
     if head.content_length >= 0:
-        tails += [b"%d%b%b\0" % (n, block, body) for n, body in enumerate(bodies, first)]
+        tails += [b"%d%b%b\0\n" % (n, block, body) for n, body in enumerate(bodies, first)]
     else:
         tails += [
-            b"%d%bcontent-length:%d\n\n%b\0" % (n, block, len(body), body)
+            b"%d%bcontent-length:%d\n\n%b\0\n" % (n, block, len(body), body)
             if body
-            else b"%d%b\n\0" % (n, block)
+            else b"%d%b\n\0\n" % (n, block)
             for n, body in enumerate(bodies, first)
         ]
     return tails

@@ -20,7 +20,6 @@ from trio_stomp.server._decoding import (
     room_of,
 )
 from trio_stomp.server._farewell import say_farewell
-from trio_stomp.server._framing import LineFeeds
 from trio_stomp.server._inbox import Batch, Gone, Inbox
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.server._login import log_in
@@ -227,11 +226,6 @@ class Connection:
         """Go on over ``wire``, before anything has been said in the clear."""
         self.wire = self.outbox.wire = wire
         self.client.transport = "tls"
-
-    def end_lines(self) -> None:
-        """End frames with a line feed from now on: clients of STOMP 1.0 may count on it."""
-        self.outbox.framing = LineFeeds()
-        self.client.lead = LineFeeds.LEAD
 
     def end(self, error: RemoteError) -> None:
         """Stop reading; the peer is told ``error`` once what it sent before has been done."""

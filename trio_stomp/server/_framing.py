@@ -1,10 +1,10 @@
-"""What stands between STOMP frames on the wire: WebSocket headers, line feeds, or nothing at all.
+"""What stands between STOMP frames on the wire: WebSocket headers, or nothing at all.
 
 An outbox without a framing writes frames as they are: that is most of TCP, and pays for nothing.
 """
 
 from collections.abc import Iterator
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from attrs import define
 
@@ -62,45 +62,6 @@ class WebSocketMessages:
         if tails is None:
             tails = spliced[length] = splice(delivery.tails, length, self.mode)
         return tails
-
-
-@define(eq=False, repr=False)
-class LineFeeds:
-    """A line feed stands behind the NUL of each frame.
-
-    Brokers of the time of STOMP 1.0 send one, and there are clients (PHP's extension stomp) that
-    skip the byte behind the NUL without a look at it, though it may begin the next frame.
-
-    In the prefix of a subscription it stands first, so that each MESSAGE is charged for it; here
-    it is moved from the beginning to the end. A prefix without it is of a session before, on the
-    same connection, that spoke another version: nothing is moved.
-    """
-
-    LEAD: ClassVar[bytes] = b"\n"
-
-    def frame(self, frame: bytes) -> bytes:
-        """As ``Framing``."""
-        return frame.removeprefix(self.LEAD) + self.LEAD
-
-    def run(self, prefix: bytes, delivery: Delivery) -> bytes:
-        """As ``Framing``."""
-        joined = prefix.join(delivery.tails)
-        return joined[1:] + b"\n" if prefix[:1] == b"\n" else joined
-
-    def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
-        """As ``Framing``."""
-        pieces = cut(prefix, delivery.tails)
-        if not is_led(prefix):
-            yield from pieces
-            return
-        yield next(pieces)[1:]
-        yield from pieces
-        yield self.LEAD
-
-
-def is_led(prefix: bytes) -> bool:
-    """Whether a line feed stands first in a prefix, to be moved behind its MESSAGEs."""
-    return prefix.startswith(LineFeeds.LEAD)
 
 
 def cut(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from trio_stomp.broker import Delivery
-from trio_stomp.server._framing import BIG_TAIL_BYTES, is_led
+from trio_stomp.server._framing import BIG_TAIL_BYTES
 
 Item = tuple[bytes, Delivery | None]
 """Prefix and delivery; or a whole frame of the broker's own and None."""
@@ -51,10 +51,9 @@ def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Delivery, int]]
         if delivery is None:
             unwritten -= len(prefix)
             continue
-        # Of a MESSAGE that lacks nothing but the line feed behind it the client has all.
-        count, spare = 0, is_led(prefix)
+        count = 0
         for tail in reversed(delivery.tails[1:]):
-            if unwritten <= spare:
+            if unwritten <= 0:
                 break
             unwritten -= len(prefix) + len(tail)
             count += 1

@@ -6,7 +6,7 @@ from attrs import evolve
 
 from trio_stomp._errors import RemoteError
 from trio_stomp.frames import excerpt
-from trio_stomp.protocol import STOMP_1_0, Event, Opened
+from trio_stomp.protocol import Event, Opened
 
 if TYPE_CHECKING:
     from trio_stomp.server._connection import Connection
@@ -23,8 +23,6 @@ async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
     told: list[Event] = []
     for event in events:
         if isinstance(event, Opened):
-            if event.version is STOMP_1_0 and connection.websocket is None:
-                connection.end_lines()
             try:
                 authenticator = connection.shared.authenticator
                 identity = await authenticator.identify(event.headers, connection)
