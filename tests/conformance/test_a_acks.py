@@ -477,16 +477,17 @@ async def test_an_ack_belongs_to_its_transaction(dial: Dial, version: str, end: 
     await client.publish("/queue/a", b"1", b"2", b"3", receipt=True)
     first, _ = await client.receive_many(2)
     await client.send("BEGIN", {"transaction": "t"})
-    assert await ack(client, first, transaction="t") == []  # no credit before COMMIT
+    # Its credit is free at once, or a small prefetch would never see the end of its transaction.
+    assert bodies(await ack(client, first, transaction="t")) == [b"3"]
     if end == "reset":
         client.abort()
         assert bodies(await what_is_left(dial, "/queue/a")) == [b"1", b"2", b"3"]
         return
     await client.send(end, {"transaction": "t", "receipt": "end"})
     more = [*await client.receive_until_receipt("end"), *await client.fence()]
-    assert bodies(more) == ([b"3"] if end == "COMMIT" else [])
+    assert more == []
     if end == "ABORT":
-        assert bodies(await ack(client, first)) == [b"3"]  # it is as if it had not been said
+        assert await ack(client, first) == []  # it is as if it had not been said
     client.abort()
     assert bodies(await what_is_left(dial, "/queue/a")) == [b"2", b"3"]
 

@@ -111,6 +111,33 @@ class Acknowledger:
             self.queues.mark(queue)
         return consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
 
+    def widen(self, client: Client, event: Acked) -> None:
+        """An ACK or NACK waits for its COMMIT: what it names fills no window meanwhile (S6).
+
+        It stays its consumer's; one that names nothing is an error at COMMIT.
+        """
+        for consumer, number in self._held(client, event):
+            consumer.widen(number, cumulative=consumer.ack == CLIENT)
+            for queue in consumer.queues:
+                self.queues.mark(queue)
+
+    def narrow(self, client: Client, event: Acked) -> None:
+        """An ACK or NACK was aborted: what it names is unacknowledged as before."""
+        for consumer, number in self._held(client, event):
+            consumer.narrow(number, cumulative=consumer.ack == CLIENT)
+
+    def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
+        """The deliveries that are named, as far as they are unacknowledged ones."""
+        held: list[tuple[Consumer, int]] = []
+        for name in event.ids:
+            try:
+                found = self.find(client, event, name, forgiving=True)
+            except ProtocolError:
+                continue
+            if found is not None:
+                held.append(found)
+        return held
+
     def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
         """Do what an ACK or NACK says to a delivery that was taken."""
         if event.negative:

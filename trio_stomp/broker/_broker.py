@@ -402,13 +402,23 @@ class Broker(Parts):
                 self.subscriber.add(client, event, now)
             case Unsubscribed():
                 self.subscriber.remove(client, event, now)
-            case Received(receipts, head):
+            case Received(receipts, head, acked, returned):
                 if head is not None and client.rights is not None:
                     self.publisher.plan(client, head)  # COMMIT asks again
+                for ack in acked:
+                    self.acknowledger.widen(client, ack)
+                for ack in returned:
+                    self.acknowledger.narrow(client, ack)
                 for _, name in receipts:
                     self._receipt(client, name)
             case Committed(actions, receipt):
-                evidence = self.committer.commit(client, actions, now)
+                try:
+                    evidence = self.committer.commit(client, actions, now)
+                except RemoteError:
+                    for action in actions:
+                        if isinstance(action, Acked):
+                            self.acknowledger.narrow(client, action)
+                    raise
                 if receipt is not None:
                     self._receipt(client, receipt, evidence)
             case Left(receipt):

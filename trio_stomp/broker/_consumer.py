@@ -92,6 +92,8 @@ class Consumer:
     always_tell_redelivered: bool = False
     queues: "dict[Source, None]" = field(factory=dict)
     unacked: dict[int, Unacked] = field(factory=dict)
+    excused: dict[int, None] = field(factory=dict)
+    """Those of them that an open transaction acknowledges: they fill no window."""
     watched: list[tuple[float, int, int]] = field(factory=list)
     """Deliveries that must be acknowledged in time: until when, number of the first, count."""
     watch_due: float = NEVER
@@ -225,6 +227,8 @@ class Consumer:
 
     def take_run(self, numbers: list[int]) -> list[Unacked]:
         """The deliveries of these numbers, all of which it has, no longer its own."""
+        if self.excused:
+            return [self._forget(number) for number in numbers]
         run = list(map(self.unacked.pop, numbers))
         self.count_left += len(run)
         self.bytes_left += sum([len(unacked.message.body) for unacked in run])
@@ -239,9 +243,36 @@ class Consumer:
         return [self._forget(number) for number in list(islice(self.unacked, count))]
 
     def in_work(self) -> Message | None:
-        """What it can be working on: the first that it has not acknowledged; else nothing."""
-        first = next(iter(self.unacked.values()), None)
-        return first.message if first is not None else None
+        """What it can be working on: the first that it has not acknowledged in any way.
+
+        If it has acknowledged all, in a transaction that did not end, it is the last one.
+        """
+        last: Message | None = None
+        for number, unacked in self.unacked.items():
+            last = unacked.message
+            if number not in self.excused:
+                break
+        return last
+
+    def widen(self, number: int, *, cumulative: bool) -> None:
+        """Count a delivery, or all up to it, no longer against its window; it keeps them."""
+        # From the newest back: what an earlier ACK of a transaction covers need not be seen again.
+        for each in reversed(self.unacked) if cumulative else (number,):
+            if each <= number:
+                if each in self.excused:
+                    return
+                self.excused[each] = None
+                self.count_left += 1
+                self.bytes_left += len(self.unacked[each].message.body)
+
+    def narrow(self, number: int, *, cumulative: bool) -> None:
+        """Count them against its window again."""
+        numbers = [each for each in self.excused if each <= number] if cumulative else [number]
+        for each in numbers:
+            if each in self.excused:
+                del self.excused[each]
+                self.count_left -= 1
+                self.bytes_left -= len(self.unacked[each].message.body)
 
     def lend(self, number: int, unacked: Unacked) -> None:
         """Count a message as its own until it acknowledges it."""
@@ -251,8 +282,11 @@ class Consumer:
 
     def _forget(self, number: int) -> Unacked:
         unacked = self.unacked.pop(number)
-        self.count_left += 1
-        self.bytes_left += len(unacked.message.body)
+        if number in self.excused:
+            del self.excused[number]
+        else:
+            self.count_left += 1
+            self.bytes_left += len(unacked.message.body)
         return unacked
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:

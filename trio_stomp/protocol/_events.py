@@ -77,10 +77,14 @@ class Received:
 
     Args:
       head: Of SENDs, if the core is to refuse at once what is not allowed, and not only at COMMIT.
+      acked: ACKs and NACKs that were taken in: their consumers may have other messages meanwhile.
+      returned: ACKs and NACKs that ABORT took back.
     """
 
     receipts: Sequence[tuple[int, bytes]]
     head: Head | None = None
+    acked: Sequence[Acked] = ()
+    returned: Sequence[Acked] = ()
 
 
 @value

@@ -199,7 +199,7 @@ class ServerSession:
         if transaction is None:
             return event
         self._transactions().add(transaction, event)
-        return Received(event.receipts)
+        return Received(event.receipts, None, (event,))
 
     def _send_in_transaction(self, frame: Frame) -> Event:
         needed(frame, "destination", self.version)
@@ -218,8 +218,10 @@ class ServerSession:
         return Committed(actions, frame.receipt)
 
     def _abort(self, frame: Frame) -> Event:
-        self._transactions().take(needed(frame, "transaction", self.version))
-        return Received(() if frame.receipt is None else ((1, frame.receipt),))
+        actions = self._transactions().take(needed(frame, "transaction", self.version))
+        returned = tuple(action for action in actions if isinstance(action, Acked))
+        receipts = () if frame.receipt is None else ((1, frame.receipt),)
+        return Received(receipts, returned=returned)
 
     def _transactions(self) -> Transactions:
         if self.transactions is None:
