@@ -64,6 +64,31 @@ def test_a_list_in_parts_is_one_list() -> None:
     assert rates(board) == {"a": 2.0, "b": 2.0}
 
 
+def test_the_first_interval_of_a_boot_has_rates_all_counters_were_0_before() -> None:
+    board = Board()
+    tell(board, "process", 2, uptime_s=2.1, cpu_user_s_total=0.5, cpu_sys_s_total=0.5)
+    assert board.is_ready
+    destinations(board, 2, a=10)
+    counts = {"le_ms": LE_MS, "bucket_counts": [0, 3, 0, 0]}
+    items = [{"destination": "a", "stage": "delivery", **counts}]
+    tell(board, "latency", 2, part=1, parts=1, full=True, items=items)
+    assert rates(board) == {"a": 5.0}
+    frame = board.frame()
+    assert frame["latency_ms"]["p50"] == 1.5
+    assert frame["process"]["cpu_percent"] == 50.0
+    tell(board, "process", 4, uptime_s=4.1)
+    destinations(board, 4, a=12, late=9)
+    assert rates(board) == {"a": 1.0, "late": 0.0}
+
+
+def test_figures_of_a_broker_that_runs_for_long_are_no_rates_alone() -> None:
+    board = Board()
+    tell(board, "process", 2, uptime_s=60.0)
+    destinations(board, 2, a=10)
+    assert not board.is_ready
+    assert rates(board) == {"a": 0.0}
+
+
 def test_a_counter_that_went_back_is_no_rate() -> None:
     board = Board()
     destinations(board, 0, a=10)
@@ -288,6 +313,24 @@ def test_a_broker_without_a_stream_is_watched_too() -> None:
         ran = run("top", "--once", "--json", "--url", broker.url)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert json.loads(ran.stdout)["interval_s"] == 0.3
+
+
+def test_one_screen_of_a_fresh_broker_takes_one_interval_and_says_what_it_waits_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_top, "QUIET_S", 0.5)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    interval_s = 4.0
+    with threaded_broker(diag_interval_s=interval_s) as broker:
+        began = time.monotonic()
+        assert main(["top", "--once", "--json", "--url", broker.url]) == 0
+        took_s = time.monotonic() - began
+    out, err = capsys.readouterr()
+    assert json.loads(out)["interval_s"] == interval_s
+    assert (
+        err == "waiting for figures, which the broker tells every few seconds (--diag-interval-s)\n"
+    )
+    assert took_s < 1.75 * interval_s, "two intervals are over"
 
 
 def test_a_broker_that_tells_nothing_is_told_of(

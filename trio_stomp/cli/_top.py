@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from math import inf
 from typing import Any
 
 import trio
@@ -38,6 +39,8 @@ PAST_S = 70.0
 SILENCE_S, REST_S = 0.5, 0.1
 PATIENCE_S = 60.0
 REDRAW_S = 0.25
+QUIET_S = 1.0
+"""After this it is told what is waited for."""
 
 EPILOG = """\
 It shows what the broker tells on its DIAG topics (docs/diag.md), first of the past minute; so it
@@ -141,6 +144,7 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
     Raises:
       CannotDo: nothing comes.
     """
+    patient_until = trio.current_time() + QUIET_S
     with trio.move_on_after(PATIENCE_S):
         while not (await _is_silent(messages, board, SILENCE_S) and board.is_ready):
             interval_s = float(board.process.get("interval_s") or 0.0)
@@ -149,10 +153,21 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
                 while not await _is_silent(messages, board, REST_S):
                     pass
                 return
+            if trio.current_time() > patient_until:
+                patient_until = inf
+                _say_waiting(interval_s)
         return
     raise CannotDo(
         f"the broker told nothing for {PATIENCE_S:g} s; its --diag-interval-s may be 0 or too long"
     )
+
+
+def _say_waiting(interval_s: float) -> None:
+    """Tell a person why nothing is shown yet; ``interval_s`` is 0 as long as nobody knows it."""
+    if sys.stderr.isatty():
+        often = f"{interval_s:g} s" if interval_s else "few seconds (--diag-interval-s)"
+        sys.stderr.write(f"waiting for figures, which the broker tells every {often}\n")
+        sys.stderr.flush()
 
 
 async def _is_silent(messages: Subscription, board: Board, silence_s: float) -> bool:

@@ -34,8 +34,12 @@ class Things:
     _whole: dict[tuple[object, ...], Record] | None = None
     _seen: set[tuple[object, ...]] = field(factory=set)
 
-    def take(self, record: Record) -> None:
-        """A list, or a part of one."""
+    def take(self, record: Record, *, is_first: bool = False) -> None:
+        """A list, or a part of one.
+
+        Args:
+          is_first: It is of the boot's first interval, before which all counters were 0.
+        """
         if record.get("ts") != self.ts:
             self.ts = str(record.get("ts", ""))
             self.interval_s = _number(record.get("interval_s"))
@@ -49,6 +53,8 @@ class Things:
             name = tuple(item.get(each) for each in self.key)
             if name in self.now and name not in self._seen:
                 self.before[name] = self.now[name]
+            elif is_first and name not in self._seen:
+                self.before[name] = {}
             self._seen.add(name)
             if name in self.now or len(self.now) < MAX_THINGS:
                 self.now[name] = item
@@ -83,7 +89,13 @@ class Board:
     @property
     def is_ready(self) -> bool:
         """Whether there are rates."""
-        return bool(self.process and self.process_before)
+        return bool(self.process_before) or self.is_first
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the newest figures are those of the boot's first interval."""
+        uptime_s, interval_s = map(_number, map(self.process.get, ("uptime_s", "interval_s")))
+        return not self.process_before and 0 < uptime_s < 1.5 * interval_s
 
     @property
     def at_s(self) -> float:
@@ -116,7 +128,7 @@ class Board:
             setattr(self, name, record)
         elif name in LISTS:
             things: Things = getattr(self, LISTS[name])
-            things.take(record)
+            things.take(record, is_first=self.is_first and record.get("ts") == self.process["ts"])
 
     def _event(self, record: Record) -> None:
         name = str(record.get("name", ""))
@@ -233,7 +245,8 @@ class Board:
         for name, item in self.latencies.now.items():
             if item.get("stage") != "delivery" or name not in self.latencies.before:
                 continue
-            now, before = _numbers(item), _numbers(self.latencies.before[name])
+            now = _numbers(item)
+            before = _numbers(self.latencies.before[name] or {"bucket_counts": [0] * len(now)})
             if len(now) == len(before):
                 bounds = item.get("le_ms") or bounds
                 counts = counts or [0.0] * len(now)
