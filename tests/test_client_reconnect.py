@@ -477,8 +477,11 @@ async def test_without_a_policy_a_broken_link_is_the_end(autojump_clock: MockClo
                 await client.send("/topic/*")
 
 
-async def test_a_broker_that_stops_is_come_back_to(autojump_clock: MockClock) -> None:
-    async with open_broker() as first, open_broker() as second:
+@pytest.mark.parametrize("farewell", ["close", "error"])
+async def test_a_broker_that_stops_is_come_back_to(
+    autojump_clock: MockClock, farewell: str
+) -> None:
+    async with open_broker(farewell=farewell) as first, open_broker() as second:
         ways = iter([first.stream, second.stream])
 
         async def dial() -> trio.abc.Stream:
@@ -495,8 +498,11 @@ async def test_a_broker_that_stops_is_come_back_to(autojump_clock: MockClock) ->
             "connected",
         ]
         error = events[1].error
-        assert isinstance(error, Refused)
-        assert error.code == "shutting-down"
+        if farewell == "close":
+            assert isinstance(error, LinkLost)
+        else:
+            assert isinstance(error, Refused)
+            assert error.code == "shutting-down"
 
 
 async def test_events_are_bounded(autojump_clock: MockClock) -> None:

@@ -416,6 +416,14 @@ async def test_the_time_to_stop(autojump_clock: MockClock):
         assert 20.0 <= trio.current_time() - began < 22.0
 
 
+async def test_what_a_client_hears_at_the_end(autojump_clock: MockClock):
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        await reload(dial, farewell="error")
+        dial.handle.stop()
+        await client.expect_error("shutting-down")
+
+
 async def test_the_input_queue():
     async with open_dial(**QUIET) as dial:
         await dial.connect()

@@ -96,7 +96,7 @@ async def test_a_stopped_broker_refuses(
     peer = await connected(await stomp_broker.connect())
     await stomp_broker.stop()
     pieces, _ = await receive_all(peer)
-    assert b"\ncode:shutting-down\n" in b"".join(pieces)
+    assert b"ERROR" not in b"".join(pieces)
     with pytest.raises(ConnectionRefusedError, match="takes no connections now"):
         await stomp_broker.connect("late")
     assert "late" not in stomp_broker.links

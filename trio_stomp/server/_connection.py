@@ -416,6 +416,9 @@ class Connection:
                     now = trio.current_time()
                     await inbox.put_batch(Batch(self, [Refused(self.verdict)], 0, 0, now))
                 self.reason = self.verdict.reason
+            elif self.reason is CloseReason.SHUTTING_DOWN and self.is_open:
+                # It still gets what others had sent before the stop, and which waits for room.
+                await inbox.put_batch(Batch(self, [], 0, 0, trio.current_time()))
             self._has_parted = True
             self.forgotten = trio.Event()
             async with self.shared.parting:

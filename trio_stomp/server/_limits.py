@@ -5,6 +5,9 @@ from attrs import frozen
 from trio_stomp._option import option
 
 MIB = 1024 * 1024
+CLOSE, ERROR = "close", "error"
+"""Farewells. Many libraries connect again after a lost connection and raise an ERROR as an
+exception in the program, which then ends."""
 
 
 @frozen
@@ -60,6 +63,13 @@ class ServerLimits:
     )
     shutdown_grace_s: float = option(
         10.0, "time for connections to drain when the broker stops", minimum=0.0, live=True
+    )
+    farewell: str = option(
+        CLOSE,
+        "what a client hears when the broker stops: close, as of a lost connection (1001 of a "
+        "WebSocket), or error, an ERROR before it",
+        choices=(CLOSE, ERROR),
+        live=True,
     )
     allowed_origins: str = option(
         "",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
 from trio_stomp.server._framing import WebSocketMessages
+from trio_stomp.server._limits import CLOSE
 from trio_stomp.server._pages import answer_page, needs_no_login
 from trio_stomp.server._sockjs import speak_sockjs
 from trio_stomp.transport import (
@@ -53,7 +54,11 @@ async def open_conversation(connection: "Connection") -> bytes:
         case Speech.HTTP:
             return await _open_http(connection, start)
         case Speech.STOMP:
-            connection.verdict = connection.refusal or _tls_required(connection)
+            refusal = connection.refusal
+            if refusal is not None and _is_stopping(refusal) and _just_closes(connection):
+                connection.reason = refusal.reason
+                return b""
+            connection.verdict = refusal or _tls_required(connection)
             return b"" if connection.verdict else start
 
 
@@ -79,6 +84,11 @@ async def _open_tls(connection: "Connection", start: bytes) -> bytes:
 def _is_stopping(refusal: RemoteError) -> bool:
     """Whether it is no reason to keep pages back: they say that the broker is not ready."""
     return refusal.reason is CloseReason.SHUTTING_DOWN
+
+
+def _just_closes(connection: "Connection") -> bool:
+    """Whether clients hear of the broker's stop as of a lost connection."""
+    return connection.shared.limits.farewell == CLOSE
 
 
 def _tls_required(connection: "Connection") -> ProtocolError | None:

@@ -33,7 +33,7 @@ from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._inbox import Control, Inbox
-from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._limits import ERROR, ServerLimits
 from trio_stomp.server._outbox import Outbox
 from trio_stomp.server._outbox_shared import OutboxShared
 from trio_stomp.server._pages import Pages
@@ -360,7 +360,7 @@ class Server:
             self._retire(connection)
 
     def _retire(self, connection: Connection) -> None:
-        if connection.is_open:
+        if connection.is_open and self.limits.farewell == ERROR:
             connection.end(stopping())
         else:
             connection.on_close(CloseReason.SHUTTING_DOWN)
