@@ -34,7 +34,8 @@ STEPS: Mapping[str, str] = {
     "reply": "a request with `reply-to:/temp-queue/answers`, answered by another connection",
     "wildcard": "SUBSCRIBE to `/topic/wild.*`",
     "binary": "1,000,000 bytes of all 256 values, NUL too, through a queue; SHA-256",
-    "reconnect": "the link is cut; who connects anew stands in the last column",
+    "reconnect": "the link is cut; who connects anew stands in the column",
+    "ordered-stop": "the broker is stopped in order (SIGTERM) and started again: as above",
 }
 TRANSPORTS = {"tcp": "TCP", "tls": "TLS", "ws": "WebSocket", "wss": "wss"}
 
@@ -45,7 +46,7 @@ What clients that we did not write can do with this broker. Each has a small pro
 `tests/interop/`, which goes through the same steps; `tests/test_interop.py` runs every program \
 over every transport that its library has, against a broker in a process of its own, and fails \
 when a step fails, and also when one succeeds that is said here not to. A link between the two \
-is cut for the last step.
+is cut for the step `reconnect`, and the broker stopped in order and started again for the last.
 
 This page is made by `scripts/interop_table.py --write`. The clients that are no package of pip \
 or npm come from Debian: `scripts/install_foreign_clients.sh`. Where one is missing its tests are \
@@ -119,16 +120,17 @@ def _sentence(text: str) -> str:
 def _steps(
     clients: Sequence[Mapping[str, Any]], results: Mapping[str, Any], notes: _Notes
 ) -> Iterator[str]:
-    shown = [step for step in STEPS if step not in ("connect", "reconnect")]
-    yield f"| client | connect | {' | '.join(shown)} | reconnect |"
-    yield "|---" * (len(shown) + 3) + "|"
+    told = ("reconnect", "ordered-stop")
+    shown = [step for step in STEPS if step not in ("connect", *told)]
+    yield f"| client | connect | {' | '.join(shown)} | {' | '.join(told)} |"
+    yield "|---" * (len(shown) + 4) + "|"
     for client in clients:
         lacks = client.get("not_supported", {})
         # What a client says of a step is the same over all its transports.
         said = next(iter(results[client["name"]]["transports"].values()))
         cells = [f"no ({notes.number(lacks[step])})" if step in lacks else "yes" for step in shown]
-        ends = [said[step].removeprefix("ok: ") for step in ("connect", "reconnect")]
-        row = [client["name"], ends[0], *cells, ends[1]]
+        ends = [said[step].removeprefix("ok: ") for step in ("connect", *told)]
+        row = [client["name"], ends[0], *cells, *ends[1:]]
         yield f"| {' | '.join(row)} |"
 
 

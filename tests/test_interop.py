@@ -10,6 +10,7 @@ import os
 import subprocess
 import tomllib
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -33,15 +34,21 @@ CELLS = [(client["name"], transport) for client in EXPECTED for transport in cli
 STEPS = (
     *("connect", "heart-beat", "topic", "together", "ack-auto", "ack-client"),
     *("ack-client-individual", "nack", "commit", "abort", "receipt", "reply", "wildcard"),
-    *("binary", "reconnect"),
+    *("binary", "reconnect", "ordered-stop"),
 )
+WITH_A_STOP = ("connect", "reconnect")
+"""What is done again where the broker is stopped in order instead of the link being cut."""
+
+
+def options() -> tuple[str, ...]:
+    """A broker that takes TLS and plain, and drops who is silent for 1.3 s."""
+    beats = ("--heartbeat-send-ms", BEATS_MS, "--heartbeat-expect-ms", BEATS_MS)
+    return "--tls-cert", authority().certificate, *beats
 
 
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
-    """Run a broker that takes TLS and plain, and drops who is silent for 1.3 s."""
-    beats = ("--heartbeat-send-ms", BEATS_MS, "--heartbeat-expect-ms", BEATS_MS)
-    with running_broker("--tls-cert", authority().certificate, *beats) as found:
+    with running_broker(*options()) as found:
         yield found
 
 
@@ -51,16 +58,34 @@ def relay(port: int) -> Iterator[Relay]:
         yield found
 
 
-def run(name: str, transport: str, relay: Relay, directory: Path) -> tuple[int, str, str]:
-    """Run a client's program: its exit code, its lines of JSON, and what it complains of."""
+@pytest.fixture
+def stopping_relay() -> Iterator[Relay]:
+    """A relay that has the broker stopped in order, and another started, where it is to cut."""
+    with ExitStack() as running:
+
+        def restart() -> int:
+            running.close()  # SIGTERM, and an exit code of 0
+            return running.enter_context(running_broker(*options()))
+
+        with running_relay(restart(), restart) as found:
+            yield found
+
+
+def run(
+    name: str, transport: str, relay: Relay, directory: Path, steps: str = ""
+) -> tuple[int, str, str]:
+    """Run a client's program, all of it or some steps: its exit code, lines of JSON, complaints."""
     tag = f"{name.replace(' ', '-').replace(':', '-')}-{transport}".replace(".", "-")
     if name == "stompjs in Chromium":
-        code, lines = lines_of_chromium(transport, relay.port, relay.cut_port, tag, directory)
+        code, lines = lines_of_chromium(
+            transport, relay.port, relay.cut_port, tag, directory, steps
+        )
         return code, lines, ""
     where = ["127.0.0.1", str(relay.port), str(relay.cut_port), authority().file]
     done = subprocess.run(
         [*PROGRAMS[name](), transport, *where, tag],
         cwd=ROOT,
+        env={**os.environ, **({"INTEROP_STEPS": steps} if steps else {})},
         capture_output=True,
         encoding="utf-8",
         timeout=PATIENCE_S,
@@ -85,10 +110,27 @@ def test_a_client_can_do_what_is_expected(
         for step in STEPS
         if step in found
     }, complaints
-    assert tuple(found) == STEPS, complaints
+    assert tuple(found) == STEPS[:-1], complaints
     assert code == 0, complaints
     assert relay.cuts == 1
     record(name, transport, about, steps)
+
+
+@pytest.mark.foreign
+@pytest.mark.parametrize(("name", "transport"), CELLS, ids=map("-".join, CELLS))
+def test_an_ordered_stop_ends_a_client_as_a_lost_connection_does(
+    name: str, transport: str, stopping_relay: Relay, tmp_path: Path
+) -> None:
+    wanted = ",".join(WITH_A_STOP)
+    code, printed, complaints = run(name, transport, stopping_relay, tmp_path, wanted)
+    assert printed, complaints
+    about, *steps = map(json.loads, printed.splitlines())
+    assert [(each["step"], each["result"]) for each in steps] == [
+        (step, OK) for step in WITH_A_STOP
+    ], (steps, complaints)
+    assert code == 0, complaints
+    assert stopping_relay.cuts == 1
+    record(name, transport, about, [{**steps[-1], "step": "ordered-stop"}])
 
 
 def record(name: str, transport: str, about: dict[str, Any], steps: list[dict[str, Any]]) -> None:
@@ -100,9 +142,10 @@ def record(name: str, transport: str, about: dict[str, Any], steps: list[dict[st
     results = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     entry = results.setdefault(name, {})
     entry.update(version=about["version"], on=about["on"])
-    entry.setdefault("transports", {})[transport] = {
+    found = {
         each["step"]: ": ".join(filter(None, (each["result"], each["detail"]))) for each in steps
     }
+    entry.setdefault("transports", {}).setdefault(transport, {}).update(found)
     text = json.dumps(results, indent=1, sort_keys=True, ensure_ascii=False)
     file.write_text(text + "\n", encoding="utf-8")
 

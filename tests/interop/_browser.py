@@ -49,15 +49,22 @@ def _serving() -> Iterator[int]:
 
 
 def lines_of_chromium(
-    transport: str, port: int, cut_port: int, tag: str, directory: Path
+    transport: str, port: int, cut_port: int, tag: str, directory: Path, steps: str = ""
 ) -> tuple[int, str]:
-    """Run the steps in a page: the exit code, and the lines of JSON."""
+    """Run the steps, all or those named, in a page: the exit code, and the lines of JSON."""
     path = chromium_or_skip()
     if not STOMPJS.is_dir():
         pytest.skip("STOMPJS IS NOT THERE (npm ci in tests/js): it was tested in no browser")
     version = json.loads((STOMPJS / "package.json").read_text(encoding="utf-8"))["version"]
     told = urlencode(
-        {"transport": transport, "port": port, "cut": cut_port, "tag": tag, "version": version}
+        {
+            "transport": transport,
+            "port": port,
+            "cut": cut_port,
+            "tag": tag,
+            "version": version,
+            "steps": steps,
+        }
     )
     with _serving() as own, running_chromium(path, directory) as browser:
         home = f"http://127.0.0.1:{own}"

@@ -3,17 +3,23 @@
 import selectors
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 READ_BYTES = 1 << 16
 
 
 class Relay:
-    """Passes bytes on, both ways; a connection to ``cut_port`` ends all links, and is told so."""
+    """Passes bytes on, both ways; a connection to ``cut_port`` ends all links, and is told so.
 
-    def __init__(self, to_port: int) -> None:
+    Args:
+      restart: Instead of cutting the links: stops the broker, which ends them, and starts another;
+        its port.
+    """
+
+    def __init__(self, to_port: int, restart: Callable[[], int] | None = None) -> None:
         self.to_port = to_port
+        self._restart = restart
         self._stop, self._stopped = socket.socketpair()
         self._front = socket.create_server(("127.0.0.1", 0))
         self._cutter = socket.create_server(("127.0.0.1", 0))
@@ -48,7 +54,10 @@ class Relay:
                 if self._cutter in ready:
                     with self._cutter.accept()[0]:
                         self.cuts += 1
-                        self._cut()
+                        if self._restart is None:
+                            self._cut()
+                        else:
+                            self.to_port = self._restart()
 
     def _join(self, client: socket.socket) -> None:
         broker = socket.create_connection(("127.0.0.1", self.to_port))
@@ -92,9 +101,9 @@ def _pass_on(source: socket.socket, target: socket.socket) -> None:
 
 
 @contextmanager
-def running_relay(to_port: int) -> Iterator[Relay]:
+def running_relay(to_port: int, restart: Callable[[], int] | None = None) -> Iterator[Relay]:
     """Run one."""
-    relay = Relay(to_port)
+    relay = Relay(to_port, restart)
     try:
         yield relay
     finally:
