@@ -27,6 +27,7 @@ from trio_stomp.broker import (
     DestinationPolicy,
     MemoryBudget,
     PolicyBook,
+    dialect,
 )
 from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._queue import Queue
@@ -236,6 +237,7 @@ class Bench:
     policies: BrokerPolicies = field(factory=BrokerPolicies)
     memory: MemoryBudget = field(factory=lambda: MemoryBudget(AMPLE))
     now: float = 1000.0
+    dialect_name: str = "native"
     broker: Broker = field(init=False)
     actors: list[Actor] = field(factory=list)
 
@@ -246,6 +248,7 @@ class Bench:
             ServerFake(),
             "b",
             book=PolicyBook(self.book.items()),
+            dialect=dialect(self.dialect_name),
         )
 
     def actor(self, version: str = "1.2", *, room: bool = True) -> Actor:

@@ -15,6 +15,7 @@ from trio_stomp.broker._destination_policy import PolicyBook as PolicyBook
 from trio_stomp.broker._destination_policy import read_policy as read_policy
 from trio_stomp.broker._dialect import dialect as dialect
 from trio_stomp.broker._error_frame import error_frame as error_frame
+from trio_stomp.broker._error_frame import internal_error as internal_error
 from trio_stomp.broker._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker._feed import Feed as Feed
 from trio_stomp.broker._histogram import BOUNDS_MS as BOUNDS_MS

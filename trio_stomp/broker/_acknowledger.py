@@ -9,6 +9,7 @@ from trio_stomp.broker._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Un
 from trio_stomp.broker._message import Message
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._reach import FEW_QUEUES
 from trio_stomp.broker._subscription import Client
 from trio_stomp.protocol import Acked
 
@@ -78,8 +79,7 @@ class Acknowledger:
         wanted = set(numbers)
         if len(wanted) < len(numbers) or not consumer.unacked.keys() >= wanted:
             return []
-        for queue in consumer.queues:
-            self.queues.mark(queue)
+        self._note_room(consumer)
         return consumer.take_run(numbers)
 
     def _settle_run(self, run: list[Unacked]) -> bool:
@@ -107,9 +107,22 @@ class Acknowledger:
             self.counters.ignored += 1
             return []
         consumer, number = found
-        for queue in consumer.queues:
-            self.queues.mark(queue)
+        self._note_room(consumer)
         return consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
+
+    def _note_room(self, consumer: Consumer) -> None:
+        """A consumer is about to have more credit."""
+        # One that has some left has been offered all that its queues hold; but to pump a few costs
+        # less than to ask.
+        if len(consumer.queues) <= FEW_QUEUES or not consumer.has_credit:
+            self.queues.want(consumer)
+
+    def bind(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> None:
+        """ACKs and NACKs were taken into a transaction, or its ABORT has given them back."""
+        for event in bound:
+            self.widen(client, event)
+        for event in freed:
+            self.narrow(client, event)
 
     def widen(self, client: Client, event: Acked) -> None:
         """An ACK or NACK waits for its COMMIT: what it names fills no window meanwhile (S6).
@@ -117,9 +130,8 @@ class Acknowledger:
         It stays its consumer's; one that names nothing is an error at COMMIT.
         """
         for consumer, number in self._held(client, event):
+            self._note_room(consumer)
             consumer.widen(number, cumulative=consumer.ack == CLIENT)
-            for queue in consumer.queues:
-                self.queues.mark(queue)
 
     def narrow(self, client: Client, event: Acked) -> None:
         """An ACK or NACK was aborted: what it names is unacknowledged as before."""
@@ -210,19 +222,17 @@ class Acknowledger:
 
     def time_out(self, consumer: Consumer, number: int, now: float) -> None:
         """A delivery was not acknowledged in time: as if it had been NACKed."""
+        self._note_room(consumer)
         for unacked in consumer.take_acked(number, cumulative=False):
             self._retry(unacked, now)
-        for queue in consumer.queues:
-            self.queues.mark(queue)
 
     def take_unsent(self, consumer: Consumer, numbers: Sequence[int], now: float) -> None:
         """Deliveries expired before they were written: they are dead, and their credit is free."""
+        self._note_room(consumer)
         for number in numbers:
             if number in consumer.unacked:
                 for unacked in consumer.take_acked(number, cumulative=False):
                     unacked.queue.kill(unacked.message, Death.EXPIRED, now)
-        for queue in consumer.queues:
-            self.queues.mark(queue)
 
     def _reject(self, unacked: Unacked, event: Acked, now: float) -> None:
         if event.requeue:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._identity import Identity
 from trio_stomp.broker._blame import asked_receipt, quoted
-from trio_stomp.broker._configuration import configure
+from trio_stomp.broker._configuration import configure_all
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
@@ -32,6 +32,7 @@ from trio_stomp.broker._stream import Stream
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._tracer import Tracer
 from trio_stomp.broker._transaction import Committer
+from trio_stomp.broker._turns import PUMP_S, SHARE_S, NotYet, Work
 from trio_stomp.frames import FrameRun, Head, encode_receipt
 from trio_stomp.protocol import (
     Acked,
@@ -76,6 +77,8 @@ class Broker(Parts):
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
     _nowhere: Nowhere = field(init=False)
+    _is_cut: bool = False
+    """The last turn was too short for all producers that had room again."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
@@ -107,7 +110,7 @@ class Broker(Parts):
         """Do what one client asked, in order; stop at the first thing that it may not.
 
         Args:
-          events: From its session.
+          events: From its session. What a share of the turn is too short for, it does later.
           received_at: When their bytes were read, in seconds of the broker's clock.
           now: The same clock, now.
         """
@@ -117,8 +120,17 @@ class Broker(Parts):
         if client.is_blocked:
             client.held.append((events, received_at))
             return
+        self.turns.ends_at = now + SHARE_S
+        self._carry_out(client, events, received_at, now)
+
+    def _carry_out(
+        self, client: Client, events: Sequence[Event], received_at: float, now: float
+    ) -> None:
         for place, event in enumerate(events):
             if client.is_refused:
+                return
+            if place and self.turns.is_over():
+                self._wait_turn(client, iter(()), events[place:], received_at)
                 return
             if client.awaited and self.durability.must_wait(client, event):
                 self.durability.hold(client, events[place:], received_at)
@@ -137,7 +149,13 @@ class Broker(Parts):
                     for _, name in event.receipts:
                         self.durability.tell(client, encode_receipt(name), name)
                 else:
-                    self._apply_rare(client, event, now)
+                    work = self._apply_rare(client, event, now)
+                    if work is not None and not self.turns.finishes(work):
+                        self._wait_turn(client, work, events[place + 1 :], received_at)
+                        return
+            except NotYet as later:
+                self._wait_turn(client, later.work, events[place:], received_at)
+                return
             except RemoteError as error:
                 self.routes.forget_new()
                 if error.receipt_id is None:
@@ -158,10 +176,7 @@ class Broker(Parts):
         What waits stays, though it may be more than a new bound allows: a bound is for what comes.
         """
         self.book = self.queues.policies = book
-        for route in self.routes:
-            configure(route, self)
-        for feed in self.feeds.all():
-            feed.queue.policy = book.policy_for(feed.queue.route.name)
+        configure_all(self.routes, self.feeds.all(), self)
 
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
@@ -175,34 +190,33 @@ class Broker(Parts):
           rules: None = nothing is denied to anybody.
           is_known: Whether an identity that was proved before would be today.
         """
-        self.guard.rules = rules
-        for client in list(self.clients):
-            self.guard.admit(client)
-            try:
-                if not is_known(client.identity):
-                    raise ProtocolError(
-                        "authentication-failed",
-                        "the operator has changed who may log in; log in again",
-                        reason=CloseReason.AUTHENTICATION_FAILED,
-                    )
-                self.guard.check_again(client)
-            except RemoteError as error:
-                self.refuse(client, error, now)
+        for client, error in self.guard.judge_again(rules, list(self.clients), is_known):
+            self.refuse(client, error, now)
 
     def end_turn(self, now: float) -> None:
-        """Hand out what came into queues, and let producers go on that waited for room."""
+        """Let those go on who wait, and hand out what came into queues; as far as there is time."""
         self.chronicle.now = now
+        turns, overflow = self.turns, self.overflow
+        turns.catch_up(self, now)
+        turns.begin(PUMP_S)
         self.queues.pump(now)
+        self._is_cut = False
         # Again and again: nobody may begin another turn, if an auto consumer took all of it.
-        while self.overflow.blocked and (ready := self.overflow.ready()):
+        while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
             for client in ready:
                 self.unblock(client, now)
             self.queues.pump(now)
+            self._is_cut = turns.is_over()
         while self.fan_out.slow:
             self._settle_slow(now, tells=True)
             # What they leave goes to others now: nobody may begin another turn.
             self.queues.pump(now)
         self.subscriber.selectors.end_turn()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether something is left for another turn, to be begun as soon as others had theirs."""
+        return self._is_cut or len(self.turns) > 0 or self.queues.is_marked
 
     def forget(
         self,
@@ -220,11 +234,14 @@ class Broker(Parts):
         client.is_gone = True
         if self.durability.keeps(client, reason, forgotten):
             return
-        if client.is_blocked:
+        if client.is_blocked and client not in self.turns:
             self.overflow.forget(client)
             self.unblock(client, now)
             if self.durability.keeps(client, reason, forgotten):
                 return
+        if client.is_blocked:
+            client.farewell = reason, forgotten
+            return
         client.is_lost |= not client.is_refused and reason in LOST
         client.is_refused = True
         self.leaving.leave(client, now, partial(self._forget, client, reason, forgotten))
@@ -240,8 +257,15 @@ class Broker(Parts):
         finally:
             forgotten()
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether nothing is left for later turns."""
+        return self.leaving.is_over and not self.has_more
+
     def finish(self, now: float) -> None:
         """Nothing more comes: do what was left for later turns."""
+        while self.has_more:
+            self.end_turn(now)
         self.leaving.finish(now)
 
     def writable(self, client: Client, now: float) -> None:
@@ -378,37 +402,50 @@ class Broker(Parts):
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
     ) -> None:
         """A full queue makes its producer wait: nothing more of it is read or done until then."""
+        self.overflow.wait(client, rest.bodies[0])
+        self.hold(client, events, received_at)
+
+    def _wait_turn(
+        self, client: Client, work: Work, events: Sequence[Event], received_at: float
+    ) -> None:
+        """A client has had its share: ``work``, and then ``events``, are for later turns."""
+        self.turns.wait(client, work)
+        self.hold(client, events, received_at)
+
+    def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
+        """Keep back what a client sent, ahead of all that was kept before, and read no more."""
         client.is_blocked = True
         client.held.insert(0, (events, received_at))
-        self.overflow.wait(client, rest.bodies[0])
         client.outbox.pause_reading(paused=True)
 
     def unblock(self, client: Client, now: float) -> None:
         """Do what was kept back while its client had to wait."""
         client.is_blocked = False
-        held, client.held = client.held, []
-        for events, received_at in held:
-            self.apply(client, events, received_at, now)
-        if not client.is_blocked:
-            client.outbox.pause_reading(paused=False)
+        while client.held and not client.is_blocked:
+            events, received_at = client.held.pop(0)
+            self._carry_out(client, events, received_at, now)
+        if client.is_blocked:
+            return
+        client.outbox.pause_reading(paused=False)
+        if client.farewell is not None:
+            (reason, forgotten), client.farewell = client.farewell, None
+            self.forget(client, reason, now, forgotten)
 
     # Everything else.
 
-    def _apply_rare(self, client: Client, event: Event, now: float) -> None:
+    def _apply_rare(self, client: Client, event: Event, now: float) -> Work | None:
+        """Do what comes seldom; what is left of it, if it is large."""
         match event:
             case Opened():
                 self.sessions.open(client, event)
             case Subscribed():
-                self.subscriber.add(client, event, now)
+                return self.subscriber.add(client, event, now)
             case Unsubscribed():
-                self.subscriber.remove(client, event, now)
+                return self.subscriber.remove(client, event, now)
             case Received(receipts, head, acked, returned):
                 if head is not None and client.rights is not None:
                     self.publisher.plan(client, head)  # COMMIT asks again
-                for ack in acked:
-                    self.acknowledger.widen(client, ack)
-                for ack in returned:
-                    self.acknowledger.narrow(client, ack)
+                self.acknowledger.bind(client, acked, returned)
                 for _, name in receipts:
                     self._receipt(client, name)
             case Committed(actions, receipt):
@@ -422,13 +459,13 @@ class Broker(Parts):
                 if receipt is not None:
                     self._receipt(client, receipt, evidence)
             case Left(receipt):
-                if self.durability.holds_leaving(client, event):
-                    return
-                self.sessions.leave(client, receipt, now)
+                if not self.durability.holds_leaving(client, event):
+                    return self.sessions.leave(client, receipt, now)
             case Asked(query):
                 self.sessions.answer(client, query)
             case Refused(error):
                 raise error
+        return None
 
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
         """Tell a client what was wrong, and that it was the last it will be told."""

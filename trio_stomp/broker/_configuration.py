@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING, Protocol
 from trio_stomp.broker._destination import Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trio_stomp.broker._destination_policy import PolicyBook
+    from trio_stomp.broker._feed import Feed
     from trio_stomp.broker._policies import BrokerPolicies
     from trio_stomp.broker._route import Route
     from trio_stomp.broker._streams import Streams
@@ -35,3 +38,13 @@ def configure(route: "Route", host: ConfigurationHost) -> None:
         route.stream = host.streams.of_topic(route.name, policy) if policy.stream else None
     if route.queue is not None:
         route.queue.policy = policy
+
+
+def configure_all(
+    routes: "Iterable[Route]", feeds: "Iterable[Feed]", host: ConfigurationHost
+) -> None:
+    """Give all that is there already what holds for it now."""
+    for route in routes:
+        configure(route, host)
+    for feed in feeds:
+        feed.queue.policy = host.book.policy_for(feed.queue.route.name)

@@ -99,7 +99,9 @@ class Consumer:
     watch_due: float = NEVER
     """When they are looked at next."""
     is_early: bool = False
-    """It may not be given anything before its SUBSCRIBE is safe."""
+    """It may not be given anything: its SUBSCRIBE is not safe yet, or it ends."""
+    joined: int = 0
+    """Queues that its wildcards joined, which it is charged for."""
     was_lost: bool = False
     """Its connection ended without a DISCONNECT, and ``suspect`` was told by then."""
     suspect: Message | None = None
@@ -129,6 +131,11 @@ class Consumer:
         if self.ack == AUTO:
             return self.bytes_left > 0 and self.subscription.outbox.has_room()
         return self.count_left > 0 and self.bytes_left > 0 and self.subscription.outbox.has_room()
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it may have one more message unacknowledged."""
+        return self.count_left > 0 and self.bytes_left > 0
 
     @property
     def tracks(self) -> bool:

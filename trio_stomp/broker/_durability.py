@@ -28,6 +28,9 @@ class DurabilityHost(Protocol):
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
         """Tell a client what was wrong, and that it was the last it will be told."""
 
+    def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
+        """Keep back what a client sent, ahead of all that was kept before, and read no more."""
+
     def unblock(self, client: Client, now: float) -> None:
         """Do what was kept back while its client had to wait."""
 
@@ -63,10 +66,8 @@ class Durability:
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Keep events back until what their client sent before is safe."""
         assert self.log is not None
-        client.is_blocked = True
-        client.held.append((events, received_at))
         self.log.waiting[client] = None
-        client.outbox.pause_reading(paused=True)
+        self.host.hold(client, events, received_at)
 
     def holds_leaving(self, client: Client, event: Left) -> bool:
         """Whether a DISCONNECT must wait: its RECEIPT says that all ACKs before it are safe."""

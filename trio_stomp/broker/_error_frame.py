@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from trio_stomp._errors import RemoteError
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.frames import SECRET_HEADERS, HeaderRules, Headers, encode_frame
 from trio_stomp.protocol import SUPPORTED
 
@@ -32,6 +32,15 @@ def error_frame(error: RemoteError, rules: HeaderRules) -> bytes:
         # The id is escaped already: it goes in as it is, behind the command.
         frame = b"ERROR\nreceipt-id:%b%b" % (error.receipt_id, frame[5:])
     return frame
+
+
+def internal_error() -> ProtocolError:
+    """What a peer is told of a bug: nothing of its details (R13)."""
+    return ProtocolError(
+        "internal-error",
+        "the broker failed to process this frame; its log says more",
+        reason=CloseReason.INTERNAL_ERROR,
+    )
 
 
 def turn_away(client: "Client", error: RemoteError) -> None:

@@ -4,13 +4,13 @@ A client's own words never decide: composite and foreign names are resolved befo
 durable destination is judged as what it is to others, a stream as the topic that it is the log of.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._identity import ANONYMOUS_NAME
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp._identity import ANONYMOUS_NAME, Identity
 from trio_stomp.broker._destination import PRIVATE_QUEUE, TRACE, Kind, classify
 from trio_stomp.broker._dialect import Dialect, resolve
 from trio_stomp.broker._events import BrokerEvents
@@ -103,6 +103,31 @@ class Guard:
                 self._need(client, Action.CREATE, name, pattern)
             elif kind is Kind.QUEUE and pattern is None and not browses:
                 self._check_new_queue(client, name)
+
+    def judge_again(
+        self,
+        rules: AccessRules | None,
+        clients: "Iterable[Client]",
+        is_known: Callable[[Identity], bool],
+    ) -> "Iterator[tuple[Client, RemoteError]]":
+        """Judge by other rules from now on; which ``clients`` may not stay as they are, and why.
+
+        Args:
+          is_known: Whether an identity that was proved before would be today.
+        """
+        self.rules = rules
+        for client in clients:
+            self.admit(client)
+            try:
+                if not is_known(client.identity):
+                    raise ProtocolError(
+                        "authentication-failed",
+                        "the operator has changed who may log in; log in again",
+                        reason=CloseReason.AUTHENTICATION_FAILED,
+                    )
+                self.check_again(client)
+            except RemoteError as error:
+                yield client, error
 
     def check_again(self, client: "Client") -> None:
         """All that a client is subscribed to, by rules that have changed."""

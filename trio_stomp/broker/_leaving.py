@@ -8,10 +8,12 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._reach import FEW_QUEUES
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client, Subscription
 from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._turns import Work
 
 MAX_ENDED = 2_000
 """So many messages go back in one turn; 250 subscriptions to topics, or 125 to queues, take as
@@ -80,6 +82,15 @@ class Leaving:
             self._begin(client, now)
         if then is not None:
             calls.append(then)
+
+    def ending_all(self, client: Client, now: float) -> Work:
+        """End all that ``client`` has, bit by bit; it stays, and may subscribe again."""
+        for subscription in list(client.subscriptions.values()):
+            yield from self.subscriber.ending(subscription, now)
+            yield
+        while client.temporary:
+            self._end_temporary(client, now)
+            yield
 
     def end_all(self, client: Client, now: float) -> None:
         """End what is left of a client's subscriptions, and its temporary destinations, at once."""
@@ -158,6 +169,13 @@ class Leaving:
         consumer = subscription.consumer
         if consumer is not None and len(consumer.unacked) > left:
             self.acknowledger.return_some(consumer, left, now)
+            return left
+        if consumer is not None and len(consumer.queues) > max(
+            FEW_QUEUES, left // SUBSCRIPTION_COST
+        ):
+            self.queues.part(
+                consumer, left if consumer.unacked else 1 + left // SUBSCRIPTION_COST, now
+            )
             return left
         cost = _cost(subscription)
         self.subscriber.end(subscription, now)

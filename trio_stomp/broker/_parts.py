@@ -7,6 +7,7 @@ from attrs import define, evolve, field
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
 from trio_stomp.broker._answers import Answers
+from trio_stomp.broker._asker import Asker
 from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._destination_policy import PolicyBook
@@ -25,7 +26,7 @@ from trio_stomp.broker._policies import SEED, BrokerPolicies
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queues import QueueBook
-from trio_stomp.broker._route import RouteTable
+from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._rules import AccessRules
 from trio_stomp.broker._scheduler import Scheduler
 from trio_stomp.broker._selector import SelectorCompiler
@@ -36,6 +37,7 @@ from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._turns import Turns
 from trio_stomp.broker._welcome import Welcome
 
 
@@ -71,6 +73,7 @@ class Parts:
     log: Log | None = None
     rules: AccessRules | None = None
     timers: Timers = field(factory=Timers)
+    turns: Turns = field(factory=Turns)
     clients: dict[Client, None] = field(factory=dict)
     acks: AckCounters = field(factory=AckCounters)
     known: Duplicates = field(init=False)
@@ -116,17 +119,23 @@ class Parts:
             lambda name: self.book.policy_for(name).dedup_window, memory, self.log
         )
         self.routes = RouteTable(
-            policies, lambda route: configure(route, self), self.known.forget, memory
+            policies, lambda route: configure(route, self), self._forget_route, memory
         )
         self.stale = StaleQueue(policies, memory)
         self.fan_out = FanOut(policies, chronicle=noted)
         self.events = BrokerEvents(self.routes)
         self.guard = Guard(self.events, self.dialect, self._is_there, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
+        self.queues.turns = self.turns
         self.events.chronicle = self.queues.chronicle = noted
         self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
         self.queues.acknowledger = self.acknowledger
         self.overflow = Overflow(memory, self.queues)
+
+    def _forget_route(self, route: Route) -> None:
+        """A destination is forgotten."""
+        self.known.forget(route)
+        self.queues.forget(route)
 
     def _is_there(self, name: str) -> bool:
         """Whether a queue need not be created first."""
@@ -216,6 +225,7 @@ class Parts:
             self.log,
             self.wall_offset_s,
         )
+        self.publisher.asker = Asker(self.turns)
         self.publisher.scheduler = self.scheduler = Scheduler(
             self.memory,
             self.timers,

@@ -7,6 +7,7 @@ from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._asker import FEW_SELECTORS, Asker, answers_of, remind
 from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, TRACE, Kind
@@ -58,6 +59,8 @@ class Publisher:
     scheduler: Scheduler = field(init=False)
     """Sends later; joined by the broker."""
     questions: Questions = field(init=False)
+    asker: Asker = field(init=False)
+    """Asks selectors before anything is sent; joined by the broker, too."""
     log: Log | None = None
     """What is to survive is written here first; None = nothing survives."""
     wall_offset_s: float = 0.0
@@ -113,6 +116,7 @@ class Publisher:
         Fewer than all are taken only by a queue that makes its producers wait.
 
         Raises:
+          NotYet: so many selectors are to be asked first that there is no time for it now.
           ProtocolError: the destination is not to be sent to, or a full queue refuses. In the
             second case ``taken`` on the error tells how many had been accepted before.
         """
@@ -123,7 +127,11 @@ class Publisher:
         send = self._send_once if options and options.dedup_id else self._send_to
         if len(plan.names) == 1:
             route = self.routes.open(plan.names[0])
+            if len(route.careful) > FEW_SELECTORS and client is not None:
+                self.asker.ask(head, (route,))
             return send(client, route, head, options, bodies, received_at, now)
+        if client is not None:
+            self.asker.ask(head, map(self.routes.open, plan.names))
         self._check_room(client, head, plan, bodies)
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
@@ -305,9 +313,12 @@ class Publisher:
                 self.last_values.keep(publication, asked)
             return self._distribute(publication, now) + offset
 
+        answers = answers_of(publication.route.careful, publication.head)
+
         def publish(at: float) -> None:
             # Its subscribers may have come and gone.
             publication.route = self.routes.known(publication.route.name) or publication.route
+            remind(answers, publication.head)
             if asked:
                 self.last_values.keep(publication, asked)
             self._distribute(publication, at)

@@ -232,13 +232,14 @@ class Queue:
     def detach(self, consumer: Consumer) -> None:
         """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
         self.consumers.remove(consumer)
-        del consumer.queues[self]
+        consumer.queues.pop(self, None)
         if self.last_served is consumer:
             self.last_served = None  # or it would be in memory as long as the queue
         self.groups.leave(consumer)
         if consumer.selector is not None:
             self._note_choosy()
-        self.host.mark(self)
+        if self.consumers:
+            self.host.mark(self)
         self.host.note_quiet(self)
 
     def _note_choosy(self) -> None:

@@ -1,6 +1,7 @@
 """All queues: found by name, joined by wildcards, pumped once a turn, and where the dead go."""
 
 import heapq
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
@@ -17,11 +18,12 @@ from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._message import Message, Paged, charge, refund
 from trio_stomp.broker._queue import PLACE, Queue
 from trio_stomp.broker._queue_host import Death
+from trio_stomp.broker._reach import FEW_QUEUES, Reach
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._subscription import Place, Subscription
 from trio_stomp.broker._timers import Timers
-from trio_stomp.broker._trie import WildcardTrie, matches
+from trio_stomp.broker._turns import Turns
 from trio_stomp.broker._wildcards import Pattern
 from trio_stomp.frames import Head
 
@@ -29,7 +31,6 @@ if TYPE_CHECKING:
     from trio_stomp.broker._acknowledger import Acknowledger
     from trio_stomp.broker._storage import Storage
 
-DEAD_PREFIX = "/queue/DLQ."
 STOMPSERVER_DEAD = "/queue/deadletter"
 MIN_WATCHED = 16
 """Watched runs of deliveries that a consumer may have whatever it has acknowledged."""
@@ -65,9 +66,15 @@ class QueueBook:
     """Messages accepted so far: the number of the last one."""
     urgent: dict[Subscription, None] = field(factory=dict)
     """Those of clients that leave for which a queue waits: they end first."""
-    _marked: list[Source] = field(factory=list)
-    _wildcards: WildcardTrie[Consumer] = field(factory=WildcardTrie)
-    _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
+    turns: Turns = field(factory=Turns)
+    """Say when the rest of the pumping is for a later turn."""
+    reach: Reach = field(init=False)
+    ending: dict[Consumer, None] = field(factory=dict)
+    """Those that end piece by piece: what they have goes back before others are served."""
+    _marked: deque[Source] = field(factory=deque)
+
+    def __attrs_post_init__(self) -> None:
+        self.reach = Reach(self.routes, self.memory)
 
     def __iter__(self) -> Iterator[Queue]:
         return (route.queue for route in self.routes if route.queue is not None)
@@ -86,9 +93,7 @@ class QueueBook:
         if route.queue is None:
             place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
             route.queue = self.private(route, name, place)
-            for consumer in self._wildcards.match(name):
-                if any(_reaches(*each, name) for each in self._patterns[consumer]):
-                    route.queue.attach(consumer)
+            self.reach.enter(route.queue)
         return route.queue
 
     def private(self, route: Route, name: str, place: str = "") -> Queue:
@@ -101,22 +106,49 @@ class QueueBook:
         return Queue(name, route, self.policies.policy_for(route.name), self, place)
 
     def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
-        """Let ``consumer`` take from the queue ``name``, or from all that ``pattern`` reaches."""
+        """Let ``consumer`` take from the queue ``name``, or from new ones that ``pattern`` reaches.
+
+        Those that are there already join in ``reach.join``.
+        """
         if pattern is None:
             self.open(name).attach(consumer)
-            return
-        self._wildcards.add(pattern, consumer)
-        self._patterns.setdefault(consumer, []).append((name, pattern))
-        for queue in list(self):
-            if _reaches(name, pattern, queue.name):
-                queue.attach(consumer)
+        else:
+            self.reach.add(consumer, name, pattern)
 
     def leave(self, consumer: Consumer) -> None:
         """Let ``consumer`` take no more."""
-        for _, pattern in self._patterns.pop(consumer, ()):
-            self._wildcards.remove(pattern, consumer)
-        for queue in list(consumer.queues):
-            queue.detach(consumer)
+        self.reach.leave(consumer)
+        self.ending.pop(consumer, None)
+        self.reach.detach(consumer, len(consumer.queues))
+
+    def is_small(self, consumer: Consumer) -> bool:
+        """Whether a consumer may end in one step."""
+        return max(len(consumer.queues), len(consumer.unacked)) <= FEW_QUEUES
+
+    def part(self, consumer: Consumer, count: int, now: float) -> None:
+        """Let ``consumer`` end a bit: ``count`` of its messages go back, or it leaves queues.
+
+        The messages come first: until all are back, its queues hand nothing out.
+        """
+        if consumer not in self.ending:
+            self.ending[consumer] = None
+            consumer.is_early = True
+            self.reach.leave(consumer)
+        if consumer.unacked:
+            self.acknowledger.return_some(consumer, count, now)
+        else:
+            self.reach.detach(consumer, count)
+
+    def want(self, consumer: Consumer) -> None:
+        """Have the queues of ``consumer`` pumped, which takes something again."""
+        if len(consumer.queues) <= FEW_QUEUES:
+            for queue in consumer.queues:
+                self.mark(queue)
+            return
+        for name, pattern in consumer.subscription.places:
+            if pattern is None and (named := self.routes.queue_of(name)) is not None:
+                self.mark(named)
+        self.reach.search(consumer)
 
     def reached(self, places: Sequence[Place]) -> list[Queue]:
         """The queues that a SUBSCRIBE names or whose names its wildcards match, each once."""
@@ -125,8 +157,8 @@ class QueueBook:
             if pattern is None:
                 found[self.open(name)] = None
                 continue
-            for queue in self:
-                if _reaches(name, pattern, queue.name):
+            for queue in self.reach.walk(name, pattern):
+                if queue is not None:
                     found[queue] = None
         return list(found)
 
@@ -137,8 +169,14 @@ class QueueBook:
             for consumer in list(route.queue.consumers):
                 route.queue.detach(consumer)
             route.queue.end(self._lose, now)
+            self.forget(route)
             route.queue = None
             self.routes.note_quiet(route)
+
+    def forget(self, route: Route) -> None:
+        """Note that the queue of a destination is there no longer."""
+        if route.queue is not None:
+            self.reach.names.discard(route.queue.name)
 
     def _lose(self, message: Message, now: float) -> None:
         message.publication.route.dropped += 1
@@ -202,14 +240,27 @@ class QueueBook:
             queue.is_marked = True
             self._marked.append(queue)
 
+    @property
+    def is_marked(self) -> bool:
+        """Whether there is more to pump."""
+        return bool(self._marked) or self.reach.is_searching
+
     def pump(self, now: float) -> None:
-        """Hand out what came and what came back in this turn."""
-        while self._marked:
-            marked, self._marked = self._marked, []
-            for queue in marked:
+        """Hand out what came and what came back, while there is time; the rest later."""
+        marked, turns = self._marked, self.turns
+        while True:
+            if marked:
+                queue = marked.popleft()
                 queue.is_marked = False
-                if not (self.routes.leaving and self._must_wait(queue)):
+                if not ((self.routes.leaving or self.ending) and self._must_wait(queue)):
                     queue.pump(now)
+            elif not self.reach.is_searching:
+                return
+            elif (found := self.reach.look_on()) is not None:
+                self.mark(found)
+                continue
+            if turns.is_over():
+                return
 
     def _must_wait(self, source: Source) -> bool:
         """Whether what was with a client that leaves must come back first, or order were lost."""
@@ -218,7 +269,7 @@ class QueueBook:
         subscriptions = [consumer.subscription for consumer in source.consumers]
         gone = [each for each in subscriptions if each.client.is_leaving]
         self.urgent.update(dict.fromkeys(gone))
-        return bool(gone)
+        return bool(gone) or any(each in self.ending and each.unacked for each in source.consumers)
 
     def note_quiet(self, queue: Queue) -> None:
         """A queue without consumers has less in it: it may be idle."""
@@ -341,13 +392,6 @@ class QueueBook:
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
     _, first, count = watched
     return any(number in consumer.unacked for number in range(first, first + count))
-
-
-def _reaches(said: str, pattern: Pattern, name: str) -> bool:
-    """Whether a wildcard matches; dead letters only where it spells them out."""
-    if name.startswith(DEAD_PREFIX) and not said.startswith(DEAD_PREFIX):
-        return False
-    return matches(pattern, name)
 
 
 def _dead_head(message: Message, queue: Queue, death: Death, name: str) -> Head:

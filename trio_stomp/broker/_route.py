@@ -194,6 +194,11 @@ class RouteTable:
             self._look_up(route)
         return route
 
+    def queue_of(self, name: str) -> "Queue | None":
+        """The queue of ``name``, if there is one."""
+        route = self._routes.get(name)
+        return None if route is None else route.queue
+
     def open(self, name: str) -> Route:
         """The route of ``name``, made if need be.
 

@@ -94,11 +94,14 @@ class Selector:
         if not isinstance(headers, Head):
             return self._run(headers) is True
         if self._head is not headers:
-            if self._head is None:
-                self._asked.append(self)
-            self._truth = self._run(headers.get) is True
-            self._head = headers
+            self.remember(headers, truth=self._run(headers.get) is True)
         return self._truth
+
+    def remember(self, head: Head, *, truth: bool) -> None:
+        """Answer so for a header block until the turn ends, or it is asked for another."""
+        if self._head is None:
+            self._asked.append(self)
+        self._head, self._truth = head, truth
 
     def forget(self) -> None:
         """The turn has ended: no header block lives longer for having been asked about."""

@@ -10,6 +10,7 @@ from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._leaving import Leaving
 from trio_stomp.broker._subscription import Client
+from trio_stomp.broker._turns import Work
 from trio_stomp.frames import OPENING, encode_frame, encode_receipt
 from trio_stomp.protocol import HeartbeatPlan, Opened
 
@@ -51,27 +52,32 @@ class Sessions:
         detail = f"STOMP {event.version.name} over {client.transport} from {client.remote}"
         self.events.tell("connect", client, detail=detail)
 
-    def leave(self, client: Client, receipt: bytes | None, now: float) -> None:
+    def leave(self, client: Client, receipt: bytes | None, now: float) -> Work | None:
         """DISCONNECT: end its subscriptions, answer, and close.
 
-        Where the socket stays, the session ends here, and that is told now.
+        Where the socket stays, the session ends here, which is the work that is left.
         """
-        stays = self.dialect.keeps_socket_after_disconnect
-        if stays:
-            self.leaving.end_all(client, now)  # it may subscribe to something else at once
-        else:
-            self.leaving.leave(client, now)
+        if self.dialect.keeps_socket_after_disconnect:
+            return self._end_session(client, receipt, now)
+        self.leaving.leave(client, now)
         if receipt is not None:
             client.outbox.stage_frame(encode_receipt(receipt))
-        if stays:
-            del self.clients[client]
-            reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
-            self.events.tell("disconnect", client, reason=reason, detail=detail)
-            # Who comes next on this connection is somebody else.
-            client.identity, client.user, client.rights = ANONYMOUS, "", None
-            return
         client.is_refused = True
         client.outbox.close(CloseReason.CLIENT_DISCONNECT)
+        return None
+
+    def _end_session(self, client: Client, receipt: bytes | None, now: float) -> Work:
+        # It may subscribe to something else at once.
+        yield from self.leaving.ending_all(client, now)
+        if client not in self.clients:
+            return  # its connection has ended meanwhile
+        if receipt is not None:
+            client.outbox.stage_frame(encode_receipt(receipt))
+        del self.clients[client]
+        reason, detail = CloseReason.CLIENT_DISCONNECT.text, f"from {client.remote}"
+        self.events.tell("disconnect", client, reason=reason, detail=detail)
+        # Who comes next on this connection is somebody else.
+        client.identity, client.user, client.rights = ANONYMOUS, "", None
 
     def answer(self, client: Client, query: str) -> None:
         """The command DIAG: the figures that it asks for.

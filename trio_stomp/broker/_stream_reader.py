@@ -182,7 +182,7 @@ class StreamReader:
     def detach(self, consumer: Consumer) -> None:
         """The consumer has gone."""
         self.close()
-        del consumer.queues[self]
+        consumer.queues.pop(self, None)
 
     def _leap(self, offset: int) -> None:
         if self.until is not None:

@@ -20,6 +20,7 @@ from trio_stomp.broker._ledger import Later
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._reach import STEP
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._stream_options import ID_MARK, StreamOptions, parse_stream_options
@@ -37,6 +38,7 @@ from trio_stomp.broker._table_costs import (
     subscription_cost,
 )
 from trio_stomp.broker._temporary import Temporary
+from trio_stomp.broker._turns import Work
 from trio_stomp.broker._welcome import Welcome
 from trio_stomp.broker._wildcards import compile_pattern
 from trio_stomp.frames import encode_receipt, subscription_prefix
@@ -75,8 +77,11 @@ class Subscriber:
         """What is subscribed to, in order of SUBSCRIBE."""
         return [subscription.destination for subscription in self._all]
 
-    def add(self, client: Client, event: Subscribed, now: float) -> None:
+    def add(self, client: Client, event: Subscribed, now: float) -> Work | None:
         """Subscribe; the RECEIPT is staged before the first MESSAGE.
+
+        Returns:
+          What is left to do: to join the queues that its wildcards reach.
 
         Raises:
           ProtocolError: a second use of the id (S07), too many subscriptions, a destination or a
@@ -128,6 +133,10 @@ class Subscriber:
             self._begin_when_safe(self.log, subscription, begin, event.receipt)
         else:
             begin(now)
+        consumer = subscription.consumer
+        if kind is Kind.QUEUE and consumer is not None and not options.browser:
+            return self.queues.reach.join(consumer)
+        return None
 
     def _make(
         self,
@@ -195,8 +204,7 @@ class Subscriber:
             consumer.is_early = False
             if subscription in self._all and not subscription.client.is_leaving:
                 begin(now)
-                for queue in consumer.queues:
-                    self.queues.mark(queue)
+                self.queues.want(consumer)
 
         log.when_safe(Later(subscription.client, safe, receipt_id))
 
@@ -338,7 +346,7 @@ class Subscriber:
             ):
                 self.end(made, 0.0)
 
-    def remove(self, client: Client, event: Unsubscribed, now: float) -> None:
+    def remove(self, client: Client, event: Unsubscribed, now: float) -> Work:
         """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
 
         Raises:
@@ -359,7 +367,7 @@ class Subscriber:
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"
             )
         durable = found.feed.durable if found.feed is not None else ""
-        self.end(found, now)
+        yield from self.ending(found, now)
         if durable and name and (feed := self.feeds.durables.find(durable)) is not None:
             self._end_durable(client, feed, now)
         self._receipt(client, event)
@@ -433,10 +441,19 @@ class Subscriber:
         """A client takes more: what was parked for it, what it browses, and from its queues."""
         for subscription in list(client.subscriptions.values()):
             if subscription.consumer is not None:
-                for queue in subscription.consumer.queues:
-                    self.queues.mark(queue)
+                self.queues.want(subscription.consumer)
             if self.welcome.is_unfinished(subscription):
                 self.welcome.go_on(subscription, now)
+
+    def ending(self, subscription: Subscription, now: float) -> Work:
+        """End a subscription bit by bit, if it is of many queues, or has much unacknowledged."""
+        client, consumer = subscription.client, subscription.consumer
+        is_stream = subscription.tag.endswith(ID_MARK)
+        while consumer is not None and not is_stream and not self.queues.is_small(consumer):
+            self.queues.part(consumer, STEP, now)
+            yield
+        if client.subscriptions.get(subscription.key) is subscription:  # and it did not leave
+            self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: float) -> None:
         """End a subscription; what it has not acknowledged goes back, in order."""

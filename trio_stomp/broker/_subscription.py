@@ -1,6 +1,6 @@
 """Who receives: a client as the core knows it, and its subscriptions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -13,6 +13,7 @@ from trio_stomp.frames import HeaderRules
 from trio_stomp.protocol import STOMP_1_0, Event, Version
 
 if TYPE_CHECKING:
+    from trio_stomp._errors import CloseReason
     from trio_stomp.broker._consumer import Consumer
     from trio_stomp.broker._fanout import FanOut
     from trio_stomp.broker._feed import Feed
@@ -63,8 +64,11 @@ class Client:
     reviving: int = 0
     """Subscriptions that still get parked messages."""
     held: "list[tuple[Sequence[Event], float]]" = field(factory=list)
-    """What it sent while a full queue made it wait (overflow ``block``)."""
+    """What it sent while it had to wait: for room in a full queue (overflow ``block``), for the
+    store, or for its share of a later turn."""
     is_blocked: bool = False
+    farewell: "tuple[CloseReason, Callable[[], None]] | None" = None
+    """It is gone, why, and whom to tell when it is forgotten: as soon as nothing is held."""
     acked: int = 0
     """The commit that its last ACK belongs to."""
     awaited: int = 0

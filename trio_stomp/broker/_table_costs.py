@@ -25,6 +25,8 @@ QUEUE_BYTES = 1664
 SUBSCRIPTION_BYTES = 768
 CONSUMER_BYTES = 768
 """What takes messages from queues for a subscription."""
+JOIN_BYTES = 128
+"""A queue that a wildcard reaches: its place in the queue's list of consumers, and in theirs."""
 FEED_BYTES = 2176
 """A subscription's own queue, or its place in a stream."""
 PATTERN_BYTES = 512

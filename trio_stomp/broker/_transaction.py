@@ -39,6 +39,10 @@ class Committer:
           ProtocolError: one of them is not allowed, or does not fit; nothing was done.
         """
         self._check(client, actions)
+        with self.publisher.asker.at_once():
+            return self._do(client, actions, now)
+
+    def _do(self, client: Client, actions: Sequence[FrameRun | Acked], now: float) -> bytes:
         log = self.publisher.log
         if log is not None and self._survives(client, actions):
             return self._commit_together(log, client, actions, now)

@@ -10,6 +10,7 @@ import trio
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp.broker import internal_error
 from trio_stomp.protocol import Opened, Refused, State
 from trio_stomp.server._decoding import (
     FIRST_BYTES,
@@ -47,15 +48,6 @@ PARTING_AT_ONCE = 32
 PARTING_S = 10.0
 """Bound of the wait for the dispatcher, which waits for nobody, and for the store, if something
 that the client sent is not safe yet: a disk that hangs longer costs it its RECEIPTs, no more."""
-
-
-def internal_error() -> ProtocolError:
-    """What a peer is told of a bug: nothing of its details (R13)."""
-    return ProtocolError(
-        "internal-error",
-        "the broker failed to process this frame; its log says more",
-        reason=CloseReason.INTERNAL_ERROR,
-    )
 
 
 @define(eq=False, repr=False)

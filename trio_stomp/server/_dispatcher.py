@@ -9,10 +9,10 @@ import trio
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason
-from trio_stomp.broker import Broker, Histogram
+from trio_stomp.broker import Broker, Histogram, internal_error
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
-from trio_stomp.server._connection import Connection, internal_error
+from trio_stomp.server._connection import Connection
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
 from trio_stomp.server._outbox_shared import OutboxShared
 
@@ -21,6 +21,9 @@ logger = logging.getLogger("trio_stomp")
 MAX_TURN_FRAMES = 1024
 """A turn ends after so many frames, so that what it staged is still in the processor's cache, and
 others wait for some milliseconds at most. With 256, ten consumers of a queue cost a fifth more."""
+TURN_S = 0.003
+"""A turn takes nothing more in after this time. What it has taken is given its share, what waits
+since earlier turns as well, and queues hand out for some more (``broker/_turns.py``)."""
 ENDING_FRAMES = 4
 """To end a subscription takes as long as so many frames."""
 
@@ -64,7 +67,7 @@ class Dispatcher:
         with suppress(trio.EndOfChannel):
             while True:
                 self._turn(await self.inbox.take())
-        if not self.broker.leaving.is_over:
+        if not self.broker.is_finished:
             self._turn(Control(self.broker.finish))
         if self.committer is not None:
             await self._finish(self.committer)
@@ -83,14 +86,16 @@ class Dispatcher:
         began = now = trio.current_time()
         while True:
             frames += self._apply(item, now)
-            if frames >= MAX_TURN_FRAMES:
+            now = trio.current_time()
+            if frames >= MAX_TURN_FRAMES or now - began >= TURN_S:
                 break
             try:
                 item = self.inbox.take_nowait()
             except (trio.WouldBlock, trio.EndOfChannel):
                 break
-            now = trio.current_time()
-        self._end_turn(trio.current_time())
+        self._end_turn(now)
+        if self.broker.has_more:
+            self.inbox.wake()
         self.turns += 1
         self.turn_times.observe(trio.current_time() - began, 1)
 

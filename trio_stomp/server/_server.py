@@ -20,14 +20,22 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._identity import Identity
-from trio_stomp.broker import AccessRules, Broker, Census, Client, Delivery, MemoryBudget
+from trio_stomp.broker import (
+    AccessRules,
+    Broker,
+    Census,
+    Client,
+    Delivery,
+    MemoryBudget,
+    internal_error,
+)
 from trio_stomp.protocol import Codecs, ServerSession
 from trio_stomp.security import Accounts, Authenticator
 from trio_stomp.server._accepting import accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._committer import Committer
-from trio_stomp.server._connection import Connection, ConnectionShared, internal_error
+from trio_stomp.server._connection import Connection, ConnectionShared
 from trio_stomp.server._decoding import WebSocketReads
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
@@ -138,6 +146,7 @@ class Server:
           store: Recovered already; it is closed at the end.
         """
         self.broker = broker
+        broker.turns.clock = trio.current_time
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm

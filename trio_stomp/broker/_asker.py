@@ -1,0 +1,81 @@
+"""Selectors are asked about a header block before it is sent, bit by bit where they are many."""
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker._selector import Selector
+from trio_stomp.broker._turns import NotYet, Turns, Work
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from trio_stomp.broker._route import Member, Route
+
+Answers = dict[Selector, bool]
+
+FEW_SELECTORS = 16
+"""So many are asked on the way."""
+
+
+@define(eq=False, repr=False)
+class Asker:
+    """Has selectors remember what they say to a header block, so that a SEND asks each in no time.
+
+    Nothing is sent before, so what one sender sends stays in order, and others do not wait for it.
+    """
+
+    turns: Turns = field(factory=Turns)
+    _must_not_wait: bool = False
+    _asked: Head | None = None
+    """All have been asked about it, in this turn: it is to be sent now."""
+
+    def ask(self, head: Head, routes: "Iterable[Route]") -> None:
+        """Ask the selectors of all subscribers to ``routes``.
+
+        Raises:
+          NotYet: the sender's share of the turn is over first.
+        """
+        asked, self._asked = self._asked, None
+        if asked is head or self._must_not_wait:
+            return
+        work = self._asking(head, routes)
+        if not self.turns.finishes(work):
+            raise NotYet(work)
+        self._asked = None
+
+    @contextmanager
+    def at_once(self) -> "Iterator[None]":
+        """What is sent inside has been begun, and waits for nothing."""
+        self._must_not_wait = True
+        try:
+            yield
+        finally:
+            self._must_not_wait = False
+
+    def _asking(self, head: Head, routes: "Iterable[Route]") -> Work:
+        answers: Answers = {}
+        for route in routes:
+            for member in route.careful:  # who comes meanwhile is asked on the way
+                selector = member.selector
+                if selector is not None and selector not in answers:
+                    answers[selector] = selector.matches(head)
+                    yield
+        remind(answers, head)
+        self._asked = head
+
+
+def answers_of(members: "Sequence[Member]", head: Head) -> Answers:
+    """What the selectors of many ``members`` have just said, for when they forget."""
+    if len(members) <= FEW_SELECTORS:
+        return {}
+    selectors = {each.selector for each in members if each.selector is not None}
+    return {selector: selector.matches(head) for selector in selectors}
+
+
+def remind(answers: Answers, head: Head) -> None:
+    """Have selectors remember, for this turn, what they said to a header block in earlier ones."""
+    for selector, truth in answers.items():
+        selector.remember(head, truth=truth)

@@ -1,0 +1,105 @@
+"""A turn's time: what is large is done in pieces, and others are served between them.
+
+The core has no clock of its own. It is lent one to see how long it has been at something; one that
+stands still sets no bound, and everything is done at once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field
+
+from trio_stomp._errors import RemoteError
+from trio_stomp.broker._delivery import NEVER
+from trio_stomp.broker._error_frame import internal_error
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._subscription import Client
+
+Work = Iterator[None]
+"""Something large, a piece of some 50 µs at each step. It looks again at whatever may have changed
+since the last one, and raises only what its client is to be told."""
+
+
+class NotYet(Exception):
+    """Something that a client asked for needs ``work`` first; nothing has been done."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__()
+        self.work = work
+
+
+SHARE_S = 0.002
+"""What a connection's frames may take at a time. The rest waits until others have had theirs."""
+PUMP_S = 0.003
+"""What handing out from queues may take in a turn."""
+
+
+class TurnsHost(Protocol):
+    """What it needs of the core."""
+
+    def refuse(self, client: "Client", error: RemoteError, now: float) -> None:
+        """Tell a client what was wrong, and that it was the last it will be told."""
+
+    def unblock(self, client: "Client", now: float) -> None:
+        """Do what was kept back while its client had to wait."""
+
+
+def _stands_still() -> float:
+    return 0.0
+
+
+@define(eq=False, repr=False)
+class Turns:
+    """Says when to stop, and remembers who goes on later: one after the other, a share in a turn.
+
+    A client that is in here has its later frames held, so that they stay in order.
+    """
+
+    clock: Callable[[], float] = _stands_still
+    """Seconds, of any beginning."""
+    ends_at: float = NEVER
+    """When whatever is being done should be left for a later turn."""
+    _waiting: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
+
+    def __contains__(self, client: "Client") -> bool:
+        return client in self._waiting
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def begin(self, seconds: float) -> None:
+        """Give whatever comes next so much time."""
+        self.ends_at = self.clock() + seconds
+
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.clock() >= self.ends_at
+
+    def finishes(self, work: Work) -> bool:
+        """Do ``work``, at least a piece of it, while there is time; whether all of it is done."""
+        return all(self.clock() < self.ends_at for _ in work)
+
+    def wait(self, client: "Client", work: Work) -> None:
+        """Have ``client`` go on with ``work`` once those had a share who wait already."""
+        self._waiting[client] = work
+
+    def catch_up(self, host: TurnsHost, now: float) -> None:
+        """Let those go on who wait: one after the other, while there is time."""
+        self.begin(SHARE_S)
+        while self._waiting:
+            client, work = self._waiting.popitem(last=False)
+            try:
+                if self.finishes(work):
+                    host.unblock(client, now)
+                else:
+                    self.wait(client, work)
+            except RemoteError as error:
+                host.refuse(client, error.kept(), now)
+                host.unblock(client, now)
+            except Exception:  # a bug, for the log: it ends whom it concerns
+                host.refuse(client, internal_error(), now)
+                raise
+            if self.is_over():
+                return
