@@ -27,6 +27,7 @@ class Guest:
 
     remote: str = FAR
     is_loopback: bool = False
+    is_exposed: bool = False
     certificate_names: tuple[str, ...] = ()
     offered: Credentials | None = None
 

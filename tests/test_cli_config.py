@@ -80,6 +80,18 @@ def test_check_tells_what_does_not_count(run, write: Write, monkeypatch: pytest.
     ]
 
 
+def test_check_says_what_keeps_a_broker_for_others_from_starting(run, write: Write):
+    users = write("alice:wonder\n", "users")
+    for words, why in (
+        (["--host", "0.0.0.0"], "nobody would have to log in"),
+        (["--host", "0.0.0.0", "--passwd-file", users], "in the clear"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            run("check", *words)
+        assert run("check", "--no-files", *words)[0] == 0
+        assert run("check", *words, "--insecure", "--tls", "off")[0] == 0
+
+
 def test_check_reads_the_files_that_settings_name(run, write: Write):
     path = write("[security]\npasswd_file = 'none'\n")
     with pytest.raises(OptionError, match="none"):

@@ -67,6 +67,7 @@ WHERE = {
     "max_transaction_actions": AT_THE_LIMIT,
     "max_transaction_bytes": AT_THE_LIMIT,
     "max_waiting_logins": "test_authenticator::test_threads_and_who_waits_for_them_are_bounded",
+    "max_token_session_s": "test_security_attacks::test_no_token_holds_a_session_for_ever",
     "max_redeliveries": f"{HERE}::test_the_limit_of_redeliveries",
     "max_stale_queue_size": "test_stale::test_the_count_is_exact",
     "max_stale_queue_bytes": "test_stale::test_bytes_are_exact",

@@ -2,11 +2,13 @@
 
 import logging
 import re
+import ssl
 import threading
 import time
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import jwt
@@ -16,7 +18,8 @@ from attrs import define, field
 
 from tests._fakes import TCP, Client, Dial, StreamPipe, WebSocketPipe, open_dial, until
 from tests._site import Reply, add_all, ask_over_wire, parse
-from trio_stomp import ServerHandle, Settings, serve
+from tests._tls import authority
+from trio_stomp import OptionError, ServerHandle, Settings, serve
 from trio_stomp.security import Accounts, PasscodeChecker, UserBook
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
@@ -167,7 +170,7 @@ async def from_address(dial: Dial, address: str, login: str, passcode: str) -> C
 @pytest.mark.parametrize("network", ["2001:db8:1:{0:x}::1", "2001:db8:{0:x}::1"])
 async def test_a_flood_of_wrong_logins_from_one_network_keeps_nobody_out(network: str) -> None:
     """F5: 256 of the attacker's waited in front of everybody, and all others were turned away."""
-    options = {"proxy_addresses": "127.0.0.1", "max_waiting_logins": 40, **QUIET}
+    options = {"proxy_addresses": "127.0.0.1", "max_waiting_logins": 40, "tls": "off", **QUIET}
     async with open_dial(TCP, **options) as dial:
         await dial.start()
         book = UserBook({"alice": "wonder"})
@@ -315,3 +318,118 @@ async def test_a_name_made_to_mean_the_broker_opens_no_house_of_another_machine_
         pipe = WebSocketPipe(stream)
         await pipe.shake_hands(headers=[("Origin", named)], host="broker.lan:61613")
         await Client(pipe).connect()
+
+
+# --- passcodes in the clear -----------------------------------------------------------------------
+
+ALICE = {"login": "alice", "passcode": "wonder"}
+FAR = b"PROXY TCP4 203.0.113.9 10.0.0.1 5555 61613\r\n"
+NEAR = b"PROXY TCP4 127.0.0.1 127.0.0.1 5555 61613\r\n"
+
+
+def with_tls(users: Path, **more: object) -> dict[str, object]:
+    return {
+        "proxy_addresses": "127.0.0.1",
+        "passwd_file": str(users),
+        "tls_cert": authority().certificate,
+        **QUIET,
+        **more,
+    }
+
+
+async def test_a_login_of_another_machine_is_refused_in_the_clear(
+    users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F13: with a certificate, too, it was CONNECTED without a word to anybody."""
+    async with open_dial(TCP, **with_tls(users)) as dial:
+        headers = {"accept-version": "1.2", "host": "x", **ALICE}
+        far = Client(StreamPipe(await spoken_for(dial, FAR)))
+        await far.send("CONNECT", headers)
+        error = await far.expect_error("tls-required")
+        assert "stomps://" in error["message"]
+        assert "--tls optional" in error["message"]
+        assert "in the clear" in caplog.text
+        assert "wonder" not in caplog.text
+        # Nor is it told to send a login first, over STOMP or HTTP, nor to try it with the upgrade.
+        far = Client(StreamPipe(await spoken_for(dial, FAR)))
+        await far.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+        await far.expect_error("tls-required")
+        add_all(dial)
+        reply = await answered(dial, "/metrics", "Host: b", introduced=FAR.decode())
+        assert (reply.status, "www-authenticate" in reply.headers) == (403, False)
+        assert (await answered(dial, "/livez", "Host: b", introduced=FAR.decode())).status == 200
+        pipe = WebSocketPipe(await spoken_for(dial, FAR))
+        log_in = "Basic " + b64encode(b"alice:wonder").decode()
+        await pipe.shake_hands(headers=[("Authorization", log_in)])
+        upgraded = Client(pipe)
+        await upgraded.send("CONNECT", {"accept-version": "1.2", "host": "x"})
+        await upgraded.expect_error("tls-required")
+        # On this machine, and over TLS, it is as it was.
+        await Client(StreamPipe(await spoken_for(dial, NEAR))).connect("1.2", ALICE)
+        secret = trio.SSLStream(
+            await spoken_for(dial, FAR), authority().client_context(), server_hostname="127.0.0.1"
+        )
+        await Client(StreamPipe(secret)).connect("1.2", ALICE)
+
+
+@pytest.mark.parametrize("way", ["optional", "off"])
+async def test_an_operator_may_choose_logins_in_the_clear(users: Path, way: str) -> None:
+    async with open_dial(TCP, **with_tls(users, tls=way)) as dial:
+        await Client(StreamPipe(await spoken_for(dial, FAR))).connect("1.2", ALICE)
+
+
+async def test_who_need_not_log_in_may_speak_in_the_clear(users: Path) -> None:
+    async with open_dial(TCP, **with_tls(users, anonymous="always")) as dial:
+        await Client(StreamPipe(await spoken_for(dial, FAR))).connect()
+
+
+async def spoken_for(dial: Dial, header: bytes) -> trio.abc.Stream:
+    stream = await dial.stream()
+    await stream.send_all(header)
+    return stream
+
+
+@pytest.mark.parametrize("where", [{"host": "0.0.0.0"}, {"proxy_addresses": "127.0.0.1"}])
+async def test_a_broker_for_others_does_not_start_without_tls_unless_that_is_chosen(
+    where: dict[str, object], users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """F13: --host 0.0.0.0 --passwd-file started, and had no word on TLS."""
+    given: dict[str, object] = {**where, "passwd_file": str(users)}
+    with pytest.raises(OptionError, match="in the clear") as caught, trio.fail_after(5):
+        await serve(Settings.of(port=0, **given))
+    for remedy in ("--tls-cert", "--tls off", "127.0.0.1"):
+        assert remedy in str(caught.value)
+    for remedied, warns in (
+        ({"tls": "off"}, True),
+        ({"tls": "optional"}, True),
+        ({"tls": "optional", "tls_cert": authority().certificate}, True),
+        ({"tls_cert": authority().certificate}, False),
+        ({"tls": "required", "tls_cert": authority().certificate}, False),
+    ):
+        caplog.clear()
+        async with standing(**given, **remedied):
+            assert ("in the clear" in caplog.text) is warns, remedied
+
+
+async def test_a_broker_for_this_machine_needs_no_tls(
+    users: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with standing(passwd_file=str(users)) as broker:
+        await (await broker.open()).connect("1.2", ALICE)
+    async with standing(insecure=True, host="0.0.0.0"):
+        pass
+    assert "in the clear" not in caplog.text
+
+
+async def test_a_tls_listener_of_a_program_needs_no_certificate_of_ours(users: Path) -> None:
+    settings = Settings.of(passwd_file=str(users), **QUIET)
+    (listener,) = await trio.open_tcp_listeners(0, host="0.0.0.0")
+    with pytest.raises(OptionError, match="in the clear"), trio.fail_after(5):
+        await serve(settings, listeners=[listener])
+    (listener,) = await trio.open_tcp_listeners(0, host="0.0.0.0")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(authority().certificate)
+    async with trio.open_nursery() as nursery:
+        secret = trio.SSLListener(listener, context)
+        handle = await nursery.start(partial(serve, settings, listeners=[secret]))
+        handle.stop()

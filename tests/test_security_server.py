@@ -506,7 +506,7 @@ async def test_nobody_listens_to_the_world_without_users(host: str) -> None:
 async def test_who_may_listen_to_the_world(users: Path, why: str) -> None:
     cases: dict[str, dict[str, object]] = {
         "insecure": {"host": "0.0.0.0", "insecure": True},
-        "users": {"host": "0.0.0.0", "passwd_file": str(users)},
+        "users": {"host": "0.0.0.0", "passwd_file": str(users), "tls": "off"},
         "loopback": {"host": "localhost"},
     }
     options = cases[why]
@@ -676,7 +676,7 @@ async def introduced(dial: Dial, header: bytes) -> Client:
 
 
 async def test_a_proxy_tells_whom_it_speaks_for(users: Path) -> None:
-    options = {"proxy_addresses": "127.0.0.1", "passwd_file": str(users), **QUIET}
+    options = {"proxy_addresses": "127.0.0.1", "passwd_file": str(users), "tls": "off", **QUIET}
     async with open_dial(TCP, **options, max_connections_per_address=1) as dial:
         header = b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 61613\r\n"
         client = await introduced(dial, header)
@@ -697,7 +697,8 @@ async def test_behind_a_proxy_nobody_is_on_this_machine() -> None:
 
 
 async def test_a_header_and_what_follows_may_come_in_one_packet(users: Path) -> None:
-    async with open_dial(TCP, proxy_addresses="127.0.0.1", passwd_file=str(users), **QUIET) as dial:
+    options = {"proxy_addresses": "127.0.0.1", "passwd_file": str(users), "tls": "off", **QUIET}
+    async with open_dial(TCP, **options) as dial:
         client = await introduced(
             dial,
             b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 61613\r\n"

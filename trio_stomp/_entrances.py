@@ -6,7 +6,7 @@ from ipaddress import ip_address
 
 import trio
 
-from trio_stomp._security import Security
+from trio_stomp._security import Place, Security
 from trio_stomp.config import Settings
 from trio_stomp.server import Entrance
 
@@ -19,7 +19,7 @@ MAX_LAYERS = 8
 async def check_addresses(
     settings: Settings, security: Security, listeners: Listeners | None
 ) -> None:
-    """Refuse to listen where strangers are, if nobody has to log in.
+    """Refuse to listen where strangers are, if nobody has to log in or all would hear how.
 
     Where a listener of a program's own listens may be known to nobody; then each of its streams is
     judged, by who is at its other end (``trio_stomp.transport.wire_over``).
@@ -31,12 +31,25 @@ async def check_addresses(
     if listeners is None:
         host, port = settings.listen.host, settings.listen.port
         found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-        places = [place[0] for *_, place in found]
+        hosts = [(str(place[0]), False) for *_, place in found]
     else:
-        sockets = [_socket_of(each) for each in listeners]
-        names = [each.getsockname() for each in sockets if each is not None]
-        places = [name[0] for name in names if isinstance(name, tuple)]  # else a Unix socket
-    security.check_addresses([(str(place), _is_loopback(str(place))) for place in places])
+        hosts = [
+            (str(name[0]), _is_encrypted(each))
+            for each in listeners
+            if (listening := _socket_of(each)) is not None
+            and isinstance(name := listening.getsockname(), tuple)  # else a Unix socket
+        ]
+    security.check_places([Place(host, _is_loopback(host), secret) for host, secret in hosts])
+
+
+def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
+    """Whether Trio's TLS is around its socket; other kinds are not known here."""
+    inner: object = listener
+    for _ in range(MAX_LAYERS):
+        if isinstance(inner, trio.SSLListener):
+            return True
+        inner = getattr(inner, "transport_listener", None)
+    return False
 
 
 def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.SocketType | None:

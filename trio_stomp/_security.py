@@ -4,6 +4,7 @@ when he says so."""
 import logging
 import ssl
 import time
+from collections.abc import Sequence
 
 import trio
 from attrs import define, field, frozen
@@ -15,6 +16,20 @@ from trio_stomp.security import Accounts
 from trio_stomp.transport import ProxyNetworks, TlsBox
 
 logger = logging.getLogger("trio_stomp")
+
+
+@frozen
+class Place:
+    """Where the broker is about to listen.
+
+    Args:
+      is_loopback: Only this machine can reach it.
+      is_secret: It speaks TLS by itself: a listener that a program brought.
+    """
+
+    address: str
+    is_loopback: bool
+    is_secret: bool = False
 
 
 @frozen(repr=False)
@@ -48,7 +63,13 @@ class Security:
         """Whether the usual entrances take TLS: ``off``, ``optional`` or ``required``."""
         if self.context is not None:
             return "required"
-        return self.settings.transport.tls if self.tls is not None else "off"
+        way = self.settings.transport.tls if self.tls is not None else "off"
+        return "optional" if way == "auto" else way
+
+    @property
+    def demands_tls(self) -> bool:
+        """Whether logins from other machines must be encrypted: unless the operator chose."""
+        return self.settings.transport.tls == "auto"
 
     async def open(self) -> None:
         """Read all files for the first time.
@@ -113,23 +134,46 @@ class Security:
         for line in told:
             logger.warning("%s", line)
 
-    def check_addresses(self, addresses: list[tuple[str, bool]]) -> None:
-        """Refuse to listen where strangers are, if nobody has to log in.
+    def check_places(self, places: Sequence[Place]) -> None:
+        """Refuse to listen where strangers are, if nobody has to log in, or all would hear how.
 
         Args:
-          addresses: Where the broker is about to listen; whether it is loopback.
+          places: Where the broker is about to listen.
 
         Raises:
           OptionError: naming the address and the remedies.
         """
-        options = self.settings.security
-        if self.accounts.exist or options.insecure:
-            return
-        for address, is_loopback in addresses:
-            if not is_loopback:
+        public = [place for place in places if not place.is_loopback]
+        if not self.accounts.exist:
+            if public and not self.settings.security.insecure:
                 raise OptionError(
-                    f"{address} can be reached from other machines, but nobody would have to log"
-                    " in: give users with --passwd-file FILE (made by: python -m trio_stomp passwd"
-                    " add FILE USER), or listen on 127.0.0.1, or say --insecure if everybody who"
-                    " reaches it may do everything"
+                    f"{public[0].address} can be reached from other machines, but nobody would have"
+                    " to log in: give users with --passwd-file FILE (made by: python -m trio_stomp"
+                    " passwd add FILE USER), or listen on 127.0.0.1, or say --insecure if everybody"
+                    " who reaches it may do everything"
                 )
+            return
+        self._check_exposed([place.address for place in public if not place.is_secret])
+
+    def _check_exposed(self, exposed: Sequence[str]) -> None:
+        """Refuse where logins would be in the clear, or warn if the operator chose so."""
+        where = exposed[0] if exposed else ""
+        if not where and self.proxies is not None:
+            where = "what comes through a proxy (--proxy-addresses)"
+        if not where or self.tls_way == "required":
+            return
+        if self.demands_tls and self.tls is None:
+            raise OptionError(
+                f"{where} can be reached from other machines, and without a certificate their"
+                " logins would pass in the clear: give --tls-cert FILE (and --tls-key FILE), or"
+                " listen on 127.0.0.1, or say --tls off if something in front of the broker speaks"
+                " TLS, or everybody on the way may read passcodes and messages"
+            )
+        if not self.demands_tls:
+            logger.warning(
+                "%s takes logins from other machines in the clear, since --tls is %s: everybody on"
+                " the way can read passcodes and messages, unless something in front of the broker"
+                " speaks TLS",
+                where,
+                self.settings.transport.tls,
+            )

@@ -168,11 +168,8 @@ def _assemble(
     address = handle.addresses[0] if handle.addresses else "this address"
 
     is_shown = not settings.protocol.hide_server
-    site = Site(
-        __version__ if is_shown else "",
-        address if is_shown else "this address",
-        lambda: server.why_unready(),
-    )
+    told = (__version__, address) if is_shown else ("", "this address")
+    site = Site(*told, lambda: server.why_unready())
     server = Server(
         settings.server,
         Codecs(
@@ -187,7 +184,7 @@ def _assemble(
         memory,
         boot * _SESSIONS_PER_BOOT,
         site,
-        Authenticator(settings.security, security.accounts, started - trio.current_time()),
+        _authenticator(settings, security, started - trio.current_time()),
         security.tls,
         security.proxies,
     )
@@ -212,6 +209,12 @@ def _assemble(
     site.pages["/explain"] = Page(partial(explain_page, broker.explainer.explain))
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
     return server
+
+
+def _authenticator(settings: Settings, security: Security, wall_offset_s: float) -> Authenticator:
+    return Authenticator(
+        settings.security, security.accounts, wall_offset_s, demands_tls=security.demands_tls
+    )
 
 
 async def _restore(server: Server, store: Store, recovered: Recovered) -> None:

@@ -110,10 +110,7 @@ def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
     arguments = _read(rest)
     configuration = arguments.configuration
     if not given.no_files:
-        # Here and not above: it brings the server with it.
-        from trio_stomp._security import Security
-
-        trio.run(Security(arguments.settings).open)
+        trio.run(_check_files, arguments.settings)
     for line in _overridden(configuration):
         print(f"note: {line}")
     rules = arguments.settings.rules
@@ -125,6 +122,17 @@ def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
     told = ", ".join(f"{n or 'no'} {_many(what, n)}" for n, what in counts)
     print(f"{', '.join(configuration.files) or 'no file was read'}: well; {told}")
     return WELL
+
+
+async def _check_files(settings: Settings) -> None:
+    """Read what the settings name, and ask whether the broker would listen with it."""
+    # Here and not above: it brings the server with it.
+    from trio_stomp._entrances import check_addresses
+    from trio_stomp._security import Security
+
+    security = Security(settings)
+    await security.open()
+    await check_addresses(settings, security, None)
 
 
 def _many(what: str, count: int) -> str:

@@ -30,6 +30,7 @@ class Visitor(Protocol):
     Args:
       remote: Its address, ``host:port``.
       is_loopback: Whether it comes from this machine.
+      is_exposed: What it says can be read on its way, from another machine and in the clear.
       certificate_names: What its certificate says; empty = it showed none.
       offered: What it told with the WebSocket's upgrade, if anything.
     """
@@ -38,6 +39,8 @@ class Visitor(Protocol):
     def remote(self) -> str: ...
     @property
     def is_loopback(self) -> bool: ...
+    @property
+    def is_exposed(self) -> bool: ...
     @property
     def certificate_names(self) -> tuple[str, ...]: ...
     @property
@@ -64,11 +67,13 @@ class Authenticator:
       options: How many at once, and who may be anonymous.
       accounts: Who may log in; replaced as a whole when the files are read anew.
       wall_offset_s: Wall time less the broker's clock, in seconds.
+      demands_tls: Who logs in from another machine must use TLS.
     """
 
     options: SecurityOptions
     accounts: Accounts = field(factory=Accounts)
     wall_offset_s: float = 0.0
+    demands_tls: bool = False
     throttle: Throttle = field(factory=Throttle)
     attempts: Attempts = field(factory=Attempts)
     _turns: Turns = field(init=False)
@@ -95,6 +100,17 @@ class Authenticator:
                 return not self.accounts.exist and (is_loopback or self.options.insecure)
         return False
 
+    def exposure(self, visitor: Visitor) -> ProtocolError | None:
+        """Why a visitor must not say who it is, if all on its way would hear; None = it may."""
+        if not (self.demands_tls and visitor.is_exposed and self.accounts.exist):
+            return None
+        return ProtocolError(
+            "tls-required",
+            "logins from other machines are taken over TLS only: connect with stomps:// or"
+            " wss://; the operator may take them in the clear with --tls optional, or off",
+            reason=CloseReason.TLS_REQUIRED,
+        )
+
     async def identify(self, headers: Headers, visitor: Visitor) -> Identity:
         """Who a visitor is that sent CONNECT.
 
@@ -111,7 +127,11 @@ class Authenticator:
         credentials = chosen(
             from_stomp(headers, tokens=self.accounts.tokens is not None), visitor.offered
         )
+        exposure = self.exposure(visitor)
         if credentials is not None and self.accounts.exist:
+            if exposure is not None:
+                logger.warning("%s: a login came in the clear, and was refused", visitor.remote)
+                raise exposure
             return await self._log_in(credentials, visitor)
         certified = self.accounts.certified(visitor.certificate_names)
         if certified is not None:
@@ -120,6 +140,8 @@ class Authenticator:
         if self.lets_anonymous(is_loopback=visitor.is_loopback):
             self.attempts.anonymous += 1
             return ANONYMOUS
+        if exposure is not None:
+            raise exposure
         self.attempts.not_anonymous += 1
         raise ProtocolError(
             "authentication-required",

@@ -194,6 +194,11 @@ class Connection:
         return self.wire.is_loopback and not self.is_forwarded
 
     @property
+    def is_exposed(self) -> bool:
+        """Whether others than this machine and the peer can read what it says."""
+        return not (self.wire.is_loopback or self.is_secret)
+
+    @property
     def is_secret(self) -> bool:
         """Whether its bytes are encrypted."""
         wire = self.wire

@@ -74,6 +74,9 @@ async def _check_may_monitor(connection: "Connection", request: HttpRequest) -> 
     is_here = connection.is_loopback and names_this_machine(request)
     if rules is None and is_here and needs_no_login(connection):
         return
+    exposure = shared.authenticator.exposure(connection)
+    if exposure is not None:  # and it must not be asked to log in, either
+        raise HttpError(403, exposure.message)
     try:
         is_ours = check_origin(
             request, shared.limits.allowed_origins, is_secret=connection.is_secret

@@ -12,9 +12,10 @@ class TransportOptions:
     tls_cert: str = option("", "PEM file of the certificate and its chain; empty = no TLS")
     tls_key: str = option("", "PEM file of its private key; empty = it is in --tls-cert")
     tls: str = option(
-        "optional",
-        "whether --port takes TLS, once there is a certificate; the first bytes tell",
-        choices=("off", "optional", "required"),
+        "auto",
+        "whether --port takes TLS, once there is a certificate; the first bytes tell; auto = and"
+        " logins from other machines must use it, which off and optional take in the clear",
+        choices=("auto", "off", "optional", "required"),
     )
     tls_port: int = option(0, "one more port, where TLS is required; 0 = none", minimum=0)
     tls_min_version: str = option("1.2", "oldest version of TLS", choices=("1.2", "1.3"))
