@@ -23,6 +23,7 @@ from trio_stomp.broker import (
     DestinationPolicy,
     MemoryBudget,
     PolicyBook,
+    WallTime,
     dialect,
 )
 from trio_stomp.frames import FrameRun, Head
@@ -213,7 +214,7 @@ class OutboxFake:
         for prefix, delivery in self.staged:
             if delivery is None:
                 self.written.append(prefix)
-            elif delivery.publication.expires_at <= now:
+            elif delivery.publication.is_over(now):
                 self.expired += delivery.count
                 if delivery.ticket is not None:
                     self.unsent.append(delivery)
@@ -431,7 +432,7 @@ class Core:
             self.server_name,
             PolicyBook(tuple(self.by_destination.items())),
             dialect(self.dialect),
-            self.wall_offset_s,
+            WallTime(self.wall_offset_s),
             rules=self.rules,
         )
         # Not by chance: tests know the names of others' temporary destinations.

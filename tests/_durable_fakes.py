@@ -10,7 +10,7 @@ from attrs import define, field
 
 from tests._core_fakes import ServerFake
 from tests._queue_fakes import Bench
-from trio_stomp.broker import Broker, Log, PolicyBook, Recovery, StreamWanted
+from trio_stomp.broker import Broker, Log, PolicyBook, Recovery, StreamWanted, WallTime
 from trio_stomp.store import MemoryStore, Store, StoreError, Streamed, Turn
 
 WALL_OFFSET_S = 1_700_000_000.0
@@ -28,6 +28,7 @@ class DurableBench(Bench):
 
     store: Store = field(factory=MemoryStore)
     is_prompt: bool = True
+    wall_offset_s: float = WALL_OFFSET_S
     failures: list[str] = field(factory=list)
     turns: list[Turn] = field(factory=list)
     commit: int = 0
@@ -41,7 +42,7 @@ class DurableBench(Bench):
             ServerFake(),
             "b",
             book=PolicyBook(self.book.items()),
-            wall_offset_s=WALL_OFFSET_S,
+            wall=WallTime(self.wall_offset_s),
             log=Log.of(self.store.name, recovered),
         )
         recovery = Recovery(self.broker, recovered, self.store.read)

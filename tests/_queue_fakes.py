@@ -109,7 +109,7 @@ class Box:
         for prefix, delivery in taken:
             if delivery is None:
                 data.append(prefix)
-            elif delivery.publication.expires_at <= now:
+            elif delivery.publication.is_over(now):
                 unsent.append(delivery)
             else:
                 data.append(prefix.join(delivery.tails))

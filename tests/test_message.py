@@ -98,6 +98,10 @@ def test_what_comes_back_stands_where_it_stood():
     assert list(drained(waiting)) == [1, 2, 3, 4, 5, 6]
 
 
+def ends(waiting: Waiting) -> list[float]:
+    return sorted(each.expires_at for each in waiting.foremost())
+
+
 def test_what_stands_first_and_has_expired_is_taken_out():
     waiting = Waiting()
     for number, level, expires_at in (
@@ -112,13 +116,13 @@ def test_what_stands_first_and_has_expired_is_taken_out():
             waiting.give_back(each)
         else:
             waiting.append(each)
-    assert waiting.next_expiry == 3.0
+    assert ends(waiting) == [3.0, 5.0, 6.0]
     assert waiting.take_expired(2.9) == []
     assert [each.number for each in waiting.take_expired(6.0)] == [5, 1, 4]
     assert waiting.count == 2  # 3 stands behind 2, and is met there
-    assert waiting.next_expiry == 9.0
+    assert ends(waiting) == [9.0]
     assert [each.number for each in waiting.take_expired(9.0)] == [2, 3]
-    assert waiting.next_expiry == NEVER
+    assert ends(waiting) == []
     assert waiting.pop() is None
 
 

@@ -50,7 +50,7 @@ def test_a_message_lives_as_long_as_its_headers_and_its_destination_allow(
     assert reader.bodies() == ["x"]
     (staged,) = reader.outbox.staged
     assert staged[1] is not None
-    assert staged[1].publication.expires_at == pytest.approx(100.0 + lifetime)
+    assert staged[1].publication.ends_at == pytest.approx(100.0 + lifetime)
     reader.drains()
     core.ends()
 

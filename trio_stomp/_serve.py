@@ -16,13 +16,13 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp._security import Access, Security
 from trio_stomp._storage import open_store
 from trio_stomp._version import __version__
-from trio_stomp.broker import SOON_S, Broker, Log, Recovery, base36
+from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
 from trio_stomp.config import Settings, adopt, own, policy_book
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
-from trio_stomp.server import EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.server import Clock, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.store import Recovered, Store
 from trio_stomp.web import Page, Site, add_pages, explain_page
 
@@ -165,6 +165,7 @@ def _assemble(
     boot = int(started * 1000)
     dialect = find_dialect(settings.broker.dialect)
     memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
+    clock = Clock(WallTime(started - trio.current_time()))
     address = handle.addresses[0] if handle.addresses else "this address"
 
     is_shown = not settings.protocol.hide_server
@@ -184,9 +185,10 @@ def _assemble(
         memory,
         boot * _SESSIONS_PER_BOOT,
         site,
-        _authenticator(settings, security, started - trio.current_time()),
+        _authenticator(settings, security, clock.wall_s),
         security.tls,
         security.proxies,
+        clock=clock,
     )
     name = f"trio_stomp/{__version__}" if is_shown else ""
     broker = Broker(
@@ -197,7 +199,7 @@ def _assemble(
         name,
         policy_book(settings),
         dialect,
-        started - trio.current_time(),
+        clock.wall,
         _log(settings, opened),
         security.rules,
     )
@@ -211,9 +213,11 @@ def _assemble(
     return server
 
 
-def _authenticator(settings: Settings, security: Security, wall_offset_s: float) -> Authenticator:
+def _authenticator(
+    settings: Settings, security: Security, wall_s: Callable[[], float]
+) -> Authenticator:
     return Authenticator(
-        settings.security, security.accounts, wall_offset_s, demands_tls=security.demands_tls
+        settings.security, security.accounts, wall_s, demands_tls=security.demands_tls
     )
 
 

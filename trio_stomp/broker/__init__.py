@@ -45,3 +45,4 @@ from trio_stomp.broker._streams import Retention as Retention
 from trio_stomp.broker._subscriber import base36 as base36
 from trio_stomp.broker._subscription import Client as Client
 from trio_stomp.broker._subscription import Subscription as Subscription
+from trio_stomp.broker._wall_time import WallTime as WallTime

@@ -68,6 +68,7 @@ class Answers:
                     publication.received_at,
                     publication.expires_at,
                     publication.sender,
+                    end=publication.end,
                 )
             )
 
@@ -86,4 +87,5 @@ class Answers:
                 self.send(FrameRun(made, [answer], []))
             else:
                 at, until = publication.received_at, publication.expires_at
-                self.fan_out.to_all(Publication(publication.route, made, [answer], at, until))
+                route, end = publication.route, publication.end
+                self.fan_out.to_all(Publication(route, made, [answer], at, until, end=end))

@@ -73,7 +73,7 @@ class Browse:
             queue, message = following
             accepted = 0 if self._of_page else message.number
             self._of_page = max(0, self._of_page - 1)
-            if message.publication.expires_at > now and self.consumer.wants(message):
+            if not message.publication.is_over(now) and self.consumer.wants(message):
                 self.consumer.show(queue, message)
                 self._note(queue, accepted)
         if self._is_reading:

@@ -197,7 +197,7 @@ class Chronicle:
 def lifetime_rule(publication: "Publication") -> str:
     """Which option, policy or header decided how long a message lives; "" if that has changed."""
     route, options = publication.route, publication.options
-    life_s = publication.expires_at - publication.received_at
+    life_s = publication.ends_at - publication.received_at
     if route.ttl_s and abs(life_s - route.ttl_s) < SAME_S:
         return f"ttl_ms = {round(route.ttl_s * 1000)}"
     if options is not None and options.ttl_ms and abs(life_s - options.ttl_ms / 1000) < SAME_S:

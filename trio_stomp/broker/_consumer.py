@@ -173,17 +173,16 @@ class Consumer:
         """Stage messages to it, which ``charge`` has counted; the number of the first delivery."""
         first = self.fan_out.number(len(messages))
         tracks = self.ack != AUTO
-        for start, stop, expires_at in _spans(messages):
+        for start, stop in _spans(messages):
             span = messages[start:stop]
             tails = self._encode(span, first + start)
             if tracks:
                 unacked = [Unacked(message, queue) for message in span]
                 self.unacked.update(enumerate(unacked, first + start))
-            origin = span[0].publication
-            publication = Publication(queue.route, origin.head, [], origin.received_at, expires_at)
+            publication = _told_of(span[0].publication, queue.route)
             delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
             delivery.returns = tracks
-            if tracks and expires_at != NEVER:
+            if tracks and publication.expires_at != NEVER:
                 delivery.ticket = (self, first + start)
             self.fan_out.stage(self.subscription, delivery)
         if not tracks:
@@ -219,8 +218,7 @@ class Consumer:
         deliveries = message.deliveries
         tails = self._encode([message], self.fan_out.number(1))
         message.deliveries = deliveries
-        origin = message.publication
-        publication = Publication(shown, origin.head, [], origin.received_at, origin.expires_at)
+        publication = _told_of(message.publication, shown)
         delivery = Delivery(tails, 1, len(tails[1]), publication)
         delivery.returns = True  # the message is not lost, if this is not sent
         self.fan_out.show(self.subscription, delivery)
@@ -328,14 +326,23 @@ class Consumer:
         return tails
 
 
-def _spans(messages: list[Message]) -> list[tuple[int, int, float]]:
-    """Where the messages' lifetimes change: start, stop, and the lifetime between."""
-    spans: list[tuple[int, int, float]] = []
+def _told_of(origin: Publication, route: Route) -> Publication:
+    """What an outbox is told of messages of ``origin``."""
+    at, until = origin.received_at, origin.expires_at
+    return Publication(route, origin.head, [], at, until, end=origin.end)
+
+
+def _spans(messages: list[Message]) -> list[tuple[int, int]]:
+    """Where the messages' lifetimes change: from place to place."""
+    spans: list[tuple[int, int]] = []
     start = 0
-    expires_at = messages[0].publication.expires_at
+    last = messages[0].publication
     for place, message in enumerate(messages):
-        if message.publication.expires_at != expires_at:
-            spans.append((start, place, expires_at))
-            start, expires_at = place, message.publication.expires_at
-    spans.append((start, len(messages), expires_at))
+        this = message.publication
+        if this is not last:
+            if this.expires_at != last.expires_at or this.end != last.end:
+                spans.append((start, place))
+                start = place
+            last = this
+    spans.append((start, len(messages)))
     return spans

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
+from trio_stomp.broker._wall_time import DayEnd
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 NEVER = float("inf")
 """When a message without a lifetime expires."""
+ASK = float("-inf")
+"""As ``expires_at``: it ends at a time of day, which the wall clock tells (``is_over``)."""
 
 
 @define(eq=False)
@@ -25,10 +28,12 @@ class Publication:
       head: The header block of its SENDs.
       bodies: One for each message, in order.
       received_at: When it was read from its publisher, in seconds of the broker's clock.
-      expires_at: From when it must not be delivered any more; NEVER = no lifetime.
+      expires_at: From when it must not be delivered any more; NEVER = no lifetime, ASK = ``end``
+        tells. While it lies ahead nobody needs to ask.
       sender: Who sent it, or None if the broker did.
       options: What its headers ask for, or None if nothing out of the ordinary.
       is_stored: Nobody sees it before the store has it.
+      end: When it ends, if that is a time of day.
     """
 
     route: "Route"
@@ -39,6 +44,16 @@ class Publication:
     sender: "Client | None" = None
     options: "SendOptions | None" = None
     is_stored: bool = False
+    end: DayEnd | None = None
+
+    def is_over(self, now: float) -> bool:
+        """Whether it must not be delivered any more."""
+        return (self.expires_at if self.end is None else self.end.clock_s()) <= now
+
+    @property
+    def ends_at(self) -> float:
+        """When it will be over, as far as is known now: the wall clock may be set meanwhile."""
+        return self.expires_at if self.end is None else self.end.clock_s()
 
     @property
     def group(self) -> str:
@@ -70,6 +85,7 @@ class Publication:
             self.sender,
             self.options,
             self.is_stored,
+            self.end,
         )
 
     def with_head(self, head: Head) -> "Publication":
@@ -83,6 +99,7 @@ class Publication:
             self.sender,
             self.options,
             self.is_stored,
+            self.end,
         )
 
 

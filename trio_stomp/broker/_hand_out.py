@@ -50,7 +50,9 @@ def _deal(
     messages = waiting.take_fresh(most)
     kinds = {message.publication for message in messages}
     hands = [(each, messages[place :: len(ready)]) for place, each in enumerate(ready)]
-    is_plain = all(not kind.group and kind.expires_at > now for kind in kinds)
+    is_plain = all(
+        not kind.group and (kind.expires_at > now or not kind.is_over(now)) for kind in kinds
+    )
     if not is_plain or not all(each.fits(part) for each, part in hands):
         waiting.restore_fresh(messages)
         return False
@@ -74,7 +76,8 @@ def _hand_out_singly(
         message = queue.waiting.pop()
         if message is None:
             break
-        if message.publication.expires_at <= now:
+        publication = message.publication
+        if publication.expires_at <= now and publication.is_over(now):
             queue.expire(message, now)
             continue
         group = message.group

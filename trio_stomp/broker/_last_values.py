@@ -68,6 +68,7 @@ class LastValues:
                 publication.bodies[-1:],
                 publication.received_at,
                 publication.expires_at,
+                end=publication.end,
             )
             if self.memory.take_kept(_cost(kept)):
                 route.retained = kept

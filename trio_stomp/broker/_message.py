@@ -196,23 +196,22 @@ class Waiting:
         for level in self._levels:
             if level is None:
                 continue
-            while level.returned and level.returned[0][1].publication.expires_at <= now:
+            while level.returned and level.returned[0][1].publication.is_over(now):
                 found.append(heapq.heappop(level.returned)[1])
-            while level.fresh and level.fresh[0].publication.expires_at <= now:
+            while level.fresh and level.fresh[0].publication.is_over(now):
                 found.append(level.fresh.popleft())
         self.count -= len(found)
         return found
 
-    @property
-    def next_expiry(self) -> float:
-        """When what stands first on some level expires; NEVER if none of it does."""
-        earliest = NEVER
+    def foremost(self) -> list[Publication]:
+        """Whose messages stand first on some level: those that come back, and fresh ones."""
+        found: list[Publication] = []
         for level in self._levels:
             if level is not None and level.returned:
-                earliest = min(earliest, level.returned[0][1].publication.expires_at)
+                found.append(level.returned[0][1].publication)
             if level is not None and level.fresh:
-                earliest = min(earliest, level.fresh[0].publication.expires_at)
-        return earliest
+                found.append(level.fresh[0].publication)
+        return found
 
     @property
     def oldest_at(self) -> float | None:

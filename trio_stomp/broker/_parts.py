@@ -38,6 +38,7 @@ from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
 from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._turns import Turns
+from trio_stomp.broker._wall_time import STEPS, WallTime
 from trio_stomp.broker._welcome import Welcome
 
 
@@ -57,7 +58,7 @@ class Parts:
       server_name: The ``server`` header of CONNECTED, or "" for none.
       book: Policies by destination.
       dialect: How the real conflicts between brokers are decided.
-      wall_offset_s: Wall time less the broker's clock, in seconds.
+      wall: The time of day.
       log: Of the store, or None if nothing is to survive.
       rules: What clients may do; None = everything.
     """
@@ -69,10 +70,10 @@ class Parts:
     server_name: str = ""
     book: PolicyBook = field(factory=PolicyBook)
     dialect: Dialect = field(factory=_native)
-    wall_offset_s: float = 0.0
+    wall: WallTime = field(factory=WallTime)
     log: Log | None = None
     rules: AccessRules | None = None
-    timers: Timers = field(factory=Timers)
+    timers: Timers = field(init=False)
     turns: Turns = field(factory=Turns)
     clients: dict[Client, None] = field(factory=dict)
     acks: AckCounters = field(factory=AckCounters)
@@ -110,9 +111,24 @@ class Parts:
         self._make_subscriber(temporary)
         self._make_publisher(temporary)
 
+    def use_wall(self, offset_s: float, now: float) -> None:
+        """The wall clock was set: what ends or begins at a time of day follows it from now on.
+
+        Args:
+          offset_s: Wall time less the broker's clock, in seconds.
+        """
+        if self.log is None:
+            self.wall.offset_s = offset_s
+        else:
+            self.wall.set(offset_s, self.log.next_id)
+            self.log.keep(STEPS, self.wall.told())
+        self.stale.judge_anew()
+        self.scheduler.judge_anew(now)
+
     def _make_places(self) -> None:
         """Where messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
+        self.timers = Timers(self.wall)
         self.chronicle = Chronicle(policies.explain_events)
         noted = self.chronicle if self.chronicle.is_kept else None
         self.known = Duplicates(
@@ -148,7 +164,7 @@ class Parts:
             self.memory,
             lambda head: make_plan(head, self.dialect).options,
             self.queues.stored_messages,
-            self.wall_offset_s,
+            self.wall,
         )
 
     def _make_streams(self) -> None:
@@ -159,7 +175,7 @@ class Parts:
             self.log,
             self.queues.mark,
             lambda: f"{self.boot}.{next(epochs)}",
-            self.wall_offset_s,
+            self.wall,
         )
         self.last_values = LastValues(self.memory, self.routes, self.storage)
 
@@ -223,7 +239,7 @@ class Parts:
             self.streams,
             self.known,
             self.log,
-            self.wall_offset_s,
+            self.wall,
         )
         self.publisher.asker = Asker(self.turns)
         self.publisher.scheduler = self.scheduler = Scheduler(
@@ -231,6 +247,6 @@ class Parts:
             self.timers,
             self.overflow,
             lambda run, now, survives: self.publisher.send_due(run, now, survives=survives),
-            self.wall_offset_s,
+            self.wall,
             self.storage,
         )

@@ -9,7 +9,7 @@ from trio_stomp._errors import ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._asker import FEW_SELECTORS, Asker, answers_of, remind
 from trio_stomp.broker._chronicle import Fate
-from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._delivery import ASK, NEVER, Publication
 from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
@@ -34,7 +34,7 @@ from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
-from trio_stomp.broker._wall_time import clock_s
+from trio_stomp.broker._wall_time import DayEnd, WallTime
 from trio_stomp.frames import FrameRun, Head, head_cost
 
 
@@ -63,8 +63,7 @@ class Publisher:
     """Asks selectors before anything is sent; joined by the broker, too."""
     log: Log | None = None
     """What is to survive is written here first; None = nothing survives."""
-    wall_offset_s: float = 0.0
-    """Wall time less the broker's clock, in seconds."""
+    wall: WallTime = field(factory=WallTime)
     binds: bool = False
     """A transaction that survives as a whole is being done."""
     received: int = 0
@@ -254,6 +253,9 @@ class Publisher:
     ) -> tuple[int, bytes]:
         expires_at = self._expiry(route, options, received_at)
         publication = Publication(route, head, bodies, received_at, expires_at, client, options)
+        if options is not None and options.expires_ms:
+            publication.end = DayEnd(options.expires_ms, expires_at, self.wall)
+            publication.expires_at = ASK
         if route.stores(options):
             publication.is_stored = self.log is not None
             if self.log is None:
@@ -270,7 +272,7 @@ class Publisher:
             self._count(route, bodies[:taken] if taken < len(bodies) else bodies, received_at, now)
             return taken, self.log.stored if self.log and publication.is_stored else STORED
         self._count(route, bodies, received_at, now)
-        if expires_at <= now:
+        if publication.is_over(now):
             self.fan_out.expire(publication, len(publication.bodies))
             return len(bodies), b"matched:0\n"
         asked = ""
@@ -405,12 +407,10 @@ class Publisher:
         return STORED
 
     def _expiry(self, route: Route, options: SendOptions | None, received_at: float) -> float:
+        """When it ends by the broker's clock."""
         expires_at = received_at + route.ttl_s if route.ttl_s else NEVER
-        if options is not None:
-            if options.ttl_ms:
-                expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
-            if options.expires_ms:
-                expires_at = min(expires_at, clock_s(options.expires_ms, self.wall_offset_s))
+        if options is not None and options.ttl_ms:
+            expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
         return expires_at
 
     def _schedule(

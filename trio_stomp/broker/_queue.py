@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._delivery import NEVER
+from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination_policy import DestinationPolicy
 from trio_stomp.broker._groups import Groups
 from trio_stomp.broker._hand_out import SCAN_LIMIT, hand_out
@@ -66,6 +66,8 @@ class Queue:
     last_served: Consumer | None = None
     """Whose turn it was; the next one's is next."""
     _sweep_at: float = NEVER
+    _sweep_day_s: float = NEVER
+    """As ``_sweep_at``, for what ends at a time of day."""
 
     def __attrs_post_init__(self) -> None:
         self.groups = Groups(self.host.memory)
@@ -147,7 +149,7 @@ class Queue:
         self.size += size
         self.waiting.extend(level, messages)
         self.host.mark(self)
-        self._watch_expiry(messages[0].publication.expires_at)
+        self._watch_expiry(messages[0].publication)
 
     def put(self, message: Message) -> None:
         """Accept a message that has room and is charged for."""
@@ -173,7 +175,7 @@ class Queue:
             self.size -= self.waiting.forget_paged(level).size
             self.host.note_quiet(self)
         for message in messages:
-            self._watch_expiry(message.publication.expires_at)
+            self._watch_expiry(message.publication)
         self.host.mark(self)
 
     def drop_oldest(self) -> Message | None:
@@ -314,19 +316,39 @@ class Queue:
         self.dequeued += len(messages)
         self._release_all(messages)
 
-    def _watch_expiry(self, expires_at: float) -> None:
-        """Have a queue that nobody reads lose what expires, and not only when it is met."""
+    def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
+        """Have a queue that nobody reads lose what expires, and not only when it is met.
+
+        Args:
+          after: Not before this, in seconds of the broker's clock.
+        """
+        expires_at, end = publication.expires_at, publication.end
+        if expires_at >= self._sweep_at:
+            return
+        if end is not None:
+            day_s = max(end.day_ms / 1000, after + end.wall.offset_s)
+            if day_s < self._sweep_day_s:
+                self._sweep_day_s = day_s
+                self.host.timers.call_by_day(day_s, self._sweep_by_day)
+            expires_at = end.at
+        expires_at = max(expires_at, after)
         if expires_at < self._sweep_at:
             self._sweep_at = expires_at
             self.host.timers.call_at(expires_at, self._sweep)
 
+    def _sweep_by_day(self, now: float) -> None:
+        self._sweep_day_s = NEVER
+        self._lose_expired(now)
+
     def _sweep(self, now: float) -> None:
         self._sweep_at = NEVER
+        self._lose_expired(now)
+
+    def _lose_expired(self, now: float) -> None:
         for message in self.waiting.take_expired(now):
             self.expire(message, now)
-        following = self.waiting.next_expiry
-        if following != NEVER:
-            self._watch_expiry(max(following, now + SWEEP_S))
+        for publication in self.waiting.foremost():
+            self._watch_expiry(publication, now + SWEEP_S)
 
     def expire(self, message: Message, now: float) -> None:
         """A message that was taken out has outlived its time."""

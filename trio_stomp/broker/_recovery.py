@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import RemoteError
-from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._duplicates import PLACE as SEEN
 from trio_stomp.broker._durable_record import PREFIX as DURABLE
 from trio_stomp.broker._durable_record import read_back
@@ -15,8 +14,8 @@ from trio_stomp.broker._last_values import PLACE as RETAINED
 from trio_stomp.broker._queue import PLACE as QUEUE
 from trio_stomp.broker._scheduler import PLACE as SCHEDULED
 from trio_stomp.broker._scheduler import Progress, read_progress
-from trio_stomp.broker._storage import times_of
 from trio_stomp.broker._stored_head import decode_head
+from trio_stomp.broker._wall_time import STEPS
 
 if TYPE_CHECKING:
     from trio_stomp.broker._broker import Broker
@@ -42,6 +41,7 @@ class Recovery:
 
     def run(self) -> None:
         """Take everything over. Queues stay in the store until somebody consumes them."""
+        self.broker.wall.restore(self.recovered.settings.get(STEPS, ""))
         self.broker.streams.known = dict(self.recovered.streams)
         self.broker.routes.is_restoring = True
         if self.broker.log is not None:  # pragma: no branch (there is one where a store is)
@@ -117,12 +117,12 @@ class Recovery:
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker
+        assert broker.storage is not None
         route = broker.routes.open(name)
         for run in self._runs(place, level):
-            received_at, expires_at = times_of(run, broker.wall_offset_s)
-            head = decode_head(run.head)
+            origin = broker.storage.origin_of(route, run, decode_head(run.head))
             for id, body in zip(run.ids, run.bodies, strict=True):
-                kept = Publication(route, head, [body], received_at, expires_at)
+                kept = origin.with_bodies(route, [body])
                 broker.last_values.restore(route, kept, id)
 
     def _runs(self, place: str, level: int) -> "list[Stored]":

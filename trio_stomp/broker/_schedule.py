@@ -86,6 +86,13 @@ class Schedule:
             raise _invalid(TIME, str(self.time_ms), "must lie within ten years from now")
         return max(self.time_ms, now_ms_wall)
 
+    def is_by_day(self, sent: int) -> bool:
+        """Whether the delivery that follows ``sent`` others is due at a time of day.
+
+        Else it follows so many ms after the one before it, or the SEND, has taken place.
+        """
+        return bool(self.cron and not sent % (self.repeat + 1)) or (not sent and self.time_ms > 0)
+
     def next_due(self, previous_ms: int, sent: int) -> int | None:
         """When the delivery after the last one is due; None = that was the last.
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -18,7 +19,7 @@ from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._storage import Storage
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._timers import Timers
-from trio_stomp.broker._wall_time import clock_s, wall_ms
+from trio_stomp.broker._wall_time import WallTime
 from trio_stomp.frames import FrameRun, Head
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 PLACE = "scheduled:"
 """Where the store keeps them."""
+SLIP_MS = 60_000
+"""A wall clock that is set back has no CRON fire again within so many ms: the least step of one."""
 _SPENT = ("AMQ_SCHEDULED", *DEDUP_HEADERS)
 """How headers begin that have done their part before a scheduled message is sent."""
 
@@ -37,7 +40,9 @@ class Scheduled:
     Args:
       head: Of the messages as they are sent.
       cost: Bytes that they are charged for.
-      due_ms: When they are sent next, in ms since 1970.
+      due_ms: When they are sent next, in ms since 1970; by the clock of now if that is a time of
+        day, else by that of when it was worked out, which ``due_s`` tells without.
+      due_s: The same by the broker's clock; it counts if it is no time of day.
       ids: What the store calls them; () = they are in memory alone.
       sent: How often they have been sent.
     """
@@ -47,8 +52,16 @@ class Scheduled:
     schedule: Schedule
     cost: int
     due_ms: int
+    due_s: float
     ids: Sequence[int] = ()
     sent: int = 0
+    timer: int = 0
+    """The number of the call that sends them."""
+
+    @property
+    def is_by_day(self) -> bool:
+        """Whether they are due at a time of day."""
+        return self.schedule.is_by_day(self.sent)
 
 
 @define(eq=False, repr=False)
@@ -58,19 +71,20 @@ class Scheduler:
     Args:
       send: Sends a run that has no sender, and whether it must survive; how many of its messages
         were taken.
-      wall_offset_s: Wall time less the broker's clock, in seconds.
     """
 
     memory: MemoryBudget
     timers: Timers
     overflow: Overflow
     send: Callable[[FrameRun, float, bool], int]
-    wall_offset_s: float
+    wall: WallTime
     storage: Storage | None = None
     waiting: int = 0
     """Messages that wait for their time."""
     lost: int = field(default=0)
     """Messages that found no room when it came."""
+    _by_cron: dict[Scheduled, None] = field(factory=dict)
+    """Those that are due when their CRON fires next."""
 
     def keep(
         self,
@@ -88,11 +102,12 @@ class Scheduler:
         Raises:
           ProtocolError: there is no memory for them, or the time is too far away.
         """
-        due_ms = schedule.first_due(wall_ms(now, self.wall_offset_s))
+        due_ms = schedule.first_due(self.wall.ms(now))
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
         if not self.memory.take_kept(cost):
             raise self.overflow.no_memory(route.name)
-        item = Scheduled(_unscheduled(head), bodies, schedule, cost, due_ms)
+        due_s = self.wall.clock_s(due_ms)
+        item = Scheduled(_unscheduled(head), bodies, schedule, cost, due_ms, due_s)
         self.waiting += len(bodies)
         if survives and self.storage is not None:
             origin = Publication(route, head, [], now, NEVER, client)
@@ -107,13 +122,26 @@ class Scheduler:
         schedule = parse_schedule(head)
         if schedule is None:
             return
-        due_ms = progress.due_ms if progress else schedule.first_due(run.received_ms)
+        if progress is None:
+            told_ms = schedule.first_due(run.received_ms)
+            due_s = self.wall.stored_s(told_ms, run.ids[0])
+        else:
+            told_ms = progress.due_ms
+            due_s = self.wall.clock_s(told_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.memory.force_kept(cost)
         self.waiting += len(run.bodies)
-        item = Scheduled(_unscheduled(head), run.bodies, schedule, cost, due_ms, run.ids)
+        kept = _unscheduled(head)
+        item = Scheduled(kept, run.bodies, schedule, cost, told_ms, due_s, run.ids)
         item.sent = progress.sent if progress else 0
         self._arm(item)
+        if item in self._by_cron:
+            self.timers.call_at(0.0, partial(self._fit, item))
+
+    def judge_anew(self, now: float) -> None:
+        """The wall clock was set: what a CRON says is judged by it, a part of it each turn."""
+        for item in self._by_cron:
+            self.timers.call_at(now, partial(self._fit, item))
 
     def drop(self, item: Scheduled) -> None:
         """It is sent no more."""
@@ -121,12 +149,30 @@ class Scheduler:
         self.memory.give_kept(item.cost)
 
     def _arm(self, item: Scheduled) -> None:
-        due_s = clock_s(item.due_ms, self.wall_offset_s)
-        self.timers.call_at(due_s, lambda now: self._due(item, now))
+        if not item.is_by_day:
+            item.timer = self.timers.call_at(item.due_s, partial(self._due, item))
+            return
+        if item.schedule.cron:
+            self._by_cron[item] = None
+        item.due_s = self.wall.clock_s(item.due_ms)
+        item.timer = self.timers.call_by_day(item.due_ms / 1000, partial(self._due, item))
+
+    def _fit(self, item: Scheduled, now: float) -> None:
+        """If the wall clock was set back, a CRON may fire earlier than was thought."""
+        due_ms = item.schedule.first_due(self.wall.ms(now) + SLIP_MS)
+        if due_ms < item.due_ms:
+            self.timers.cancel(item.timer)
+            item.due_ms = due_ms
+            self._arm(item)
 
     def _due(self, item: Scheduled, now: float) -> None:
+        due_s = item.due_s
+        if item.is_by_day:
+            # By what the wall clock was set no time has passed, and nothing was missed.
+            due_s = min(now, max(due_s, self.wall.clock_s(item.due_ms)))
+            self._by_cron.pop(item, None)
         item.sent += 1
-        following = item.schedule.next_due(item.due_ms, item.sent)
+        following = item.schedule.next_due(self.wall.ms(due_s), item.sent)
         if self.storage is None or not item.ids:
             self._send(item, now)
         else:
@@ -137,7 +183,7 @@ class Scheduler:
         if following is None:
             self.drop(item)
             return
-        item.due_ms = following
+        item.due_ms, item.due_s = following, self.wall.clock_s(following)
         self._arm(item)
 
     def _send(self, item: Scheduled, now: float) -> None:
@@ -149,6 +195,8 @@ class Scheduler:
         key = f"{PLACE}{item.ids[0]}"
         if following is not None:
             told = {"due_ms": following, "sent": item.sent, "last": item.ids[-1]}
+            if self.wall.set_ms:
+                told["set_ms"] = self.wall.set_ms
             storage.log.keep(key, json.dumps(told))
             return
         for id in item.ids:
@@ -181,12 +229,14 @@ class Progress:
     Args:
       first: Id of the first of them.
       last: Of the last one.
+      set_ms: By how much the wall clock had been set when this was told, all in all.
     """
 
     first: int
     due_ms: int
     sent: int
     last: int
+    set_ms: int = 0
 
 
 def read_progress(settings: "Mapping[str, str]") -> list[Progress]:

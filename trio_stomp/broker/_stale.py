@@ -139,7 +139,7 @@ class StaleQueue:
         if parked is None:
             parked = ParkedDestination(route, run, 0, 0, 0)
             self._parked[route.name] = parked
-            self._note_due(publication.expires_at, route.name)
+            self._note_due(publication.ends_at, route.name)
         else:
             parked.append(run, self.policies.max_stale_queue_size)
         parked.overhead += opening
@@ -203,7 +203,7 @@ class StaleQueue:
             if parked is not None:
                 left -= self._drop_expired(parked, now, left)
                 if self.holds(parked):
-                    self._note_due(parked.first.publication.expires_at, name)
+                    self._note_due(parked.first.publication.ends_at, name)
         return False
 
     def destinations(self) -> int:
@@ -230,7 +230,7 @@ class StaleQueue:
     def _drop_expired(self, parked: ParkedDestination, now: float, limit: float = inf) -> int:
         """Drop runs at the front that have expired, one or at most ``limit``; how many."""
         dropped = 0
-        while parked.first.publication.expires_at <= now:
+        while parked.first.publication.is_over(now):
             count = len(parked.first.publication.bodies)
             self.statistics.expired += count
             parked.route.expired += count
@@ -257,16 +257,16 @@ class StaleQueue:
             self.statistics.dropped += lost
             parked.route.dropped += lost
             if self._advance(parked):
-                self._note_due(parked.first.publication.expires_at, parked.route.name)
+                self._note_due(parked.first.publication.ends_at, parked.route.name)
 
     def _oldest(self) -> ParkedDestination:
         while True:
             due, name = heapq.heappop(self._due)
             parked: ParkedDestination | None = self._parked.get(name)
             if parked is not None:
-                if parked.first.publication.expires_at <= due:
+                if parked.first.publication.ends_at <= due:
                     return parked
-                self._note_due(parked.first.publication.expires_at, name)
+                self._note_due(parked.first.publication.ends_at, name)
 
     def _advance(self, parked: ParkedDestination) -> bool:
         """Take the first run out; whether another has come to stand in its place."""
@@ -284,14 +284,18 @@ class StaleQueue:
         parked.first = following
         return True
 
-    def _note_due(self, expires_at: float, name: str) -> None:
+    def _note_due(self, ends_at: float, name: str) -> None:
         """One entry for each destination; entries of emptied ones go when they come up."""
-        heapq.heappush(self._due, (expires_at, name))
+        heapq.heappush(self._due, (ends_at, name))
         if len(self._due) > 2 * len(self._parked) + 1024:
-            self._due = [
-                (parked.first.publication.expires_at, name) for name, parked in self._parked.items()
-            ]
-            heapq.heapify(self._due)
+            self.judge_anew()
+
+    def judge_anew(self) -> None:
+        """Work out anew what expires first: it may be another, since the wall clock was set."""
+        self._due = [
+            (parked.first.publication.ends_at, name) for name, parked in self._parked.items()
+        ]
+        heapq.heapify(self._due)
 
     def _fitting(self, publication: Publication, cost: int) -> int:
         """How many messages of a run there is room for."""

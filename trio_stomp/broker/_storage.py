@@ -7,15 +7,16 @@ from attrs import define, field
 
 from trio_stomp._errors import RemoteError
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._delivery import ASK, NEVER, Publication
 from trio_stomp.broker._log import Log, PageWanted, Shown
 from trio_stomp.broker._message import Message, Paged, force, refund
 from trio_stomp.broker._queue import LOW_COUNT, Queue
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stored_head import decode_head, encode_head
-from trio_stomp.broker._wall_time import clock_s, wall_ms
+from trio_stomp.broker._wall_time import DayEnd, WallTime
 
 if TYPE_CHECKING:
+    from trio_stomp.broker._route import Route
     from trio_stomp.broker._send_options import SendOptions
     from trio_stomp.broker._subscription import Client
     from trio_stomp.frames import Head
@@ -59,14 +60,13 @@ class Storage:
     Args:
       options_of: What the headers of a message read back ask for.
       make: New messages with their ids in the store, numbered in order of acceptance.
-      wall_offset_s: Wall time less the broker's clock.
     """
 
     log: Log
     memory: MemoryBudget
     options_of: "Callable[[Head], SendOptions | None]"
     make: Callable[[Publication, list[bytes], int, int], list[Message]]
-    wall_offset_s: float
+    wall: WallTime
     lost: int = 0
     """Messages that the store could not give back."""
     _heads: "dict[bytes, Head]" = field(factory=dict)
@@ -112,14 +112,14 @@ class Storage:
         is_kept: bool,
         transient: bool = False,
     ) -> int:
-        expires_at = origin.expires_at
+        ends_at = origin.ends_at
         return self.log.put(
             place,
             head_lines(origin.head),
             bodies,
             level,
-            wall_ms(origin.received_at, self.wall_offset_s),
-            0 if expires_at == NEVER else wall_ms(expires_at, self.wall_offset_s),
+            self.wall.ms(origin.received_at),
+            0 if ends_at == NEVER else self.wall.ms(ends_at),
             transient=transient,
             is_kept=is_kept,
         )
@@ -202,10 +202,19 @@ class Storage:
             head = self._head(run.head)
         except RemoteError:
             return None
-        received_at, expires_at = times_of(run, self.wall_offset_s)
-        return Publication(
-            queue.route, head, [], received_at, expires_at, options=self._options(head)
-        )
+        return self.origin_of(queue.route, run, head)
+
+    def origin_of(self, route: "Route", run: "Stored", head: "Head") -> Publication:
+        """Where the messages of a run came from, at the route that their destination has now."""
+        wall, first, options = self.wall, run.ids[0], self._options(head)
+        received_at = wall.stored_s(run.received_ms, first)
+        origin = Publication(route, head, [], received_at, NEVER, options=options)
+        if options is not None and 0 < run.expires_ms == options.expires_ms:
+            origin.end = DayEnd(run.expires_ms, NEVER, wall)
+            origin.expires_at = ASK
+        elif run.expires_ms:
+            origin.expires_at = wall.stored_s(run.expires_ms, first)
+        return origin
 
     def _options(self, head: "Head") -> "SendOptions | None":
         try:
@@ -231,12 +240,6 @@ MAX_HEADS = 256
 """Header blocks that are remembered while messages are read back."""
 MAX_CACHED_BYTES = 1024
 """The longest of them, and the longest that is kept as the store writes it, too."""
-
-
-def times_of(run: "Stored", wall_offset_s: float) -> tuple[float, float]:
-    """When messages that were read back were received and expire, by the broker's clock."""
-    expires_at = clock_s(run.expires_ms, wall_offset_s) if run.expires_ms else NEVER
-    return clock_s(run.received_ms, wall_offset_s), expires_at
 
 
 def head_lines(head: "Head") -> bytes:

@@ -116,6 +116,8 @@ class Stream:
     window_bytes: int = 0
     coming: int = field(init=False)
     """Offset of the next message to be written; between it and ``next`` they are under way."""
+    stamped_ms: int = 0
+    """When the newest message came that this process has written, or is writing."""
     lost: int = 0
     """Messages that readers were not given, since they were gone or damaged."""
     _firsts: list[int] = field(factory=list)

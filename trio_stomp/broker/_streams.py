@@ -18,7 +18,7 @@ from trio_stomp.broker._stored_head import decode_head
 from trio_stomp.broker._stream import Showing, Stream, StreamRun
 from trio_stomp.broker._stream_options import Start, StreamOptions
 from trio_stomp.broker._stream_reader import StreamReader
-from trio_stomp.broker._wall_time import wall_ms
+from trio_stomp.broker._wall_time import WallTime
 from trio_stomp.frames import Head
 from trio_stomp.store import Append, Begin, Trim
 
@@ -59,7 +59,6 @@ class Streams:
 
     Args:
       new_epoch: A word that no stream ever had as its epoch.
-      wall_offset_s: Wall time less the broker's clock.
     """
 
     memory: MemoryBudget
@@ -67,7 +66,7 @@ class Streams:
     log: Log | None
     mark: "Callable[[Source], None]"
     new_epoch: Callable[[], str]
-    wall_offset_s: float
+    wall: WallTime
     known: "dict[str, StreamState]" = field(factory=dict)
     """What the store holds of streams that are not in use yet."""
     warn: Callable[[str], None] = silently
@@ -152,7 +151,9 @@ class Streams:
         """
         if any(name.startswith(OURS) for name, _ in head.headers):
             head = _without_ours(head)
-        run = StreamRun(stream.coming, head, bodies, wall_ms(now, self.wall_offset_s))
+        # In order, though the wall clock is set back: who begins at a time finds it by halving.
+        stream.stamped_ms = max(stream.stamped_ms, self.wall.ms(now))
+        run = StreamRun(stream.coming, head, bodies, stream.stamped_ms)
         stream.coming = run.end
         if self.log is None:
             stream.show(run)
@@ -263,7 +264,7 @@ class Streams:
     def retentions(self, now: float) -> list[Retention]:
         """How much of each stored stream is to be kept."""
         found = []
-        now_ms = wall_ms(now, self.wall_offset_s)
+        now_ms = self.wall.ms(now)
         for stream in self._streams.values():
             if stream.is_stored and (stream.max_bytes or stream.max_age_ms):
                 oldest_ms = now_ms - stream.max_age_ms if stream.max_age_ms else 0
@@ -289,7 +290,7 @@ class Streams:
 
         Returns: whether there is more to drop, for another turn.
         """
-        now_ms = wall_ms(now, self.wall_offset_s)
+        now_ms = self.wall.ms(now)
         left = MAX_EXPIRED
         for stream in self._streams.values():
             left -= stream.expire(now_ms, left)

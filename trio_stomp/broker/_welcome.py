@@ -76,7 +76,7 @@ class Welcome:
         for name, pattern in subscription.places:
             for route in self.routes.matching(name, pattern):
                 kept = route.retained
-                if kept is None or kept.expires_at <= now or not subscription.wants(kept):
+                if kept is None or kept.is_over(now) or not subscription.wants(kept):
                     continue
                 if feed is not None:
                     feed.take(kept, kept.bodies)
@@ -116,7 +116,7 @@ class Welcome:
                 if waiting is None:
                     self._caught_up(subscription)
                     return
-                if waiting.publication.expires_at <= now:
+                if waiting.publication.is_over(now):
                     session, span = subscription.client.session_id, _span(waiting)
                     self.fan_out.expire(waiting.publication, waiting.count, session, span)
                     continue

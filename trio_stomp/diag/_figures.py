@@ -114,7 +114,7 @@ class Figures:
             turns,
             self.pauses,
             self.tasks.count(),
-            (trio.current_time() if now is None else now) - self.started,
+            (self.server.clock.now() if now is None else now) - self.started,
             None if committer is None else committer.store.statistics(),
         )
 
@@ -179,7 +179,7 @@ class Figures:
 
     def queues(self, queues: list[Queue], parked: list[ParkedDestination]) -> list[Record]:
         """The fields of the table ``queue``, of the input queue first."""
-        return queue_records(self.server, queues, parked, trio.current_time())
+        return queue_records(self.server, queues, parked, self.server.clock.now())
 
     def present(self) -> Present:
         """Count the connections: 0.5 µs for each."""

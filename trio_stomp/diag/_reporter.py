@@ -176,7 +176,9 @@ class Reporter:
             self._publish(_schema.PROCESS, self.figures.process(now), ts, now)
         if not self._jobs:
             # Else the last interval's lists are not out yet, and these would only come later still.
-            self._plan_connections(heard, buffers_record(server, census), ts, now, wall_now)
+            # Theirs is Trio's clock, which stands still while the machine is suspended.
+            awake = now - server.clock.slept_s
+            self._plan_connections(heard, buffers_record(server, census), ts, awake, wall_now)
             if _schema.QUEUE in heard:
                 self._jobs.append(self._list_queues(ts, now))
             if heard & _OF_ROUTES:

@@ -2,6 +2,8 @@
 of it."""
 
 import logging
+import time
+from collections.abc import Callable
 from typing import Protocol
 
 import trio
@@ -66,13 +68,13 @@ class Authenticator:
     Args:
       options: How many at once, and who may be anonymous.
       accounts: Who may log in; replaced as a whole when the files are read anew.
-      wall_offset_s: Wall time less the broker's clock, in seconds.
+      wall_s: Tells the time of day, in seconds since 1970.
       demands_tls: Who logs in from another machine must use TLS.
     """
 
     options: SecurityOptions
     accounts: Accounts = field(factory=Accounts)
-    wall_offset_s: float = 0.0
+    wall_s: Callable[[], float] = time.time
     demands_tls: bool = False
     throttle: Throttle = field(factory=Throttle)
     attempts: Attempts = field(factory=Attempts)
@@ -154,7 +156,7 @@ class Authenticator:
         remote, login = visitor.remote, credentials.login
         if credentials.token:
             # Not slowed: who fails is an old token, as a rule, and would hold up its neighbours.
-            identity, why = self._check_token(credentials, trio.current_time())
+            identity, why = self._check_token(credentials)
         else:
             identity, why = await self._check_passcode(login, credentials.passcode, remote)
         if identity is None:
@@ -215,17 +217,18 @@ class Authenticator:
             self.attempts.throttled += 1
             raise self._too_many(wait_s)
 
-    def _check_token(self, credentials: Credentials, now: float) -> tuple[Identity | None, str]:
+    def _check_token(self, credentials: Credentials) -> tuple[Identity | None, str]:
         tokens = self.accounts.tokens
         if tokens is None:
             return None, "it sent a token, but there is no key for tokens (option token_key_file)"
+        now_s = self.wall_s()
         try:
-            identity = tokens.verify(credentials.token, now + self.wall_offset_s)
+            identity = tokens.verify(credentials.token, now_s)
         except TokenRefused as refused:
             return None, str(refused)
         # RabbitMQ's clients send any login beside it.
         if longest_s := self.options.max_token_session_s:
-            ends_at = min(identity.expires_at, now + self.wall_offset_s + longest_s)
+            ends_at = min(identity.expires_at, now_s + longest_s)
             identity = evolve(identity, expires_at=ends_at)
         return identity, ""
 

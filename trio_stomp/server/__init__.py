@@ -4,6 +4,7 @@ Handles: accepting, reading, dispatching in turns, writing, deadlines, memory, s
 Does not handle: what frames mean, which statistics are published, web pages, configuration.
 """
 
+from trio_stomp.server._clock import Clock as Clock
 from trio_stomp.server._connection import Connection as Connection
 from trio_stomp.server._handle import Entrance as Entrance
 from trio_stomp.server._handle import EventFeed as EventFeed

@@ -11,6 +11,7 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import Broker, Histogram, internal_error
 from trio_stomp.server._alarm import Alarm
+from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection
 from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
@@ -33,6 +34,7 @@ class Dispatcher:
     """Drains the inbox in turns: apply what came, then publish what that staged.
 
     Args:
+      clock: Tells the core how much time has passed; all else goes by Trio's clock.
       end_turn: Called before each turn's output is published: the diagnostics' events.
       committer: Of the store, if there is one.
     """
@@ -42,6 +44,7 @@ class Dispatcher:
     outboxes: OutboxShared
     end_turn: Callable[[float], None]
     alarm: Alarm
+    clock: Clock = field(factory=Clock)
     committer: Committer | None = None
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
@@ -78,15 +81,18 @@ class Dispatcher:
             committer.hurry()
             if not self._calls:
                 await committer.wait_answer()
-            self._end_turn(trio.current_time())
+            self._end_turn(self.clock.now())
 
     def _turn(self, item: Item) -> None:
         """Apply ``item`` and what waits behind it, as much as is a turn's; then publish."""
         frames = 0
-        began = now = trio.current_time()
+        offset_s = self.clock.read()
+        began = now = self.clock.now()
+        if offset_s is not None:
+            self._follow(offset_s, now)
         while True:
             frames += self._apply(item, now)
-            now = trio.current_time()
+            now = self.clock.now()
             if frames >= MAX_TURN_FRAMES or now - began >= TURN_S:
                 break
             try:
@@ -97,7 +103,16 @@ class Dispatcher:
         if self.broker.has_more:
             self.inbox.wake()
         self.turns += 1
-        self.turn_times.observe(trio.current_time() - began, 1)
+        self.turn_times.observe(self.clock.now() - began, 1)
+
+    def _follow(self, offset_s: float, now: float) -> None:
+        """The wall clock was set."""
+        step_s = offset_s - self.clock.wall.offset_s
+        logger.warning(
+            "the wall clock was set by %+.3f s: what begins or ends at a time of day follows it",
+            step_s,
+        )
+        _guarded(self.broker.use_wall, offset_s, now)
 
     def _end_turn(self, now: float) -> None:
         for _ in range(len(self._calls)):
@@ -108,13 +123,14 @@ class Dispatcher:
         _guarded(self.end_turn, now)
         if self.committer is not None:
             self._tell_store(self.committer)
-        self.alarm.set(self.broker.timers.next_due)
+        slept_s = self.clock.slept_s
+        self.alarm.set(self.broker.timers.next_due - slept_s)
         dirty = self.outboxes.dirty
         self.outboxes.dirty = []
         self.outboxes.touched.update(dirty)
         for outbox in dirty:
             try:
-                outbox.publish(now)
+                outbox.publish(now - slept_s)
             except Exception:
                 logger.exception("%s: a bug of the broker ends this", outbox.wire.remote)
                 outbox.break_off()
@@ -136,7 +152,8 @@ class Dispatcher:
             strained = self.outboxes.strained
             self.outboxes.touched.add(connection.outbox)
             try:
-                self.broker.apply(connection.client, item.events, item.received_at, now)
+                received_at = item.received_at + self.clock.slept_s
+                self.broker.apply(connection.client, item.events, received_at, now)
             except Exception:
                 logger.exception("%s: a bug of the broker ends this", connection.wire.remote)
                 connection.end(internal_error())

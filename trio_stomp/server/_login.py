@@ -34,6 +34,6 @@ async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
                 connection.shared.tell_login(connection, error.code)
                 return told
             event = evolve(event, identity=identity)
-            connection.expires_at = identity.expires_at - authenticator.wall_offset_s
+            connection.expires_at = identity.expires_at
         told.append(event)
     return told

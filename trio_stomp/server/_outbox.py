@@ -437,11 +437,13 @@ class Outbox:
     def _join(self, items: Sequence[Item], now: float) -> bytes:
         parts: list[bytes] = []
         framing = self.framing
+        now += self.shared.clock.slept_s
         for prefix, delivery in items:
             if delivery is None:
                 parts.append(prefix)
                 continue
-            if delivery.publication.expires_at <= now:
+            publication = delivery.publication
+            if publication.expires_at <= now and publication.is_over(now):
                 self._expire(delivery)
                 continue
             self.frames_out += delivery.count
@@ -469,10 +471,11 @@ class Outbox:
     def _cut(self, items: Sequence[Item], now: float) -> Iterator[bytes]:
         """As ``_join``, but in pieces; what is large as it is."""
         runs: list[Iterable[bytes]] = []
+        now += self.shared.clock.slept_s
         for prefix, delivery in items:
             if delivery is None:
                 runs.append((prefix,))
-            elif delivery.publication.expires_at <= now:
+            elif delivery.publication.is_over(now):
                 self._expire(delivery)
             else:
                 self.frames_out += delivery.count

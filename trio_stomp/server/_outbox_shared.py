@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker import Delivery, MemoryBudget
+from trio_stomp.server._clock import Clock
 
 if TYPE_CHECKING:
     from trio_stomp.server._outbox import Outbox
@@ -25,6 +26,7 @@ class OutboxShared:
     Args:
       memory: Charged for what waits.
       limit_bytes: Most bytes that wait for one connection.
+      clock: Tells whether messages have expired.
       on_unsent: Called with messages that expired here though their consumer must ACK them.
       dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
     """
@@ -33,6 +35,7 @@ class OutboxShared:
     limit_bytes: int
     websocket_frames: str = "auto"
     on_unsent: Callable[[Delivery], None] = ignore
+    clock: Clock = field(factory=Clock)
     dirty: "list[Outbox]" = field(factory=list)
     touched: "set[Outbox]" = field(factory=set)
     """Those whose connections the core heard of, or staged to, since the diagnostics last took

@@ -48,9 +48,11 @@ def _look_opening(connection: "Connection", now: float) -> float:
 
 def _look_expiry(connection: "Connection", now: float) -> float:
     """A token is good for a while; so is a session that it opened."""
-    due = connection.expires_at
-    if now < due:
-        return due
+    if connection.expires_at == math.inf:
+        return math.inf
+    left_s = connection.expires_at - connection.shared.authenticator.wall_s()
+    if left_s > 0:
+        return now + left_s
     error = ProtocolError(
         "credentials-expired",
         "the token that opened this session has expired, or must be shown again"

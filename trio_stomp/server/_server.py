@@ -11,6 +11,7 @@ of the inbox, then the watchdog.
 import contextvars
 import functools
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
@@ -34,6 +35,7 @@ from trio_stomp.security import Accounts, Authenticator
 from trio_stomp.server._accepting import accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
+from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import Committer
 from trio_stomp.server._connection import Connection, ConnectionShared
 from trio_stomp.server._decoding import WebSocketReads
@@ -118,6 +120,7 @@ class Server:
     """Connections that have ended, by reason; what they had moved is in ``past``."""
     past: Traffic = field(factory=Traffic)
     accepted: int = 0
+    clock: Clock = field(factory=Clock)
     new_session_id: Callable[[], str] | None = None
     """Of the program that embeds the broker; None = ids are counted from ``boot_number``."""
     websocket_reads: WebSocketReads = field(factory=WebSocketReads)
@@ -130,7 +133,11 @@ class Server:
         self.inbox = Inbox(limits)
         self.admission = Admission(limits)
         self.outboxes = OutboxShared(
-            self.memory, limits.max_outbox_bytes, limits.websocket_frames, self._on_unsent
+            self.memory,
+            limits.max_outbox_bytes,
+            limits.websocket_frames,
+            self._on_unsent,
+            self.clock,
         )
         self.alarm = Alarm(self._ring)
 
@@ -149,7 +156,7 @@ class Server:
         broker.turns.clock = trio.current_time
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
-            broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm
+            broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm, self.clock
         )
         if store is not None and broker.log is not None:
             self.committer = self.dispatcher.committer = Committer(
@@ -383,10 +390,21 @@ class Server:
             await self.inbox.put(Control(self.diagnostics.tick))
 
     async def _sweep(self) -> None:
+        slept_s, offset_s = 0.0, self.clock.wall.offset_s
         while True:
             await trio.sleep(SWEEP_S)
-            if self.broker.policies.ttl_ms:  # it may be told while the broker runs
+            # Of the ttl it may be told while the broker runs.
+            if self.broker.policies.ttl_ms or self.clock.is_off:
                 await self.inbox.put(Control(self.broker.tick))
+            if (slept_s, offset_s) != (self.clock.slept_s, self.clock.wall.offset_s):
+                slept_s, offset_s = self.clock.slept_s, self.clock.wall.offset_s
+                self._judge_sessions()
+
+    def _judge_sessions(self) -> None:
+        """The time of day is another than was thought: so tokens end at another moment."""
+        for connection in self.connections:
+            if connection.expires_at < math.inf:
+                self.watchdog.watch(connection, trio.current_time())
 
     async def _monitor(self, interval_s: float) -> None:
         while True:

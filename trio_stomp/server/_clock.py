@@ -1,0 +1,88 @@
+"""The broker's clock: how much time has passed, and what time of day it is.
+
+Trio's clock stands still while the machine is suspended, and the wall clock may be set. Both are
+looked at as often as the dispatcher begins a turn, and once a second.
+"""
+
+import time
+from collections.abc import Callable
+
+import trio
+from attrs import define, field
+
+from trio_stomp.broker import WallTime
+
+TOLERANCE_S = 0.05
+"""What the clocks may differ by before it counts: to look at each of them takes a while."""
+_ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def elapsed() -> float:
+    """Seconds that have passed, those of a suspension too, where the system can tell."""
+    return time.clock_gettime(_ELAPSED)
+
+
+def unix_time() -> float:
+    """The time of day."""
+    return time.time()
+
+
+@define(eq=False, repr=False)
+class Clock:
+    """Tells how much time has passed, by Trio's clock and what that has missed.
+
+    Args:
+      wall: The time of day, by this clock; the core changes it when ``read`` says so.
+      elapsed: Seconds since some moment, those of suspensions too.
+      running: The same without suspensions.
+      day: The time of day, in seconds since 1970.
+    """
+
+    wall: WallTime = field(factory=WallTime)
+    elapsed: Callable[[], float] = elapsed
+    running: Callable[[], float] = time.monotonic
+    day: Callable[[], float] = unix_time
+    slept_s: float = 0.0
+    """How long the machine was suspended while this broker ran."""
+    _asleep_s: float = field(init=False)
+    _set_s: float = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        at = self.elapsed()
+        self._asleep_s = at - self.running()
+        self._set_s = self.day() - at
+
+    def now(self) -> float:
+        """Seconds that have passed since some moment."""
+        return trio.current_time() + self.slept_s
+
+    def wall_s(self) -> float:
+        """The time of day, in seconds since 1970."""
+        return self.now() + self.wall.offset_s
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the machine slept, or the wall clock was set, since ``read`` was called last."""
+        slept_s, step_s = self._differences(self.elapsed())
+        return slept_s > TOLERANCE_S or abs(step_s) > TOLERANCE_S
+
+    def read(self) -> float | None:
+        """Look at the clocks; what ``wall.offset_s`` is to be if the wall clock was set, or None.
+
+        What the machine slept counts from now on.
+        """
+        at = self.elapsed()
+        slept_s, step_s = self._differences(at)
+        has_slept, is_set = slept_s > TOLERANCE_S, abs(step_s) > TOLERANCE_S
+        if not (has_slept or is_set) or self.elapsed() - at > TOLERANCE_S / 2:
+            return None  # in the second case the process was held up; the next look will tell
+        if has_slept:
+            self.slept_s += slept_s
+        if not is_set:
+            return None
+        self._set_s += step_s
+        return self.wall.offset_s + step_s
+
+    def _differences(self, at: float) -> tuple[float, float]:
+        """How much longer the machine has slept, and by what the wall clock was set."""
+        return at - self.running() - self._asleep_s - self.slept_s, self.day() - at - self._set_s
