@@ -27,6 +27,9 @@ FLOOR_COVERAGE = 100
 FUZZ_S = 15
 """For each target; docs/security.md tells of longer runs."""
 
+TORTURE = ("--minutes", "0.35", "--clients", "60")
+"""And some seconds for what is left; ten minutes with 100 clients belong before a release."""
+
 COMPILED = ROOT / "build" / "compiled"
 NOT_COMPILED = (
     *("bench*", "cli*", "client_brokers", "compiled", "config*", "dashboard", "docs*", "foreign*"),
@@ -61,6 +64,7 @@ def python_steps() -> Iterator[Step]:
     yield from compiled_steps()
     fuzz = (sys.executable, "scripts/fuzz.py", "--seconds", f"{FUZZ_S}", "--jobs", "2")
     yield Step("fuzz", fuzz)
+    yield Step("torture", (sys.executable, "scripts/torture.py", *TORTURE))
 
 
 def compiled_steps() -> Iterator[Step]:

@@ -20,6 +20,14 @@ class Reply(NamedTuple):
     body: str
 
 
+def reply_of(frame: bytes) -> Reply:
+    """Read a frame without its NUL, and with the heart-beats before it."""
+    head, _, body = frame.decode().lstrip("\n").partition("\n\n")
+    command, *lines = head.split("\n")
+    pairs = (line.partition(":") for line in lines)
+    return Reply(command, {name: value for name, _, value in pairs}, body)
+
+
 class Link:
     """One connection, with its session open."""
 
@@ -81,11 +89,7 @@ class Link:
 
     def _split(self, data: bytes) -> Iterator[Reply]:
         *frames, self._data = (self._data + data).split(b"\0")
-        for frame in frames:
-            head, _, body = frame.decode().lstrip("\n").partition("\n\n")
-            command, *lines = head.split("\n")
-            pairs = (line.partition(":") for line in lines)
-            yield Reply(command, {name: value for name, _, value in pairs}, body)
+        return map(reply_of, frames)
 
     def close(self) -> None:
         """Leave without a word."""

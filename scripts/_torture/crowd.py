@@ -1,0 +1,103 @@
+"""Two more kinds of clients: those that come and go all the time, and the one that clears up."""
+
+import time
+from typing import TYPE_CHECKING
+
+from _torture.acts import QUEUES
+from _torture.client import Client, Stage
+
+if TYPE_CHECKING:
+    from _torture.link import Link
+
+RUSH, RUSH_BYTES = 12, 3000
+BEAT_S = 0.5
+"""Visitors come and go at the same moments, as what a clock starts does."""
+JANITOR_ROUNDS, JANITOR_QUEUES = 5, 20
+"""It goes on to other queues of connections that are gone every so many rounds, so many."""
+DRAINED_S = 6.0
+"""A NACK is waited for by the broker for up to 4 s; behind that what has not come does not come."""
+
+
+class Visitor(Client):
+    """Its connections are short: one ends as the next one begins, at the same time as others'."""
+
+    def __init__(self, stage: Stage, name: str, transport: str, seed: str) -> None:
+        super().__init__(stage, name, transport, seed)
+        self._left: Link | None = None
+
+    def run(self) -> None:
+        """Live until told to stop."""
+        super().run()
+        self._leave_behind()
+
+    def _leave_behind(self) -> None:
+        left, self._left = self._left, None
+        if left is not None:
+            left.close()
+
+    def play(self) -> None:
+        """Leave the connection before, and say much at once on this one."""
+        self.actor.is_polite = False
+        self.listen(BEAT_S - time.monotonic() % BEAT_S)
+        self._leave_behind()
+        for _ in range(self.dice.randint(1, 3)):
+            self.actor.segments(RUSH, RUSH_BYTES)
+            if self.dice.random() < 0.7:
+                self.actor.act(is_after_quiet=False)
+        self.listen(self.dice.random() * 0.2)
+
+    def _end(self, *, is_polite: bool) -> None:
+        if self.dice.random() < 0.5:
+            self._left = self.link
+            del self.link
+        else:
+            self._leave(is_polite=is_polite)
+
+
+class Janitor(Client):
+    """Takes whatever is left in the queues, until told to stop and nothing comes any more."""
+
+    def run(self) -> None:
+        """Live until told to stop, and then until all is there."""
+        while True:
+            self.live()
+            if self.stage.stop.is_set():
+                return
+
+    def play(self) -> None:
+        """Subscribe to all shared queues, and to those of connections that are gone."""
+        for queue in QUEUES:
+            self._take(queue)
+        rounds = 0
+        while not self.stage.stop.is_set():
+            self._round(rounds)
+            rounds += 1
+        self._take("/queue/own.>")
+        quiet_since = time.monotonic()
+        while time.monotonic() < quiet_since + DRAINED_S:
+            before = self.session.world.counts["from queues"]
+            self._round(0)
+            if self.session.world.counts["from queues"] != before:
+                quiet_since = time.monotonic()
+
+    def _take(self, queue: str) -> None:
+        self.actor.subscribe(queue, "client-individual", prefetch=1000)
+        self.actor.flush()
+
+    def _round(self, number: int) -> None:
+        """Take and acknowledge; now and then go on to other queues."""
+        if number % JANITOR_ROUNDS == 1:
+            for sub in self.session.subs.values():
+                if sub.destination not in QUEUES and not sub.is_leaving:
+                    self.actor.unsubscribe(sub)
+            orphans = self.session.world.orphans
+            for _ in range(min(len(orphans), JANITOR_QUEUES)):
+                self._take(orphans.popleft())
+        self.listen(0.2)
+        for sub in self.session.subs.values():
+            if not sub.is_leaving:
+                self.actor.acknowledge(sub, 1000, nack=0)
+        self.actor.flush()
+
+    def _end(self, *, is_polite: bool) -> None:
+        self.disconnect()

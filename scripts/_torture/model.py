@@ -1,0 +1,174 @@
+"""What all clients sent, what came, and what of that may not be.
+
+A *lane* is what one connection sends to one destination, in transactions or outside of them,
+numbered from 0. The broker handles frames of a connection in order, so a lane comes in order, and
+what is missing in its middle was aborted, or is lost.
+"""
+
+import threading
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+SENT, SURE, ABORTED = range(3)
+"""What is known of a message: it was sent; the broker took it; it was taken back."""
+MAX_VIOLATIONS = 10
+MAX_DELIVERIES = 255
+
+KINDS = {
+    "order": "frames of one connection were carried out in another order than they were sent",
+    "lost": "a message that the broker took never came",
+    "double": "a message came again without redelivered, or after it was acknowledged",
+    "transaction": "what was aborted came",
+    "error": "an ERROR that nothing called for",
+    "tls": "TLS broke, stood still or ended by itself",
+    "close": "an end (Close, DISCONNECT, a broken rule, a half close) was not answered in time",
+    "silence": "a RECEIPT did not come in time",
+    "ended": "the broker ended a connection that did nothing wrong",
+    "client": "the client itself failed, which says nothing of the broker",
+    "log": "the broker's log has what it should not have",
+}
+
+
+@dataclass
+class Lane:
+    """Messages of one connection to one destination; flags are bytes by number.
+
+    Args:
+      born: How many lanes there were before it.
+      acked: Which delivery of each was the last: it was acknowledged; 0 = none was.
+      came: Number and delivery of each that came from a queue.
+    """
+
+    name: str
+    destination: str
+    born: int = 0
+    state: bytearray = field(default_factory=bytearray)
+    seen: bytearray = field(default_factory=bytearray)
+    acked: bytearray = field(default_factory=bytearray)
+    came: set[tuple[int, int]] = field(default_factory=set)
+
+    def new(self) -> int:
+        """Number the next message; it is told before it is sent."""
+        for flags in (self.state, self.seen, self.acked):
+            flags.append(0)
+        return len(self.state) - 1
+
+    def last_sure(self) -> int:
+        """The last that the broker has taken for sure; -1 = none."""
+        return self.state.rfind(SURE)
+
+
+class Place(NamedTuple):
+    """One message, or one delivery of it, counted from 1."""
+
+    lane: Lane
+    number: int
+    delivery: int = 1
+
+
+@dataclass
+class Violation:
+    """What was seen that may not be.
+
+    Args:
+      kind: One of ``KINDS``.
+      who: The connection, and how it is connected.
+      history: The last frames of that connection.
+    """
+
+    kind: str
+    who: str
+    text: str
+    history: list[str]
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.kind}: {self.who}: {self.text}", *self.history])
+
+
+class World:
+    """All lanes, by name, and what was found. Any thread may call it."""
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, Lane] = {}
+        self.violations: list[Violation] = []
+        self.found: Counter[str] = Counter()
+        self.counts: Counter[str] = Counter()
+        self.orphans: deque[str] = deque()
+        """Queues whose connection is gone, for whoever clears up."""
+        self._live: dict[str, dict[str, Lane]] = {}
+        self._lock = threading.Lock()
+
+    def lane(self, name: str, destination: str) -> Lane:
+        """The lane of that name, which is begun if it is not there."""
+        with self._lock:
+            lane = self.lanes.get(name)
+            if lane is None:
+                lane = self.lanes[name] = Lane(name, destination, len(self.lanes))
+                self._live.setdefault(destination, {})[name] = lane
+            return lane
+
+    def retire(self, lanes: Iterable[Lane]) -> None:
+        """Nothing more is sent in these."""
+        with self._lock:
+            for lane in lanes:
+                self._live[lane.destination].pop(lane.name, None)
+
+    def live(self, destination: str) -> list[Lane]:
+        """The lanes to there of connections that are open."""
+        with self._lock:
+            return list(self._live.get(destination, {}).values())
+
+    def wrong(self, kind: str, who: str, text: str, history: Iterable[str] = ()) -> None:
+        """Note a violation; of a great many of a kind, the first."""
+        assert kind in KINDS, kind
+        with self._lock:
+            self.found[kind] += 1
+            if self.found[kind] <= MAX_VIOLATIONS:
+                self.violations.append(Violation(kind, who, text, list(history)))
+
+    def add(self, what: str, count: int = 1) -> None:
+        """Count something, for the summary."""
+        with self._lock:
+            self.counts[what] += count
+
+    def place(self, body: str, delivery: int) -> Place | None:
+        """Which message a body is; None if nobody sent it."""
+        name, _, rest = body.partition(" ")
+        text = rest.partition(" ")[0]
+        lane = self.lanes.get(name)
+        if lane is None or not text.isdecimal() or int(text) >= len(lane.state):
+            return None
+        return Place(lane, int(text), min(delivery, MAX_DELIVERIES))
+
+    def deliver(self, place: Place) -> tuple[str, str] | None:
+        """A message came from a queue; what is wrong with that: its kind, and in words.
+
+        Who reads late may read an earlier delivery after somebody else has had the next one: each
+        is known by its count alone.
+        """
+        lane, number, delivery = place
+        with self._lock:
+            self.counts["from queues"] += 1
+            self.counts["redelivered"] += delivery > 1
+            is_again = (number, delivery) in lane.came
+            lane.came.add((number, delivery))
+            lane.seen[number] = 1
+        name = f"{lane.name} {number}, delivery {delivery},"
+        if lane.state[number] == ABORTED:
+            return "transaction", f"{name} came, whose transaction was aborted"
+        if 0 < lane.acked[number] < delivery:
+            return "double", f"{name} came, but delivery {lane.acked[number]} was acknowledged"
+        if is_again and delivery < MAX_DELIVERIES:
+            return "double", f"{name} came twice, and not as redelivered"
+        return None
+
+    def judge(self) -> None:
+        """Compare, when everything was drained: what the broker took must have come."""
+        for lane in self.lanes.values():
+            if not lane.destination.startswith("/queue/"):
+                continue  # whoever was subscribed has compared
+            for number, (state, seen) in enumerate(zip(lane.state, lane.seen, strict=True)):
+                if state == SURE and not seen:
+                    self.wrong("lost", lane.name, f"{lane.name} {number} had its RECEIPT")

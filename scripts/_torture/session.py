@@ -1,0 +1,208 @@
+"""What one connection may see: its RECEIPTs in order, its MESSAGEs, and nothing else.
+
+No socket and no clock: the client tells what it is about to send and what came, and when.
+"""
+
+from collections import deque
+from functools import partial
+
+from _crash.link import Reply
+
+from _torture.model import ABORTED, Lane, Place, World
+from _torture.told import Effect, Sub, Told, delivery_of, last_unseen, mark_acked
+
+HISTORY = 40
+OF_ORDER = ("unknown-ack", "unknown-subscription", "unknown-transaction", "duplicate-subscription")
+"""Codes of an ERROR to frames that are right in the order in which they were sent."""
+
+
+class Wrong(Exception):
+    """The connection is not to be trusted any more; what was wrong has been noted."""
+
+
+class Session:
+    """One connection's history."""
+
+    def __init__(self, world: World, who: str, *, is_secret: bool = False) -> None:
+        self.world = world
+        self.who = who
+        self.is_secret = is_secret
+        self.is_connected = False
+        self.expects_error = False
+        self.error = ""
+        self.subs: dict[str, Sub] = {}
+        self.told: deque[Told] = deque()
+        self.lanes: dict[str, Lane] = {}
+        self._history: deque[str] = deque(maxlen=HISTORY)
+
+    def wrong(self, kind: str, text: str) -> Wrong:
+        """Note a violation; what it is told by."""
+        self.world.wrong(kind, self.who, text, self._history)
+        return Wrong(text)
+
+    def note(self, text: str, now: float) -> None:
+        """A line of the history."""
+        self._history.append(f"  {now:10.3f} {text}")
+
+    # What is sent.
+
+    def tell(self, line: str, now: float, receipt: str = "", effect: Effect | None = None) -> None:
+        """A frame is about to be sent; ``line`` is for people."""
+        self.note(f"> {line}" + (f" receipt {receipt}" if receipt else ""), now)
+        self.told.append(Told(receipt, now, effect))
+
+    def number(self, destination: str, *, in_transaction: bool = False) -> Place:
+        """A new message to there."""
+        name = f"{self.who.split()[0]}>{destination}>{'x' if in_transaction else 'p'}"
+        lane = self.lanes.get(name)
+        if lane is None:
+            lane = self.lanes[name] = self.world.lane(name, destination)
+        return Place(lane, lane.new())
+
+    def sub(self, sub: Sub) -> Effect:
+        """A SUBSCRIBE is about to be sent; what its RECEIPT means."""
+        self.subs[sub.id] = sub
+        if sub.is_browser and sub.is_own:
+            for lane in self.lanes.values():
+                if lane.destination == sub.destination and (last := last_unseen(lane)) >= 0:
+                    sub.owed[lane.name] = last
+        return partial(self._subscribed, sub)
+
+    def _subscribed(self, sub: Sub) -> None:
+        sub.is_there = True
+        if sub.is_topic:
+            sub.born = len(self.world.lanes)
+            sub.base = {lane.name: len(lane.state) for lane in self.world.live(sub.destination)}
+
+    def unsub(self, sub: Sub) -> Effect:
+        """An UNSUBSCRIBE is about to be sent; what its RECEIPT means."""
+        sub.is_leaving = True
+        sub.unacked.clear()
+        sub.owed.clear()  # a browser that leaves early has not seen everything
+        if sub.is_topic and sub.is_there:
+            for lane in self.world.live(sub.destination):
+                first, last = sub.first(lane), lane.last_sure()
+                if first is not None and last >= first:
+                    sub.owed[lane.name] = last
+        return partial(self._unsubscribed, sub)
+
+    def _unsubscribed(self, sub: Sub) -> None:
+        del self.subs[sub.id]
+        self._settle(sub)
+
+    def _settle(self, sub: Sub) -> None:
+        for name, number in sub.owed.items():
+            if sub.last.get(name, -1) < number:
+                raise self.wrong("lost", f"{name} {number} did not come to subscription {sub.id}")
+
+    # What comes.
+
+    def hear(self, reply: Reply, now: float) -> None:
+        """A frame came.
+
+        Raises:
+          Wrong: one that may not come.
+        """
+        headers = reply.headers
+        name = headers.get("receipt-id") or headers.get("subscription") or headers.get("code", "")
+        self.note(f"< {reply.command} {name} {reply.body[:40].partition(' x')[0]}", now)
+        if reply.command == "RECEIPT":
+            self._receipt(headers["receipt-id"])
+        elif reply.command == "MESSAGE":
+            self._message(reply)
+        elif reply.command == "CONNECTED" and not self.is_connected:
+            self.is_connected = True
+        elif reply.command == "ERROR":
+            self._error(reply)
+        else:
+            raise self.wrong("error", f"{reply.command} came, which nothing called for")
+
+    def _receipt(self, receipt: str) -> None:
+        """One that comes says that all before it was carried out, too."""
+        while self.told:
+            told = self.told.popleft()
+            if told.receipt and told.receipt != receipt:
+                raise self.wrong("order", f"RECEIPT {receipt} came before {told.receipt}")
+            if told.effect is not None:
+                told.effect()
+            if told.receipt:
+                self.world.add("RECEIPTs")
+                return
+        raise self.wrong("order", f"RECEIPT {receipt} came, which nothing asked for")
+
+    def _error(self, reply: Reply) -> None:
+        code = reply.headers.get("code", "?")
+        self.error = code
+        if not self.expects_error:
+            kind = "order" if code in OF_ORDER else "error"
+            raise self.wrong(kind, f"ERROR {code}: {reply.headers.get('message', '')}")
+        self.expect_nothing("the ERROR")
+
+    def expect_nothing(self, what: str) -> None:
+        """What ends the connection may come when all that was sent before it is answered.
+
+        Raises:
+          Wrong: it is not.
+        """
+        left = [told.receipt for told in self.told if told.receipt]
+        if left:
+            raise self.wrong("order", f"{what} came before RECEIPT {left[0]}")
+
+    def _message(self, reply: Reply) -> None:
+        sub = self.subs.get(reply.headers["subscription"])
+        if sub is None:
+            raise self.wrong("order", "a MESSAGE came for a subscription that is not there")
+        if not sub.is_there:
+            raise self.wrong("order", "a MESSAGE came before the RECEIPT of its SUBSCRIBE")
+        if sub.is_browser and reply.headers.get("browser") == "end":
+            self._settle(sub)
+            return
+        place = self.world.place(reply.body, delivery_of(reply))
+        if place is None or not sub.reaches(place.lane.destination):
+            raise self.wrong("error", f"nobody sent this there: {reply.body[:80]}")
+        if sub.is_topic:
+            self._from_topic(sub, place)
+        elif sub.is_browser:
+            self._in_order(sub, place)
+        else:
+            if sub.is_own and place.delivery == 1:
+                self._in_order(sub, place)
+            found = self.world.deliver(place)
+            if found is not None:
+                raise self.wrong(*found)
+            self._to_acknowledge(sub, reply, place)
+
+    def _to_acknowledge(self, sub: Sub, reply: Reply, place: Place) -> None:
+        if sub.ack == "auto":
+            mark_acked([place])
+        elif not sub.is_leaving:
+            sub.unacked[reply.headers["ack"]] = place
+
+    def _in_order(self, sub: Sub, place: Place) -> None:
+        lane, number, _ = place
+        before = sub.last.get(lane.name, -1)
+        if number <= before:
+            raise self.wrong("order", f"{lane.name} {number} came behind {before}")
+        if lane.state[number] == ABORTED:
+            raise self.wrong("transaction", f"{lane.name} {number} came, which was aborted")
+        sub.last[lane.name] = number
+
+    def _from_topic(self, sub: Sub, place: Place) -> None:
+        lane, number, _ = place
+        before = sub.last.get(lane.name)
+        first = sub.first(lane) if before is None else before + 1
+        if first is None:
+            first = number
+        self._in_order(sub, place)
+        missing = [n for n in range(first, number) if lane.state[n] != ABORTED]
+        if missing:
+            raise self.wrong("lost", f"{lane.name} {missing[0]} did not come, but {number} did")
+        self.world.add("from topics")
+
+    def oldest(self) -> float | None:
+        """When the oldest frame was sent whose RECEIPT is not there; None = there is none."""
+        return next((told.at for told in self.told if told.receipt), None)
+
+    def end(self) -> None:
+        """It is over, however it ended."""
+        self.world.retire(self.lanes.values())

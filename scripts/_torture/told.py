@@ -1,0 +1,92 @@
+"""What a session remembers: its subscriptions, what it sent, and what a RECEIPT means for it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from _crash.link import Reply
+
+from _torture.model import ABORTED, SURE, Lane, Place
+
+
+@dataclass
+class Sub:
+    """A subscription.
+
+    Args:
+      is_own: To the connection's own queue, which nobody else takes from or sends to.
+      is_there: Its RECEIPT has come.
+      born: Of a topic: so many lanes were there then; from those that are younger all must come.
+      base: Likewise: of each lane that was there, the first number that must come.
+      unacked: What is to be acknowledged, in the order in which it came.
+    """
+
+    id: str
+    destination: str
+    ack: str = "auto"
+    is_own: bool = False
+    is_browser: bool = False
+    is_there: bool = False
+    is_leaving: bool = False
+    born: int = 0
+    base: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = field(default_factory=dict)
+    unacked: dict[str, Place] = field(default_factory=dict)
+    owed: dict[str, int] = field(default_factory=dict)
+    """By lane, the last that must have come when the subscription, or the browsing, has ended."""
+
+    @property
+    def is_topic(self) -> bool:
+        """Whether it is of a topic."""
+        return self.destination.startswith("/topic/")
+
+    def reaches(self, destination: str) -> bool:
+        """Whether it takes what is sent to there."""
+        stem, is_pattern, _ = self.destination.partition(">")
+        return destination.startswith(stem) if is_pattern else destination == stem
+
+    def first(self, lane: Lane) -> int | None:
+        """The first of a lane that must come; None if any may be."""
+        return 0 if lane.born >= self.born else self.base.get(lane.name)
+
+
+Effect = Callable[[], None]
+
+
+@dataclass
+class Told:
+    """A frame that was sent.
+
+    Args:
+      receipt: What it asked for; "" = nothing.
+      effect: What is true once the broker has carried it out.
+    """
+
+    receipt: str
+    at: float
+    effect: Effect | None
+
+
+def last_unseen(lane: Lane) -> int:
+    """The last of an own queue that nobody has had, and that was not taken back."""
+    return max(
+        (n for n, seen in enumerate(lane.seen) if not seen and lane.state[n] != ABORTED), default=-1
+    )
+
+
+def delivery_of(reply: Reply) -> int:
+    """Which delivery of its message a MESSAGE is."""
+    if reply.headers.get("redelivered") != "true":
+        return 1
+    return int(reply.headers.get("delivery-count", "2"))
+
+
+def mark_sure(places: list[Place]) -> None:
+    """The broker has taken these."""
+    for place in places:
+        place.lane.state[place.number] = SURE
+
+
+def mark_acked(places: list[Place]) -> None:
+    """The broker knows that these deliveries were the last."""
+    for place in places:
+        place.lane.acked[place.number] = place.delivery

@@ -1,0 +1,147 @@
+"""What is between frames and the socket: WebSocket frames, TLS records, and where they are cut."""
+
+import ssl
+from collections.abc import Iterator
+from contextlib import suppress
+from random import Random
+
+from _crash.link import Reply, reply_of
+
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10
+MAX_CUTS = 6
+SINGLE_BYTES = 60
+"""So many bytes at most are sent one at a time."""
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: v12.stomp\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+def cut(data: bytes, dice: Random) -> list[bytes]:
+    """Cut bytes anywhere: not at all, at some places, or a part of them one by one."""
+    way = dice.random()
+    if way < 0.4 or len(data) < 2:
+        return [data]
+    if way < 0.8:
+        places = sorted(dice.randrange(1, len(data)) for _ in range(dice.randint(1, MAX_CUTS)))
+        return [data[a:b] for a, b in zip([0, *places], [*places, len(data)], strict=True) if a < b]
+    start = dice.randrange(len(data))
+    end = min(len(data), start + SINGLE_BYTES)
+    single = [data[n : n + 1] for n in range(start, end)]
+    return [piece for piece in (data[:start], *single, data[end:]) if piece]
+
+
+def client_frame(
+    opcode: int, payload: bytes, dice: Random, *, fin: bool = True, is_masked: bool = True
+) -> bytes:
+    """A WebSocket frame of a client (RFC 6455 section 5.2); unmasked is what none may send."""
+    size, bit = len(payload), 0x80 if is_masked else 0
+    head = bytes([fin << 7 | opcode])
+    if size < 126:
+        head += bytes([bit | size])
+    elif size < 1 << 16:
+        head += bytes([bit | 126]) + size.to_bytes(2, "big")
+    else:
+        head += bytes([bit | 127]) + size.to_bytes(8, "big")
+    if not is_masked:
+        return head + payload
+    key = dice.randbytes(4)
+    mask = (key * (size // 4 + 1))[:size]
+    mixed = int.from_bytes(payload, "big") ^ int.from_bytes(mask, "big")
+    return head + key + mixed.to_bytes(size, "big")
+
+
+def client_messages(pieces: list[bytes], dice: Random) -> list[bytes]:
+    """Each piece as a WebSocket message, or all as the fragments of one."""
+    if dice.random() < 0.5:
+        return [client_frame(TEXT, piece, dice) for piece in pieces]
+    last = len(pieces) - 1
+    return [
+        client_frame(CONTINUATION if n else TEXT, piece, dice, fin=n == last)
+        for n, piece in enumerate(pieces)
+    ]
+
+
+class FrameCutter:
+    """Finds the frames in what the broker sends; a body of ours has no NUL in it."""
+
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def feed(self, data: bytes) -> list[Reply]:
+        """The frames that end in ``data``."""
+        first, *more = data.split(b"\0")
+        self._parts.append(first)
+        if not more:
+            return []
+        whole = [b"".join(self._parts), *more[:-1]]
+        self._parts = [more[-1]]
+        return [reply_of(frame) for frame in whole]
+
+
+class WebSocketCutter:
+    """Finds the frames in what a WebSocket's server sends, after its answer to the upgrade."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield opcode and payload of each frame that is whole."""
+        self._data += data
+        while len(self._data) >= 2:
+            size = self._data[1]
+            width = {126: 2, 127: 8}.get(size, 0)
+            start = 2 + width
+            if width:
+                size = int.from_bytes(self._data[2:start], "big")
+            if len(self._data) < max(start, start + size):
+                return
+            opcode, payload = self._data[0] & 15, bytes(self._data[start : start + size])
+            del self._data[: start + size]
+            yield opcode, payload
+
+
+class Tls:
+    """OpenSSL between two buffers, so that its records can be cut on their way, too."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname="127.0.0.1")
+
+    def shake(self, received: bytes) -> tuple[bytes, bool]:
+        """Go on with the handshake: what is to be sent, and whether it is done."""
+        self._incoming.write(received)
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            return self._outgoing.read(), False
+        return self._outgoing.read(), True
+
+    def encrypt(self, data: bytes) -> bytes:
+        """The records of ``data``."""
+        view = memoryview(data)
+        while view:
+            view = view[self._tls.write(view) :]  # a record at a time
+        return self._outgoing.read()
+
+    def decrypt(self, received: bytes) -> bytes:
+        """What is whole of what came; a close_notify is followed by the end of the socket.
+
+        Raises:
+          ssl.SSLError: TLS broke.
+        """
+        self._incoming.write(received)
+        pieces = []
+        try:
+            while piece := self._tls.read(1 << 16):
+                pieces.append(piece)
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass
+        return b"".join(pieces)
+
+    def close_notify(self) -> bytes:
+        """What says that nothing more is sent."""
+        with suppress(ssl.SSLError):  # it wants to read the broker's
+            self._tls.unwrap()
+        return self._outgoing.read()

@@ -1,0 +1,179 @@
+"""Torture a broker with clients that pause, cut, read slowly and leave, and see what they may see.
+
+    python scripts/torture.py --minutes 10 --seed 1
+    python scripts/torture.py --minutes 10 --clients 200 --transports tls wss --tree DIRECTORY
+
+50 to 200 clients on blocking sockets, over TCP, TLS, WebSocket and WebSocket over TLS, send random
+valid frames: SEND to queues and topics, small ones and 250 KB, ACK and NACK, transactions,
+SUBSCRIBE, UNSUBSCRIBE right behind ACKs, and browse. They pause for up to 4 s, so that connections
+go quiet and come back; cut what they write anywhere, in STOMP's frames, WebSocket's, TLS' records
+and the bytes of these; read little by little, or not at all for a while; and leave by DISCONNECT,
+Close, half close, RST in the middle of a frame, or by breaking a rule. A fifth of them come and go
+all the time. Then all queues are drained. For each connection must hold (``_torture/session.py``):
+
+- RECEIPTs and MESSAGEs come in the order of what was sent, and a SUBSCRIBE's RECEIPT before its
+  first MESSAGE, an UNSUBSCRIBE's behind its last;
+- what the broker took comes, once, or again as ``redelivered``; what was aborted does not;
+- no ERROR comes but to what breaks a rule: no ``unknown-ack`` to ACKs before an UNSUBSCRIBE;
+- each RECEIPT, and the answer to each way to leave, comes within ``--patience`` seconds;
+- TLS does not break.
+
+The seed fixes what is chosen, not what the operating system makes of it. The exit code is 1 if
+anything of this did not hold; the first violations are told with the frames before them.
+"""
+
+import argparse
+import json
+import resource
+import ssl
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from _bench.guarded import write_certificate
+from _bench.process import ROOT, BenchError
+from _proof.watched import ProofError, watched_broker
+from _torture.client import Client, Stage
+from _torture.crowd import Janitor, Visitor
+from _torture.link import TRANSPORTS
+from _torture.model import KINDS, World
+
+FIRST_VIOLATIONS = 2
+"""Of each kind, told in full."""
+VISITORS = 5
+"""One client in so many comes and goes all the time."""
+STEP_S = 0.5
+OPTIONS = (
+    *("--max-redeliveries", "1000000"),
+    *("--diag-interval-s", "0.25", "--linger-s", "6"),
+)
+"""Nothing dies of its redeliveries; the broker's own timers put much into its input; and it waits
+longer for a client to read its last frames than any of ours reads slowly."""
+SMALL_STACK_BYTES = 512 * 1024
+
+
+@contextmanager
+def broker(
+    args: argparse.Namespace, work: Path, world: World
+) -> Iterator[tuple[int, ssl.SSLContext]]:
+    """The broker to torture: its port, and whom its clients trust."""
+    if args.url:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        yield urlsplit(args.url).port or 61613, context
+        return
+    certificate, context = write_certificate(work)
+    options = (*OPTIONS, "--tls-cert", certificate, *args.broker)
+    with watched_broker(options, work / "broker.log", tree=args.tree.resolve()) as watched:
+        yield watched.port, context
+    for lines in watched.bad_lines()[:3]:
+        world.wrong("log", "broker", lines)
+
+
+def torture(args: argparse.Namespace, world: World, port: int, context: ssl.SSLContext) -> None:
+    """Have the clients live for as long as told, then drain and judge."""
+    stage = Stage(world, port, context, args.patience, threading.Event())
+    behind = Stage(world, port, context, args.patience, threading.Event())
+    clients: list[Client] = []
+    for n in range(args.clients):
+        kind = Client if n % VISITORS else Visitor
+        transport = args.transports[n % len(args.transports)]
+        clients.append(kind(stage, f"c{n}", transport, f"{args.seed} {n}"))
+    janitor = Janitor(behind, "janitor", args.transports[0], f"{args.seed}")
+    for each in (*clients, janitor):
+        each.start()
+    until = time.monotonic() + args.minutes * 60
+    wanted = set(args.until)
+    while time.monotonic() < until and not (wanted and wanted <= set(world.found)):
+        time.sleep(STEP_S)
+        if args.progress:
+            progress(world)
+    stage.stop.set()
+    for each in clients:
+        each.join(6 * args.patience)
+        if each.is_alive():
+            world.wrong("client", each.label, "does not end")
+    behind.stop.set()
+    janitor.join(60 * args.patience)
+    if janitor.is_alive():
+        world.wrong("client", janitor.label, "does not end")
+    if not world.found:  # what broke off has not drained
+        world.judge()
+
+
+def progress(world: World) -> None:
+    """One line, over the last."""
+    found = dict(world.found) or "no violations"
+    frames = world.counts["frames"]
+    print(f"\r{frames} frames, {found}", end="", file=sys.stderr, flush=True)
+
+
+def summary(args: argparse.Namespace, world: World, seconds: float) -> dict[str, object]:
+    """The figures."""
+    return {
+        "seed": args.seed,
+        "clients": args.clients,
+        "transports": args.transports,
+        "seconds": round(seconds, 1),
+        "clients_cpu_s": round(resource.getrusage(resource.RUSAGE_SELF).ru_utime, 1),
+        **world.counts,
+        "messages": sum(len(lane.state) for lane in world.lanes.values()),
+        "violations": dict(world.found),
+    }
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
+    parser.add_argument("--patience", type=float, default=15.0, help="seconds for each answer")
+    parser.add_argument(
+        "--until", nargs="+", choices=KINDS, default=[], help="end once each of these was found"
+    )
+    parser.add_argument("--url", default="", help="of a broker that runs, on this machine")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="whose broker is tortured")
+    parser.add_argument("--broker", nargs=argparse.REMAINDER, default=[], help="its options")
+    parser.add_argument("--json", type=Path, help="write the summary to this file, too")
+    parser.add_argument("--keep", type=Path, help="directory for the broker's log")
+    parser.add_argument("--progress", action="store_true", help="a line of what goes on")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run, print the summary as JSON, and return the exit code."""
+    args = parse(argv)
+    threading.stack_size(SMALL_STACK_BYTES)
+    world = World()
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="torture-") as directory:
+        work = args.keep or Path(directory)
+        work.mkdir(parents=True, exist_ok=True)
+        try:
+            with broker(args, work, world) as (port, context):
+                torture(args, world, port, context)
+        except (ProofError, BenchError) as error:
+            world.wrong("log", "broker", str(error))
+    for kind in world.found:
+        of_kind = [each for each in world.violations if each.kind == kind]
+        for each in of_kind[:FIRST_VIOLATIONS]:
+            print(f"{each}\n", file=sys.stderr)
+    text = json.dumps(summary(args, world, time.monotonic() - began), indent=2)
+    print(text)
+    if args.json:
+        args.json.write_text(text + "\n")
+    if world.found:
+        print(f"violations were found; seed {args.seed}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
