@@ -39,6 +39,8 @@ class Access:
     accounts: Accounts
     rules: AccessRules | None
     context: ssl.SSLContext | None
+    revoked: frozenset[str] = frozenset()
+    """Certificates of clients that were taken back, by their keys."""
 
 
 @define(eq=False, repr=False)
@@ -95,6 +97,7 @@ class Security:
                 transport.tls_key,
                 client_ca=transport.tls_client_ca,
                 client_certificates=transport.tls_client_certificates,
+                client_crl=transport.tls_client_crl,
                 minimum=transport.tls_min_version,
             )
         if transport.proxy_addresses:
@@ -125,7 +128,9 @@ class Security:
         accounts = Accounts.read(options, settings.transport.tls_login, certificates)
         if rules is None and accounts.exist:
             rules = built_in_rules()
-        return Access(accounts, rules, self.tls.load() if self.tls is not None else None)
+        if self.tls is None:
+            return Access(accounts, rules, None)
+        return Access(accounts, rules, self.tls.load(), self.tls.revoked())
 
     def _warn(self) -> None:
         told = list(self.accounts.warnings(self.settings.security))

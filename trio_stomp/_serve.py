@@ -146,7 +146,7 @@ async def _use(
         server.broker.use_policies(book)
         server.broker.events.tell("config")
 
-    await server.reconfigure(access.accounts, access.rules, apply)
+    await server.reconfigure(access.accounts, access.rules, apply, access.revoked)
 
 
 async def _close(store: Store) -> None:

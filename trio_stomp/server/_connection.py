@@ -209,6 +209,11 @@ class Connection:
         """What its certificate says; empty if it showed none."""
         return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
 
+    @property
+    def certificate_key(self) -> str:
+        """What names its certificate among all; "" if it showed none."""
+        return self.wire.certificate_key() if isinstance(self.wire, TlsWire) else ""
+
     def log_fields(self) -> dict[str, str]:
         """What a line of the log about it tells beside its text."""
         client = self.client

@@ -1,14 +1,16 @@
-"""Between CONNECT and CONNECTED: who is it?"""
+"""Between CONNECT and CONNECTED: who is it? And who is no longer."""
 
 from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from trio_stomp._errors import RemoteError
+from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.frames import excerpt
 from trio_stomp.protocol import Event, Opened
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from trio_stomp.server._connection import Connection
 
 
@@ -37,3 +39,22 @@ async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
             connection.expires_at = identity.expires_at
         told.append(event)
     return told
+
+
+def end_revoked(connections: "Iterable[Connection]", revoked: frozenset[str]) -> None:
+    """End connections whose certificate was taken back since their handshake.
+
+    Args:
+      revoked: Keys of certificates.
+    """
+    for connection in connections if revoked else ():
+        if connection.certificate_key in revoked:
+            error = ProtocolError(
+                "authentication-failed",
+                "the certificate of this connection was revoked",
+                reason=CloseReason.AUTHENTICATION_FAILED,
+            )
+            if connection.is_open:
+                connection.end(error)
+            else:
+                connection.on_close(error.reason)

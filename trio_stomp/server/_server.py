@@ -44,6 +44,7 @@ from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ERROR, ServerLimits
+from trio_stomp.server._login import end_revoked
 from trio_stomp.server._outbox import Outbox
 from trio_stomp.server._outbox_shared import OutboxShared
 from trio_stomp.server._pages import Pages
@@ -439,12 +440,17 @@ class Server:
         self.dispatcher.call_soon(tell)
 
     async def reconfigure(
-        self, accounts: Accounts, rules: AccessRules | None, apply: Callable[[], None]
+        self,
+        accounts: Accounts,
+        rules: AccessRules | None,
+        apply: Callable[[], None],
+        revoked: frozenset[str] = frozenset(),
     ) -> None:
         """Let other settings, accounts and rules hold, in one turn of the dispatcher.
 
         Args:
           apply: Changes what else shall change; called in that turn.
+          revoked: Keys of certificates whose connections shall end.
 
         Checkpoint: always. Cancel: it is still done.
         """
@@ -463,6 +469,7 @@ class Server:
             self.codecs.judges_early = rules is not None
             self.codecs.forget_heads()  # they were held to other limits
             self.broker.use_rules(rules, is_known, now)
+            end_revoked(self.connections, revoked)
 
         await self.inbox.put(Control(turn))
 

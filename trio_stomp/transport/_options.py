@@ -23,6 +23,9 @@ class TransportOptions:
     tls_client_certificates: str = option(
         "off", "whether clients show a certificate", choices=("off", "optional", "required")
     )
+    tls_client_crl: str = option(
+        "", "PEM file of the certificates of clients that were revoked (CRL); empty = none"
+    )
     tls_login: str = option(
         "off",
         "who a client with a certificate is: its common name, or what --acl-file maps it to",
@@ -45,6 +48,7 @@ class TransportOptions:
                 "tls_port": bool(self.tls_port),
                 "tls_client_ca": bool(self.tls_client_ca),
                 "tls_client_certificates": self.tls_client_certificates != "off",
+                "tls_client_crl": bool(self.tls_client_crl),
             }
             for name in (name for name, is_told in needs.items() if is_told):
                 raise ValueError(f"{name} needs a certificate: give tls_cert, too")
@@ -56,6 +60,10 @@ class TransportOptions:
             raise ValueError(
                 f"tls_client_certificates is {self.tls_client_certificates!r}, but needs"
                 " tls_client_ca, the file of those who sign them"
+            )
+        if self.tls_client_crl and self.tls_client_certificates == "off":
+            raise ValueError(
+                "tls_client_crl needs tls_client_certificates to be optional or required"
             )
         if self.tls_login != "off" and self.tls_client_certificates == "off":
             raise ValueError(

@@ -10,11 +10,12 @@ import os
 import ssl
 import stat
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 from trio_stomp._errors import OptionError
+from trio_stomp.transport._der import EXPLICIT_VERSION, date_of, element, time_of
+from trio_stomp.transport._revocation import read_revoked, revocation_warnings
 
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: forward secrecy and an AEAD. All ciphers of TLS 1.3 are like that."""
@@ -46,8 +47,6 @@ _ESCAPED = frozenset('"+,;<>\\')
 
 _CERTIFICATE = b"CERTIFICATE-----"
 _KEY = b"PRIVATE KEY-----"
-_EXPLICIT_VERSION = 0xA0
-_UTC_TIME = 0x17
 
 
 class _EncryptedKeyError(Exception):
@@ -60,6 +59,7 @@ def make_server_context(
     *,
     client_ca: str = "",
     client_certificates: str = "off",
+    client_crl: str = "",
     minimum: str = "1.2",
 ) -> ssl.SSLContext:
     """Load the certificate and choose what TLS is good enough.
@@ -69,6 +69,8 @@ def make_server_context(
       key: PEM file of its private key, without a passphrase; empty = it is in ``certificate``.
       client_ca: PEM file of those who sign the certificates of clients.
       client_certificates: ``off``, ``optional`` or ``required``.
+      client_crl: PEM file of those that were taken back, with a list of each who signs; empty =
+        none was.
       minimum: The oldest version, ``1.2`` or ``1.3``.
 
     Raises:
@@ -92,6 +94,11 @@ def make_server_context(
         # Who signs is in the file, be it a root or not; the roots of the machine do not count.
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         _load_client_ca(context, client_ca)
+        if client_crl:
+            # Of who signs, whoever has signed him is not asked: take him out of ``client_ca``.
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            read_revoked(client_crl)  # says better what is wrong
+            context.load_verify_locations(client_crl)
     return context
 
 
@@ -99,13 +106,14 @@ class TlsBox:
     """The context for the connections to come; those that are made already keep theirs.
 
     Args:
-      certificate, key, client_ca, client_certificates, minimum: as ``make_server_context``.
+      certificate, key, client_ca, client_certificates, client_crl, minimum: as
+        ``make_server_context``.
 
     Raises:
       OptionError: the operator's fault.
     """
 
-    __slots__ = ("_files", "_load", "context")
+    __slots__ = ("_client_crl", "_files", "_load", "context")
 
     def __init__(
         self,
@@ -114,15 +122,18 @@ class TlsBox:
         *,
         client_ca: str = "",
         client_certificates: str = "off",
+        client_crl: str = "",
         minimum: str = "1.2",
     ) -> None:
         self._files = (certificate, key)
+        self._client_crl = client_crl
         self._load: Callable[[], ssl.SSLContext] = partial(
             make_server_context,
             certificate,
             key,
             client_ca=client_ca,
             client_certificates=client_certificates,
+            client_crl=client_crl,
             minimum=minimum,
         )
         self.context = self._load()
@@ -143,6 +154,7 @@ class TlsBox:
             ) from None
         box = cls.__new__(cls)
         box._files, box._load, box.context = ("", ""), lambda: context, context
+        box._client_crl = ""
         return box
 
     def load(self) -> ssl.SSLContext:
@@ -161,11 +173,20 @@ class TlsBox:
         """
         self.context = self._load()
 
+    def revoked(self) -> frozenset[str]:
+        """Read which certificates of clients were taken back, by ``certificate_key``.
+
+        Raises:
+          OptionError: the operator's fault.
+        """
+        return read_revoked(self._client_crl)
+
     def warnings(self, wall_s: float) -> tuple[str, ...]:
         """As ``warnings_of``, for the files of this box."""
         if not any(self._files):
             return ()
-        return warnings_of(*self._files, wall_s)
+        lists = revocation_warnings(self._client_crl, wall_s) if self._client_crl else ()
+        return (*warnings_of(*self._files, wall_s), *lists)
 
 
 def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
@@ -296,16 +317,14 @@ def _date_warnings(certificate: str, wall_s: float) -> list[str]:
         return []  # OpenSSL did read it, and will tell its peers
     name = f"{certificate} (tls_cert)"
     if wall_s < begin_s:
-        return [f"{name} is not valid before {_date(begin_s)}; is the clock of this machine right?"]
+        return [
+            f"{name} is not valid before {date_of(begin_s)}; is the clock of this machine right?"
+        ]
     if wall_s > end_s:
-        return [f"{name} expired on {_date(end_s)}: clients will refuse it; renew it"]
+        return [f"{name} expired on {date_of(end_s)}: clients will refuse it; renew it"]
     if wall_s > end_s - EXPIRY_WARNING_S:
-        return [f"{name} expires on {_date(end_s)}; renew it"]
+        return [f"{name} expires on {date_of(end_s)}; renew it"]
     return []
-
-
-def _date(wall_s: float) -> str:
-    return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _first_certificate(text: str) -> bytes:
@@ -319,34 +338,15 @@ def _validity(certificate: bytes) -> tuple[float, float]:
 
     The ``ssl`` module tells this of a peer's certificate alone, and ``cryptography`` is an extra.
     """
-    _, at, _ = _element(certificate, 0)
-    _, at, _ = _element(certificate, at)
-    if certificate[at] == _EXPLICIT_VERSION:
-        _, _, at = _element(certificate, at)
+    _, at, _ = element(certificate, 0)
+    _, at, _ = element(certificate, at)
+    if certificate[at] == EXPLICIT_VERSION:
+        _, _, at = element(certificate, at)
     for _ in ("serial number", "signature algorithm", "issuer"):
-        _, _, at = _element(certificate, at)
-    _, begin, _ = _element(certificate, at)
-    _, _, end = _element(certificate, begin)
-    return _time(certificate, begin), _time(certificate, end)
-
-
-def _element(der: bytes, at: int) -> tuple[int, int, int]:
-    """Tag, first byte of the content, first byte behind it (X.690 section 8.1)."""
-    tag, length = der[at], der[at + 1]
-    at += 2
-    if length & 0x80:
-        width = length & 0x7F
-        length = int.from_bytes(der[at : at + width], "big")
-        at += width
-    return tag, at, at + length
-
-
-def _time(der: bytes, at: int) -> float:
-    tag, start, end = _element(der, at)
-    text = der[start:end].decode("ascii")
-    if tag == _UTC_TIME:  # RFC 5280 section 4.1.2.5.1
-        text = ("19" if text >= "50" else "20") + text
-    return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
+        _, _, at = element(certificate, at)
+    _, begin, _ = element(certificate, at)
+    _, _, end = element(certificate, begin)
+    return time_of(certificate, begin), time_of(certificate, end)
 
 
 # Names.

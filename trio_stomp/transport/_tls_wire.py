@@ -15,6 +15,7 @@ from contextlib import suppress
 import trio
 
 from trio_stomp._errors import CloseReason, RemoteError
+from trio_stomp.transport._revocation import certificate_key
 from trio_stomp.transport._tls_context import certificate_names
 from trio_stomp.transport._wire import Piece, SocketWire, Wire
 
@@ -136,6 +137,14 @@ class TlsWire:
         except (ssl.SSLError, ValueError):
             return ()  # before the handshake, or a name that is not even text
         return certificate_names(decoded or {})
+
+    def certificate_key(self) -> str:
+        """Return what names the peer's certificate among all; "" if it showed none."""
+        try:
+            der = self._ssl.getpeercert(binary_form=True)
+            return certificate_key(der) if der else ""
+        except (ssl.SSLError, ValueError, IndexError):
+            return ""
 
     async def handshake(self) -> None:
         """Shake hands; before anything else, and once.
