@@ -1,6 +1,8 @@
 """What is the SQL store's own: the tables, errors, locks, and commits whose end is unknown."""
 
+import os
 import sqlite3
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -270,6 +272,32 @@ def test_a_newer_schema_is_not_touched(opened: Opened, file: Path) -> None:
     assert ask(file, "SELECT * FROM trio_stomp_state, trio_stomp_messages") == before
     ask(file, "UPDATE trio_stomp_state SET schema_version = 1")
     opened.open()
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022])
+def test_its_files_are_its_owners_alone(file: Path, mask: int) -> None:
+    """F12: with the usual umask everybody read the bodies in the file, its -wal and its -shm."""
+    before = os.umask(mask)
+    try:
+        opened = Opened(Directory(file.parent, "sqlite"))
+        opened.append(put(1, b"secret"))
+        modes = {each.name: stat.S_IMODE(each.stat().st_mode) for each in file.parent.iterdir()}
+        opened.store.close()
+    finally:
+        os.umask(before)
+    kinds = ("", "-shm", "-wal", ".lock")
+    assert modes == {f"broker.db{kind}": 0o600 for kind in kinds}
+
+
+def test_a_file_that_others_may_read_stays_so(file: Path) -> None:
+    """Its owner has let other applications in, as docs/sql.md says."""
+    file.touch()
+    file.chmod(0o640)
+    opened = Opened(Directory(file.parent, "sqlite"))
+    opened.append(put(1, b"a"))
+    modes = {stat.S_IMODE(each.stat().st_mode) for each in file.parent.glob("broker.db-*")}
+    opened.store.close()
+    assert modes == {0o640}
 
 
 def test_a_failed_start_lets_others_have_it(file: Path) -> None:

@@ -145,7 +145,12 @@ class Sqlite:
             raise StoreError(f"{path}: cannot be opened: {error.strerror}; {remedy}") from error
 
     def open_writer(self) -> sql.Connection:
-        """As ``Database.open_writer``."""
+        """As ``Database.open_writer``; a new file is its owner's alone, whatever the umask.
+
+        What SQLite puts beside it is as open as the file itself.
+        """
+        with suppress(OSError):  # SQLite will say what is wrong
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         writer = self.engine.connect()
         writer.exec_driver_sql("PRAGMA journal_mode=WAL")
         writer.exec_driver_sql("PRAGMA synchronous=FULL")
