@@ -21,7 +21,7 @@ from itertools import count as numbers
 
 from attrs import define, field, frozen
 
-from tests._store_fakes import Disk
+from tests._store_fakes import EVERYTHING, Disk, filled, read_all
 from trio_stomp.store import (
     Append,
     Atomic,
@@ -32,6 +32,7 @@ from trio_stomp.store import (
     JournalStore,
     Put,
     Record,
+    Recovered,
     Turn,
 )
 
@@ -104,6 +105,29 @@ def write_state(directory: str, state: State) -> None:
             file.write(data)
 
 
+def disk_of(directory: str, state: State) -> Disk:
+    """A disk in memory that holds a state, for a store of that directory."""
+    return Disk({f"{directory}/{path}": filled(data) for path, data in state.contents.items()})
+
+
+def found_in(
+    store: JournalStore, recovered: Recovered
+) -> tuple[dict[str, list[bytes]], dict[str, list[bytes]]]:
+    """What a store that was opened on a state has in its queues, and in its streams by topic."""
+    messages = read_all(store, recovered)
+    queues = {
+        queue: [body for body, _ in messages.get((f"queue:{queue}", 4), {}).values()]
+        for queue in QUEUES
+    }
+    streams = {}
+    for topic, name in STREAMS.items():
+        runs = store.read_stream(name, 0, EVERYTHING)
+        streams[topic] = [body for run in runs for body in run.bodies]
+        held = recovered.streams.get(name)
+        assert (held.first, held.next) == (0, len(streams[topic])) if held else not runs
+    return queues, streams
+
+
 def broken_promises(state: State, queues: Bodies, streams: Bodies) -> list[str]:
     """What of that which was found breaks a promise, a line each."""
     lines: list[str] = []
@@ -139,7 +163,7 @@ def _heads(bodies: Sequence[bytes]) -> list[bytes]:
     return [body[:12] for body in bodies]
 
 
-@define(eq=False)
+@define(eq=False, slots=False)
 class Life:
     """A store's life on a disk in memory, and what it promised."""
 
@@ -168,7 +192,7 @@ class Life:
         # Files are compressed here and not in a thread, or the seed would not tell when.
         store._streams._unpacked_bytes = -1 << 60
         commit = store.recover(lambda done, size: None).commit
-        self.disk.watcher = self.cut
+        self.disk.watcher = lambda: self.cut()
         for number in range(self.turns):
             made = [self.turn(number) for _ in range(self.chance.choice((1, 1, 1, 2, 3)))]
             commit = store.append(made, commit)

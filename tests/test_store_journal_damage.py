@@ -88,7 +88,7 @@ def test_a_journal_cut_anywhere_gives_a_prefix_of_its_batches(tmp_path) -> None:
         assert again.commit == recovered.commit + 1
         assert read_all(store, again).pop(("new", 4))
         store.close()
-    assert seen == set(range(len(turns)))
+    assert seen == set(range(len(turns) + 1))
 
 
 def test_any_flipped_bit_harms_only_what_it_hits(tmp_path) -> None:
@@ -124,7 +124,7 @@ def open_and_look(directory: str, disk: Disk) -> tuple[Sequence[str], dict[int, 
     store, recovered = open_store(directory, disk, BIG)
     found = bodies_of(read_all(store, recovered))
     store.close()
-    return recovered.damage, found
+    return [*recovered.damage, *recovered.notes], found
 
 
 def look_at(disk: Disk, path: str) -> tuple[Sequence[str], dict[int, bytes]]:
@@ -142,7 +142,7 @@ def look_at(disk: Disk, path: str) -> tuple[Sequence[str], dict[int, bytes]]:
         for run in page.runs
         for id, body in zip(run.ids, run.bodies, strict=True)
     }
-    return replay.damage, found
+    return [*replay.damage, *replay.notes], found
 
 
 def test_what_is_damaged_while_the_store_is_open_is_left_out_and_counted(tmp_path) -> None:
@@ -270,10 +270,10 @@ def test_a_newer_format_is_refused_and_nothing_changed(tmp_path) -> None:
     disk = write_journal(directory, [Turn([Put("a", 1, b"", [b"x"])])])
     (path,) = segments(disk)
     data = disk.files[path].data
-    data[20] = 2
+    data[20] = 3
     data[56:60] = crc32(data[:56]).to_bytes(4, "little")
     before = bytes(data)
-    with pytest.raises(StoreError, match="has format 2, this program knows 1"):
+    with pytest.raises(StoreError, match="has format 3, this program knows 2"):
         open_store(directory, disk)
     assert segments(disk) == [path]
     assert bytes(disk.files[path].data) == before

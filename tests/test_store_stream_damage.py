@@ -259,7 +259,7 @@ def test_a_record_of_another_kind_is_not_read(disk: DiskFake, monkeypatch) -> No
 
     log = make_log(disk)
     commit(log, 2)
-    monkeypatch.setattr(_stream_format, "_RUN", b"RUN2")
+    monkeypatch.setattr(_stream_format, "_RUN", b"RUN3")
     commit(log, 2)
     monkeypatch.undo()
     assert read_all(open_log(disk)) == expected(2)

@@ -32,6 +32,8 @@ async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
     recovered = await trio.to_thread.run_sync(store.recover, _teller(kind))
     for line in recovered.damage:
         logger.error("%s: %s", kind, line)
+    for line in recovered.notes:
+        logger.warning("%s: %s", kind, line)
     return store, recovered
 
 

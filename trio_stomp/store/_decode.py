@@ -7,6 +7,7 @@ from zlib import crc32
 from trio_stomp._value import value
 from trio_stomp.store._format import (
     COMMIT_FIELDS,
+    COMMIT_FIELDS_1,
     COPY,
     DELIVERED,
     DONE,
@@ -59,8 +60,11 @@ class Run:
 
 
 def decode_commit(front: bytes) -> Commit:
-    """As it was encoded."""
-    return Commit(*COMMIT_FIELDS.unpack(front))
+    """As it was encoded, by this format or the first."""
+    if len(front) == COMMIT_FIELDS_1.size:
+        return Commit(*COMMIT_FIELDS_1.unpack(front))
+    number, turns, length, next_id, synced, check, is_closed = COMMIT_FIELDS.unpack(front)
+    return Commit(number, turns, length, next_id, synced, check, bool(is_closed))
 
 
 def nested_in(found: Found) -> Iterator[Found]:

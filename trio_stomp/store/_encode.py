@@ -41,7 +41,15 @@ from trio_stomp.store._records import (
 
 def encode_commit(commit: Commit, marker: bytes) -> bytes:
     """The record that leads a batch."""
-    front = COMMIT_FIELDS.pack(commit.number, commit.turns, commit.length, commit.next_id)
+    front = COMMIT_FIELDS.pack(
+        commit.number,
+        commit.turns,
+        commit.length,
+        commit.next_id,
+        commit.synced,
+        commit.check,
+        commit.is_closed,
+    )
     return _frame(COMMIT, front, 0, 0, marker)
 
 

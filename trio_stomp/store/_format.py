@@ -14,6 +14,10 @@ A segment is a header (``SegmentHeader``) and then records. All numbers are litt
 | | the front: all but the bodies |
 | | the bodies, raw |
 
+Each batch is led by a commit, which has a crc-32 of all that follows it in the batch, and says up
+to where the segment was on the disk when it was written: what is not whole behind that may never
+have been promised. In format 1 it had neither.
+
 The front of a run also holds a length and a crc-32 for each body: if the bodies as a whole are not
 what they were, it is known which of them are.
 """
@@ -25,7 +29,9 @@ from zlib import crc32
 from trio_stomp._value import value
 from trio_stomp.store._records import Atomic, Delivered, Done, DropPlace, Forget, Keep, Put
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+"""What stands in a directory may be older: it is read, and what is new is written beside it."""
 MAGIC = b"trio_stomp journal\n\0"
 SEGMENT = Struct("<20sI8sQQQ")
 CRC = Struct("<I")
@@ -41,7 +47,8 @@ HEADER_BYTES = FIELDS.size + CRC.size
 COMMIT, PUT, COPY, DONE, DELIVERED, DROP, KEEP, FORGET, ATOMIC = range(1, 10)
 KINDS = ("damage", "commit", "put", "copy", "done", "delivered", "drop", "keep", "forget", "atomic")
 
-COMMIT_FIELDS = Struct("<QIQQ")
+COMMIT_FIELDS_1 = Struct("<QIQQ")
+COMMIT_FIELDS = Struct("<QIQQQII")
 COMMIT_BYTES = HEADER_BYTES + COMMIT_FIELDS.size
 RUN_FIELDS = Struct("<QHBBqqIII")
 TEXT_FIELDS = Struct("<I")
@@ -78,12 +85,18 @@ class Commit:
       turns: How many there are.
       length: Of the batch, this record included.
       next_id: Greater than every message id used so far.
+      synced: Up to there the segment was on the disk before this was written; 0 in format 1.
+      check: The crc of all that follows it in the batch.
+      is_closed: The store was closed in order: nothing was to follow.
     """
 
     number: int
     turns: int
     length: int
     next_id: int
+    synced: int = 0
+    check: int = 0
+    is_closed: bool = False
 
 
 @value

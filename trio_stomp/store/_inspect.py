@@ -10,6 +10,7 @@ from trio_stomp.store._decode import (
     decode_small,
     nested_in,
 )
+from trio_stomp.store._ending import find_ending
 from trio_stomp.store._files import Files
 from trio_stomp.store._format import (
     ATOMIC,
@@ -71,15 +72,12 @@ def scan_records(directory: str, files: Files) -> Iterator[Scanned]:
 
 def _scan_segment(files: Files, handle: int, segment: Segment, is_last: bool) -> Iterator[Scanned]:
     size = files.size(handle)
-    if read_header(files, handle, segment) is None and size >= SEGMENT_HEADER_BYTES:
+    header = read_header(files, handle, segment)
+    if header is None and size >= SEGMENT_HEADER_BYTES:
         yield Scanned(segment.path, 0, SEGMENT_HEADER_BYTES, None, "damaged header")
-    batch_end = SEGMENT_HEADER_BYTES
+    if is_last:
+        size = min(size, find_ending(files, handle, segment.marker, header, size).end)
     for found in scan(files, handle, segment.marker, SEGMENT_HEADER_BYTES, size):
-        if found.kind == COMMIT:
-            batch_end = found.offset + decode_commit(found.front).length
-        is_torn = found.kind == TORN and found.offset >= batch_end
-        if is_last and (batch_end > size or is_torn):
-            return
         yield from _told(segment, found)
 
 

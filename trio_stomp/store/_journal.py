@@ -30,7 +30,7 @@ from trio_stomp.store._records import Turn
 from trio_stomp.store._replay import summarize
 from trio_stomp.store._segment import list_segments
 from trio_stomp.store._shared import Shared
-from trio_stomp.store._streams import Streams, stream_records
+from trio_stomp.store._streams import Streams, is_bound, stream_records
 from trio_stomp.store._writer import Writer
 
 
@@ -65,7 +65,7 @@ class JournalStore:
             self._lock = DirectoryLock(f"{self._directory}/lock")
             segments = list_segments(self._files, shared.journal)
             found = replay(self._files, segments, shared.quarantine, progress)
-            damage = found.damage + self._streams.open()
+            damage, notes = self._streams.open(found.known(segments))
             number = cut_torn(self._files, segments)
             shared.index = index = found.index
             shared.segments = {segment.number: segment for segment in segments}
@@ -86,7 +86,8 @@ class JournalStore:
             settings={key: text for key, (text, _) in index.settings.items()},
             deliveries=dict(index.deliveries),
             streams=self._streams.states(),
-            damage=damage,
+            damage=found.damage + damage,
+            notes=found.notes + notes,
         )
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
@@ -99,10 +100,12 @@ class JournalStore:
                 f"{self._directory}: the last commit is {writer.commit}, not {expected}"
             )
         if records := stream_records(turns):
+            # What holds together with something else does so by the commit that both have.
+            is_tied = is_bound(turns)
             try:
-                self._streams.write(records)
+                self._streams.write(records, writer.commit + len(turns) if is_tied else 0)
                 self._streams.sync()
-                writer.append(turns)
+                writer.append(turns, is_tied)
             except BaseException as error:
                 self._undo(error)
                 raise
@@ -113,6 +116,10 @@ class JournalStore:
 
     def _undo(self, error: BaseException) -> None:
         """Take back what stands in streams, for an append that failed."""
+        if self._writer is not None and self._writer.broken:
+            # The journal may have it, or not: who reads it anew knows, and cuts the streams.
+            self._streams.leave()
+            return
         streams = f"{self._directory}/streams"
         try:
             self._streams.undo()

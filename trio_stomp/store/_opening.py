@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 
 from trio_stomp.store._files import Files
-from trio_stomp.store._format import SEGMENT_HEADER_BYTES
+from trio_stomp.store._format import COMMIT_BYTES, SEGMENT_HEADER_BYTES
 from trio_stomp.store._port import Progress
 from trio_stomp.store._quarantine import Quarantine
 from trio_stomp.store._replay import Replay
 from trio_stomp.store._segment import Segment, read_header
+
+EMPTY_BYTES = SEGMENT_HEADER_BYTES + COMMIT_BYTES
+"""A commit that is alone has nothing in it."""
 
 
 def replay(
@@ -45,8 +48,8 @@ def replay(
 def cut_torn(files: Files, segments: list[Segment]) -> int:
     """Cut what was not written completely. Returns the number of the segment to come."""
     number = segments[-1].number + 1 if segments else 1
-    while segments and segments[-1].end <= SEGMENT_HEADER_BYTES:
-        # It was begun, and nothing was written to it. Its number must not be missing.
+    while segments and segments[-1].end <= EMPTY_BYTES:
+        # It was begun, and at most closed: no turn is in it. Its number must not be missing.
         number = segments[-1].number
         path = segments.pop().path
         files.remove(path)

@@ -72,6 +72,7 @@ class Recovered:
       deliveries: Messages that were handed out before, and how often.
       streams: By name.
       damage: One line for each thing that was found damaged and set aside.
+      notes: One line for each thing that is no damage, but an operator might want to look at.
     """
 
     commit: int
@@ -81,6 +82,7 @@ class Recovered:
     deliveries: Mapping[int, int] = Factory(dict)
     streams: Mapping[str, StreamState] = Factory(dict)
     damage: Sequence[str] = ()
+    notes: Sequence[str] = ()
 
 
 @value

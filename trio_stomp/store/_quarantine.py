@@ -22,8 +22,12 @@ class Quarantine:
     _known: set[str] = field(factory=set)
 
     def set_aside(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
-        """Copy bytes of a file, if the disk allows it. Returns the line to be told."""
+        """Copy damaged bytes of a file, if the disk allows it. Returns the line to be told."""
         self.found += 1
+        return self.keep(handle, path, offset, size, what)
+
+    def keep(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
+        """As ``set_aside``, of what need not be damaged."""
         line = f"{path}: {what}, {size} bytes from {offset} on"
         copy = f"{self._directory}/{path.rpartition('/')[2]}-{offset}"
         with suppress(OSError):

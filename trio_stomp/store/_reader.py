@@ -161,8 +161,10 @@ class _Reading:
         if (run.place, run.level) != self._key:
             return ""
         bad = frozenset() if found.is_whole() else bad_ids(run, found)
-        self.bad |= bad
-        self.lost |= bad
+        # A copy's other ids may live elsewhere, where they are whole.
+        ours = bad.intersection(wanted)
+        self.bad |= ours
+        self.lost |= ours
         self.room -= found.bodies_end - found.bodies_at
         self.chunks.append(Chunk(offset, run, found.data, found.bodies_at, bad))
         return f"{len(bad)} damaged messages" if bad else ""

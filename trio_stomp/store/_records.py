@@ -124,10 +124,7 @@ Simple = Put | Done | Delivered | DropPlace | Keep | Forget | Begin | Append | T
 
 @value
 class Atomic:
-    """Records that hold together or not at all (a transaction, a move to the dead letters).
-
-    Streams are not bound by it: a stream's part may stand though the rest does not.
-    """
+    """Records that hold together or not at all (a transaction, a move to the dead letters)."""
 
     records: Sequence[Simple]
 

@@ -12,15 +12,25 @@ from trio_stomp.store._decode import (
     decode_small,
     nested_in,
 )
+from trio_stomp.store._ending import Ending, find_ending
 from trio_stomp.store._extents import Extent, extent_of
 from trio_stomp.store._files import Files
-from trio_stomp.store._format import ATOMIC, COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
+from trio_stomp.store._format import (
+    ATOMIC,
+    COMMIT,
+    COPY,
+    PUT,
+    SEGMENT_HEADER_BYTES,
+    Found,
+    SegmentHeader,
+)
 from trio_stomp.store._index import Index, Key
 from trio_stomp.store._port import PlaceState
 from trio_stomp.store._quarantine import Quarantine
 from trio_stomp.store._reader import Content
 from trio_stomp.store._scan import DAMAGED, TORN, scan
 from trio_stomp.store._segment import Segment, missing_between, read_header
+from trio_stomp.store._stream_recovery import ALL_KNOWN, Known
 
 MAX_DAMAGE_LINES = 1000
 
@@ -30,7 +40,8 @@ class Replay:
     """Goes through all segments, oldest first, and tells an index what stands there.
 
     Args:
-      keeps_transient: Whether messages count that nobody was promised to find again.
+      keeps_transient: Whether messages count that nobody was promised to find again: those of a
+        running store, all of whose files had been on the disk.
     """
 
     _files: Files
@@ -39,6 +50,9 @@ class Replay:
     index: Index = field(factory=Index)
     commit: int = 0
     damage: list[str] = field(factory=list)
+    notes: list[str] = field(factory=list)
+    ending: Ending = field(factory=lambda: Ending(0))
+    """Of the newest segment."""
 
     def run(self, segments: Sequence[Segment], told: Callable[[int], None]) -> None:
         """Replay segments; their ``end`` becomes where the valid part ends.
@@ -61,6 +75,13 @@ class Replay:
             told(segment.end)
         self.index.coalesce()
 
+    def known(self, segments: Sequence[Segment]) -> Known:
+        """What the streams' recovery has to know."""
+        ending = self.ending
+        if not segments or not ending.is_checked:
+            return ALL_KNOWN
+        return Known(self.commit, not ending.is_closed, ending.is_closed)
+
     def _segment(self, handle: int, segment: Segment, is_last: bool) -> None:
         header = read_header(self._files, handle, segment)
         if header is not None:
@@ -68,18 +89,21 @@ class Replay:
             self.index.next_id = max(self.index.next_id, header.next_id)
         elif segment.end > SEGMENT_HEADER_BYTES or not is_last:
             self._report(handle, segment, 0, SEGMENT_HEADER_BYTES, "damaged header")
-        start = batch_end = SEGMENT_HEADER_BYTES
-        for found in scan(self._files, handle, segment.marker, start, segment.end):
-            if found.kind == COMMIT:
-                batch_end = found.offset + decode_commit(found.front).length
-                is_torn = batch_end > segment.end
-            else:
-                # In a batch that was written completely it is damage, wherever it seems to end.
-                is_torn = found.kind == TORN and found.offset >= batch_end
-            if is_last and is_torn:
-                segment.end = found.offset
-                return
+        if is_last and not self.keeps_transient:
+            self._end(handle, segment, header)
+        start, end = SEGMENT_HEADER_BYTES, segment.end
+        for found in scan(self._files, handle, segment.marker, start, end):
             self._take(handle, segment, found)
+
+    def _end(self, handle: int, segment: Segment, header: SegmentHeader | None) -> None:
+        """Leave out what was not written completely: of the newest segment's end alone."""
+        size = segment.end
+        ending = find_ending(self._files, handle, segment.marker, header, size)
+        self.ending, segment.end = ending, min(ending.end, size)
+        if ending.is_doubtful:
+            what = "a commit that is not whole was cut off"
+            place = handle, segment.path, ending.end, size - ending.end
+            self.notes.append(self._quarantine.keep(*place, what))
 
     def _take(self, handle: int, segment: Segment, found: Found) -> None:
         size = found.end - found.offset
@@ -104,18 +128,20 @@ class Replay:
             self.index.apply(decode_small(found.kind, found.front), segment.number)
             return 0
         run = decode_run(found)
-        self._put(segment, run, found, outer)
+        fresh = self._put(segment, run, found, outer)
         if found.is_whole():
             return 0
         bad = bad_ids(run, found)
-        self.index.finish(bad)
+        # What is live by another record than this one is whole there.
+        self.index.finish(bad.intersection(fresh))
         return len(bad)
 
-    def _put(self, segment: Segment, run: Run, found: Found, outer: Found) -> None:
+    def _put(self, segment: Segment, run: Run, found: Found, outer: Found) -> Sequence[int]:
+        """Tell the index of a run. Returns the ids that are live by it."""
         index, ids, bodies = self.index, run.ids, found.bodies_end - found.bodies_at
         index.next_id = max(index.next_id, ids[-1] + 1)
         if run.transient and not self.keeps_transient:
-            return
+            return ()
         if found.kind == COPY:
             # Where the original still stands, because the copying was not finished, it counts.
             pairs = zip(ids, run.lengths(), strict=True)
@@ -123,13 +149,14 @@ class Replay:
             ids, bodies = [id for id, _ in fresh], sum(length for _, length in fresh)
             if fresh and index.overlaps((run.place, run.level), ids):
                 # The original is damaged, and its neighbours are not: there is no place for it.
-                return
+                return ()
         if ids:
             place = segment.number, outer.offset, outer.end
             extent = extent_of(ids, *place, bodies, is_copy=found.kind == COPY)
             index.put(run.place, run.level, ids, extent)
         if run.deliveries:
             index.set_deliveries(run.ids, run.deliveries)
+        return ids
 
     def _report(self, handle: int, segment: Segment, offset: int, size: int, what: str) -> None:
         line = self._quarantine.set_aside(handle, segment.path, offset, size, what)

@@ -8,6 +8,7 @@ from attrs import define
 
 from trio_stomp.store._files import Files
 from trio_stomp.store._format import (
+    READABLE,
     SEGMENT_HEADER_BYTES,
     VERSION,
     SegmentHeader,
@@ -89,7 +90,7 @@ def read_header(files: Files, handle: int, segment: Segment) -> SegmentHeader | 
     header = decode_segment_header(files.read(handle, 0, SEGMENT_HEADER_BYTES))
     if header is None:
         return None
-    if header.version != VERSION:
+    if header.version not in READABLE:
         raise StoreError(
             f"{segment.path} has format {header.version}, this program knows {VERSION}: "
             "open it with the program that wrote it"

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from contextlib import suppress
 
 from attrs import define, field
 
@@ -24,6 +25,7 @@ class StreamDamage:
     files: Files
     count: int = 0
     _lines: list[str] = field(factory=list, init=False)
+    _notes: list[str] = field(factory=list, init=False)
     _lock: threading.Lock = field(factory=threading.Lock, init=False)
 
     def set_aside(self, path: str, at: int, data: bytes) -> None:
@@ -37,6 +39,15 @@ class StreamDamage:
         else:
             if is_new:
                 self._report(f"{what}, and set aside as {DAMAGED}/{name}")
+
+    def keep(self, path: str, at: int, data: bytes) -> None:
+        """Keep a copy of bytes that were never promised, and are cut off: just in case."""
+        name = f"{os.path.basename(path)}-{at}"
+        line = f"{path}: {len(data)} bytes at {at} are not whole, and were cut off"
+        with suppress(OSError):
+            self._copy(os.path.join(self.directory, DAMAGED, name), data)
+            line += f"; a copy is in {DAMAGED}/{name}"
+        self._notes.append(line)
 
     def _copy(self, path: str, data: bytes) -> bool:
         self.files.make_directory(os.path.dirname(path))
@@ -55,6 +66,11 @@ class StreamDamage:
             self.count += 1
             if len(self._lines) < MAX_LINES:
                 self._lines.append(line)
+
+    def take_notes(self) -> list[str]:
+        """What ``keep`` was told since the last call."""
+        notes, self._notes = self._notes, []
+        return notes
 
     def take_lines(self) -> list[str]:
         """What was reported since the last call; of a great many, the first."""

@@ -2,7 +2,7 @@
 
 A record is one run of messages, of one header block::
 
-    header   marker, kind, sizes, first offset, count, time, three checksums
+    header   marker, kind, sizes, first offset, count, time, since, commit, three checksums
     head     the header block, as the core gave it
     table    the bodies' lengths, then their checksums
     bodies
@@ -10,6 +10,10 @@ A record is one run of messages, of one header block::
 Every record of a file starts with the file's marker: eight bytes by chance, which no client knows
 and hence none can put into a body. So whatever stands between two records, the next one is found.
 Each part has a checksum of its own, and each body too: what is damaged costs no more than itself.
+
+*Since* is where the file ended when it was last on the disk: what is not whole behind that may
+never have been promised. *Commit* is that of the journal without which the record does not hold;
+0 = none. Records of kind ``RUN1``, which older programs wrote, have neither.
 
 A full file is compressed: its records in blocks, each behind a header that starts with the marker,
 then the headers once more, all together, as an index, and a footer.
@@ -32,14 +36,17 @@ MESSAGE_OVERHEAD_BYTES = 8
 RUN_BYTES = 128 * 1024
 """A longer run becomes several records, so that a reader in the middle need not read all of it."""
 
-_RUN = b"RUN1"
+_OLD_RUN, _RUN = b"RUN1", b"RUN2"
 _BLOCK = b"ZIP1"
 _FOOTER = b"END1"
 _CHECKSUM = struct.Struct("<I")
-_RUN_FIELDS = struct.Struct("<8s4sIQIIQII")
+_OLD_RUN_FIELDS = struct.Struct("<8s4sIQIIQII")
+_RUN_FIELDS = struct.Struct("<8s4sIQIIQIIQQ")
 _BLOCK_FIELDS = struct.Struct("<8s4sIQQQQI")
 _FOOTER_FIELDS = struct.Struct("<8s4sII")
+_OLD_RUN_HEADER_BYTES = _OLD_RUN_FIELDS.size + _CHECKSUM.size
 _RUN_HEADER_BYTES = _RUN_FIELDS.size + _CHECKSUM.size
+UNKNOWN = -1
 BLOCK_HEADER_BYTES = _BLOCK_FIELDS.size + _CHECKSUM.size
 FOOTER_BYTES = _FOOTER_FIELDS.size
 
@@ -52,6 +59,8 @@ class RunHeader:
       size: Of all of it, in bytes.
       meta_crc: Checksum of head and table.
       bodies_crc: Of all bodies together.
+      since: Up to there its file was on the disk when it was written; UNKNOWN of an old one.
+      commit: It holds only with this commit of the journal; 0 = by itself.
     """
 
     size: int
@@ -61,11 +70,18 @@ class RunHeader:
     written_ms: int
     meta_crc: int
     bodies_crc: int
+    since: int = UNKNOWN
+    commit: int = 0
 
     @property
     def next(self) -> int:
         """The offset behind it."""
         return self.first + self.count
+
+    @property
+    def own_bytes(self) -> int:
+        """Of the header itself."""
+        return _OLD_RUN_HEADER_BYTES if self.since == UNKNOWN else _RUN_HEADER_BYTES
 
 
 @value
@@ -105,7 +121,13 @@ def split_bodies(first: int, bodies: Sequence[bytes]) -> Iterator[tuple[int, Seq
 
 
 def encode_run(
-    marker: bytes, first: int, head: bytes, bodies: Sequence[bytes], written_ms: int
+    marker: bytes,
+    first: int,
+    head: bytes,
+    bodies: Sequence[bytes],
+    written_ms: int,
+    since: int = 0,
+    commit: int = 0,
 ) -> tuple[bytes, bytes]:
     """A record, in two parts."""
     count = len(bodies)
@@ -123,19 +145,23 @@ def encode_run(
         written_ms,
         zlib.crc32(meta),
         zlib.crc32(joined),
+        since,
+        commit,
     )
     return fields + _CHECKSUM.pack(zlib.crc32(fields)) + meta, joined
 
 
 def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
     """The header of the record at a place; None if there is no whole one."""
-    end = at + _RUN_FIELDS.size
+    kind_at = at + MARKER_BYTES
+    packing = _OLD_RUN_FIELDS if data.startswith(_OLD_RUN, kind_at) else _RUN_FIELDS
+    end = at + packing.size
     if not data.startswith(marker, at) or end + _CHECKSUM.size > len(data):
         return None
     if zlib.crc32(data[at:end]) != _CHECKSUM.unpack_from(data, end)[0]:
         return None
-    _, kind, *numbers = _RUN_FIELDS.unpack_from(data, at)
-    return RunHeader(*numbers) if kind == _RUN else None
+    _, kind, *numbers = packing.unpack_from(data, at)
+    return RunHeader(*numbers) if kind in (_OLD_RUN, _RUN) else None
 
 
 def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | None]]:
@@ -174,7 +200,7 @@ def is_torn(data: bytes, at: int, marker: bytes) -> bool:
 
 def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
     """Whether nothing of a whole record is damaged."""
-    meta_at = at + _RUN_HEADER_BYTES
+    meta_at = at + header.own_bytes
     bodies_at = meta_at + header.head_bytes + header.count * MESSAGE_OVERHEAD_BYTES
     view = memoryview(data)
     return (
@@ -186,7 +212,7 @@ def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
 def decode_run(data: bytes, at: int, header: RunHeader) -> list[Streamed]:
     """The messages of a whole record: one run, or, around damaged bodies, several or none."""
     count = header.count
-    meta_at = at + _RUN_HEADER_BYTES
+    meta_at = at + header.own_bytes
     table_at = meta_at + header.head_bytes
     bodies_at = table_at + count * MESSAGE_OVERHEAD_BYTES
     meta = data[meta_at:bodies_at]

@@ -29,7 +29,7 @@ from trio_stomp.store._stream_format import (
 )
 from trio_stomp.store._stream_index import StreamIndex
 from trio_stomp.store._stream_packing import write_packed
-from trio_stomp.store._stream_recovery import is_whole, recover_segments
+from trio_stomp.store._stream_recovery import ALL_KNOWN, Known, is_whole, recover_segments
 from trio_stomp.store._stream_segment import (
     Extent,
     Segment,
@@ -65,6 +65,8 @@ class StreamLog:
         self._is_touched = False
         """Something was written, or half written, since the mark."""
         self._is_synced = True
+        self._since = 0
+        """Where the newest segment ended when it was last on the disk."""
         self._in_doubt = False
         """A sync failed: nobody knows what is on the disk, until ``rollback`` looks."""
         self._is_broken = False
@@ -86,10 +88,15 @@ class StreamLog:
 
     @classmethod
     def open(
-        cls, directory: str, files: Files, segment_bytes: int = SEGMENT_BYTES
+        cls,
+        directory: str,
+        files: Files,
+        segment_bytes: int = SEGMENT_BYTES,
+        known: Known = ALL_KNOWN,
     ) -> "StreamLog | None":
         """Find out what a stream holds; None if there is none: never begun, or dropped.
 
+        What it holds is on the disk then: nobody sees what a power cut could take away.
         What is damaged is set aside and reported; ``take_damage`` tells.
         """
         found = read_directory(directory, files)
@@ -97,7 +104,8 @@ class StreamLog:
             return None
         name, epoch, names = found
         log = cls(directory, files, name, epoch, segment_bytes)
-        log._index = StreamIndex(recover_segments(names, files, log._damage))
+        log._index = StreamIndex(recover_segments(names, files, log._damage, known))
+        files.sync_directory(directory)
         return log
 
     # What the appending thread does.
@@ -122,8 +130,11 @@ class StreamLog:
         self._is_touched = True
         self._writable()
 
-    def append(self, records: Sequence[Append]) -> None:
+    def append(self, records: Sequence[Append], commit: int = 0) -> None:
         """Write messages at the end. They can be read at once, but are on the disk after ``sync``.
+
+        Args:
+          commit: Of the journal, without which they do not hold; 0 = they hold by themselves.
 
         Raises:
           ValueError: an offset is not the next; nothing was done.
@@ -132,12 +143,15 @@ class StreamLog:
         self._check_offsets(records)
         self._is_touched = True
         tail = self._writable()
+        if self._is_synced:
+            self._since = tail.end
         at = tail.end
         buffers: list[bytes] = []
         added: list[tuple[int, int, int, int, int]] = []
         for record in records:
             for first, bodies in split_bodies(record.first, record.bodies):
-                parts = encode_run(tail.marker, first, record.head, bodies, record.written_ms)
+                what = first, record.head, bodies, record.written_ms
+                parts = encode_run(tail.marker, *what, self._since, commit)
                 buffers += parts
                 end = at + sum(map(len, parts))
                 added.append((at, end, first, first + len(bodies), record.written_ms))
@@ -211,6 +225,12 @@ class StreamLog:
             raise StoreBroken(text) from error
         self._is_broken = self._in_doubt = self._is_touched = False
         self._is_synced = True
+
+    def leave(self) -> None:
+        """Show what was appended since ``mark`` to nobody, and leave it: recovery decides."""
+        self._is_broken = True
+        self._close_tail()
+        self._index.cut()
 
     def _restore(self, newer: Sequence[Segment]) -> None:
         self._close_tail()
@@ -371,3 +391,7 @@ class StreamLog:
     def take_damage(self) -> list[str]:
         """What was found damaged since the last call, one line each."""
         return self._damage.take_lines()
+
+    def take_notes(self) -> list[str]:
+        """What was cut off when it was opened, though all its bytes seemed to be there."""
+        return self._damage.take_notes()

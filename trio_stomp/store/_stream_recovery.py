@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
+from trio_stomp._value import value
 from trio_stomp.store._files import Files
 from trio_stomp.store._stream_damage import StreamDamage
 from trio_stomp.store._stream_format import (
     FOOTER_BYTES,
     MESSAGE_OVERHEAD_BYTES,
+    UNKNOWN,
     BlockHeader,
     decode_index,
     index_bytes,
@@ -28,16 +30,52 @@ from trio_stomp.store._stream_segment import (
 )
 
 
-def recover_segments(names: set[str], files: Files, damage: StreamDamage) -> list[Segment]:
+@value
+class Known:
+    """What the journal knows of the streams beside it.
+
+    Args:
+      commit: The last one that holds. What came with a later one, and is bound to it, never did.
+      may_be_torn: The store was not closed in order: of what was written last, and never promised,
+        any part may be there without the others.
+      is_closed: It was closed in order: all that was written should be there.
+    """
+
+    commit: int
+    may_be_torn: bool = False
+    is_closed: bool = False
+
+
+ALL_KNOWN = Known(1 << 64)
+"""Where there is no journal, or one of format 1: nothing of the streams is bound to it."""
+
+
+def recover_segments(
+    names: set[str], files: Files, damage: StreamDamage, known: Known
+) -> list[Segment]:
     """The segments of a directory, oldest first, without what was never finished."""
     directory = damage.directory
     for name in names:
         if name.endswith(UNFINISHED):
             files.remove(os.path.join(directory, name))
     stems = sorted({match[1] for match in map(STEM.fullmatch, names) if match})
-    found = [
-        _recover_segment(os.path.join(directory, stem), names, files, damage) for stem in stems
-    ]
+    newest = stems[-1].partition("-")[0] if stems else ""
+    found: list[Segment] = []
+    for older, stem in reversed([*pairwise(["", *stems])]):
+        path = os.path.join(directory, stem)
+        rules: Known | None = None
+        if stem.startswith(newest):
+            rules = known
+        elif not any(segment.bytes for segment in found):
+            # All behind it was cut off. It was on the disk before that began, but may be bound.
+            rules = Known(known.commit, is_closed=known.is_closed)
+        segment = _recover_segment(path, names, files, damage, rules)
+        if rules is not None and not segment.bytes and f"{older}{RAW}" in names:
+            # Its name tells an offset which may be one of what is cut off next.
+            files.remove(segment.path)
+            files.sync_directory(directory)
+            continue
+        found.append(segment)
     # Where nothing is left of one, the next may begin at the same offset; names tell no order then.
     found.sort(key=lambda segment: (segment.first, segment.next))
     segments: list[Segment] = []
@@ -54,14 +92,16 @@ def recover_segments(names: set[str], files: Files, damage: StreamDamage) -> lis
     return segments
 
 
-def _recover_segment(stem: str, names: set[str], files: Files, damage: StreamDamage) -> Segment:
+def _recover_segment(
+    stem: str, names: set[str], files: Files, damage: StreamDamage, rules: Known | None
+) -> Segment:
     raw, packed = stem + RAW, stem + PACKED
     if os.path.basename(raw) not in names:
         return read_packed(packed, files, damage)
     if os.path.basename(packed) in names:
         # The raw one was not removed in time. It has all, even if the other should not.
         files.remove(packed)
-    return read_raw(raw, files, damage)
+    return read_raw(raw, files, damage, rules)
 
 
 def scan(segment: Segment, data: bytes) -> Iterator[tuple[int, int]]:
@@ -82,20 +122,29 @@ def is_whole(segment: Segment, data: bytes) -> bool:
     return damaged is None and (found.next, found.end) == (segment.next, segment.end)
 
 
-def read_raw(path: str, files: Files, damage: StreamDamage) -> Segment:
+def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None) -> Segment:
     """Look through a raw file, all of it.
 
-    A torn end is cut. What is damaged is set aside; nothing is to be written into the file any more
-    then, and the offsets that may have stood at its end are left out.
+    What was never promised is cut off its end. What is damaged is set aside; nothing is to be
+    written into the file any more then, and the offsets that may have stood at its end are left
+    out. What is left is on the disk.
+
+    Args:
+      rules: Of the end of the log, if it is in this file; None if it is not.
     """
     segment = named_segment(path)
     with opened(files, files.open(path)) as handle:
-        segment.bytes = files.size(handle)
-        data = files.read(handle, 0, segment.bytes)
+        data = files.read(handle, 0, files.size(handle))
+        end = len(data) if rules is None else _promised(data, segment, rules, damage)
+        if end < len(data):
+            files.truncate(handle, end)
+            data = data[:end]
+        segment.bytes = end
         for at, end in scan(segment, data):
             is_record = at < segment.end
             if not is_record and end == len(data):
-                if is_torn(data, at, segment.marker):
+                is_closed = rules is not None and rules.is_closed
+                if not is_closed and is_torn(data, at, segment.marker):
                     files.truncate(handle, at)
                     segment.bytes = at
                     break
@@ -103,7 +152,31 @@ def read_raw(path: str, files: Files, damage: StreamDamage) -> Segment:
                 segment.next += (end - at) // MESSAGE_OVERHEAD_BYTES
             segment.is_sealed = True
             damage.set_aside(path, at, data[at:end])
+        if rules is not None:
+            # Who wrote it may have been killed before it was synced.
+            files.sync(handle)
     return segment
+
+
+def _promised(data: bytes, segment: Segment, rules: Known, damage: StreamDamage) -> int:
+    """Where that ends of a raw file which may have been promised."""
+    runs = list(walk(data, segment.marker))
+    end = len(data)
+    since = max((header.since for _, _, header in runs if header), default=0)
+    if rules.may_be_torn and since != UNKNOWN:
+        for at, _, header in runs:
+            if at < since or (header is not None and is_intact(data, at, header)):
+                continue
+            if header is not None or not is_torn(data, at, segment.marker):
+                damage.keep(segment.path, at, data[at:])
+            end = at
+            break
+    for at, behind, header in reversed(runs):
+        if behind <= end:
+            if header is None or header.commit <= rules.commit:
+                break
+            end = at
+    return end
 
 
 def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:

@@ -19,6 +19,7 @@ from trio_stomp.store._records import (
     Turn,
 )
 from trio_stomp.store._stream_log import SEGMENT_BYTES, StreamLog
+from trio_stomp.store._stream_recovery import ALL_KNOWN, Known
 
 StreamRecord = Begin | Append | Trim | DropStream
 
@@ -47,6 +48,17 @@ def journal_records(turns: Sequence[Turn]) -> list[Record]:
     return found
 
 
+def is_bound(turns: Sequence[Turn]) -> bool:
+    """Whether something of a stream holds only together with something else."""
+    return any(
+        isinstance(part, Append)
+        for turn in turns
+        for record in turn.records
+        if isinstance(record, Atomic)
+        for part in record.records
+    )
+
+
 def stream_directory(directory: str, name: str) -> str:
     """Where a stream's log is. Any name will do, and the log knows it."""
     return f"{directory}/{sha256(name.encode()).hexdigest()[:32]}"
@@ -71,19 +83,26 @@ class Streams:
     """Written since somebody last looked for what can be compressed."""
     _packer: threading.Thread | None = None
 
-    def open(self) -> list[str]:
-        """Find all streams. Returns a line for each damage."""
-        self._files.make_directory(self._directory)
+    def open(self, known: Known = ALL_KNOWN) -> tuple[list[str], list[str]]:
+        """Find all streams. Returns a line for each damage, and for what was cut off in doubt."""
+        files = self._files
+        files.make_directory(self._directory)
         lines: list[str] = []
-        for name in self._files.names(self._directory):
-            log = StreamLog.open(f"{self._directory}/{name}", self._files, self._segment_bytes)
+        notes: list[str] = []
+        for name in files.names(self._directory):
+            log = StreamLog.open(f"{self._directory}/{name}", files, self._segment_bytes, known)
             if log is not None:
                 self._logs[log.name] = log
                 lines += log.take_damage()
-        return lines
+                notes += log.take_notes()
+        files.sync_directory(self._directory)
+        return lines, notes
 
-    def write(self, records: Sequence[StreamRecord]) -> None:
+    def write(self, records: Sequence[StreamRecord], commit: int = 0) -> None:
         """Begin streams and append to them.
+
+        Args:
+          commit: Of the journal, without which what is appended does not hold; 0 = it does.
 
         Raises:
           OSError, StoreBroken: to be undone.
@@ -92,7 +111,7 @@ class Streams:
             if isinstance(record, Begin):
                 self._begin(record)
             elif isinstance(record, Append):
-                self._append(record)
+                self._append(record, commit)
 
     def _begin(self, record: Begin) -> None:
         name = record.stream
@@ -107,12 +126,12 @@ class Streams:
         if record.first:
             log.start_at(record.first)
 
-    def _append(self, record: Append) -> None:
+    def _append(self, record: Append, commit: int) -> None:
         log = self._logs[record.stream]
         if record.stream not in self._touched:
             log.mark()
             self._touched[record.stream] = log
-        log.append([record])
+        log.append([record], commit)
         self._unpacked_bytes += sum(map(len, record.bodies))
 
     def sync(self) -> None:
@@ -138,6 +157,13 @@ class Streams:
                 log.drop()
             else:
                 log.rollback()
+
+    def leave(self) -> None:
+        """Leave what was written, unseen: it is for recovery to say whether it holds."""
+        touched, self._touched = self._touched, {}
+        self._begun.clear()
+        for log in touched.values():
+            log.leave()
 
     def finish(self, records: Sequence[StreamRecord]) -> None:
         """Do what cannot be undone. What fails is tried again: a file more does no harm."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from secrets import token_bytes
 from time import perf_counter
+from zlib import crc32
 
 from attrs import define, field
 
@@ -42,9 +43,19 @@ class Batch:
                 elif isinstance(part, Keep):
                     self.grows = True
 
-    def buffers(self, commit: int, turns: int) -> Sequence[bytes]:
-        """All of it, led by the record that makes it one."""
-        leader = Commit(commit, turns, self.size, self.next_id)
+    def buffers(
+        self, commit: int, turns: int, synced: int, *, is_closed: bool = False
+    ) -> Sequence[bytes]:
+        """All of it, led by the record that makes it one.
+
+        Args:
+          synced: Up to there the segment is on the disk now.
+        """
+        check, rest = 0, iter(self._buffers)
+        next(rest)
+        for buffer in rest:
+            check = crc32(buffer, check)
+        leader = Commit(commit, turns, self.size, self.next_id, synced, check, is_closed)
         self._buffers[0] = encode_commit(leader, self.marker)
         return self._buffers
 

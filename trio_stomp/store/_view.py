@@ -157,7 +157,8 @@ class JournalView:
             shared.index = index = found.index
             shared.segments = {segment.number: segment for segment in segments}
             places = summarize(index, shared.read_extent)
-            self._damage = found.damage + self._streams.open()
+            damage, _ = self._streams.open(found.known(segments))
+            self._damage = found.damage + damage
         except OSError as error:
             raise StoreError(f"{self._directory} cannot be read: {error}") from error
         self._told = shared.quarantine.found + self._streams.damaged

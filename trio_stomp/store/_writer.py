@@ -59,8 +59,12 @@ class Writer:
         tail = Tail.begin(shared.files, shared.journal, number, commit, shared.index.next_id)
         return cls(shared, options, tail, commit)
 
-    def append(self, turns: Sequence[Turn]) -> None:
-        """As ``Store.append``."""
+    def append(self, turns: Sequence[Turn], is_tied: bool = False) -> None:
+        """As ``Store.append``.
+
+        Args:
+          is_tied: What stands in streams already holds by this commit: it must not be lost.
+        """
         records = journal_records(turns)
         batch, piece = self._encode(records)
         if self._is_too_much(batch):
@@ -72,15 +76,20 @@ class Writer:
                     f"({self._options.max_store_bytes}); nothing of this was stored. "
                     "Have messages consumed, or allow more"
                 )
-        self._append(batch, piece, turns, records)
+        self._append(batch, piece, turns, records, is_tied)
 
     def _append(
-        self, batch: Batch, piece: Piece, turns: Sequence[Turn], records: Sequence[Record]
+        self,
+        batch: Batch,
+        piece: Piece,
+        turns: Sequence[Turn],
+        records: Sequence[Record],
+        is_tied: bool = False,
     ) -> None:
         tail = self._tail
         self._write(batch, self.commit + len(turns), len(turns))
         is_much = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
-        if is_much or not turns or any(turn.is_urgent for turn in turns):
+        if is_tied or is_much or not turns or any(turn.is_urgent for turn in turns):
             self.sync()
         else:
             self._unsynced += records
@@ -133,8 +142,15 @@ class Writer:
         return self._syncs + self._tail.syncs, self._sync_s + self._tail.sync_s
 
     def close(self) -> None:
-        """Give the file back."""
-        self._tail.close()
+        """Say that nothing is to follow, if all is on the disk, and give the file back."""
+        tail = self._tail
+        if tail.is_synced and not self.broken:
+            batch = Batch(tail.segment.marker, self._shared.index.next_id)
+            # It is of use to who finds damage, and no more: it need not succeed.
+            with suppress(OSError):
+                tail.write(batch.buffers(self.commit, 0, tail.synced, is_closed=True), batch.size)
+                tail.sync()
+        tail.close()
 
     def _next_piece(self) -> Piece:
         try:
@@ -165,7 +181,7 @@ class Writer:
 
     def _write(self, batch: Batch, commit: int, turns: int) -> None:
         try:
-            self._tail.write(batch.buffers(commit, turns), batch.size)
+            self._tail.write(batch.buffers(commit, turns, self._tail.synced), batch.size)
         except OSError as error:
             # If it is for want of room, copying would make it worse.
             self._cleaner.is_cleaning = False
@@ -232,7 +248,8 @@ class Writer:
         if self._unsynced_turns:
             self._cleaner.is_cleaning = False
             batch, piece = self._encode(self._unsynced)
-            self._tail.write(batch.buffers(self.commit, self._unsynced_turns), batch.size)
+            buffers = batch.buffers(self.commit, self._unsynced_turns, self._tail.synced)
+            self._tail.write(buffers, batch.size)
             self._tail.sync()
             self._apply(batch, piece)
             self._forget_unsynced()
