@@ -169,6 +169,26 @@ def test_a_store_that_was_closed_says_so_and_its_last_batch_is_no_less_than_othe
     store.close()
 
 
+def test_many_segments_that_die_at_once_hold_nobody_up(tmp_path: Path) -> None:
+    """Each deletion waits for the disk: with an append come two, whatever there is to delete."""
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, 4096)
+    commit, count = 0, 60
+    for id in range(1, count + 1):
+        commit = store.append([Turn([Put("a", id, b"", [bytes(4096)])])], commit)
+    assert store.statistics().files == count
+    appends = 0
+    done = Done(range(1, count + 1))
+    while store.statistics().files > 1:
+        disk.calls.clear()
+        commit = store.append([Turn([done])], commit)
+        assert disk.calls.count("remove") <= 2
+        assert disk.calls.count("sync_directory") <= 3
+        appends += 1
+    assert appends < count
+    store.close()
+
+
 def test_a_store_that_is_opened_and_closed_leaves_one_file(tmp_path: Path) -> None:
     directory, disk = str(tmp_path), Disk()
     for _ in range(5):

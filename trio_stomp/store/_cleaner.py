@@ -19,6 +19,9 @@ from trio_stomp.store._records import Keep
 from trio_stomp.store._shared import Shared
 
 FEW_SEGMENTS = 4
+FREED_AT_ONCE = 2
+"""So many are deleted with an append: each costs a wait for the disk, and an append begins at most
+one."""
 SAMPLES = 4096
 """So many extents are looked at to estimate what lives."""
 
@@ -66,13 +69,17 @@ class Cleaner:
             self.is_cleaning = living_bytes(shared.index) < most
 
     def free(self) -> None:
-        """Delete the oldest segments in which nothing lives. All else must be on the disk.
+        """Delete the oldest segments in which nothing lives: a few. All else must be on the disk.
+
+        Whoever waits for the append that this comes with waits for it, too; the next one goes on.
 
         Raises:
           OSError: the disk failed; the next call goes on.
         """
         shared = self._shared
-        while len(shared.segments) > 1:
+        for _ in range(FREED_AT_ONCE):
+            if len(shared.segments) <= 1:
+                return
             oldest = next(iter(shared.segments.values()))
             if self._number != oldest.number:
                 self._begin(oldest.number)

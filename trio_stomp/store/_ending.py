@@ -23,7 +23,7 @@ from trio_stomp.store._format import (
     SegmentHeader,
     parse_header,
 )
-from trio_stomp.store._scan import TORN, WINDOW_BYTES, scan
+from trio_stomp.store._scan import DAMAGED, TORN, WINDOW_BYTES, scan
 
 
 @value
@@ -65,7 +65,7 @@ def find_ending(
         if commit is None or at + commit.length > size:
             is_doubtful = commit is None and size - at >= COMMIT_BYTES
             break
-        if not _is_whole(files, handle, at, commit):
+        if not _is_whole(files, handle, marker, at, commit):
             is_doubtful = True
             break
         at += commit.length
@@ -82,16 +82,14 @@ def _commit_at(files: Files, handle: int, marker: bytes, at: int) -> Commit | No
     return decode_commit(found.front) if isinstance(found, Found) else None
 
 
-def _is_whole(files: Files, handle: int, at: int, commit: Commit) -> bool:
+def _is_whole(files: Files, handle: int, marker: bytes, at: int, commit: Commit) -> bool:
     """Whether all that follows a commit in its batch is what was written."""
-    check, at, end = 0, at + COMMIT_BYTES, at + commit.length
-    while at < end:
-        data = files.read(handle, at, min(WINDOW_BYTES, end - at))
-        if not data:
+    check = 0
+    for found in scan(files, handle, marker, at + COMMIT_BYTES, at + commit.length):
+        if found.kind in (DAMAGED, TORN) or not found.is_whole():
             return False
-        check = crc32(data, check)
-        at += len(data)
-    return at == end and check == commit.check
+        check = crc32(found.data[found.front_at - HEADER_BYTES : found.bodies_at], check)
+    return check == commit.check
 
 
 def _last_commit(files: Files, handle: int, marker: bytes, size: int) -> Commit | None:

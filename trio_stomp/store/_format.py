@@ -14,9 +14,9 @@ A segment is a header (``SegmentHeader``) and then records. All numbers are litt
 | | the front: all but the bodies |
 | | the bodies, raw |
 
-Each batch is led by a commit, which has a crc-32 of all that follows it in the batch, and says up
-to where the segment was on the disk when it was written: what is not whole behind that may never
-have been promised. In format 1 it had neither.
+Each batch is led by a commit. It has a crc-32 of the headers and fronts of all that follows it in
+the batch, and by theirs of the bodies; and it says up to where the segment was on the disk when it
+was written: what is not whole behind that may never have been promised. In format 1 it had neither.
 
 The front of a run also holds a length and a crc-32 for each body: if the bodies as a whole are not
 what they were, it is known which of them are.
@@ -86,7 +86,7 @@ class Commit:
       length: Of the batch, this record included.
       next_id: Greater than every message id used so far.
       synced: Up to there the segment was on the disk before this was written; 0 in format 1.
-      check: The crc of all that follows it in the batch.
+      check: The crc of the headers and fronts of all that follows it in the batch.
       is_closed: The store was closed in order: nothing was to follow.
     """
 

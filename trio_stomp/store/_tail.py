@@ -30,10 +30,15 @@ class Batch:
     size: int = COMMIT_BYTES
     grows: bool = False
     _buffers: list[bytes] = field(factory=lambda: [b""])
+    _check: int = 0
 
     def add(self, record: Record | Copy) -> None:
         """Add a record, unless it is empty or a stream's."""
-        if size := encode(record, self.marker, self._buffers):
+        buffers = self._buffers
+        head = len(buffers)
+        if size := encode(record, self.marker, buffers):
+            # The bodies have a crc, which the head has: who has a crc of the heads has all.
+            self._check = crc32(buffers[head], self._check)
             self.entries.append((record, self.size, self.size + size))
             self.size += size
             for part in record.records if isinstance(record, Atomic) else (record,):
@@ -51,11 +56,7 @@ class Batch:
         Args:
           synced: Up to there the segment is on the disk now.
         """
-        check, rest = 0, iter(self._buffers)
-        next(rest)
-        for buffer in rest:
-            check = crc32(buffer, check)
-        leader = Commit(commit, turns, self.size, self.next_id, synced, check, is_closed)
+        leader = Commit(commit, turns, self.size, self.next_id, synced, self._check, is_closed)
         self._buffers[0] = encode_commit(leader, self.marker)
         return self._buffers
 
