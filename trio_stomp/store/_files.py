@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 MAX_BUFFERS = 1024
@@ -51,7 +52,10 @@ class Files(Protocol):
         """What is in a directory."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, and those above it, for this user alone; it may exist."""
+        """Make a directory, and those above it, for this user alone; it may exist.
+
+        Its name, and those of all that were made, are on the disk then.
+        """
 
 
 class OsFiles:
@@ -133,4 +137,14 @@ class OsFiles:
 
     def make_directory(self, path: str) -> None:
         """As ``Files.make_directory``."""
+        missing: list[str] = []
+        at = os.path.abspath(path)
+        while not os.path.isdir(at):
+            missing.append(at)
+            at = os.path.dirname(at)
         os.makedirs(path, 0o700, exist_ok=True)
+        # Who made it may have been killed before its name was on the disk.
+        for made in missing or [at]:
+            # Of a parent that others own no more than the way through may be ours.
+            with suppress(PermissionError):
+                self.sync_directory(os.path.dirname(made))

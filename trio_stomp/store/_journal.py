@@ -61,8 +61,9 @@ class JournalStore:
         """As ``Store.recover``."""
         shared = self._shared
         try:
+            self._files.make_directory(self._directory)
             self._files.make_directory(shared.journal)
-            self._lock = DirectoryLock(f"{self._directory}/lock")
+            lock = self._lock = DirectoryLock(f"{self._directory}/lock")
             segments = list_segments(self._files, shared.journal)
             found = replay(self._files, segments, shared.quarantine, progress)
             damage, notes = self._streams.open(found.known(segments))
@@ -71,7 +72,7 @@ class JournalStore:
             shared.segments = {segment.number: segment for segment in segments}
             shared.sweep()
             places = summarize(index, shared.read_extent)
-            self._writer = Writer.begin(shared, self._options, number, found.commit)
+            self._writer = Writer.begin(shared, self._options, number, found.commit, lock.is_ours)
         except (OSError, StoreError) as error:
             self.close()
             if isinstance(error, StoreError):

@@ -2,31 +2,63 @@
 
 import fcntl
 import os
+from contextlib import suppress
 
 from trio_stomp.store._port import StoreLocked
 
 
 class DirectoryLock:
-    """A file that the system keeps locked while this process lives, or until it is released.
+    """What the system keeps locked while this process lives, or until it is released.
 
-    It is the system's own and not behind ``Files``: what a broken disk does to it says nothing.
+    It is the directory itself, and in it a file that tells by whom: who removes the file by hand
+    lets nobody in. Where directories cannot be locked (some network file systems) the file alone
+    does it. Both are the system's own and not behind ``Files``: what a broken disk does to them
+    says nothing.
     """
 
     def __init__(self, path: str) -> None:
+        self._path = os.path.dirname(path)
+        self._directory = os.open(self._path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._handle = -1
+        try:
+            self._lock(path)
+        except (OSError, StoreLocked):
+            self.release()
+            raise
+
+    def _lock(self, path: str) -> None:
+        try:
+            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise self._used(path) from None
+        except OSError:
+            pass  # It cannot be locked at all.
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.pread(self._handle, 20, 0).decode("ascii", "replace").strip() or "unknown"
-            os.close(self._handle)
-            directory = os.path.dirname(path)
-            raise StoreLocked(
-                f"{directory} is used by process {owner}: end it, or give this one another "
-                "directory"
-            ) from None
+            raise self._used(path) from None
         os.ftruncate(self._handle, 0)
         os.pwrite(self._handle, f"{os.getpid()}\n".encode(), 0)
 
+    def _used(self, path: str) -> StoreLocked:
+        owner = b""
+        with suppress(OSError), open(path, "rb") as file:
+            owner = file.read(20)
+        name = owner.decode("ascii", "replace").strip() or "unknown"
+        return StoreLocked(
+            f"{self._path} is used by process {name}: end it, or give this one another directory"
+        )
+
+    def is_ours(self) -> bool:
+        """Whether the directory that was locked is still the one at its path."""
+        try:
+            return os.path.samestat(os.stat(self._path), os.fstat(self._directory))
+        except OSError:
+            return False
+
     def release(self) -> None:
         """Let another have it."""
-        os.close(self._handle)
+        for handle in (self._handle, self._directory):
+            if handle >= 0:
+                os.close(handle)

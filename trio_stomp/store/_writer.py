@@ -1,6 +1,6 @@
 """Appends to the journal, and says what holds if the disk fails."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from attrs import define, field
@@ -39,6 +39,7 @@ class Writer:
     _options: JournalOptions
     _tail: Tail
     commit: int
+    _is_ours: Callable[[], bool]
     commits: int = 0
     broken: str = ""
     _cleaner: Cleaner = field(init=False)
@@ -54,10 +55,21 @@ class Writer:
         self._cleaner.judge()
 
     @classmethod
-    def begin(cls, shared: Shared, options: JournalOptions, number: int, commit: int) -> "Writer":
-        """Begin a segment of this number."""
+    def begin(
+        cls,
+        shared: Shared,
+        options: JournalOptions,
+        number: int,
+        commit: int,
+        is_ours: Callable[[], bool],
+    ) -> "Writer":
+        """Begin a segment of this number.
+
+        Args:
+          is_ours: Whether what stands at the directory's path is still what was locked.
+        """
         tail = Tail.begin(shared.files, shared.journal, number, commit, shared.index.next_id)
-        return cls(shared, options, tail, commit)
+        return cls(shared, options, tail, commit, is_ours)
 
     def append(self, turns: Sequence[Turn], is_tied: bool = False) -> None:
         """As ``Store.append``.
@@ -208,6 +220,8 @@ class Writer:
             return
         # Only the last segment may be torn.
         self.sync()
+        if not self._is_ours():
+            raise self._break(StoreError("it was moved away or replaced under this broker"))
         try:
             self._begin(self._shared.index)
         except OSError as error:

@@ -1,0 +1,92 @@
+"""The directory of a journal: on the disk with all its names, and one broker's alone."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trio_stomp.store import (
+    JournalOptions,
+    JournalStore,
+    OsFiles,
+    Put,
+    Recovered,
+    StoreBroken,
+    StoreLocked,
+    Turn,
+)
+
+
+def opened(directory: Path, segment_bytes: int = 1 << 20) -> tuple[JournalStore, Recovered]:
+    store = JournalStore(str(directory), options=JournalOptions(segment_bytes))
+    return store, store.recover(lambda done, size: None)
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_name_of_each_directory_is_on_the_disk(tmp_path: Path, monkeypatch, is_new) -> None:
+    """Also if whoever made them was killed before they were."""
+    data = tmp_path / "a" / "b"
+    if not is_new:
+        for part in ("journal", "streams"):
+            (data / part).mkdir(parents=True)
+    synced: set[str] = set()
+    fsync = os.fsync
+
+    def note(handle: int) -> None:
+        synced.add(os.readlink(f"/proc/self/fd/{handle}"))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    store, _ = opened(data)
+    store.close()
+    assert {str(data), str(data.parent), str(data / "journal"), str(data / "streams")} <= synced
+    assert (str(tmp_path) in synced) == is_new
+
+
+def test_a_parent_that_may_not_be_read_is_no_hindrance(tmp_path: Path, monkeypatch) -> None:
+    def refuse(self: OsFiles, path: str) -> None:
+        raise PermissionError(path)
+
+    monkeypatch.setattr(OsFiles, "sync_directory", refuse)
+    OsFiles().make_directory(str(tmp_path / "x" / "y"))
+    assert (tmp_path / "x" / "y").is_dir()
+
+
+def test_removing_the_lock_file_lets_nobody_in(tmp_path: Path) -> None:
+    store, recovered = opened(tmp_path)
+    (tmp_path / "lock").unlink()
+    with pytest.raises(StoreLocked, match="used by process unknown"):
+        opened(tmp_path)
+    code = (
+        "import sys; from trio_stomp.store import JournalStore;"
+        "JournalStore(sys.argv[1]).recover(lambda done, size: None)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert "StoreLocked" in ran.stderr
+    store.append([Turn([Put("a", 1, b"", [b"one"])])], recovered.commit)
+    store.close()
+    store, recovered = opened(tmp_path)
+    assert recovered.places["a", 4].count == 1
+    store.close()
+
+
+def test_a_directory_that_was_replaced_is_not_written_to(tmp_path: Path) -> None:
+    """Moved away, and another broker began anew at its path: its files are that one's."""
+    data = tmp_path / "data"
+    store, recovered = opened(data, 4096)
+    commit = store.append([Turn([Put("a", 1, b"", [bytes(5000)])])], recovered.commit)
+    data.rename(tmp_path / "moved")
+    other, _ = opened(data, 4096)
+    before = sorted(path.name for path in (data / "journal").iterdir())
+    with pytest.raises(StoreBroken, match="moved away or replaced"):
+        store.append([Turn([Put("a", 2, b"", [b"two"])])], commit)
+    store.close()
+    other.close()
+    assert sorted(path.name for path in (data / "journal").iterdir()) == before
+    store, recovered = opened(tmp_path / "moved")
+    assert recovered.places["a", 4].count == 1
+    store.close()
