@@ -8,6 +8,7 @@ from tests._core_fakes import Received
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, numbered
 from trio_stomp.broker import MemoryBudget, PageWanted
+from trio_stomp.broker._browses import MAX_PAGES
 from trio_stomp.store import MemoryStore
 
 Q = "/queue/q"
@@ -53,7 +54,7 @@ def test_what_was_recovered_is_shown_in_order_and_stays() -> None:
     queue = core.queue(Q)
     assert (queue.waiting.count, queue.waiting.paged) == (0, 20)
     assert core.memory.kept_bytes == 0
-    assert core.broker.subscriber.welcome.browses == {}
+    assert core.broker.subscriber.welcome.browses.statistics().unfinished == 0
     assert core.commit == core.store.recover(lambda done, total: None).commit
     assert consumed(core) == numbered("", 20)
 
@@ -77,7 +78,7 @@ def test_pages_come_at_the_pace_of_the_connection() -> None:
     browser.box.room = False
     loads(core)
     assert browser.reads() == []
-    assert 4000 < core.memory.kept_bytes < 8000, "one page is in memory"
+    assert core.memory.kept_bytes == 0, "what nobody takes can be read again"
     seen: list[str] = []
     for _ in range(20):
         browser.box.room, browser.box.asks_left = True, 2
@@ -158,11 +159,12 @@ def test_a_browser_that_goes_while_a_page_is_read_leaves_nothing(
     assert core.memory.kept_bytes == 0
     # The same in the middle of a page.
     browser = browses(core)
-    browser.box.asks_left = 1
+    core.broker.subscriber.welcome.browses._steps = 1
     loads(core)
     assert core.memory.kept_bytes > 0
     leave(browser)
     assert core.memory.kept_bytes == 0
+    assert core.broker.subscriber.welcome.browses.statistics().pages == 0
 
 
 def test_selectors_lifetimes_and_redeliveries_are_seen_to() -> None:
@@ -193,3 +195,58 @@ def test_what_nobody_can_read_hides_nothing_else() -> None:
     assert shown(browses(core).reads()) == ["good", "end"]
     assert core.broker.storage is not None
     assert core.broker.storage.lost == 0
+
+
+def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> None:
+    core = filled(*numbered("", 12), is_prompt=False)
+    browser, reader = core.actor(), core.actor()
+    browser.box.asks_left = 0
+    core.actor().sends(Q, "first", priority="9")
+    core.turn()
+    browser.subscribes(Q, "b", browser="true")
+    reader.subscribes(Q, ack="client-individual", prefetch_count="3")
+    core.turn()
+    loads(core)  # all of it for the reader: now it is in memory, with numbers of its own
+    core.turn()
+    assert reader.bodies() == ["first", "0", "1"]
+    seen: list[str] = []
+    for _ in range(40):
+        browser.box.asks_left = 3
+        core.broker.writable(browser.client, core.now)
+        if core.log.pages:
+            loads(core)
+        seen += shown(browser.reads())
+    assert seen == [*numbered("", 12)[2:], "end"]
+
+
+def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them() -> None:
+    core = filled(*(str(number) * 3000 for number in range(4)), is_prompt=False)
+    browsers = [browses(core) for _ in range(MAX_PAGES + 3)]
+    figures = core.broker.subscriber.welcome.browses.statistics
+    assert (figures().unfinished, figures().pages) == (MAX_PAGES + 3, MAX_PAGES)
+    assert len(core.log.pages) == MAX_PAGES
+    browsers[0].unsubscribes("b")
+    browsers[1].box.room = False  # its page is not kept
+    for _ in range(30):
+        if core.log.pages:
+            loads(core)
+        assert figures().pages <= MAX_PAGES
+        core.broker.tick(core.now)
+        core.broker.end_turn(core.now)
+    for each in browsers[2:]:
+        assert [text[:1] for text in shown(each.reads())] == ["0", "1", "2", "3", "e"]
+    assert core.memory.kept_bytes == 0
+    assert (figures().unfinished, figures().pages) == (1, 0)
+
+
+def test_a_page_that_comes_when_nobody_takes_it_is_read_again() -> None:
+    core = filled(*numbered("", 5), is_prompt=False)
+    browser = browses(core)
+    browser.box.asks_left = 2
+    loads(core)
+    assert core.memory.kept_bytes == 0
+    assert shown(browser.reads()) == numbered("", 2)
+    browser.box.asks_left = 1000
+    core.broker.writable(browser.client, core.now)
+    loads(core)
+    assert shown(browser.reads()) == [*numbered("", 5)[2:], "end"]

@@ -40,6 +40,7 @@ MODULES = (
     "trio_stomp/broker/_publisher.py",
     "trio_stomp/broker/_queue.py",
     "trio_stomp/broker/_queues.py",
+    "trio_stomp/broker/_returned.py",
     "trio_stomp/broker/_route.py",
     "trio_stomp/broker/_subscription.py",
     "trio_stomp/server/_dispatcher.py",

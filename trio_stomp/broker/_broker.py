@@ -212,6 +212,7 @@ class Broker(Parts):
             # What they leave goes to others now: nobody may begin another turn.
             self.queues.pump(now)
         self.subscriber.selectors.end_turn()
+        self.subscriber.welcome.browses.end_turn()
 
     @property
     def has_more(self) -> bool:
@@ -287,6 +288,8 @@ class Broker(Parts):
         """Let time pass: do what is due, throw away what has expired; some of it, if it is much."""
         self.timers.run(now)
         self.leaving.go_on(now)
+        self.chronicle.now = now
+        self.subscriber.welcome.browses.tick(now)
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
             # Whoever looks at the timers calls this again soon, and lets others come before.

@@ -1,8 +1,10 @@
-"""Looking at queues without consuming."""
+"""Looking at queues without consuming: one browser's place in them."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
+from enum import Enum
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -13,100 +15,179 @@ from trio_stomp.broker._queue import Queue
 from trio_stomp.frames import encode_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from trio_stomp.broker._storage import Storage
 
+PIECE = 64
+"""Messages that are looked up at once."""
+SELECTOR_BYTES = 64
+"""So much text of a selector counts as one message more, whenever it is asked."""
 
-@define(eq=False, repr=False)
-class Shelf:
-    """What of a queue's level is in the store alone: ids above ``after``, up to ``last``."""
 
-    queue: Queue
-    level: int
-    after: int
-    last: int
+class Need(Enum):
+    """What a browse waits for."""
+
+    TURN = "time"
+    ROOM = "its client takes more"
+    PAGE = "a page of the store"
+    NOTHING = "it has been shown everything"
 
 
 @define(eq=False, repr=False)
 class Browse:
-    """What one browser still has to be shown: its queues as they were when it came.
+    """One browser's place: which queue, which priority, behind which message.
 
-    A message that has been consumed meanwhile is shown all the same, as JMS allows; but not if it
-    was in the store alone. That is read a page at a time, for this browser: its queue stays as it
-    is.
+    It is shown what was in the queues when it began, in order, and each message at most once. What
+    has been consumed before its turn comes is left out. So nothing is kept for any message, but for
+    those of a page of the store while that is being shown.
 
     Args:
+      queues: What it looks into, one after the other; None where it only moves on.
+      newest: The number of the message that was accepted last, when it began.
+      newest_stored: The id that the store gave last, likewise.
       storage: Where queues are that are not in memory.
-      go_on_later: Called with the time when there is something to be shown again.
     """
 
     consumer: Consumer
-    queues: list[Queue]
+    queues: Iterator[Queue | None]
     tells_end: bool
+    newest: int
+    newest_stored: int
     storage: "Storage | None"
-    go_on_later: Callable[[float], None]
-    _left: deque[tuple[Queue, Message] | Shelf] = field(factory=deque)
-    _of_page: int = 0
-    """How many of what is left first were read from the store for it: nobody numbered those."""
+    needs: Need = Need.TURN
+    _queue: Queue | None = None
+    _level: int = LEVELS
+    _behind: int = 0
+    """Shown up to this number of its level; or in the store, up to this id."""
+    _last: int = 0
+    """The last id of the level that it is shown from the store; 0 = it is in memory still."""
+    _page: deque[Message] = field(factory=deque)
+    _page_end: int = 0
+    """Up to this id the store has been read; 0 = there is no page."""
     _charged: int = 0
-    """Bytes of memory for the page that it is being shown."""
-    _is_reading: bool = False
     _is_over: bool = False
 
-    def __attrs_post_init__(self) -> None:
-        for queue in self.queues:
-            for level in reversed(range(LEVELS)):
-                self._left.extend((queue, message) for message in queue.waiting.on_level(level))
-                paged = queue.waiting.paging(level)
-                if paged is not None:
-                    self._left.append(Shelf(queue, level, paged.after, paged.last))
+    def look(self, steps: int, now: float) -> int:
+        """Show some messages; what is left of ``steps``. ``needs`` tells why no more."""
+        outbox, selector = self.consumer.subscription.outbox, self.consumer.selector
+        weight = 1 if selector is None else 1 + len(selector.text) // SELECTOR_BYTES
+        self.needs = Need.TURN
+        while steps > 0:
+            messages = self._following()
+            if messages is None:
+                return steps
+            if not messages:
+                steps -= 1
+            for message in messages:
+                if not outbox.has_room():
+                    self.needs = Need.ROOM
+                    self.forget_page()
+                    return steps
+                steps -= weight
+                self._show(message, now)
+                if steps <= 0:
+                    break
+        return steps
 
-    def go_on(self, now: float) -> bool:
-        """Show more, as far as there is room; whether it has been shown everything."""
-        outbox = self.consumer.subscription.outbox
-        while self._left:
-            if self._is_reading or not outbox.has_room():
-                return False
-            following = self._left.popleft()
-            if isinstance(following, Shelf):
-                self._read(following)
-                continue
-            queue, message = following
-            accepted = 0 if self._of_page else message.number
-            self._of_page = max(0, self._of_page - 1)
-            if not message.publication.is_over(now) and self.consumer.wants(message):
-                self.consumer.show(queue, message)
-                self._note(queue, accepted)
-        if self._is_reading:
-            return False
-        if self.tells_end:
-            outbox.stage_frame(self._end_marker())
-        self.end()
-        return True
+    @property
+    def has_page(self) -> bool:
+        """Whether some of the store is in memory for it."""
+        return self._page_end > 0
 
     def end(self) -> None:
         """Nobody looks any more."""
         self._is_over = True
+        self.forget_page()
+
+    def forget_page(self) -> None:
+        """Keep nothing that can be read again."""
+        self._page.clear()
+        self._page_end = 0
         self._charge(0)
 
-    def _read(self, shelf: Shelf) -> None:
+    def ask(self, then: "Callable[[float], None]") -> None:
+        """Have a page read, and ``then`` called, unless this is over."""
         assert self.storage is not None
-        self._charge(0)
-        self._is_reading = True
-        show = partial(self._show, shelf)
-        self.storage.look(shelf.queue, shelf.level, shelf.after, shelf.last, show)
+        assert self._queue is not None
+        show = partial(self._read, then)
+        self.storage.look(self._queue, self._level, self._behind, self._last, show)
 
-    def _show(self, shelf: Shelf, found: list[Message], after: int, now: float) -> None:
+    def _following(self) -> list[Message] | None:
+        """The next messages; none if it has only moved on, None if ``needs`` tells why not."""
+        queue = self._queue
+        if queue is None:
+            try:
+                queue = next(self.queues)
+            except StopIteration:
+                self._tell_end()
+                return None
+            if queue is not None:
+                self._queue, self._level = queue, LEVELS
+                self._descend(queue)
+            return []
+        if self._last:
+            return self._following_stored(queue)
+        found = queue.waiting.behind(self._level, self._behind, PIECE)
+        # What was in the store then, and is not now, has got its number since.
+        while found and not self._was_there(found[-1]):
+            found.pop()
+        if not found:
+            self._leave_memory(queue)
+        return found
+
+    def _following_stored(self, queue: Queue) -> list[Message] | None:
+        if self._page:
+            return list(islice(self._page, PIECE))
+        self._behind = max(self._behind, self._page_end)
+        self.forget_page()
+        if self._behind < self._last:
+            has_room = self.consumer.subscription.outbox.has_room()
+            self.needs = Need.PAGE if has_room else Need.ROOM
+            return None
+        self._descend(queue)
+        return []
+
+    def _was_there(self, message: Message) -> bool:
+        return message.number <= self.newest or 0 < message.stored <= self.newest_stored
+
+    def _leave_memory(self, queue: Queue) -> None:
+        """Go on with what of a level is in the store alone."""
+        paged = queue.waiting.paging(self._level)
+        last = 0 if paged is None else min(paged.last, self.newest_stored)
+        if paged is not None and paged.after < last:
+            self._behind, self._last = paged.after, last
+        else:
+            self._descend(queue)
+
+    def _descend(self, queue: Queue) -> None:
+        """Go on with the next level, or queue."""
+        self._level = queue.waiting.level_beneath(self._level)
+        self._behind = self._last = 0
+        if self._level < 0:
+            self._queue = None
+
+    def _show(self, message: Message, now: float) -> None:
+        assert self._queue is not None
+        if self._last:
+            self._page.popleft()
+            self._behind = message.stored
+        else:
+            self._behind = message.number
+        if not message.publication.is_over(now) and self.consumer.wants(message):
+            self.consumer.show(self._queue, message)
+            self._note(self._queue, 0 if self._last else message.number)
+
+    def _read(
+        self, then: "Callable[[float], None]", found: list[Message], after: int, now: float
+    ) -> None:
         """A page has been read, up to the id ``after``."""
-        self._is_reading = False
         if self._is_over:
             return
-        if after < shelf.last:
-            self._left.appendleft(Shelf(shelf.queue, shelf.level, after, shelf.last))
-        if found:
-            self._charge(cost_of(found))
-            self._left.extendleft((shelf.queue, message) for message in reversed(found))
-            self._of_page = len(found)
-        self.go_on_later(now)
+        self._page.extend(found)
+        self._page_end = after
+        self._charge(cost_of(found))
+        then(now)
 
     def _note(self, queue: Queue, accepted: int) -> None:
         """Note what was just shown, for ``explain``."""
@@ -121,7 +202,10 @@ class Browse:
             self.storage.memory.force_kept(cost)
             self._charged = cost
 
-    def _end_marker(self) -> bytes:
+    def _tell_end(self) -> None:
+        self.needs = Need.NOTHING
+        if not self.tells_end:
+            return
         subscription = self.consumer.subscription
         rules = subscription.client.rules
         fan_out = self.consumer.fan_out
@@ -129,4 +213,6 @@ class Browse:
         if fan_out.chronicle is not None:
             fan_out.chronicle.browsed(subscription, number)
         where = encode_header("destination", subscription.places[0][0], rules)
-        return b"%b%d\n%bbrowser:end\n\n\0\n" % (subscription.prefix, number, where)
+        subscription.outbox.stage_frame(
+            b"%b%d\n%bbrowser:end\n\n\0\n" % (subscription.prefix, number, where)
+        )

@@ -1,12 +1,14 @@
 """A message that waits for one consumer, and the store in which messages wait."""
 
-import heapq
+from bisect import bisect_right
 from collections import deque
+from operator import attrgetter
 
 from attrs import define, field
 
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._returned import Returned
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.frames import Head, head_cost
 
@@ -14,6 +16,7 @@ MESSAGE_OVERHEAD_BYTES = 256
 """What a waiting message costs beside its body and headers; charged to the memory budget."""
 
 LEVELS = 10
+_number = attrgetter("number")
 
 
 @define(eq=False)
@@ -116,7 +119,7 @@ class Paged:
 class _Level:
     """Messages of one priority, in three places that follow each other."""
 
-    returned: list[tuple[int, Message]] = field(factory=list)
+    returned: Returned = field(factory=Returned)
     fresh: deque[Message] = field(factory=deque)
     paged: "Paged | None" = None
 
@@ -125,8 +128,8 @@ class _Level:
 class Waiting:
     """Messages in order: by priority, then by acceptance.
 
-    What was handed out and came back was accepted before whatever is still fresh, so a heap for
-    the returned and a deque for the fresh keep the order at the cost of a deque.
+    What was handed out and came back was accepted before whatever is still fresh, so sorted
+    lists for the returned and a deque for the fresh keep the order at the cost of a deque.
     """
 
     count: int = 0
@@ -149,7 +152,7 @@ class Waiting:
 
     def give_back(self, message: Message) -> None:
         """Put a message where it stood before it was taken."""
-        heapq.heappush(self._level(message.level).returned, (message.number, message))
+        self._level(message.level).returned.put(message)
         self.count += 1
 
     def pop(self) -> Message | None:
@@ -158,9 +161,9 @@ class Waiting:
             place = self._occupied.bit_length() - 1
             level = self._levels[place]
             if level is not None:  # pragma: no branch (a level that is occupied is there)
-                if level.returned:
+                if level.returned.pieces:
                     self.count -= 1
-                    return heapq.heappop(level.returned)[1]
+                    return level.returned.pop()
                 if level.fresh:
                     self.count -= 1
                     return level.fresh.popleft()
@@ -175,7 +178,9 @@ class Waiting:
     def next_fresh(self) -> Message | None:
         """What is due first, if it was never handed out, and so all that follow it weren't."""
         level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
-        return level.fresh[0] if level is not None and level.fresh and not level.returned else None
+        if level is None or not level.fresh or level.returned.pieces:
+            return None
+        return level.fresh[0]
 
     def take_fresh(self, most: int) -> list[Message]:
         """Take ``next_fresh`` and what follows it on its level, at most so many."""
@@ -196,8 +201,9 @@ class Waiting:
         for level in self._levels:
             if level is None:
                 continue
-            while level.returned and level.returned[0][1].publication.is_over(now):
-                found.append(heapq.heappop(level.returned)[1])
+            returned = level.returned
+            while returned.pieces and returned.first.publication.is_over(now):
+                found.append(returned.pop())
             while level.fresh and level.fresh[0].publication.is_over(now):
                 found.append(level.fresh.popleft())
         self.count -= len(found)
@@ -207,8 +213,8 @@ class Waiting:
         """Whose messages stand first on some level: those that come back, and fresh ones."""
         found: list[Publication] = []
         for level in self._levels:
-            if level is not None and level.returned:
-                found.append(level.returned[0][1].publication)
+            if level is not None and level.returned.pieces:
+                found.append(level.returned.first.publication)
             if level is not None and level.fresh:
                 found.append(level.fresh[0].publication)
         return found
@@ -220,11 +226,11 @@ class Waiting:
         for level in self._levels:
             if level is None:
                 continue
-            if level.returned:
-                oldest = min(oldest, level.returned[0][1].publication.received_at)
+            if level.returned.pieces:
+                oldest = min(oldest, level.returned.first.publication.received_at)
             if level.fresh:
                 oldest = min(oldest, level.fresh[0].publication.received_at)
-            elif level.paged is not None and not level.returned:
+            elif level.paged is not None and not level.returned.pieces:
                 return None
         return oldest
 
@@ -237,7 +243,25 @@ class Waiting:
         level = self._levels[place]
         if level is None:
             return []
-        return [*(message for _, message in sorted(level.returned)), *level.fresh]
+        return [*level.returned, *level.fresh]
+
+    def level_beneath(self, place: int) -> int:
+        """The highest level below ``place`` that may hold messages; -1 = none."""
+        return (self._occupied & ((1 << place) - 1)).bit_length() - 1
+
+    def behind(self, place: int, number: int, most: int) -> list[Message]:
+        """The first messages in memory of a level that stand behind a number, at most so many.
+
+        All of ``most`` cost as much, wherever in the queue they stand.
+        """
+        level = self._levels[place]
+        if level is None:
+            return []
+        found = level.returned.behind(number, most)
+        fresh = level.fresh
+        start = bisect_right(fresh, number, key=_number)
+        stop = min(len(fresh), start + most - len(found))
+        return found + [fresh[each] for each in range(start, stop)]
 
     # What is in the store alone.
 

@@ -8,6 +8,7 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
 from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._asker import Asker
+from trio_stomp.broker._browses import Browses
 from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._destination_policy import PolicyBook
@@ -199,6 +200,7 @@ class Parts:
             self.stale,
             self.fan_out,
             self.feeds,
+            Browses(self.timers),
         )
         self.subscriber = Subscriber(
             self.policies,

@@ -18,7 +18,7 @@ from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._message import Message, Paged, charge, refund
 from trio_stomp.broker._queue import PLACE, Queue
 from trio_stomp.broker._queue_host import Death
-from trio_stomp.broker._reach import FEW_QUEUES, Reach
+from trio_stomp.broker._reach import FEW_QUEUES, Reach, reaches
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._subscription import Place, Subscription
@@ -150,17 +150,22 @@ class QueueBook:
                 self.mark(named)
         self.reach.search(consumer)
 
-    def reached(self, places: Sequence[Place]) -> list[Queue]:
-        """The queues that a SUBSCRIBE names or whose names its wildcards match, each once."""
-        found: dict[Queue, None] = {}
-        for name, pattern in places:
+    def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
+        """The queues that a SUBSCRIBE names or whose names its wildcards match, each once.
+
+        None at a name that is passed over. Others may come and go between two steps.
+        """
+        for number, (name, pattern) in enumerate(places):
             if pattern is None:
-                found[self.open(name)] = None
-                continue
-            for queue in self.reach.walk(name, pattern):
-                if queue is not None:
-                    found[queue] = None
-        return list(found)
+                walk: Iterator[Queue | None] = iter((self.routes.queue_of(name),))
+            else:
+                walk = self.reach.walk(name, pattern)
+            for queue in walk:
+                seen = queue is None or any(
+                    said == queue.name if other is None else reaches(said, other, queue.name)
+                    for said, other in places[:number]
+                )
+                yield None if seen else queue
 
     def end(self, name: str, now: float) -> None:
         """Forget a queue and what is in it."""

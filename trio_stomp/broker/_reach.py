@@ -56,7 +56,7 @@ class Reach:
         """Note a new queue, and have those served whose wildcards reach it."""
         self.names.add(queue.name)
         for consumer in self._trie.match(queue.name):
-            if any(_reaches(*each, queue.name) for each in self._patterns[consumer]):
+            if any(reaches(*each, queue.name) for each in self._patterns[consumer]):
                 self.memory.force_table(JOIN_BYTES)
                 self._attach(queue, consumer)
 
@@ -110,7 +110,7 @@ class Reach:
                 if not name.startswith(beginning):
                     return
                 queue = self.routes.queue_of(name)
-                yield queue if queue is not None and _reaches(said, pattern, name) else None
+                yield queue if queue is not None and reaches(said, pattern, name) else None
             since = names[-1] + "\0"
 
     # What consumers of many queues take.
@@ -146,7 +146,7 @@ class Reach:
             yield None
 
 
-def _reaches(said: str, pattern: Pattern, name: str) -> bool:
+def reaches(said: str, pattern: Pattern, name: str) -> bool:
     """Whether a wildcard matches; dead letters only where it spells them out."""
     if name.startswith(DEAD_PREFIX) and not said.startswith(DEAD_PREFIX):
         return False

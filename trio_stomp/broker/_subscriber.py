@@ -444,6 +444,7 @@ class Subscriber:
                 self.queues.want(subscription.consumer)
             if self.welcome.is_unfinished(subscription):
                 self.welcome.go_on(subscription, now)
+        self.welcome.go_on_browsing(client, now)
 
     def ending(self, subscription: Subscription, now: float) -> Work:
         """End a subscription bit by bit, if it is of many queues, or has much unacknowledged."""

@@ -2,11 +2,13 @@
 
 from functools import partial
 
-from attrs import define, field
+from attrs import define
 
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._browse import Browse
+from trio_stomp.broker._browses import Browses
 from trio_stomp.broker._chronicle import Cause, Fate, Span
+from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._delivery import Delivery
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._fanout import FanOut
@@ -17,7 +19,7 @@ from trio_stomp.broker._revival import Revival
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._subscribe_options import SubscribeOptions
-from trio_stomp.broker._subscription import Subscription
+from trio_stomp.broker._subscription import Client, Subscription
 
 
 @define(eq=False, repr=False)
@@ -31,7 +33,7 @@ class Welcome:
     stale: StaleQueue
     fan_out: FanOut
     feeds: Feeds
-    browses: dict[Subscription, Browse] = field(factory=dict)
+    browses: Browses
 
     def give(
         self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
@@ -41,15 +43,11 @@ class Welcome:
             return
         if kind is Kind.QUEUE:
             if options.browser and subscription.consumer is not None:
-                queues = self.queues.reached(subscription.places)
-                self.browses[subscription] = Browse(
-                    subscription.consumer,
-                    queues,
-                    options.browser_end,
-                    self.queues.storage,
-                    partial(self.go_on, subscription),
-                )
-                self.go_on(subscription, now)
+                for name, pattern in subscription.places:
+                    if pattern is None:
+                        self.queues.open(name)
+                make = partial(self._browse, subscription.consumer, options)
+                self.browses.add(subscription, make, now)
             return
         self._give_retained(subscription, now)
         claimed = []
@@ -66,6 +64,18 @@ class Welcome:
         self._note_direct(subscription)
         subscription.client.reviving += 1
         self.go_on(subscription, now)
+
+    def _browse(self, consumer: Consumer, options: SubscribeOptions) -> Browse:
+        """Let a browser begin, with what there is now."""
+        storage = self.queues.storage
+        return Browse(
+            consumer,
+            self.queues.reached(consumer.subscription.places),
+            options.browser_end,
+            self.queues.accepted,
+            storage.log.next_id - 1 if storage is not None else 0,
+            storage,
+        )
 
     def _give_retained(self, subscription: Subscription, now: float) -> None:
         feed = subscription.feed
@@ -88,18 +98,19 @@ class Welcome:
 
     def is_unfinished(self, subscription: Subscription) -> bool:
         """Whether there is more to give, once its client takes it."""
-        return subscription.revival is not None or subscription in self.browses
+        return subscription.revival is not None
+
+    def go_on_browsing(self, client: Client, now: float) -> None:
+        """Show a client more of what it browses."""
+        if self.fan_out.chronicle is not None:
+            self.fan_out.chronicle.now = now
+        self.browses.resume(client, now)
 
     def go_on(self, subscription: Subscription, now: float) -> None:
         """Give more, as far as its client takes it."""
         if self.fan_out.chronicle is not None:
             # A writer that has room again begins no turn.
             self.fan_out.chronicle.now = now
-        browse = self.browses.get(subscription)
-        if browse is not None:
-            if browse.go_on(now):
-                del self.browses[subscription]
-            return
         revival = subscription.revival
         while revival is not None and subscription.outbox.has_room():
             run = revival.next_parked(now)
@@ -125,9 +136,7 @@ class Welcome:
 
     def end(self, subscription: Subscription) -> None:
         """A subscription ends: what it was not given yet is lost, or stays where it is."""
-        browse = self.browses.pop(subscription, None)
-        if browse is not None:
-            browse.end()
+        self.browses.end(subscription)
         if subscription.revival is not None:
             lost = subscription.revival.abandon()
             for delivery in lost:
