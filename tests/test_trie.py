@@ -1,6 +1,7 @@
 """The trie of wildcard subscriptions, against regular expressions."""
 
 import re
+import time
 from itertools import product
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp.broker._trie import WildcardTrie, matches
-from trio_stomp.broker._wildcards import compile_pattern
+from trio_stomp.broker._wildcards import Pattern, compile_pattern
 
 SEPARATORS = st.sampled_from([".", "/"])
 PLAIN = st.sampled_from(["a", "b", ""])
@@ -112,6 +113,9 @@ def test_what_is_removed_is_gone_and_leaves_no_node(texts, names, random):
     assert len(trie) == 0
     assert trie._root.is_empty()
     assert not trie._root.children
+    crowd = trie._crowd
+    for table in (crowd._items, crowd._numbers, crowd._free, crowd._sets, crowd._lengths):
+        assert not table
 
 
 @given(st.lists(st.text("a*./", max_size=5), max_size=6), NAMES)
@@ -150,6 +154,90 @@ def test_every_way_through_a_name_is_found_once():
     assert sorted(trie.match(name)) == sorted(set(texts) - {name})
     assert trie.match(name + ".a") == []
     assert trie.match("b" + name[1:]) == [text for text in trie.match(name) if text[0] == "*"]
+
+
+def crowded(count: int, end: str = "") -> WildcardTrie[str]:
+    """Patterns of ``a`` and ``*``, all of them with so many words."""
+    trie: WildcardTrie[str] = WildcardTrie()
+    for words in product("*a", repeat=count):
+        text = ".".join(words) + end
+        pattern = compile_pattern(text, "native")
+        if pattern is not None:
+            trie.add(pattern, text)
+    return trie
+
+
+def test_patterns_that_branch_everywhere_take_a_few_steps_for_a_name():
+    """F10: 16,384 of them took 18 ms for a name that none of them matches."""
+    trie = crowded(12, ".b")
+    name = "a." * 13
+    assert trie.match(name) == []
+    # One of them is no pattern.
+    assert len(trie.match("a." * 12 + "b")) == 2**12 - 1
+    times = []
+    for _ in range(5):
+        began = time.thread_time()
+        trie.match(name)
+        times.append(time.thread_time() - began)
+    assert min(times) < 0.001
+
+
+@pytest.mark.parametrize("many", [1, 9, 300])
+def test_crowds_of_many_words_and_ends_are_told_apart(many: int):
+    trie: WildcardTrie[int] = WildcardTrie()
+    patterns: list[Pattern] = []
+    for number in range(many):
+        for text in (
+            f"*.*.{number}.x",
+            f"*.{number}.*.>",
+            f"*.{number % 7}.*/**",
+            f"*.*.g{number}*",
+        ):
+            pattern = compile_pattern(text, "native")
+            assert pattern is not None
+            trie.add(pattern, len(patterns))
+            patterns.append(pattern)
+    names = [
+        "a.b.5.x",
+        "a.5.c",
+        "a.5.c.d",
+        "a.5.c/d",
+        "a.b.g12",
+        "a.b.g1/x",
+        "a..5.x",
+        "a.b.8",
+        "*.*",
+    ]
+    for name in names:
+        wanted = [number for number, each in enumerate(patterns) if matches(each, name)]
+        assert sorted(trie.match(name)) == wanted
+    for number, pattern in enumerate(patterns):
+        if number % 3:
+            trie.remove(pattern, number)
+    for name in names:
+        wanted = [n for n, each in enumerate(patterns) if not n % 3 and matches(each, name)]
+        assert sorted(trie.match(name)) == wanted
+
+
+def test_what_has_a_pattern_in_common_with_others_leaves_alone():
+    trie: WildcardTrie[str] = WildcardTrie()
+    entered = []
+    for text in ("*.*.ab*", "*.*.cd*", "*.*.ef*", "*.*.abc*", "*.*.>", "*.*.x.y"):
+        pattern = compile_pattern(text, "native")
+        assert pattern is not None
+        for item in (f"{text} 1", f"{text} 2"):
+            trie.add(pattern, item)
+            entered.append((pattern, item))
+    while entered:
+        for name in ("p.q.abcd", "p.q.cde", "p.q.ef", "p.q", "p.q.x.y"):
+            wanted = sorted(item for pattern, item in entered if matches(pattern, name))
+            assert sorted(trie.match(name)) == wanted
+        pattern, item = entered.pop(len(entered) // 2)
+        trie.remove(pattern, item)
+        if len(entered) == 5:  # its number is given again
+            trie.add(pattern, item)
+            trie.remove(pattern, item)
+    assert not trie._crowd._sets
 
 
 def test_an_empty_trie_looks_at_nothing():

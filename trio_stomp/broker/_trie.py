@@ -4,6 +4,7 @@ from typing import Generic, TypeVar
 
 from attrs import define, field
 
+from trio_stomp.broker._crowd import Crowd
 from trio_stomp.broker._wildcards import ONE_WORD, Pattern, Token, split
 
 T = TypeVar("T")
@@ -65,11 +66,12 @@ class _Node(Generic[T]):
 class WildcardTrie(Generic[T]):
     """Patterns in a trie of tokens; matching walks all branches of a name at once.
 
-    The walk touches at most the nodes that some pattern made, so its cost is bounded by the
-    subscriptions present, whose words are bounded, and not by the length of a name.
+    A pattern with more than one ``*`` before other tokens doubles the branches with each: those
+    stand in a ``Crowd``. So a name of n words has at most some n * n branches.
     """
 
     _root: _Node[T] = field(factory=_Node)
+    _crowd: Crowd[T] = field(factory=Crowd)
     _count: int = 0
 
     def __len__(self) -> int:
@@ -77,14 +79,21 @@ class WildcardTrie(Generic[T]):
 
     def add(self, pattern: Pattern, item: T) -> None:
         """Enter ``item``; it must not be there yet."""
+        self._count += 1
+        if _is_crowded(pattern):
+            self._crowd.add(pattern, item)
+            return
         node = self._root
         for token in pattern.tokens:
             node = node.child(token)
         node.table(pattern)[item] = None
-        self._count += 1
 
     def remove(self, pattern: Pattern, item: T) -> None:
         """Take ``item`` out, and the nodes that nobody needs any more."""
+        self._count -= 1
+        if _is_crowded(pattern):
+            self._crowd.remove(pattern, item)
+            return
         path = [self._root]
         for token in pattern.tokens:
             path.append(path[-1].child(token))
@@ -94,12 +103,11 @@ class WildcardTrie(Generic[T]):
         ):
             if child.is_empty() and parent.children is not None:
                 del parent.children[token]
-        self._count -= 1
 
     def match(self, name: str) -> list[T]:
         """The items whose pattern matches ``name``, in no particular order, each once."""
-        found: list[T] = []
-        if not self._count:
+        found = self._crowd.match(name)
+        if self._root.is_empty():
             return found
         frontier = [self._root]
         offset = 0
@@ -127,6 +135,11 @@ class WildcardTrie(Generic[T]):
             for items in node.rest.values() if node.rest else ():
                 found.extend(items)
         return found
+
+
+def _is_crowded(pattern: Pattern) -> bool:
+    """Whether more than one ``*`` stands before another token."""
+    return pattern.tokens[:-1].count(ONE_WORD) > 1
 
 
 def _discard(table: dict[str, dict[T, None]], key: str, item: T) -> None:
