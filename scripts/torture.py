@@ -136,7 +136,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--transports", nargs="+", choices=TRANSPORTS, default=list(TRANSPORTS))
     parser.add_argument("--patience", type=float, default=15.0, help="seconds for each answer")
     parser.add_argument(
-        "--until", nargs="+", choices=KINDS, default=[], help="end once each of these was found"
+        "--until",
+        nargs="+",
+        choices=KINDS,
+        metavar="KIND",
+        default=[],
+        help=f"end once each was found: {' '.join(KINDS)}",
     )
     parser.add_argument("--url", default="", help="of a broker that runs, on this machine")
     parser.add_argument("--tree", type=Path, default=ROOT, help="whose broker is tortured")
