@@ -1,7 +1,8 @@
 """Run every check of the project, in order, and stop at the first that fails.
 
 The README's one command for all checks ends here, and so does ``.ci/run``:
-``python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' && .venv/bin/python scripts/check.py``
+``python3 -m venv .venv && .venv/bin/pip install --require-hashes -r conf/requirements-dev.txt &&
+.venv/bin/pip install --no-deps -e . && .venv/bin/python scripts/check.py``
 """
 
 import importlib.metadata
@@ -56,6 +57,7 @@ def python_steps() -> Iterator[Step]:
     yield Step("lint", (*run, "ruff", "check", *PYTHON_CODE))
     yield Step("format", (*run, "ruff", "format", "--check", *PYTHON_CODE))
     yield Step("types", (*run, "mypy", "--strict", *PYTHON_CODE))
+    yield Step("known holes of packages", (sys.executable, "scripts/audit.py"))
     yield Step("tests", (*run, "pytest", "--cov", "--cov-report="))
     yield Step(
         "branch coverage of the synchronous floors",

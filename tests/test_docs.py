@@ -26,8 +26,8 @@ PATIENCE_S = 60
 SET_UP = [
     "python3 -m venv .venv && .venv/bin/pip install . "
     "&& .venv/bin/python -m trio_stomp --port 61613",
-    "python3 -m venv .venv && .venv/bin/pip install -e '.[dev]' "
-    "&& .venv/bin/python scripts/check.py",
+    "python3 -m venv .venv && .venv/bin/pip install --require-hashes -r conf/requirements-dev.txt "
+    "&& .venv/bin/pip install --no-deps -e . && .venv/bin/python scripts/check.py",
 ]
 
 

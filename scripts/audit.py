@@ -1,0 +1,82 @@
+"""Ask whether a package that CI and the image install has a known hole: pip-audit, and its answer.
+
+python scripts/audit.py
+
+The exit code is 1 if one has. Where pip-audit or its database cannot be reached, that is said
+loudly, and the exit code is 0: no network is no hole. Nothing is installed.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+FILES = ("conf/requirements-dev.txt", "conf/requirements-image.txt")
+PATIENCE_S = 300
+
+
+def command(name: str) -> list[str]:
+    """Return what audits one file."""
+    told = ("--disable-pip", "--require-hashes", "--progress-spinner", "off", "--format", "json")
+    return [sys.executable, "-m", "pip_audit", *told, "--requirement", name]
+
+
+def holes(packages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield a line for each known hole."""
+    for package in packages:
+        for found in package.get("vulns", ()):
+            fixed = ", ".join(found.get("fix_versions", ())) or "nothing yet"
+            yield f"{package['name']} {package['version']}: {found['id']}, fixed in {fixed}"
+
+
+def judged(name: str, printed: str) -> tuple[list[str], str]:
+    """Return the holes of one file, and why some of its packages were not looked at; "" = all were.
+
+    Args:
+      printed: What pip-audit printed: JSON, or nothing if it could not ask.
+    """
+    try:
+        packages = json.loads(printed)["dependencies"]
+    except (ValueError, KeyError, TypeError):
+        return [], f"{name} was NOT AUDITED: pip-audit or its database was out of reach"
+    skipped = [each["name"] for each in packages if "skip_reason" in each]
+    why = ""
+    if skipped:
+        why = (
+            f"{len(skipped)} of {len(packages)} packages of {name} were NOT AUDITED: unknown there"
+        )
+    return list(holes(packages)), why
+
+
+def main() -> int:
+    """Audit all files; 1 if a package has a known hole."""
+    found: list[str] = []
+    for name in FILES:
+        try:
+            ran = subprocess.run(
+                command(name),
+                cwd=ROOT,
+                capture_output=True,
+                text=True,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            printed = ran.stdout
+        except subprocess.TimeoutExpired:
+            printed = ""
+        holed, why = judged(name, printed)
+        found += holed
+        if why:
+            line = "!" * 78
+            print(f"{line}\n{why}\n{line}")
+        elif not holed:
+            print(f"{name}: no known hole")
+    print("".join(f"{line}\n" for line in found), end="")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
