@@ -128,6 +128,9 @@ def test_what_became_of_a_message_is_told(
 ) -> None:
     assert told(capsys, "send", "/queue/s1", "hello") == "sent to /queue/s1: stored memory\n"
     assert told(capsys, "send", "/topic/s1", "hello") == "sent to /topic/s1: matched 0\n"
+    hint = "the name of a queue begins with /queue/"
+    missed = told(capsys, "send", "queue/s1", "hello")
+    assert missed == f"sent to queue/s1: matched 0, hint {hint}\n"
     line = json.loads(told(capsys, "send", "/queue/s1", "hello", "--json"))
     assert line == {"destination": "/queue/s1", "receipt": {"stored": "memory"}}
     out = told(capsys, "subscribe", "/queue/s1", "--count", "2", "--for", "30")

@@ -1,5 +1,6 @@
 """What a destination's name says about it."""
 
+import re
 from enum import Enum
 
 from trio_stomp._errors import CloseReason, ProtocolError
@@ -33,6 +34,8 @@ DIAG_STREAM = "/stream/DIAG"
 PRIVATE_QUEUE = "/reply-queue/"
 PRIVATE_TOPIC = "/reply-topic/"
 """How the temporary destinations of a connection begin, as others call them."""
+_QUEUE, _TOPIC = "/queue/", "/topic/"
+_NEAR = re.compile(r"/?(queue|topic)s?/", re.IGNORECASE)
 _REST_WORDS = frozenset({">", "**", "#"})
 
 
@@ -57,6 +60,14 @@ def classify(name: str) -> Kind:
     if name == "/queue" or name.startswith(("/queue/", PRIVATE_QUEUE)):
         return Kind.TOPIC if name == MONITOR else Kind.QUEUE
     return Kind.TOPIC
+
+
+def nearly(name: str) -> str:
+    """Return ``/queue/`` or ``/topic/`` if a name nearly begins so, as ``queue/x`` does; or ""."""
+    found = _NEAR.match(name)
+    if found is None or found[0] in (_QUEUE, _TOPIC):
+        return ""
+    return f"/{found[1].lower()}/"
 
 
 def check_length(name: str, limit: int) -> None:

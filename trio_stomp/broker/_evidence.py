@@ -2,13 +2,34 @@
 
 import re
 
+from trio_stomp.broker._destination import nearly
+
 STORED = b"stored:memory\n"
 """Of a message that waits for its consumer."""
 DUPLICATE = b"duplicate:true\n"
 """Of a message that was there before."""
 
 
+MATCHED_NONE = b"matched:0\n"
+_HINT = b"hint:"
+HINTS = {
+    "/queue/": _HINT + b"the name of a queue begins with /queue/\n",
+    "/topic/": _HINT + b"this is another topic than the one that begins with /topic/\n",
+}
+"""Of a message that nobody takes, by what the name of its destination nearly begins with."""
+
+
 _OFFSET = re.compile(rb"^x-stream-offset:(\d+)$", re.MULTILINE)
+
+
+def unmatched(name: str) -> bytes:
+    """What a RECEIPT tells of a message that nobody takes."""
+    return MATCHED_NONE + HINTS.get(nearly(name), b"")
+
+
+def hint_of(name: str) -> str:
+    """Return the hint of that in words; "" = there is none."""
+    return HINTS.get(nearly(name), b"").decode().removeprefix(_HINT.decode()).rstrip()
 
 
 def of_earlier(evidence: bytes, behind: int) -> bytes:
@@ -23,6 +44,9 @@ def together(told: list[bytes]) -> bytes:
     lines = b"".join(told).splitlines()
     matched = [int(line[8:]) for line in lines if line.startswith(b"matched:")]
     evidence = b"matched:%d\n" % sum(matched) if matched else b""
+    hints = sorted({line for line in lines if line.startswith(_HINT)})
+    if hints and not sum(matched):
+        evidence += hints[0] + b"\n"
     if all(DUPLICATE in each for each in told):
         evidence += DUPLICATE
     stored = sorted(line for line in lines if line.startswith(b"stored:"))

@@ -243,6 +243,7 @@ class Parts:
             self.log,
             self.wall,
         )
+        self.publisher.events = self.events
         self.publisher.asker = Asker(self.turns)
         self.publisher.scheduler = self.scheduler = Scheduler(
             self.memory,

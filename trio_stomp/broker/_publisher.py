@@ -13,7 +13,8 @@ from trio_stomp.broker._delivery import ASK, NEVER, Publication
 from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
-from trio_stomp.broker._evidence import STORED, together
+from trio_stomp.broker._events import BrokerEvents
+from trio_stomp.broker._evidence import STORED, hint_of, together, unmatched
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._guard import Guard
@@ -72,6 +73,7 @@ class Publisher:
     """Runs of messages that were sent to survive, and are in memory all the same."""
     warn: Callable[[str], None] = silently
     """Tells the operator."""
+    events: BrokerEvents | None = None
 
     def __attrs_post_init__(self) -> None:
         self.questions = Questions(
@@ -328,7 +330,8 @@ class Publisher:
         log.when_safe(Later(publication.sender, publish))
         route = publication.route
         others = sum(1 for member in route.careful if member.wants(publication))
-        evidence = b"matched:%d\n" % (len(route.direct) + others)
+        matched = len(route.direct) + others
+        evidence = b"matched:%d\n" % matched if matched else unmatched(route.name)
         return evidence + offset + (log.stored if is_safe else b"")
 
     def _note_volatile(self, route: Route) -> None:
@@ -364,19 +367,35 @@ class Publisher:
         """Nobody is subscribed: park it, if the destination gives it a lifetime, or let it die."""
         route = publication.route
         if route.retained is not None and route.retained.bodies[0] is publication.bodies[-1]:
-            return b"matched:0\n" + STORED  # who comes is given it as the last value
+            return unmatched(route.name) + STORED  # who comes is given it as the last value
         if route.ttl_s and route.kind is not Kind.DIAG and not route.private:
+            self._hint(publication)
             self.stale.park(publication, now)
-            return b"matched:0\n" + STORED
+            return unmatched(route.name) + STORED
         return self._drop(publication)
 
     def _drop(self, publication: Publication) -> bytes:
         count = len(publication.bodies)
         route = publication.route
+        self._hint(publication)
         route.dropped += count
         self.fan_out.drops.no_subscriber += count
         self.fan_out.note(Fate.NO_SUBSCRIBER, route, count)
-        return b"matched:0\n"
+        return unmatched(route.name)
+
+    def _hint(self, publication: Publication) -> None:
+        """Tell once of a destination whose name is nearly that of a queue, and nobody listens."""
+        route = publication.route
+        # Already counted: only the first run of messages has that many.
+        is_first = route.enqueued == len(publication.bodies)
+        if is_first and self.events is not None and (hint := hint_of(route.name)):
+            self.events.tell(
+                "hint",
+                publication.sender,
+                destination=route.name,
+                reason="no-subscriber",
+                detail=hint,
+            )
 
     def _enqueue(self, publication: Publication, now: float) -> int:
         """Put a run into a queue: all at once if it fits, else one by one by its policy."""

@@ -39,8 +39,9 @@ Without BODY, --file or --lines the body is what standard input holds. With --js
 for lines that do not say otherwise, and then a line of JSON tells the RECEIPT of each.
 
 A message counts as sent when the broker has confirmed it. What is printed is what it said of it:
-stored (in memory, in the journal), matched (so many subscribers), duplicate. If something goes
-wrong in the middle, the error tells how many were confirmed.
+stored (in memory, in the journal), matched (so many subscribers), duplicate; and a hint where
+nobody is there and the name is nearly that of a queue. If something goes wrong in the middle, the
+error tells how many were confirmed.
 """
 
 
@@ -203,7 +204,9 @@ class Tally:
             print(printable(f"sent to {message.destination}{': ' if told else ''}{told}"))
         else:
             self.evidence.update(
-                f"{name} {text}" for name, text in receipt.items() if name in ("stored", "matched")
+                f"{name} {text}"
+                for name, text in receipt.items()
+                if name in ("stored", "matched", "hint")
             )
             self.evidence.update(name for name in receipt if name == "duplicate")
 
