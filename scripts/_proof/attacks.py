@@ -135,6 +135,8 @@ def wildcards(port: int, begin: Begin) -> list[Attacker]:
 def selectors(port: int, begin: Begin) -> list[Attacker]:
     """F3: 1,000 selectors with eight LIKEs each, and a message with a header of 16,000 letters."""
     attacker = Attacker(port)
+    # The first selector of a process loads the parser.
+    attacker.ask(subscribe(-1, "/topic/overload.first", "selector:a = 1\n"))
     begin()
     like = f"%{'_' * 63}b{{}}%"
     frames = []
