@@ -121,7 +121,8 @@ def read_frame(data: bytes, version: str, bounds: Bounds) -> tuple[NaiveFrame, b
     rest = data[blank.end() :]
     length = rest.find(b"\0")
     if command == "SEND" and "content-length" in headers:  # F27, F30
-        length = read_length(headers["content-length"], bounds)
+        told = headers["content-length"]
+        length = read_length(told.strip() if version == "1.0" else told, bounds)
         if len(rest) <= length:
             raise More
         if rest[length : length + 1] != b"\0":  # F28

@@ -281,6 +281,22 @@ async def test_a_slow_consumer_is_disconnected_and_nobody_else_suffers(
         assert dial.server.memory.used_bytes == 0
 
 
+async def test_large_bodies_in_a_row_do_not_throw_out_a_subscriber_that_reads(
+    autojump_clock: MockClock,
+) -> None:
+    """Two of the largest were more than an outbox takes (S11): their producer waits instead."""
+    sizes = {"max_body_bytes": 300_000, "max_outbox_bytes": 600_000}
+    async with open_dial(**QUIET, **sizes) as dial:
+        reader, publisher = await narrow(dial), await dial.connect()
+        await reader.subscribe("/t")
+        sent = [b"%c" % (65 + number) * 300_000 for number in range(6)]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(publisher.publish, "/t", *sent)
+            with trio.fail_after(30):
+                assert bodies(await reader.receive_many(6)) == sent
+        assert not ended(dial)
+
+
 async def test_a_slow_consumer_that_never_reads_again_gives_its_memory_back(
     autojump_clock: MockClock,
 ) -> None:

@@ -173,12 +173,20 @@ def test_text_is_escaped_by_the_version(rules: HeaderRules, written: str | None)
     assert encode_text("a\\b:c\nd\re", rules) == written
 
 
+def test_1_0_trims_content_length_as_all_its_headers() -> None:
+    (frame,) = decode(b"SEND\ncontent-length: 5 \n\na\0b\0c\0", V1_0)  # type: ignore[misc]
+    assert frame.body == b"a\0b\0c"
+    error = decode(b"SEND\ncontent-length:5 \n\nabcde\0", V1_2)
+    assert isinstance(error, FrameError)
+    assert error.code == "invalid-content-length"
+
+
 @pytest.mark.covers("F22", "F23", "C16")
 @pytest.mark.parametrize("rules", [V1_0, OPENING], ids=lambda rules: rules.name)
 def test_nothing_is_escaped_in_1_0_and_in_connected(rules: HeaderRules) -> None:
     assert encode_text("a\\b:c", rules) == "a\\b:c"
     assert encode_frame("CONNECTED", [("session", "a\\b:c")], rules) == (
-        b"CONNECTED\nsession:a\\b:c\n\n\0"
+        b"CONNECTED\nsession:a\\b:c\n\n\0\n"
     )
 
 
@@ -240,7 +248,7 @@ def test_a_receipt_is_echoed_as_its_version_writes_it(
     (frame,) = decode(b"SEND\nfoo:1\nreceipt:" + asked + b"\n\n\0", rules)  # type: ignore[misc]
     assert frame.receipt is not None
     assert frame.headers == (("foo", "1"),)
-    assert encode_receipt(frame.receipt) == b"RECEIPT\nreceipt-id:" + answered + b"\n\n\0"
+    assert encode_receipt(frame.receipt) == b"RECEIPT\nreceipt-id:" + answered + b"\n\n\0\n"
 
 
 @pytest.mark.covers("F14")

@@ -130,13 +130,15 @@ def test_each_test_of_the_table_is_there() -> None:
 def test_each_limit_without_an_option_is_as_documented() -> None:
     """The sentence in docs/limits.md; who changes a number changes both."""
     (sentence,) = re.findall(r"What is bounded without an option: (.*)", LIMITS)
+    compiler = SelectorCompiler()
     for said in (
         f"{MAX_DURABLES:,} durable subscriptions",
         f"{MAX_TEMPORARY:,} temporary destinations of a connection",
         f"{MAX_COMPOSITE} parts of a composite destination",
         f"{MAX_GROUPS:,} message groups of a queue",
         f"{MAX_WORDS} words of a wildcard",
-        f"{SelectorCompiler().max_bytes // 1024} KiB and {MAX_DEPTH} levels of a selector",
+        f"{compiler.max_bytes // 1024} KiB, {compiler.max_words:,} words and {MAX_DEPTH} levels"
+        " of a selector",
         f"a command has at most {MAX_COMMAND_BYTES} bytes",
         f"{_CAPACITY} batches lie in the inbox at once",
         f"{HeadCache().max_entries:,} parsed header blocks a version",

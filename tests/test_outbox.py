@@ -432,15 +432,15 @@ async def test_runs_of_every_size_arrive_whole(
 
 async def test_over_the_limit_nothing_is_kept() -> None:
     async with open_rig(limit=1000) as rig:
-        assert rig.stage(b"x" * 898)
-        assert not rig.stage(b"y" * 99)
-        assert rig.used == rig.outbox.waiting_bytes == 900
-        assert rig.stage(b"y" * 98)
+        assert rig.stage(b"x" * 997)
+        assert rig.stage(b"y" * 5000)  # behind less than the limit one run fits, however large
+        assert not rig.stage(b"z")
+        assert rig.used == rig.outbox.waiting_bytes == 999 + 5002
         await rig.flush()
         rig.publish()
         await wait_all_tasks_blocked()
-        assert b"y" * 98 in rig.wire.taken
-        assert b"y" * 99 not in rig.wire.taken
+        assert b"y" * 5000 in rig.wire.taken
+        assert b"z" not in rig.wire.taken
         rig.assert_settled()
 
 

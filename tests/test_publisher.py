@@ -274,6 +274,31 @@ def test_a_composite_send_goes_everywhere_once():
     core.ends()
 
 
+def test_the_dialect_rabbitmq_says_redelivered_false_on_topics_too() -> None:
+    """And on exchanges, in every version's encoding (S9)."""
+    core = Core(dialect="rabbitmq")
+    reader, old, sender = core.peer(), core.peer(version="1.0"), core.peer()
+    for peer in (reader, old):
+        peer.subscribes("/exchange/e/k")
+    sender.sends("/exchange/e/k", "x", headers=(("a", "b:c"),))
+    for peer in (reader, old):
+        (message,) = peer.frames("MESSAGE")
+        assert message.get("redelivered") == "false"
+
+
+def test_subscribers_are_told_the_name_that_they_know_however_the_sender_spelt_it() -> None:
+    """As in RabbitMQ and ActiveMQ (S10): nobody subscribes to /exchange/amq.topic/k or to a,b."""
+    core = Core()
+    reader, sender = core.peer(), core.peer()
+    for place in ("/topic/k", "/queue/a", "/topic/b"):
+        reader.subscribes(place, id=place)
+    for name in ("/exchange/amq.topic/k", "/amq/queue/a", "/queue/a,/topic/b"):
+        sender.sends(name, "x")
+    told = [frame.headers for frame in reader.frames("MESSAGE")]
+    names = [dict(headers)["destination"] for headers in told]
+    assert sorted(names) == ["/queue/a", "/queue/a", "/topic/b", "/topic/k"]
+
+
 def test_a_composite_subscribe_gets_one_copy_of_each_message():
     core = Core()
     publisher, reader = core.peer(), core.peer()

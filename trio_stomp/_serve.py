@@ -190,13 +190,13 @@ def _assemble(
         security.proxies,
         clock=clock,
     )
-    name = f"trio_stomp/{__version__}" if is_shown else ""
+    own_name = f"trio_stomp/{__version__}" if is_shown else ""
     broker = Broker(
         settings.broker,
         memory,
         server,
         base36(boot),
-        name,
+        settings.protocol.server_name or own_name,
         policy_book(settings),
         dialect,
         clock.wall,

@@ -128,6 +128,14 @@ async def test_the_server_header(dial: Dial, hidden: bool) -> None:
         assert version
 
 
+@pytest.mark.covers("C10")
+async def test_the_server_header_may_be_another_brokers(dial: Dial) -> None:
+    """stomp-php chooses how it speaks by it (S14)."""
+    dial.use(server_name="RabbitMQ/3.10.8", hide_server=True)
+    client = await dial.open()
+    assert (await client.connect())["server"] == "RabbitMQ/3.10.8"
+
+
 @pytest.mark.covers("C12", "R08")
 @pytest.mark.parametrize("command", ["CONNECT", "STOMP"])
 async def test_a_second_connect(dial: Dial, command: str) -> None:

@@ -32,8 +32,12 @@ class Asker:
     _asked: Head | None = None
     """All have been asked about it, in this turn: it is to be sent now."""
 
-    def ask(self, head: Head, routes: "Iterable[Route]") -> None:
-        """Ask the selectors of all subscribers to ``routes``.
+    def ask(self, head: Head, parts: "Iterable[tuple[Head, Route]]") -> None:
+        """Ask the selectors of all subscribers to the routes of a SEND.
+
+        Args:
+          head: What its sender sent.
+          parts: Each of its routes, with the block as that one's subscribers are told it.
 
         Raises:
           NotYet: the sender's share of the turn is over first.
@@ -41,7 +45,7 @@ class Asker:
         asked, self._asked = self._asked, None
         if asked is head or self._must_not_wait:
             return
-        work = self._asking(head, routes)
+        work = self._asking(head, parts)
         if not self.turns.finishes(work):
             raise NotYet(work)
         self._asked = None
@@ -55,15 +59,18 @@ class Asker:
         finally:
             self._must_not_wait = False
 
-    def _asking(self, head: Head, routes: "Iterable[Route]") -> Work:
-        answers: Answers = {}
-        for route in routes:
+    def _asking(self, head: Head, parts: "Iterable[tuple[Head, Route]]") -> Work:
+        said: list[tuple[Head, Answers]] = []
+        for told, route in parts:
+            answers: Answers = {}
+            said.append((told, answers))
             for member in route.careful:  # who comes meanwhile is asked on the way
                 selector = member.selector
                 if selector is not None and selector not in answers:
-                    answers[selector] = selector.matches(head)
+                    answers[selector] = selector.matches(told)
                     yield
-        remind(answers, head)
+        for told, answers in said:
+            remind(answers, told)
         self._asked = head
 
 

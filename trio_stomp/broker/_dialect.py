@@ -59,6 +59,11 @@ class Dialect:
       refuses_client_message_id: SEND with ``message-id`` is an ERROR; else the header is dropped.
       connected_receipt: CONNECT's ``receipt`` or ``request-id`` is answered in CONNECTED.
       composite_destinations: ``a,b`` means two destinations; else a comma is part of a name.
+      bare_is_queue: A name without a prefix is a queue; else a topic.
+      knows_all_prefixes: A destination is a bare name, or one of the prefixes of docs/dialects.md
+        and behind it one word; anything else is an ERROR. Else it is a topic of that name.
+      knows_addresses: ``jms.queue.x``, ``jms.topic.x`` and ``address::queue`` mean what they do in
+        Artemis; else they are plain names.
       destination_aliases: Foreign spellings of a destination are translated; else names are opaque.
       expiration_zero_is_now: A lifetime of 0 ms ends at once if nobody takes the message; else 0
         means no end.
@@ -77,6 +82,9 @@ class Dialect:
     refuses_client_message_id: bool = False
     connected_receipt: bool = False
     composite_destinations: bool = False
+    bare_is_queue: bool = False
+    knows_all_prefixes: bool = False
+    knows_addresses: bool = False
     destination_aliases: bool = True
     expiration_zero_is_now: bool = False
     queue_arguments_must_agree: bool = False
@@ -92,13 +100,19 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             redelivered_always=True,
             ack_by_message_id=True,
             refuses_client_message_id=True,
+            bare_is_queue=True,
+            knows_all_prefixes=True,
             expiration_zero_is_now=True,
             queue_arguments_must_agree=True,
         ),
         Dialect(
-            ACTIVEMQ, ack_by_message_id=True, connected_receipt=True, composite_destinations=True
+            ACTIVEMQ,
+            ack_by_message_id=True,
+            connected_receipt=True,
+            composite_destinations=True,
+            bare_is_queue=True,
         ),
-        Dialect(ARTEMIS),
+        Dialect(ARTEMIS, knows_addresses=True),
         Dialect(APOLLO, composite_destinations=True),
         Dialect(
             STOMPICA,
@@ -146,8 +160,8 @@ def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
     if not dialect.destination_aliases:
         return parts
     if len(parts) == 1:
-        return (_translate(parts[0], routing),)
-    return tuple(dict.fromkeys(_translate(part, routing) for part in parts))
+        return (_translate(parts[0], routing, dialect),)
+    return tuple(dict.fromkeys(_translate(part, routing, dialect) for part in parts))
 
 
 def routing_of(headers: Headers) -> str:
@@ -223,15 +237,50 @@ def _split(name: str) -> tuple[str, ...]:
     return tuple(part if part.startswith(_SAYS_ITS_KIND) else kind + part for part in parts)
 
 
-def _translate(name: str, routing: str) -> str:
+def _translate(name: str, routing: str, dialect: Dialect) -> str:
+    if dialect.knows_addresses:
+        name = _of_address(name)
+    if name in _HANDED_ON:
+        raise _invalid_destination(name, "names nothing behind its prefix; write a name there")
     if name.startswith("/"):
         head, _, rest = name[1:].partition("/")
+        if dialect.knows_all_prefixes:
+            _check_prefix(name, head, rest)
         alias = _ALIASES.get(head)
         if alias is not None:
             return alias(name, rest)
+    elif (
+        name
+        and dialect.bare_is_queue
+        and routing != MULTICAST
+        and not name.startswith(_SAYS_ITS_KIND)
+    ):
+        if dialect.knows_all_prefixes and "/" in name:
+            raise _invalid_destination(name, _PREFIXES_RULE)
+        return _QUEUE + name
     if routing == ANYCAST and not f"{name}/".startswith(_KNOWN):
         return "/queue" + name if name.startswith("/") else _QUEUE + name
     return name
+
+
+def _is_bare(name: str) -> bool:
+    return bool(name) and not name.startswith(_SAYS_ITS_KIND)
+
+
+def _check_prefix(name: str, head: str, rest: str) -> None:
+    """Refuse what RabbitMQ would: a slip must not become a topic that nobody reads."""
+    is_word = bool(rest) and ("/" not in rest or rest.startswith(_DEAD))
+    if head not in _PREFIXES or (head in _OF_ONE_WORD and not is_word):
+        raise _invalid_destination(name, _PREFIXES_RULE)
+
+
+def _of_address(name: str) -> str:
+    """Artemis' own spellings: prefixes of JMS, and a queue behind its address."""
+    for prefix, ours in (("jms.queue.", _QUEUE), ("jms.topic.", _TOPIC)):
+        if name.startswith(prefix):
+            return ours + name.removeprefix(prefix)
+    address, _, queue = name.partition("::")
+    return _QUEUE + queue if address and queue else name
 
 
 def _amq(name: str, rest: str) -> str:
@@ -275,3 +324,10 @@ _ALIASES: Final[Mapping[str, Callable[[str, str], str]]] = {
     "dsub": _dsub,
 }
 _KNOWN = (*_HANDED_ON, _REPLY, "#", "DIAG")
+_OF_ONE_WORD = frozenset({"queue", "topic", "temp-queue", "temp-topic"})
+_PREFIXES = frozenset({*_OF_ONE_WORD, *_ALIASES, "reply-queue", "stream"})
+_DEAD = "DLQ."
+_PREFIXES_RULE = (
+    "is none of RabbitMQ's; write /queue/<name>, /topic/<name>, /exchange/<name>/<key>,"
+    " /amq/queue/<name>, /temp-queue/<name> or /reply-queue/<name>, a name without further slashes"
+)

@@ -39,6 +39,8 @@ class FanOut:
     """Notes what becomes of messages, for ``explain``."""
     slow: list[tuple[Subscription, int]] = field(factory=list)
     """Subscribers that were too slow, and what they lost; for the broker to settle."""
+    told: bytes = b""
+    """Header lines that the dialect has in each MESSAGE that was not handed out before."""
 
     def to_all(self, publication: Publication) -> int:
         """Give every subscriber of its destination each message; how many take them (topics)."""
@@ -46,7 +48,7 @@ class FanOut:
         route, bodies = publication.route, publication.bodies
         first = self.number(len(bodies))
         origin = publication.without_bodies()
-        one = _encode(origin, blocks[2], bodies, first)
+        one = _encode(origin, self.told + blocks[2], bodies, first)
         copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
             for subscription in route.direct:
@@ -62,7 +64,7 @@ class FanOut:
             wire = member.wire
             delivery = encoded[wire]
             if delivery is None:
-                delivery = _encode(origin, blocks[wire], bodies, first)
+                delivery = _encode(origin, self.told + blocks[wire], bodies, first)
                 encoded[wire] = delivery
             if member.receive(publication, delivery, self):
                 copies += 1
@@ -116,7 +118,7 @@ class FanOut:
     def _encode_alone(
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
-        block = message_blocks(publication.head)[subscription.wire]
+        block = self.told + message_blocks(publication.head)[subscription.wire]
         return _encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:

@@ -139,7 +139,8 @@ class Parts:
             policies, lambda route: configure(route, self), self._forget_route, memory
         )
         self.stale = StaleQueue(policies, memory)
-        self.fan_out = FanOut(policies, chronicle=noted)
+        told = b"\nredelivered:false" if self.dialect.redelivered_always else b""
+        self.fan_out = FanOut(policies, chronicle=noted, told=told)
         self.events = BrokerEvents(self.routes)
         self.guard = Guard(self.events, self.dialect, self._is_there, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)

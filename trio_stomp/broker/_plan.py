@@ -22,6 +22,8 @@ class SendPlan:
       is_personal: Whether a name or ``reply-to`` means something of this client's own, so that the
         plan holds for this client alone.
       user_id: Who sends it, as the sender says; or None.
+      renamed: The block for each name, in order, where it names it in another way; None = in all
+        MESSAGEs the destination is as the sender spelt it.
     """
 
     names: tuple[str, ...]
@@ -29,6 +31,7 @@ class SendPlan:
     schedule: Schedule | None = None
     is_personal: bool = False
     user_id: str | None = None
+    renamed: tuple[Head, ...] | None = None
 
     def without_temporary(self) -> "SendPlan":
         """The part of it that names nothing of the client's own."""
@@ -47,9 +50,20 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
     for name in names:
         check_sendable(name, dialect.wildcards)
     user_id = head.get("user-id")
+    renamed = None
+    if names != (head.destination,):
+        renamed = tuple([_renamed(head, name) for name in names])
     if options is PLAIN_SEND:
         personal = any(name.startswith(TEMPORARY) for name in names)
-        return SendPlan(names, is_personal=personal, user_id=user_id)
+        return SendPlan(names, is_personal=personal, user_id=user_id, renamed=renamed)
     personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
     schedule = parse_schedule(head) if options.scheduled else None
-    return SendPlan(names, options, schedule, personal, user_id)
+    return SendPlan(names, options, schedule, personal, user_id, renamed)
+
+
+def _renamed(head: Head, destination: str) -> Head:
+    """Return the block with another destination: the name that its subscribers know it by."""
+    headers = [
+        (name, destination if name == "destination" else text) for name, text in head.headers
+    ]
+    return Head(head.command, tuple(headers), head.content_length, destination)

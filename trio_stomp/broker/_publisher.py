@@ -128,17 +128,21 @@ class Publisher:
         send = self._send_once if options and options.dedup_id else self._send_to
         if len(plan.names) == 1:
             route = self.routes.open(plan.names[0])
+            if plan.renamed is not None:
+                (head,) = plan.renamed
             if len(route.careful) > FEW_SELECTORS and client is not None:
-                self.asker.ask(head, (route,))
+                self.asker.ask(head, ((head, route),))
             return send(client, route, head, options, bodies, received_at, now)
+        assert plan.renamed is not None
         if client is not None:
-            self.asker.ask(head, map(self.routes.open, plan.names))
+            routes = map(self.routes.open, plan.names)
+            self.asker.ask(head, zip(plan.renamed, routes, strict=True))
         self._check_room(client, head, plan, bodies)
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
-            for name in plan.names:
+            for name, each in zip(plan.names, plan.renamed, strict=True):
                 route = self.routes.open(name)
-                told.append(send(client, route, head, options, bodies, received_at, now)[1])
+                told.append(send(client, route, each, options, bodies, received_at, now)[1])
         return len(bodies), together(told)
 
     def send_due(self, run: FrameRun, now: float, *, survives: bool) -> int:

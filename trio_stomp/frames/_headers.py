@@ -106,7 +106,8 @@ def parse_head(
     headers: Headers = tuple(found.items())
     length = UNTIL_NUL
     if command == SEND and "content-length" in found:
-        length = _parse_length(found["content-length"], limits, block)
+        text = found["content-length"]
+        length = _parse_length(text.strip() if rules.trims else text, limits, block)
     return Head(command, headers, length, found.get("destination"))
 
 

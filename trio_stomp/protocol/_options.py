@@ -24,6 +24,9 @@ class ProtocolOptions:
     require_host: bool = option(
         False, "refuse a STOMP 1.1+ CONNECT without a host header", live=True
     )
+    server_name: str = option(
+        "", "server of CONNECTED, for clients that choose their dialect by it; empty = our own"
+    )
     hide_server: bool = option(False, "tell no version: in CONNECTED, nor on the start page")
     max_transactions: int = option(
         16, "transactions that a connection may have open", minimum=1, live=True

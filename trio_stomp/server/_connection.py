@@ -13,6 +13,7 @@ from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker import internal_error
 from trio_stomp.protocol import Opened, Refused, State
 from trio_stomp.server._decoding import (
+    BULK_BYTES,
     FIRST_BYTES,
     WebSocketReads,
     batch_of,
@@ -41,6 +42,9 @@ logger = logging.getLogger("trio_stomp")
 BRAKE_S = 0.005
 """How long a producer pauses after it filled somebody's outbox to three quarters (NATS's stall),
 and how long a reader waits before it looks again whether memory is free."""
+BRAKES = 5
+"""Pauses for each 256 KiB of a large frame that did so, until no outbox is that full: whoever takes
+10 MB/s gets the largest bodies in a row."""
 HIGH_WAIT_S = 2.0
 """The longest that a producer waits for memory before it is read a little, all the same."""
 PARTING_AT_ONCE = 32
@@ -144,6 +148,10 @@ class Connection:
     _has_parted: bool = False
     read_bytes: int = FIRST_BYTES
     """How much to read at once, if there is memory for it."""
+    _read_before: int = 0
+    """``bytes_in`` at the last batch."""
+    _handed_over: int = 0
+    """Bytes that the frames of the last batch were read from."""
     held: int = 0
     """Bytes of a frame that is not complete yet, as accounted for."""
     close_reply: bytes = b""
@@ -347,9 +355,6 @@ class Connection:
         websocket = self.websocket
         if self.verdict is not None or (websocket is not None and websocket.closed is not None):
             return b""
-        if self.brake:
-            self.brake = False
-            await trio.sleep(BRAKE_S)
         while self._may_read is not None:
             await self._may_read.wait()
         if not self.is_open:
@@ -369,6 +374,18 @@ class Connection:
         self.is_reading = False
         self.bytes_in += len(data)
         return data
+
+    async def _slow_down(self) -> None:
+        """Pause after frames that filled somebody's outbox.
+
+        Checkpoint: always. Cancel: does not end it, as what was read is processed all the same.
+        """
+        self.brake = False
+        with trio.CancelScope(shield=True):
+            for _ in range(max(1, BRAKES * (self._handed_over // BULK_BYTES))):
+                await trio.sleep(BRAKE_S)
+                if not self.outbox.shared.is_strained():
+                    return
 
     async def _wait_for_memory(self) -> None:
         """Slow a producer down while memory is short.
@@ -394,6 +411,9 @@ class Connection:
         elif self.session.codecs.reopens:
             events = await log_in(self, events)
         if events:
+            if self.brake:
+                await self._slow_down()
+            self._handed_over, self._read_before = self.bytes_in - self._read_before, self.bytes_in
             await self.shared.inbox.put_batch(batch_of(self, events, len(data), now))
 
     def _note_open(self, events: "Sequence[Event]") -> None:

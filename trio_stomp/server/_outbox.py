@@ -103,8 +103,8 @@ class Outbox:
         waiting = self.waiting_bytes + size
         if waiting > shared.strain_bytes:
             shared.strained += 1
-            # While there is room (``has_room``) one run always fits, however large it is.
-            if waiting > shared.limit_bytes and self.waiting_bytes >= shared.low_water_bytes:
+            # One run always fits, however large it is: two of the largest bodies are no overflow.
+            if self.waiting_bytes >= shared.limit_bytes:
                 return False
         # Not memory.take(size): this is called for every subscriber of every run.
         used = memory.used_bytes + size

@@ -52,6 +52,10 @@ class OutboxShared:
     flood_bytes: int = field(init=False)
     """More than this waits only where a peer asks for answers that it does not read."""
 
+    def is_strained(self) -> bool:
+        """Whether an outbox is more than three quarters full."""
+        return any(each.waiting_bytes > self.strain_bytes for each in self.blocked)
+
     def __attrs_post_init__(self) -> None:
         self.strain_bytes = self.limit_bytes * 3 // 4
         self.low_water_bytes = min(LOW_WATER_BYTES, self.limit_bytes // 2)
