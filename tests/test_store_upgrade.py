@@ -62,3 +62,22 @@ def test_nothing_is_lost_when_it_is_opened(old: str, torn: bytes | str) -> None:
     ]
     assert sum('"body":"new"' in line for line in new) == 2
     assert verify(old, ignore).damage == []
+
+
+def test_verify_notices_a_stream_cut_short_since_the_store_was_closed(old: str) -> None:
+    """Within a record; at its end, nothing tells how many there were."""
+    store = JournalStore(old)
+    recovered = store.recover(ignore)
+    first = recovered.streams["/stream/topic/prices"].next
+    append = Append("/stream/topic/prices", first, b"a:b\n", [b"new"], 1 << 41)
+    store.append([Turn([append])], recovered.commit)
+    store.close()
+    (path,) = Path(old, "streams").glob("*/*22bad366642bbe19.log")
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size - 2)
+    (line,) = verify(old, ignore).damage
+    assert path.name in line
+    store = JournalStore(old)
+    # The offset may have been seen: it is not used again.
+    assert store.recover(ignore).streams["/stream/topic/prices"].next > first
+    store.close()

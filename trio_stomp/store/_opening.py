@@ -49,6 +49,9 @@ def cut_torn(files: Files, segments: list[Segment]) -> int:
     """Cut what was not written completely. Returns the number of the segment to come."""
     number = segments[-1].number + 1 if segments else 1
     while segments and segments[-1].end <= EMPTY_BYTES:
+        if len(segments) == 1 and segments[-1].end >= SEGMENT_HEADER_BYTES:
+            # Nobody else knows the last commit and the ids that were used: streams go by them.
+            break
         # It was begun, and at most closed: no turn is in it. Its number must not be missing.
         number = segments[-1].number
         path = segments.pop().path

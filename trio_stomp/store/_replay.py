@@ -89,6 +89,9 @@ class Replay:
             self.index.next_id = max(self.index.next_id, header.next_id)
         elif segment.end > SEGMENT_HEADER_BYTES or not is_last:
             self._report(handle, segment, 0, SEGMENT_HEADER_BYTES, "damaged header")
+        else:
+            # It was being made when the power went.
+            segment.end = 0
         if is_last and not self.keeps_transient:
             self._end(handle, segment, header)
         start, end = SEGMENT_HEADER_BYTES, segment.end
