@@ -143,15 +143,17 @@ class StreamLog:
         self._check_offsets(records)
         self._is_touched = True
         tail = self._writable()
-        if self._is_synced:
-            self._since = tail.end
         at = tail.end
+        if self._is_synced:
+            self._since = at
+        since = self._since
         buffers: list[bytes] = []
         added: list[tuple[int, int, int, int, int]] = []
         for record in records:
             for first, bodies in split_bodies(record.first, record.bodies):
-                what = first, record.head, bodies, record.written_ms
-                parts = encode_run(tail.marker, *what, self._since, commit)
+                parts = encode_run(
+                    tail.marker, first, record.head, bodies, record.written_ms, since, commit
+                )
                 buffers += parts
                 end = at + sum(map(len, parts))
                 added.append((at, end, first, first + len(bodies), record.written_ms))

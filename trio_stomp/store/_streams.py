@@ -50,13 +50,11 @@ def journal_records(turns: Sequence[Turn]) -> list[Record]:
 
 def is_bound(turns: Sequence[Turn]) -> bool:
     """Whether something of a stream holds only together with something else."""
-    return any(
-        isinstance(part, Append)
-        for turn in turns
-        for record in turn.records
-        if isinstance(record, Atomic)
-        for part in record.records
-    )
+    for turn in turns:
+        for record in turn.records:
+            if isinstance(record, Atomic) and any(isinstance(p, Append) for p in record.records):
+                return True
+    return False
 
 
 def stream_directory(directory: str, name: str) -> str:
