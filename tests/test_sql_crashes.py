@@ -16,7 +16,7 @@ from attrs import define
 
 from tests._foreign import LISTENING, ROOT
 from tests._stores import Directory, Opened
-from trio_stomp.store import Append, Atomic, Begin, Done, Put, Record
+from trio_stomp.store import Append, Atomic, Begin, Done, Put
 
 pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs SIGKILL")
@@ -87,9 +87,11 @@ def test_a_wal_that_is_cut_anywhere_holds_what_was_synced_before(tmp_path: Path)
     ends = [wal.stat().st_size]
     for at in range(1, 31):
         body = b"%d " % at + b"." * chance.choice((1, 500, 9000))
-        unit: list[Record] = [Put("queue:/queue/a", at, HEAD, [body])]
+        unit: list[Put | Append | Done] = [Put("queue:/queue/a", at, HEAD, [body])]
         unit.append(Append(STREAM, at - 1, HEAD, [body], 1))
-        opened.append(Atomic([*unit, Done([at - 5])] if at > 5 else unit))
+        if at > 5:
+            unit.append(Done([at - 5]))
+        opened.append(Atomic(unit))
         ends.append(wal.stat().st_size)
     before = wal.read_bytes()
     assert ends == sorted(ends)
