@@ -229,9 +229,15 @@ class OutboxFake:
             for prefix, delivery in self.staged
         ]
         frames = read_frames(b"".join((*self.written, *waiting)), self.version)
-        ids = [frame.get("message-id") or "" for frame in frames if frame.command == "MESSAGE"]
+        messages = [frame for frame in frames if frame.command == "MESSAGE"]
+        ids = [
+            tuple(map(frame.get, ("subscription", "message-id", "delivery-count")))
+            for frame in messages
+        ]
         assert len(set(ids)) == len(ids), "message-id used twice"
-        assert all(_PLAIN_ID.fullmatch(each) for each in ids), ids
+        acks = [ack for frame in messages if (ack := frame.get("ack"))]
+        assert len(set(acks)) == len(acks), "ack used twice"
+        assert all(_PLAIN_ID.fullmatch(each or "") for _, each, _ in ids), ids
         return frames
 
 

@@ -22,7 +22,7 @@ COMPOSING = ["native", "activemq", "apollo"]
     [
         ("exclusive_means_private", {"rabbitmq"}),
         ("redelivered_always", {"rabbitmq"}),
-        ("ack_by_message_id", {"rabbitmq", "activemq"}),
+        ("is_lenient", {"rabbitmq"}),
         ("keeps_socket_after_error", {"stompica"}),
         ("keeps_socket_after_disconnect", {"stompica"}),
         ("allows_repeated_subscription_id", {"stompica"}),

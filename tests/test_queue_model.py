@@ -61,7 +61,7 @@ class Copy:
     """When its delay or the time to acknowledge it ends."""
     reader: "Reader | None" = None
     id: str = ""
-    """The message-id of its last delivery."""
+    """What an ACK of its last delivery names."""
 
     @property
     def rank(self) -> tuple[int, int]:
@@ -91,11 +91,19 @@ class Reader:
         return self.ack == "auto" or len(self.mine) < self.prefetch
 
 
+def name_of(frame: Received) -> str:
+    """What an ACK of a MESSAGE names: in 1.2 the delivery, before it the message."""
+    return frame.get("ack") or frame.get("message-id") or ""
+
+
 class QueueModel(RuleBasedStateMachine):
     """Random clients, and the model of what becomes of their messages."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.seen = 0
+        self.order: dict[str, int] = {}
+        """The last delivery of each name, counted."""
         self.bench = Bench(BOOK)
         self.copies: list[Copy] = []
         self.readers: list[Reader] = []
@@ -227,7 +235,7 @@ class QueueModel(RuleBasedStateMachine):
                 continue
             for frame in read_frames(prefix.join(delivery.tails), actor.version):
                 for reader in self.of(actor):
-                    copy = reader.mine.pop(frame.get("message-id") or "", None)
+                    copy = reader.mine.pop(name_of(frame), None)
                     if copy is not None:
                         self.bury(copy, EXPIRED)
         actor.writes()
@@ -294,9 +302,9 @@ class QueueModel(RuleBasedStateMachine):
     def acked(self, reader: Reader, name: str, how: str) -> None:
         names = [name]
         if reader.ack == "client":
-            # By number: deliveries of one turn are looked at queue by queue here.
-            last = int(name.rpartition("-")[2])
-            names = [each for each in reader.mine if int(each.rpartition("-")[2]) <= last]
+            # By delivery: those of one turn are looked at queue by queue here.
+            last = self.order[name]
+            names = [each for each in reader.mine if self.order[each] <= last]
         for each in names:
             copy = reader.mine.pop(each)
             if how == "ack":
@@ -324,7 +332,7 @@ class QueueModel(RuleBasedStateMachine):
 
     def end(self, reader: Reader, *, is_lost: bool = False) -> None:
         self.readers.remove(reader)
-        first = min(reader.mine, key=lambda name: int(name.rpartition("-")[2]), default="")
+        first = min(reader.mine, key=lambda name: self.order[name], default="")
         for name, copy in reader.mine.items():
             if is_lost and name == first:
                 self.has_failed(copy, waits=False)
@@ -367,6 +375,8 @@ class QueueModel(RuleBasedStateMachine):
         for actor in self.actors:
             for frame in read_frames(b"".join(actor.box.log), actor.version):
                 reader = readers[actor.client.session_id, frame.get("subscription") or ""]
+                self.seen += 1
+                self.order[name_of(frame)] = self.seen
                 got.setdefault(frame.get("destination") or "", []).append((reader, frame))
             actor.box.log.clear()
         # The dead letters last: what expired just now may be among them already.
@@ -413,7 +423,7 @@ class QueueModel(RuleBasedStateMachine):
             copy.state = AUTO
             self.counts[AUTO, copy.queue] += 1
             return
-        copy.state, copy.reader, copy.id = UNACKED, reader, frame.get("message-id") or ""
+        copy.state, copy.reader, copy.id = UNACKED, reader, name_of(frame)
         timeout_s = BOOK.get(copy.queue, DestinationPolicy()).ack_timeout_ms / 1000
         copy.due = self.bench.now + timeout_s if timeout_s else NEVER
         reader.mine[copy.id] = copy
@@ -476,9 +486,10 @@ class QueueModel(RuleBasedStateMachine):
             assert queue.size == BODY * queue.held
         for reader in self.readers:
             consumer = reader.actor.consumer(reader.id)
-            known = {name.rpartition("-")[2]: copy.body for name, copy in reader.mine.items()}
-            real = {f"{n}": each.message.body.decode() for n, each in consumer.unacked.items()}
-            assert real == known
+            mine = sorted(reader.mine.items(), key=lambda each: self.order[each[0]])
+            known = [copy.body for _, copy in mine]
+            assert [each.message.body.decode() for each in consumer.unacked.values()] == known
+            assert consumer.lent is None or len(consumer.lent) >= len(known)
             assert consumer.count_left == reader.prefetch - len(known)
 
     @invariant()

@@ -177,7 +177,7 @@ def _assemble(
             settings.frames,
             settings.protocol,
             memory,
-            acks_by_message_id=dialect.ack_by_message_id,
+            is_lenient=dialect.is_lenient,
             survives_errors=dialect.keeps_socket_after_error,
             reopens=dialect.keeps_socket_after_disconnect,
             judges_early=security.rules is not None,

@@ -334,7 +334,8 @@ async def test_unacknowledged_messages_at_unsubscribe_go_back_at_once(
 
 @pytest.mark.covers("S08", "S16")
 async def test_a_late_ack_does_not_touch_the_next_subscription_of_that_id(dial: Dial) -> None:
-    client = await dial.connect("1.1")
+    """In 1.2, where the header ack names the delivery; before it, an ACK names the message."""
+    client = await dial.connect("1.2")
     await client.subscribe("/queue/a", headers={"ack": "client"})
     await client.publish("/queue/a", b"1")
     old = await client.receive()
@@ -342,8 +343,9 @@ async def test_a_late_ack_does_not_touch_the_next_subscription_of_that_id(dial: 
     await client.subscribe("/queue/a", headers={"ack": "client"})
     new = await client.receive()
     assert (new.body, new["redelivered"]) == (b"1", "true")
-    assert new["message-id"] != old["message-id"]
-    await client.send("ACK", {"message-id": old["message-id"], "subscription": "1"})
+    assert new["message-id"] == old["message-id"]
+    assert new["ack"] != old["ack"]
+    await client.send("ACK", {"id": old["ack"]})
     await client.expect_error("unknown-ack")
     other = await dial.connect()
     await other.subscribe("/queue/a")

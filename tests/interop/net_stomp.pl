@@ -85,14 +85,12 @@ package Peer {
 
     sub ack {
         my ($self, $frame) = @_;
-        my $id = $frame->headers->{subscription};
-        $self->{stomp}->ack({ frame => $frame, subscription => $id });
+        $self->{stomp}->ack({ frame => $frame });
     }
 
     sub nack {
         my ($self, $frame) = @_;
-        my $id = $frame->headers->{subscription};
-        $self->{stomp}->nack({ frame => $frame, subscription => $id });
+        $self->{stomp}->nack({ frame => $frame });
     }
 }
 

@@ -7,14 +7,13 @@ from attrs import define
 from trio_stomp._errors import ProtocolError
 from trio_stomp.broker._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
 from trio_stomp.broker._message import Message
+from trio_stomp.broker._message_names import MAX_DIGITS, MessageNames
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._reach import FEW_QUEUES
+from trio_stomp.broker._stream_options import ID_MARK
 from trio_stomp.broker._subscription import Client
 from trio_stomp.protocol import Acked
-
-MAX_DIGITS = 20
-"""Digits of a delivery's number; int() refuses thousands of them with an error of its own."""
 
 
 @define(eq=False, repr=False)
@@ -35,6 +34,7 @@ class Acknowledger:
     queues: QueueBook
     ignores_unknown: bool
     counters: AckCounters
+    names: MessageNames
 
     def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> bool:
         """Do a run of ACKs or NACKs, in order; whether anything of it concerns the store.
@@ -54,6 +54,29 @@ class Acknowledger:
                 is_stored |= unacked.message.stored > 0
                 self.settle(unacked, event, now)
         return is_stored
+
+    def resolve(self, client: Client, event: Acked) -> Acked:
+        """The same by deliveries, where it names messages: of each the one that the client has.
+
+        A message is with one consumer at a time, so its name alone says which.
+        """
+        names = event.ids
+        if not names or names[0].rpartition(b"-")[0] in client.tags:
+            return event
+        ids = [self._delivery_of(client, name) for name in names]
+        told = (event.header, event.subscription, event.negative, event.requeue, event.receipts)
+        return Acked(ids, *told)
+
+    def _delivery_of(self, client: Client, name: bytes) -> bytes:
+        if client.lent is None:
+            _note_lent(client)
+        found = (client.lent or {}).get(self.names.number_of(name))
+        if found is None:
+            return name
+        consumer, number = found
+        if not self.names.is_of(name, consumer.unacked[number].message):
+            return name
+        return b"%b-%d" % (consumer.subscription.tag.encode(), number)
 
     def _take_run(self, client: Client, event: Acked) -> list[Unacked]:
         """The deliveries of a run of ACKs, if each is of the same consumer and for itself alone.
@@ -141,7 +164,7 @@ class Acknowledger:
     def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
         """The deliveries that are named, as far as they are unacknowledged ones."""
         held: list[tuple[Consumer, int]] = []
-        for name in event.ids:
+        for name in self.resolve(client, event).ids:
             try:
                 found = self.find(client, event, name, forgiving=True)
             except ProtocolError:
@@ -186,12 +209,16 @@ class Acknowledger:
                 return consumer, number
         if forgiving or self.ignores_unknown:
             return None
+        if client.takes_unasked and self.names.number_of(name):
+            return None  # nobody noted what it was given that needs none
         command = "NACK" if event.negative else "ACK"
+        by_header = client.version.acks_by_header
+        header, source = ("id", "ack") if by_header else ("message-id", "message-id")
         raise ProtocolError(
             "unknown-ack",
             f"{command} {event.header}:{_text(name)} is no unacknowledged delivery of this"
-            f" connection; STOMP {client.version.name} wants the header {event.header} with the"
-            f" value of the MESSAGE's {event.source} header",
+            f" connection; STOMP {client.version.name} wants the header {header} with the"
+            f" value of the MESSAGE's {source} header",
         )
 
     def return_all(self, consumer: Consumer, now: float) -> None:
@@ -275,6 +302,17 @@ class Acknowledger:
         pass_on = queue.pass_on if elsewhere else None
         if pass_on is None or not pass_on(message, now):
             queue.give_back(message, delay_s, now)
+
+
+def _note_lent(client: Client) -> None:
+    """From now on it is known by message what a client has: it is asked for the first time."""
+    lent = client.lent = {}
+    for subscription in client.subscriptions.values():
+        consumer = subscription.consumer
+        if consumer is not None and not subscription.tag.endswith(ID_MARK):
+            consumer.lent = lent
+            for number, unacked in consumer.unacked.items():
+                lent[unacked.message.number] = (consumer, number)
 
 
 def _text(name: bytes) -> str:

@@ -142,6 +142,7 @@ class Broker(Parts):
                         self._block(client, rest, [rest, *events[place + 1 :]], received_at)
                         return
                 elif type(event) is Acked:
+                    event = self.acknowledger.resolve(client, event)
                     if self.acknowledger.apply(client, event, now) and self.log is not None:
                         client.acked = self.log.turn
                     if self.chronicle.is_kept:

@@ -176,7 +176,7 @@ class Browse:
             self._behind = message.number
         if not message.publication.is_over(now) and self.consumer.wants(message):
             self.consumer.show(self._queue, message)
-            self._note(self._queue, 0 if self._last else message.number)
+            self._note(self._queue, message.number)
 
     def _read(
         self, then: "Callable[[float], None]", found: list[Message], after: int, now: float
@@ -213,6 +213,7 @@ class Browse:
         if fan_out.chronicle is not None:
             fan_out.chronicle.browsed(subscription, number)
         where = encode_header("destination", subscription.places[0][0], rules)
+        name = f"{subscription.tag}-{number}".encode()
         subscription.outbox.stage_frame(
-            b"%b%d\n%bbrowser:end\n\n\0\n" % (subscription.prefix, number, where)
+            b"%b%b\n%bbrowser:end\n\n\0\n" % (subscription.prefix, name, where)
         )

@@ -109,13 +109,13 @@ class Chronicle:
 
         Args:
           first: Its number as a delivery.
-          accepted: Its place in order of acceptance; 0 = nobody knows, it is in the store alone.
+          accepted: Its place in order of acceptance.
         """
         session, tag = subscription.client.session_id, subscription.tag
         before = self._before(("shown", self.now, queue, session, tag), first)
         numbers = _followed(before[7], accepted) if before is not None else None
         if before is None or numbers is None:
-            fresh: Sequence[int] = range(accepted, accepted + 1) if accepted else ()
+            fresh: Sequence[int] = range(accepted, accepted + 1)
             self.routine.append(("shown", self.now, queue, session, tag, first, 1, fresh))
         else:
             self.routine[-1] = (*before[:6], before[6] + 1, numbers)
@@ -209,8 +209,6 @@ def lifetime_rule(publication: "Publication") -> str:
 
 def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None":
     """The numbers and one more; None if an event of its own must hold that."""
-    if not numbers or not accepted:
-        return None if numbers or accepted else ()
     if isinstance(numbers, range) and accepted == numbers.stop:
         return range(numbers.start, accepted + 1)
     if len(numbers) >= MAX_SCATTERED:

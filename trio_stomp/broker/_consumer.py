@@ -112,14 +112,19 @@ class Consumer:
     """Moments, and the number of the first delivery since."""
     count_left: int = field(init=False)
     bytes_left: int = field(init=False)
+    says_ack: bool = field(init=False)
+    """Its MESSAGEs name the delivery in a header of its own, before the message."""
     repeats_number: bytes = field(init=False)
-    """What stands before a delivery's number where a second header repeats it; or nothing."""
+    """Of a stream's reader: what stands before an offset where a second header repeats it."""
+    lent: "dict[int, tuple[Consumer, int]] | None" = None
+    """Its client's, to be told of what it has; None = nobody asks, or it reads a stream."""
 
     def __attrs_post_init__(self) -> None:
         self.count_left = self.options.prefetch_count
         self.bytes_left = self.options.prefetch_bytes if self.tracks else AUTO_BATCH_BYTES
         self.repeats_number = b""
-        if self.ack != AUTO and self.subscription.client.version.acks_by_header:
+        self.says_ack = self.ack != AUTO and self.subscription.client.version.acks_by_header
+        if self.says_ack:
             # The prefix ends in the ack header's tag: the message id follows with the same value.
             self.repeats_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
 
@@ -179,6 +184,9 @@ class Consumer:
             if tracks:
                 unacked = [Unacked(message, queue) for message in span]
                 self.unacked.update(enumerate(unacked, first + start))
+                if self.lent is not None:
+                    for number, message in enumerate(span, first + start):
+                        self.lent[message.number] = (self, number)
             publication = _told_of(span[0].publication, queue.route)
             delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
             delivery.returns = tracks
@@ -232,7 +240,7 @@ class Consumer:
 
     def take_run(self, numbers: list[int]) -> list[Unacked]:
         """The deliveries of these numbers, all of which it has, no longer its own."""
-        if self.excused:
+        if self.excused or self.lent is not None:
             return [self._forget(number) for number in numbers]
         run = list(map(self.unacked.pop, numbers))
         self.count_left += len(run)
@@ -287,6 +295,8 @@ class Consumer:
 
     def _forget(self, number: int) -> Unacked:
         unacked = self.unacked.pop(number)
+        if self.lent is not None:
+            del self.lent[unacked.message.number]
         if number in self.excused:
             del self.excused[number]
         else:
@@ -296,7 +306,9 @@ class Consumer:
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:
         tails = [b""]
-        wire, behind = self.subscription.wire, self.repeats_number
+        wire, says_ack, names = self.subscription.wire, self.says_ack, self.fan_out.names
+        lead = b"\nmessage-id:" if says_ack else b""
+        in_memory, in_store = lead + names.in_memory, lead + names.in_store
         last: Head | None = None
         block, is_plain = b"", False
         for number, message in enumerate(messages, first):
@@ -306,13 +318,14 @@ class Consumer:
                 is_plain = head.content_length >= 0 and not self.always_tell_redelivered
                 last = head
             message.deliveries += 1
+            name, own = in_store if message.stored else in_memory, message.number
             if is_plain and message.deliveries == 1:  # the usual case, in one step
-                if behind:
-                    tails.append(b"%d%b%d%b%b\0\n" % (number, behind, number, block, body))
+                if says_ack:
+                    tails.append(b"%d%b%d%b%b\0\n" % (number, name, own, block, body))
                 else:
-                    tails.append(b"%d%b%b\0\n" % (number, block, body))
+                    tails.append(b"%b%d%b%b\0\n" % (name, own, block, body))
                 continue
-            lead = b"%d%b%d" % (number, behind, number) if behind else b"%d" % number
+            lead = b"%d%b%d" % (number, name, own) if says_ack else b"%b%d" % (name, own)
             if message.deliveries > 1:
                 lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
             elif self.always_tell_redelivered:

@@ -51,7 +51,8 @@ class Dialect:
       exclusive_means_private: ``exclusive:true`` asks for a queue of the connection's own, and not
         for being a queue's only active consumer.
       redelivered_always: MESSAGE says ``redelivered:false`` too.
-      ack_by_message_id: ACK and NACK of STOMP 1.2 may name a ``message-id`` instead of an ``id``.
+      is_lenient: Whatever the version, SUBSCRIBE needs no ``id``, NACK works, and the header
+        ``subscription`` of an ACK is not looked at.
       keeps_socket_after_error: ERROR does not end the connection.
       keeps_socket_after_disconnect: DISCONNECT ends the session, and CONNECT may open another.
       allows_repeated_subscription_id: An id in use may be used again for another destination.
@@ -74,7 +75,7 @@ class Dialect:
     word: str
     exclusive_means_private: bool = False
     redelivered_always: bool = False
-    ack_by_message_id: bool = False
+    is_lenient: bool = False
     keeps_socket_after_error: bool = False
     keeps_socket_after_disconnect: bool = False
     allows_repeated_subscription_id: bool = False
@@ -98,20 +99,14 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             RABBITMQ,
             exclusive_means_private=True,
             redelivered_always=True,
-            ack_by_message_id=True,
+            is_lenient=True,
             refuses_client_message_id=True,
             bare_is_queue=True,
             knows_all_prefixes=True,
             expiration_zero_is_now=True,
             queue_arguments_must_agree=True,
         ),
-        Dialect(
-            ACTIVEMQ,
-            ack_by_message_id=True,
-            connected_receipt=True,
-            composite_destinations=True,
-            bare_is_queue=True,
-        ),
+        Dialect(ACTIVEMQ, connected_receipt=True, composite_destinations=True, bare_is_queue=True),
         Dialect(ARTEMIS, knows_addresses=True),
         Dialect(APOLLO, composite_destinations=True),
         Dialect(

@@ -26,12 +26,23 @@ from trio_stomp.broker._stream_options import END_MARK, ID_MARK
 from trio_stomp.broker._stream_reader import StreamReader
 from trio_stomp.broker._told import Event, some, told
 from trio_stomp.broker._trie import matches
-from trio_stomp.broker._verdict import MAX_DIGITS, claims, first_of, story, tag_of, verdict
+from trio_stomp.broker._verdict import (
+    MAX_DIGITS,
+    claims,
+    first_of,
+    is_of,
+    number_in,
+    of_queue,
+    story,
+    tag_of,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from trio_stomp.broker._queue import Queue
     from trio_stomp.broker._subscription import Client, Subscription
 
+FORGETFUL = "nothing is known of it: nothing is to be remembered (option explain_events)"
 KEYS = ("message-id", "destination", "session", "user")
 MAX_EVENTS = 200
 """Events in one answer; the newest ones."""
@@ -127,6 +138,9 @@ class Explainer:
                 "invalid-question",
                 f"{name[:80]!r} is no message-id; they look like {self.boot}.1-42",
             )
+        names = self.host.fan_out.names
+        if tag in (names.boot, names.store):
+            return self._of_queue(int(digits))
         if not tag.startswith(f"{self.boot}."):
             return ["the id is of an earlier start of this broker, or of another one"], []
         subscription = self.subscription_of(tag)
@@ -143,6 +157,22 @@ class Explainer:
         found = story(events, claim, tag, number)
         return verdict(found, claim, number, events, self), found
 
+    def _of_queue(self, accepted: int) -> Answer:
+        """What became of a queue's message, by its own name."""
+        events = self._all()
+        given = [each for each in events if each[0] in ("delivered", "shown")]
+        claim = next((each for each in reversed(given) if accepted in each[7]), None)
+        if claim is None:
+            found = [event for event in events if is_of(event, accepted)]
+            if found:
+                return of_queue(found, accepted, self), found
+            if not self.chronicle.is_kept:
+                return [FORGETFUL], []
+            return ["nothing is known of a message of that id, or not any more"], []
+        number = number_in(claim, accepted)
+        found = story(events, claim, tag_of(claim), number)
+        return verdict(found, claim, number, events, self), found
+
     def _unknown(self, subscription: "Subscription | None", number: int) -> list[str]:
         """What can be said of an id that no event tells of."""
         last = self.host.fan_out.messages
@@ -156,7 +186,7 @@ class Explainer:
                 "/stream/DIAG can be read again",
             ]
         if not self.chronicle.is_kept:
-            return ["nothing is known of it: nothing is to be remembered (option explain_events)"]
+            return [FORGETFUL]
         if number < self._first_known(last):
             return [
                 "nothing is known of it any more: it is older than what is remembered"

@@ -8,6 +8,7 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._chronicle import Cause, Chronicle, Fate, Span, lifetime_rule
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._error_frame import turn_away
+from trio_stomp.broker._message_names import MessageNames
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Member, Route
 from trio_stomp.broker._subscription import Subscription
@@ -35,6 +36,7 @@ class FanOut:
     messages: int = 0
     delivered: int = 0
     drops: DropCounters = field(factory=DropCounters)
+    names: MessageNames = field(factory=MessageNames)
     chronicle: Chronicle | None = None
     """Notes what becomes of messages, for ``explain``."""
     slow: list[tuple[Subscription, int]] = field(factory=list)

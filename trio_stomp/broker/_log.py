@@ -33,7 +33,8 @@ RECORD_BYTES = 128
 """What a record costs beside its bodies, about."""
 MAX_DELIVERED = 1_000_000
 """Deliveries that are remembered while the store fails: they are told after a crash, no more."""
-
+IDENTITY = "identity"
+"""The setting that says how the names of a store's messages begin."""
 
 Shown = Callable[[list["Message"], int, float], None]
 """Told messages that were looked at, the id up to which that is all, and the time."""
@@ -99,7 +100,11 @@ class Log:
     failures: int = 0
     failed: Failed = field(init=False, factory=Failed)
     """How many deliveries of messages failed."""
+    identity: str = field(init=False, default="")
+    """How the names of this store's messages begin."""
     stored: bytes = field(init=False)
+    _is_identified: bool = False
+    """The store knows that."""
     _open: Ledger = field(init=False)
     _sent: deque[Ledger] = field(factory=deque)
     _bound: Binding | None = None
@@ -114,7 +119,28 @@ class Log:
     def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
         """A log that goes on where a store stands."""
         deliveries = dict(recovered.deliveries)
-        return cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
+        log = cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
+        log.identity = recovered.settings.get(IDENTITY, "")
+        log._is_identified = bool(log.identity)
+        return log
+
+    def named(self, boot: str) -> str:
+        """How the names of this store's messages begin, for as long as there is the store."""
+        # Not as those of this start in memory alone: the next start goes on with other numbers.
+        self.identity = self.identity or f"{boot}s"
+        return self.identity
+
+    def identify(self) -> None:
+        """Have the store remember that."""
+        if self.identity and not self._is_identified:
+            self._is_identified = True
+            self.write(Keep(IDENTITY, self.identity), size=len(self.identity), is_free=True)
+
+    def take_numbers(self, count: int) -> int:
+        """Numbers for messages that the store has not, in one order with its ids; the first."""
+        first = self.next_id
+        self.next_id += count
+        return first
 
     @property
     def is_binding(self) -> bool:
@@ -151,8 +177,9 @@ class Log:
         Args:
           is_kept: It must come to hold, since the core cannot take it back.
         """
-        first = self.next_id
-        self.next_id += len(bodies)
+        if not self._is_identified:
+            self.identify()
+        first = self.take_numbers(len(bodies))
         record = Put(place, first, head, bodies, level, received_ms, expires_ms, transient)
         self.write(record, is_kept=is_kept, size=sum(map(len, bodies)))
         return first

@@ -21,6 +21,7 @@ from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._leaving import Leaving
 from trio_stomp.broker._log import Log
+from trio_stomp.broker._message_names import MessageNames
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import make_plan
 from trio_stomp.broker._policies import SEED, BrokerPolicies
@@ -55,7 +56,7 @@ class Parts:
       policies: Bounds and policies of the whole broker.
       memory: The budget of the process.
       server: Tells the figures that only it knows.
-      boot: A short word that no other start of this broker used; part of every message id.
+      boot: A short word that no other start of this broker used; part of most message ids.
       server_name: The ``server`` header of CONNECTED, or "" for none.
       book: Policies by destination.
       dialect: How the real conflicts between brokers are decided.
@@ -140,13 +141,15 @@ class Parts:
         )
         self.stale = StaleQueue(policies, memory)
         told = b"\nredelivered:false" if self.dialect.redelivered_always else b""
-        self.fan_out = FanOut(policies, chronicle=noted, told=told)
+        names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
+        self.fan_out = FanOut(policies, names=names, chronicle=noted, told=told)
         self.events = BrokerEvents(self.routes)
         self.guard = Guard(self.events, self.dialect, self._is_there, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
         self.queues.turns = self.turns
         self.events.chronicle = self.queues.chronicle = noted
-        self.acknowledger = Acknowledger(self.queues, policies.unknown_ack == "ignore", self.acks)
+        ignores = policies.unknown_ack == "ignore"
+        self.acknowledger = Acknowledger(self.queues, ignores, self.acks, names)
         self.queues.acknowledger = self.acknowledger
         self.overflow = Overflow(memory, self.queues)
 

@@ -62,8 +62,6 @@ class QueueBook:
     deaths: DeathCounters = field(factory=DeathCounters)
     chronicle: Chronicle | None = None
     """Notes what becomes of messages, for ``explain``."""
-    accepted: int = 0
-    """Messages accepted so far: the number of the last one."""
     urgent: dict[Subscription, None] = field(factory=dict)
     """Those of clients that leave for which a queue waits: they end first."""
     turns: Turns = field(factory=Turns)
@@ -72,6 +70,7 @@ class QueueBook:
     ending: dict[Consumer, None] = field(factory=dict)
     """Those that end piece by piece: what they have goes back before others are served."""
     _marked: deque[Source] = field(factory=deque)
+    _accepted: int = 0
 
     def __attrs_post_init__(self) -> None:
         self.reach = Reach(self.routes, self.memory)
@@ -188,19 +187,27 @@ class QueueBook:
 
     def messages(self, publication: Publication, bodies: list[bytes], level: int) -> list[Message]:
         """New messages, numbered in order of acceptance."""
-        first = self.accepted + 1
-        self.accepted += len(bodies)
+        first = self._number(len(bodies))
         return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
+
+    @property
+    def accepted(self) -> int:
+        """The number of the message that was accepted last."""
+        return self._accepted if self.storage is None else self.storage.log.next_id - 1
+
+    def _number(self, count: int) -> int:
+        """Places in the order of acceptance, which is that of ids where there is a store."""
+        if self.storage is not None:
+            return self.storage.log.take_numbers(count)
+        self._accepted += count
+        return self._accepted - count + 1
 
     def stored_messages(
         self, publication: Publication, bodies: list[bytes], level: int, stored: int
     ) -> list[Message]:
-        """The same for messages that the store has, from its id ``stored`` on."""
-        first = self.accepted + 1
-        self.accepted += len(bodies)
-        ahead = stored - first
+        """The same for messages that the store has, from its id ``stored`` on: its number, too."""
         kept = publication.without_sender()
-        return [Message(n, kept, body, level, 0, n + ahead) for n, body in enumerate(bodies, first)]
+        return [Message(n, kept, body, level, 0, n) for n, body in enumerate(bodies, stored)]
 
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
@@ -215,14 +222,13 @@ class QueueBook:
         if is_stored and queue.place and self.storage is not None:
             self.storage.accept(queue, origin, bodies, level, size)
         else:
-            self._note_queued(queue, origin, len(bodies))
             # A work queue's member may hand it on, to whoever did not send it (no-local).
             kept = origin if queue.pass_on is not None else origin.without_sender()
-            queue.put_all(level, self.messages(kept, bodies, level), size)
-
-    def _note_queued(self, queue: Queue, origin: Publication, count: int) -> None:
-        if self.chronicle is not None:
-            self.chronicle.queued(queue.name, origin.sender, self.accepted + 1, count)
+            messages = self.messages(kept, bodies, level)
+            if self.chronicle is not None:
+                first = messages[0].number
+                self.chronicle.queued(queue.name, origin.sender, first, len(messages))
+            queue.put_all(level, messages, size)
 
     def note_dropped(self, queue: Queue) -> None:
         """A full queue dropped a message, by its policy."""

@@ -46,6 +46,8 @@ class Recovery:
         self.broker.routes.is_restoring = True
         if self.broker.log is not None:  # pragma: no branch (there is one where a store is)
             self.broker.log.failed.restore(self.recovered.settings)
+            if self.recovered.places:
+                self.broker.log.identify()  # they were put there before stores had a name
         for key, text in self.recovered.settings.items():
             if key.startswith(DURABLE):
                 self._guarded(key, lambda text=text: self._restore_durable(text))  # type: ignore[misc]

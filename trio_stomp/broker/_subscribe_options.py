@@ -16,6 +16,7 @@ from trio_stomp.broker._dialect import (
     read_number,
 )
 from trio_stomp.frames import Headers
+from trio_stomp.protocol import DURABLE_NAMES
 
 PREFETCH_COUNT = 100
 PREFETCH_BYTES = 1024 * 1024
@@ -118,7 +119,7 @@ def _durable_name(headers: Headers, client_id: str) -> str:
     said = {name: text for name, text in headers if name in _DURABLE_HEADERS}
     if not said:
         return ""
-    name = next((said[each] for each in _DURABLE_NAMES if said.get(each)), "")
+    name = next((said[each] for each in DURABLE_NAMES if said.get(each)), "")
     if not name:
         if not (is_true(said.get("durable", "")) or is_true(said.get("persistent", ""))):
             return ""
@@ -134,6 +135,11 @@ def _durable_name(headers: Headers, client_id: str) -> str:
             )
     # CONNECT's comes first: it is the one that was authenticated with the connection.
     return f"{client_id or said.get('client-id', '')}\0{name}"
+
+
+def consumes(kind: Kind, ack: str, options: SubscribeOptions) -> bool:
+    """Whether its messages come from queues: all but those of plain subscriptions to topics."""
+    return kind is Kind.QUEUE or ack != "auto" or bool(options.durable)
 
 
 _Found = tuple[tuple[str, Any], ...]
@@ -208,14 +214,6 @@ _MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
 }
 """Header → the fields that it sets; what is not here (``activemq.dispatchAsync``…) is ignored."""
 
-_DURABLE_NAMES = (
-    "durable-subscriber-name",
-    "durable-subscription-name",
-    "activemq.subscriptionName",
-    "activemq.subcriptionName",
-)
-"""In Artemis' order; the last is how ActiveMQ misspelt it before 5.7."""
-
 _DURABLE_HEADERS = frozenset(
-    {*_DURABLE_NAMES, "durable", "persistent", "auto-delete", "x-queue-name", "id", "client-id"}
+    {*DURABLE_NAMES, "durable", "persistent", "auto-delete", "x-queue-name", "id", "client-id"}
 )

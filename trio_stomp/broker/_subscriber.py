@@ -27,6 +27,7 @@ from trio_stomp.broker._stream_options import ID_MARK, StreamOptions, parse_stre
 from trio_stomp.broker._streams import Streams, stream_name
 from trio_stomp.broker._subscribe_options import (
     SubscribeOptions,
+    consumes,
     parse_subscribe_options,
     wants_durable_end,
 )
@@ -108,7 +109,7 @@ class Subscriber:
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
-        subscription = self._make(client, event, key, places, number, tag, ack, options)
+        subscription = self._make(client, event, key, places, number, tag, ack, kind, options)
         self._charge(subscription, kind, ack, options)
         try:
             self._take_over_reply_queue(client, places)
@@ -147,12 +148,15 @@ class Subscriber:
         number: int,
         tag: str,
         ack: str,
+        kind: Kind,
         options: SubscribeOptions,
     ) -> Subscription:
         selector = self.selectors.compile(options.selector) if options.selector else None
         says_ack = ack != AUTO and client.version.acks_by_header
         lead = b"ack" if says_ack else b"message-id"
-        prefix = subscription_prefix(event.id, tag, client.rules, lead=lead)
+        says_tag = says_ack or kind is Kind.STREAM or not consumes(kind, ack, options)
+        shown = event.destination if event.id is None and client.version.needs_id else event.id
+        prefix = subscription_prefix(shown, tag if says_tag else "", client.rules, lead=lead)
         return Subscription(
             client,
             key,
@@ -311,8 +315,10 @@ class Subscriber:
         now: float,
     ) -> None:
         """Connect a subscription to where its messages come from."""
-        if kind is Kind.QUEUE or ack != AUTO or options.durable:
+        if consumes(kind, ack, options):
             consumer = Consumer(subscription, ack, options, self.fan_out, subscription.selector)
+            consumer.lent = subscription.client.lent
+            subscription.client.takes_unasked |= ack == AUTO
             consumer.always_tell_redelivered = self.dialect.redelivered_always
             subscription.consumer = consumer
             if kind is Kind.QUEUE:
@@ -359,9 +365,12 @@ class Subscriber:
             feed = self._meant(client, name, event) if name else None
             if feed is not None:
                 self._end_durable(client, feed, now)
+                for each in [one for one in client.subscriptions.values() if one.feed is feed]:
+                    self.end(each, now)
                 self._receipt(client, event)
                 return
-            what = f"id:{event.id[:60]}" if event.id is not None else f"{event.destination}"
+            said = event.destination or "what it names"
+            what = said if event.id is None else f"id:{event.id[:60]}"
             besides = f", and {unknown(name, event.destination)}" if name else ""
             raise ProtocolError(
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"

@@ -53,6 +53,11 @@ class Client:
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
+    lent: "dict[int, tuple[Consumer, int]] | None" = None
+    """Messages that it has not acknowledged, by number: who has each, and as which delivery. None
+    until it acknowledges by ``message-id``."""
+    takes_unasked: bool = False
+    """It was subscribed to a queue in the mode auto: an ACK may be of what needs none."""
     is_refused: bool = False
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
     is_lost: bool = False

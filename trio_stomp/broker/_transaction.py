@@ -38,6 +38,10 @@ class Committer:
         Raises:
           ProtocolError: one of them is not allowed, or does not fit; nothing was done.
         """
+        actions = [
+            each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
+            for each in actions
+        ]
         self._check(client, actions)
         with self.publisher.asker.at_once():
             return self._do(client, actions, now)

@@ -75,14 +75,14 @@ def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> list[
     if not accepted:
         return [claim]
     ids = [
-        (tag_of(event), _number_in(event, accepted))
+        (tag_of(event), number_in(event, accepted))
         for event in events
         if event[0] == "delivered" and accepted in event[7]
     ]
     return [
         event
         for event in events
-        if _is_of(event, accepted) or any(_covers(event, *each) for each in ids)
+        if is_of(event, accepted) or any(_covers(event, *each) for each in ids)
     ]
 
 
@@ -92,7 +92,7 @@ def accepted_by(claim: Event, number: int) -> int:
     return int(numbers[number - claim[5]]) if numbers else 0
 
 
-def _number_in(event: Event, accepted: int) -> int:
+def number_in(event: Event, accepted: int) -> int:
     """The number that a message of a queue had in a delivery."""
     return int(event[5] + list(event[7]).index(accepted))
 
@@ -110,7 +110,7 @@ def _is_loss(event: Event, claim: Event, number: int) -> bool:
     return bool(event[2] == Fate.SLOW_CONSUMER and event[1] == claim[1])
 
 
-def _is_of(event: Event, accepted: int) -> bool:
+def is_of(event: Event, accepted: int) -> bool:
     """Whether an event tells of a queue's message by its place in order of acceptance."""
     match event[0]:
         case "queued":
@@ -169,11 +169,9 @@ def verdict(
             return ["it is no message of a queue: it told a browser that there is no more"]
     accepted = accepted_by(claim, number)
     if claim[0] == "delivered":
-        return _of_queue(found, accepted, present)
+        return of_queue(found, accepted, present)
     seen = f"it was shown to a browser, session {claim[3]}"
-    if not accepted:
-        return [seen, "it was in the store alone, so that nobody noted what became of it"]
-    return [*_of_queue(found, accepted, present), seen]
+    return [*of_queue(found, accepted, present), seen]
 
 
 def _of_topic(
@@ -251,7 +249,7 @@ def _lost(found: Sequence[Event]) -> list[Event]:
     return [event for event in found if event[0] == "lost"]
 
 
-def _of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[str]:
+def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[str]:
     steps = [event for event in found if event[0] not in ("queued", "shown")]
     times = sum(1 for event in steps if event[0] == "delivered")
     delivered = "it was delivered" if times < 2 else f"it was delivered {times} times"
@@ -274,7 +272,7 @@ def _of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[s
         return [f"{delivered}, and no ACK of it is known", end]
     if not consumer.tracks:
         return [f"{delivered}, and needs no ACK (ack:auto)"]
-    if _number_in(last, accepted) in consumer.unacked:
+    if number_in(last, accepted) in consumer.unacked:
         return [f"{delivered}, and has not been acknowledged so far"]
     # An ACK of a transaction is noted nowhere.
     end = "no ACK is awaited any more: it came in a transaction, or the message went back"

@@ -84,10 +84,11 @@ def subscription_prefix(
     """The front half of every MESSAGE of one subscription.
 
     Args:
+      tag: How what it says there begins; "" = each message says all of it.
       lead: The header that the tag belongs to: ``ack`` where the client must acknowledge by it.
     """
     line = b"" if subscription_id is None else encode_header("subscription", subscription_id, rules)
-    return b"MESSAGE\n%b%b:%b-" % (line, lead, tag.encode())
+    return b"MESSAGE\n%b%b:%b" % (line, lead, f"{tag}-".encode() if tag else b"")
 
 
 def redelivered_head(head: Head, delivery_count: int) -> Head:

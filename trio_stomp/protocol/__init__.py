@@ -25,6 +25,7 @@ from trio_stomp.protocol._events import Unsubscribed as Unsubscribed
 from trio_stomp.protocol._heartbeat import NO_HEARTBEATS as NO_HEARTBEATS
 from trio_stomp.protocol._heartbeat import HeartbeatPlan as HeartbeatPlan
 from trio_stomp.protocol._options import ProtocolOptions as ProtocolOptions
+from trio_stomp.protocol._requests import DURABLE_NAMES as DURABLE_NAMES
 from trio_stomp.protocol._server_session import Codecs as Codecs
 from trio_stomp.protocol._server_session import ServerSession as ServerSession
 from trio_stomp.protocol._states import State as State

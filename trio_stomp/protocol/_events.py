@@ -26,7 +26,7 @@ class Opened:
 
 @value
 class Subscribed:
-    """SUBSCRIBE. ``id`` is None only in STOMP 1.0."""
+    """SUBSCRIBE. ``id`` is None in STOMP 1.0 only, or in the dialect rabbitmq."""
 
     id: str | None
     destination: str
@@ -51,8 +51,8 @@ class Acked:
 
     Args:
       ids: What was acknowledged, as the client wrote it.
-      header: The header in which this version tells the id.
-      subscription: The ``subscription`` header of STOMP 1.1, or None.
+      header: The header in which the id was told: ``id``, or ``message-id``.
+      subscription: The ``subscription`` header of STOMP 1.1, or None if it does not matter.
       negative: NACK.
       requeue: Of a NACK: whether to deliver again, or to bury at once.
       receipts: ``(ids of this run up to and with the asker, wire-ready receipt id)``.
@@ -64,11 +64,6 @@ class Acked:
     negative: bool
     requeue: bool
     receipts: Sequence[tuple[int, bytes]]
-
-    @property
-    def source(self) -> str:
-        """The header of the MESSAGE that tells the id."""
-        return "ack" if self.header == "id" else "message-id"
 
 
 @value

@@ -46,7 +46,8 @@ class Codecs:
     limits: FrameLimits
     options: ProtocolOptions
     memory: MemoryBudget = field(factory=MemoryBudget)
-    acks_by_message_id: bool = False
+    is_lenient: bool = False
+    """Headers may be left out that only newer versions need (dialect rabbitmq)."""
     survives_errors: bool = False
     """A frame that is refused does not end the session (dialect stompica)."""
     reopens: bool = False
@@ -188,13 +189,13 @@ class ServerSession:
         return Opened(version, plan, headers)
 
     def _subscribe(self, frame: Frame) -> Event:
-        return subscribed(frame, self.version)
+        return subscribed(frame, self.version, is_lenient=self.codecs.is_lenient)
 
     def _unsubscribe(self, frame: Frame) -> Event:
-        return unsubscribed(frame, self.version)
+        return unsubscribed(frame, self.version, is_lenient=self.codecs.is_lenient)
 
     def _acknowledge(self, frame: Frame) -> Event:
-        event = acked(frame, self.version, by_message_id=self.codecs.acks_by_message_id)
+        event = acked(frame, self.version, is_lenient=self.codecs.is_lenient)
         transaction = frame.get("transaction")
         if transaction is None:
             return event

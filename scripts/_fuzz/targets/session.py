@@ -83,7 +83,7 @@ def run(data: bytes) -> None:
         SMALL if choice & 1 else FrameLimits(),
         ProtocolOptions(max_transactions=2, max_transaction_actions=3, max_transaction_bytes=2048),
         MemoryBudget(BUDGET_BYTES),
-        acks_by_message_id=bool(choice & 2),
+        is_lenient=bool(choice & 2),
         survives_errors=bool(choice & 4),
         reopens=bool(choice & 8),
     )
