@@ -189,8 +189,8 @@ def test_crowds_of_many_words_and_ends_are_told_apart(many: int):
     for number in range(many):
         for text in (
             f"*.*.{number}.x",
-            f"*.{number}.*.>",
-            f"*.{number % 7}.*/**",
+            f"*.*.{number}.>",
+            f"*.*.{number % 7}/**",
             f"*.*.g{number}*",
         ):
             pattern = compile_pattern(text, "native")
@@ -222,7 +222,7 @@ def test_crowds_of_many_words_and_ends_are_told_apart(many: int):
 def test_what_has_a_pattern_in_common_with_others_leaves_alone():
     trie: WildcardTrie[str] = WildcardTrie()
     entered = []
-    for text in ("*.*.ab*", "*.*.cd*", "*.*.ef*", "*.*.abc*", "*.*.>", "*.*.x.y"):
+    for text in ("*.*.ab*", "*.*.cd*", "*.*.ef*", "*.*.abc*", "*.*.x.>", "*.*.x.y"):
         pattern = compile_pattern(text, "native")
         assert pattern is not None
         for item in (f"{text} 1", f"{text} 2"):
