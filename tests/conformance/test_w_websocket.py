@@ -306,7 +306,7 @@ async def test_what_the_broker_sends_is_well_formed(raw_dial: Dial, size: int) -
     frames = frames_in(data)
     commands = [payload.partition(b"\n")[0] for _, payload in frames[:-1]]
     assert commands == [b"CONNECTED", b"MESSAGE", b"MESSAGE", b"RECEIPT"]
-    assert all(first == 0x81 and payload.endswith(b"\0") for first, payload in frames[:-1])
+    assert all(first == 0x81 and payload.endswith(b"\0\n") for first, payload in frames[:-1])
     assert frames[-1] == (0x88, b"\x03\xe8" + b"client-disconnect")
 
 
