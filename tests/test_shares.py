@@ -12,7 +12,8 @@ from trio_stomp.broker import DestinationPolicy, internal_error
 from trio_stomp.broker._reach import FEW_QUEUES, Reach
 from trio_stomp.broker._sorted_names import CHUNK_SIZE, SortedNames
 from trio_stomp.broker._table_costs import JOIN_BYTES
-from trio_stomp.protocol import Left, Subscribed, Unsubscribed
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Committed, Left, Subscribed, Unsubscribed
 
 MANY = 1_500
 WILD = "/queue/z*"
@@ -473,3 +474,102 @@ def test_producers_that_have_room_again_wait_for_another_turn_if_this_one_is_ove
     desk.settles()
     assert len(reader.writes()) == 3 * 60
     assert max(desk.pieces) <= MOST
+
+
+# COMMITs of much.
+
+RUNS = 150
+
+
+def much(bodies: str = "") -> list[FrameRun]:
+    """RUNS messages to two queues, in turn."""
+    return [run_of(f"/queue/q{n % 2}", [f"{bodies}{n}"], (("n", f"{n}"),)) for n in range(RUNS)]
+
+
+def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole():
+    desk = Clocked()
+    reader, busy, other = desk.actor(), desk.actor(), desk.actor()
+    reader.subscribes("/queue/q0", "0")
+    reader.subscribes("/queue/q1", "1")
+    other.sends("/queue/a", "to be acknowledged")
+    busy.subscribes("/queue/a", ack="client")
+    [held] = busy.reads()
+    busy.does(Committed([*much(), busy.acked(held)], b"done"), run_of("/queue/b", ["behind"]))
+    turns = 0
+    while busy.client in desk.broker.turns:
+        desk.turn()
+        turns += 1
+        if busy.client in desk.broker.turns:
+            assert reader.box.log == [], "nobody sees a part"
+        other.sends("/queue/b", f"{turns}")
+    assert turns > 5
+    assert max(desk.pieces) <= MOST
+    desk.settles()
+    frames = [frame for frame in reader.writes() if frame.command == "MESSAGE"]
+    for id in ("0", "1"):
+        got = [frame.text for frame in frames if frame.get("subscription") == id]
+        assert got == [f"{n}" for n in range(int(id), RUNS, 2)]
+    assert receipts(busy) == ["done"]
+    assert "behind" in desk.waiting("/queue/b")[2:], "whoever else sends does not wait"
+    assert not busy.consumer().unacked
+    assert not desk.broker.queues.frozen
+    desk.ends()
+    assert desk.memory.used_bytes == desk.memory.kept_bytes
+
+
+def test_two_commits_to_the_same_queues_are_both_seen_as_a_whole():
+    desk = Clocked()
+    one, two, reader = desk.actor(), desk.actor(), desk.actor()
+    one.does(Committed(much(bodies="a"), b"one"))
+    two.does(Committed(much(bodies="b")[: RUNS - 1], b"two"))
+    reader.subscribes("/queue/q0")
+    desk.settles()
+    bodies = reader.bodies()
+    assert [body for body in bodies if body[0] == "a"] == [f"a{n}" for n in range(0, RUNS, 2)]
+    assert [body for body in bodies if body[0] == "b"] == [f"b{n}" for n in range(0, RUNS - 1, 2)]
+    assert receipts(one) + receipts(two) == ["one", "two"]
+
+
+def test_the_room_for_a_commit_is_kept_while_it_is_done():
+    desk = Clocked({"/queue/q0": DestinationPolicy(max_messages=RUNS // 2)})
+    busy, other = desk.actor(), desk.actor()
+    busy.does(Committed(much(), b"done"))
+    while not desk.broker.queues.frozen:
+        desk.turn()
+    other.sends("/queue/q0", "too much")
+    assert other.error().get("code") == "queue-full"
+    desk.settles()
+    assert receipts(busy) == ["done"]
+    assert len(desk.waiting("/queue/q0")) == RUNS // 2
+
+
+def test_a_commit_that_fails_in_a_later_turn_has_done_nothing():
+    desk = Clocked({"/queue/q0": DestinationPolicy(max_messages=RUNS // 2 - 1)})
+    busy = desk.actor()
+    busy.does(Committed(much(), b"done"))
+    assert desk.broker.has_more
+    desk.settles()
+    error = busy.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "done")
+    assert desk.waiting("/queue/q0") == desk.waiting("/queue/q1") == []
+    assert desk.memory.used_bytes == 0
+
+
+def test_a_bug_in_a_commit_keeps_no_room(monkeypatch: pytest.MonkeyPatch):
+    desk = Clocked()
+    busy, reader = desk.actor(), desk.actor()
+    busy.does(Committed(much(), b"done"))
+    while not desk.broker.queues.frozen:
+        desk.turn()
+    monkeypatch.setattr(type(desk.broker.publisher), "send_to_all", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        desk.turn()
+    monkeypatch.undo()
+    assert not desk.broker.queues.frozen
+    assert desk.queue("/queue/q0").arriving == desk.queue("/queue/q1").arriving == 0
+    reader.subscribes("/queue/q0")
+    desk.settles()
+    reader.reads()
+    reader.subscribes("/queue/q1", "1")
+    desk.settles()
+    assert desk.memory.kept_bytes == 0

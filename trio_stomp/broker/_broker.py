@@ -77,12 +77,13 @@ class Broker(Parts):
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
     _nowhere: Nowhere = field(init=False)
-    _is_cut: bool = False
+    _is_cut: bool = field(init=False)
     """The last turn was too short for all producers that had room again."""
 
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         self._nowhere = Nowhere()
+        self._is_cut = False
         self.sessions = Sessions(
             self.server_name,
             self.dialect,
@@ -402,6 +403,10 @@ class Broker(Parts):
         else:
             client.outbox.stage_frame(frame)
 
+    def _committed(self, client: Client, name: bytes | None, evidence: bytes) -> None:
+        if name is not None:
+            self._receipt(client, name, evidence)
+
     def _block(
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
     ) -> None:
@@ -452,16 +457,9 @@ class Broker(Parts):
                 self.acknowledger.bind(client, acked, returned)
                 for _, name in receipts:
                     self._receipt(client, name)
-            case Committed(actions, receipt):
-                try:
-                    evidence = self.committer.commit(client, actions, now)
-                except RemoteError:
-                    for action in actions:
-                        if isinstance(action, Acked):
-                            self.acknowledger.narrow(client, action)
-                    raise
-                if receipt is not None:
-                    self._receipt(client, receipt, evidence)
+            case Committed(receipt=receipt):
+                tell = partial(self._committed, client, receipt)
+                return self.committer.commit(client, event, now, tell)
             case Left(receipt):
                 if not self.durability.holds_leaving(client, event):
                     return self.sessions.leave(client, receipt, now)

@@ -1,5 +1,7 @@
 """What a SEND's header block means for routing: worked out once, kept on the block."""
 
+from collections.abc import Iterator
+
 from attrs import evolve, frozen
 
 from trio_stomp.broker._destination import check_sendable
@@ -32,6 +34,10 @@ class SendPlan:
     is_personal: bool = False
     user_id: str | None = None
     renamed: tuple[Head, ...] | None = None
+
+    def heads_by_name(self, head: Head) -> Iterator[tuple[str, Head]]:
+        """Where it goes, and with which block; ``head`` is the one that this is the plan of."""
+        return zip(self.names, self.renamed or (head,), strict=True)
 
     def without_temporary(self) -> "SendPlan":
         """The part of it that names nothing of the client's own."""

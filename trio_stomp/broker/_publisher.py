@@ -125,8 +125,8 @@ class Publisher:
         if plan.schedule is not None:
             return self._schedule(client, head, plan, plan.schedule, run.bodies, now)
         options, bodies = plan.options, run.bodies
-        send = self._send_once if options and options.dedup_id else self._send_to
         if len(plan.names) == 1:
+            send = self._send_once if options and options.dedup_id else self._send_to
             route = self.routes.open(plan.names[0])
             if plan.renamed is not None:
                 (head,) = plan.renamed
@@ -138,12 +138,26 @@ class Publisher:
             routes = map(self.routes.open, plan.names)
             self.asker.ask(head, zip(plan.renamed, routes, strict=True))
         self._check_room(client, head, plan, bodies)
+        return len(bodies), self.send_to_all(client, head, plan, bodies, received_at, now)
+
+    def send_to_all(
+        self,
+        client: Client | None,
+        head: Head,
+        plan: SendPlan,
+        bodies: list[bytes],
+        received_at: float,
+        now: float,
+    ) -> bytes:
+        """Send bodies to all that a plan names, where there is room; what their RECEIPTs tell."""
+        options = plan.options
+        send = self._send_once if options and options.dedup_id else self._send_to
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
-            for name, each in zip(plan.names, plan.renamed, strict=True):
+            for name, each in plan.heads_by_name(head):
                 route = self.routes.open(name)
                 told.append(send(client, route, each, options, bodies, received_at, now)[1])
-        return len(bodies), together(told)
+        return together(told)
 
     def send_due(self, run: FrameRun, now: float, *, survives: bool) -> int:
         """Send what was scheduled; how many of its messages were taken.

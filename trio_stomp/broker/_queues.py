@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -69,6 +69,8 @@ class QueueBook:
     reach: Reach = field(init=False)
     ending: dict[Consumer, None] = field(factory=dict)
     """Those that end piece by piece: what they have goes back before others are served."""
+    frozen: dict[Queue, int] = field(factory=dict)
+    """Those into which COMMITs put something bit by bit, and how many such COMMITs."""
     _marked: deque[Source] = field(factory=deque)
     _accepted: int = 0
 
@@ -263,7 +265,8 @@ class QueueBook:
             if marked:
                 queue = marked.popleft()
                 queue.is_marked = False
-                if not ((self.routes.leaving or self.ending) and self._must_wait(queue)):
+                is_quiet = not (self.routes.leaving or self.ending or self.frozen)
+                if is_quiet or not self._must_wait(queue):
                     queue.pump(now)
             elif not self.reach.is_searching:
                 return
@@ -273,10 +276,25 @@ class QueueBook:
             if turns.is_over():
                 return
 
+    def freeze(self, queues: Iterable[Queue]) -> None:
+        """A COMMIT begins: hand nothing out from ``queues`` before all of it is there."""
+        for queue in queues:
+            self.frozen[queue] = self.frozen.get(queue, 0) + 1
+
+    def thaw(self, queues: Iterable[Queue]) -> None:
+        """All of a COMMIT is there, or never will be."""
+        for queue in queues:
+            self.frozen[queue] -= 1
+            if not self.frozen[queue]:
+                del self.frozen[queue]
+            self.mark(queue)
+
     def _must_wait(self, source: Source) -> bool:
         """Whether what was with a client that leaves must come back first, or order were lost."""
         if not isinstance(source, Queue) or not source.waiting.count:
             return False
+        if source in self.frozen:
+            return True
         subscriptions = [consumer.subscription for consumer in source.consumers]
         gone = [each for each in subscriptions if each.client.is_leaving]
         self.urgent.update(dict.fromkeys(gone))
