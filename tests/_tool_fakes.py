@@ -97,7 +97,7 @@ def run(*arguments: str, stdin: str = "", **more: str) -> Ran:
 def check_refused(ran: Ran, told: str, code: int = 2) -> None:
     """It must have said one line, and nothing else."""
     assert ran.stdout == ""
-    assert ran.stderr.startswith("trio_stomp"), ran.stderr
+    assert ran.stderr.startswith("trio-stomp"), ran.stderr
     assert told in ran.stderr
     assert ran.stderr.count("\n") == 1
     assert ran.returncode == code

@@ -154,7 +154,7 @@ def test_the_short_help_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_version() -> None:
     result = run("--version")
-    assert (result.returncode, result.stdout) == (0, f"trio_stomp {__version__}\n")
+    assert (result.returncode, result.stdout) == (0, f"trio-stomp {__version__}\n")
 
 
 @pytest.mark.parametrize("argument", ["--prot=5", "--port=x", "TTL=soon", "--max-headers=0"])
@@ -164,7 +164,7 @@ def test_a_mistake_is_one_line_and_exit_2(
     assert main([argument]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith("trio_stomp: error: ")
+    assert captured.err.startswith("trio-stomp: error: ")
     assert captured.err.count("\n") == 1
 
 
@@ -172,5 +172,5 @@ def test_a_mistake_ends_the_process_with_exit_2() -> None:
     result = run("port=1", "--prot", "5")
     assert result.returncode == 2
     assert result.stderr == (
-        "trio_stomp: error: unknown option --prot; did you mean --port? (--help lists all)\n"
+        "trio-stomp: error: unknown option --prot; did you mean --port? (--help lists all)\n"
     )

@@ -75,7 +75,7 @@ class Passwd:
         except OptionError as error:
             # As ``cli.main`` does for every tool.
             code = 2
-            sys.stderr.write(f"trio_stomp: error: {error}\n")
+            sys.stderr.write(f"trio-stomp: error: {error}\n")
         out, err = self.capsys.readouterr()
         assert SECRET not in out + err
         assert "$argon2" not in out + err
@@ -161,7 +161,7 @@ def test_a_passcode_is_one_line_of_standard_input(
 def test_a_bad_passcode_changes_nothing(passwd: Passwd, file: str, line: bytes, why: str) -> None:
     ran = passwd("add", file, "alice", "--stdin", stdin=line)
     assert ran.code == 1
-    assert ran.err.startswith("trio_stomp passwd add: error: ")
+    assert ran.err.startswith("trio-stomp passwd add: error: ")
     assert why in ran.err
     assert not os.path.exists(file)
 
@@ -253,7 +253,7 @@ def test_a_mode_for_a_group_stays_and_is_warned_of(passwd: Passwd, file: str) ->
     write(file, "", 0o640)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
     assert (ran.code, "its mode is" in ran.out) == (0, False)
-    assert ran.err.startswith(f"trio_stomp passwd: warning: {file} has mode 0640")
+    assert ran.err.startswith(f"trio-stomp passwd: warning: {file} has mode 0640")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +342,7 @@ def test_the_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         main([*words, "--help"])
     assert caught.value.code == 0
     out = capsys.readouterr().out
-    assert out.startswith(" ".join(["usage: trio_stomp passwd", *words]))
+    assert out.startswith(" ".join(["usage: trio-stomp passwd", *words]))
     assert ("--stdin" in out) is (words in ([], ["add"], ["verify"]))
 
 
@@ -358,7 +358,7 @@ def test_a_user_is_removed(passwd: Passwd, file: str) -> None:
     assert text_of(file) == "# mine\nbob:y\n"
     ran = passwd("del", file, "alice")
     assert (ran.code, ran.out) == (1, "")
-    assert f"trio_stomp passwd del: error: {file} has no user 'alice'" in ran.err
+    assert f"trio-stomp passwd del: error: {file} has no user 'alice'" in ran.err
 
 
 @pytest.mark.parametrize("command", ["del", "verify", "list"])
@@ -553,7 +553,7 @@ def test_an_import_that_is_interrupted_changes_nothing(
 
     source = write(str(tmp_path / "old"), SEED)
     ran = passwd("import", source, file, hasher=Meanwhile(interrupt))
-    assert (ran.code, ran.err) == (1, "trio_stomp passwd import: error: interrupted\n")
+    assert (ran.code, ran.err) == (1, "trio-stomp passwd import: error: interrupted\n")
     assert os.listdir(tmp_path) == ["old"]
 
 

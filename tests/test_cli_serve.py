@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import platform
+import shlex
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ import trio
 import trio.testing
 
 from trio_stomp._errors import OptionError
+from trio_stomp.cli import _main
 from trio_stomp.cli._banner import banner, size, snippet
 from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli._process import (
@@ -86,18 +88,28 @@ def test_the_banner_without_an_address_or_a_ttl() -> None:
 @pytest.mark.parametrize(
     ("address", "target"),
     [
-        ("127.0.0.1:5000", "('127.0.0.1', 5000)"),
-        ("0.0.0.0:5000", "('127.0.0.1', 5000)"),
-        ("[::]:5000", "('::1', 5000)"),
-        ("[fe80::1]:5000", "('fe80::1', 5000)"),
+        ("127.0.0.1:5000", "stomp://127.0.0.1:5000"),
+        ("0.0.0.0:5000", "stomp://127.0.0.1:5000"),
+        ("[::]:5000", "stomp://[::1]:5000"),
+        ("[fe80::1]:5000", "stomp://[fe80::1]:5000"),
     ],
 )
 def test_the_snippet_names_an_address_that_a_client_can_reach(address: str, target: str) -> None:
     command = snippet(address)
-    assert target in command
-    program = command.removeprefix('python -c "').removesuffix('"')
-    assert '"' not in program
-    compile(program, "snippet", "exec")
+    assert command.endswith(f" --url {target}")
+    # A log in JSON, and a shell, take it as it is.
+    assert json.dumps(command) == f'"{command}"'
+    assert shlex.split(command) == command.split()
+    program, *words = command.split()
+    assert program == "trio-stomp"
+    assert words[0] in _main.names()
+
+
+def test_the_first_line_is_short_and_its_command_knows_tls_and_users() -> None:
+    settings = Settings.of(passwd_file="users", tls="required", tls_cert="cert")
+    line = banner(["127.0.0.1:5000"], [], settings)
+    assert line.endswith(" --url stomps://127.0.0.1:5000 --login USER")
+    assert len(line) < 320
 
 
 @pytest.mark.parametrize(
@@ -220,6 +232,7 @@ class FakeLimit:
         (5000, 9000, False, 5000, False),
         (-1, -1, False, -1, False),
         (100, 500, False, 500, True),
+        (100, 1000, False, 1000, False),
         (100, 4096, True, 100, True),
         (10, 10, False, 10, True),
     ],

@@ -50,6 +50,7 @@ from trio_stomp.cli._tool import (
     ask_yes,
     count,
     make_tool_parser,
+    near,
     port_number,
     printable,
     seconds,
@@ -93,26 +94,51 @@ def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str
         main([name, "--help"])
     assert caught.value.code == 0
     told = capsys.readouterr().out
-    assert told.startswith("usage: trio_stomp")
+    assert told.startswith("usage: trio-stomp")
     with pytest.raises(SystemExit):
         main(["help", name])
     assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize("word", ["version", "-V", "--version"])
+def test_the_version_has_many_names(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([word])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"trio-stomp {__version__}\n")
+
+
+@pytest.mark.parametrize(("word", "name"), [("pub", "send"), ("sub", "subscribe")])
+def test_what_others_call_it(word: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([word, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: trio-stomp {name} ")
+    assert set(_main.OTHERS.values()) | set(_main.ALIASES.values()) <= {
+        *_main.names(),
+        "dlq drop (dead letters; other queues are purged in the dashboard)",
+    }
+
+
+def test_the_same_letters_in_another_order_are_the_nearest() -> None:
+    assert near("--form", ["--for", "--from", "--file"]) == "; did you mean --from?"
 
 
 def test_the_version_is_told_without_the_broker() -> None:
     code = "import sys; sys.argv[1:] = ['--version']; from trio_stomp.cli import main\n"
     code += "try: main()\nexcept SystemExit: sys.exit('trio' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (ran.returncode, ran.stdout) == (0, f"trio_stomp {__version__}\n")
+    assert (ran.returncode, ran.stdout) == (0, f"trio-stomp {__version__}\n")
 
 
 @pytest.mark.parametrize(
     ("word", "told"),
     [
-        ("helth", "unknown command 'helth'; did you mean health? (trio_stomp --help lists all)"),
-        ("qqq", "unknown command 'qqq' (trio_stomp --help lists all)"),
+        ("helth", "unknown command 'helth'; did you mean health? (trio-stomp --help lists all)"),
+        ("qqq", "unknown command 'qqq' (trio-stomp --help lists all)"),
         ("port", "unknown command 'port'"),
         ("seerve", "; did you mean serve?"),
+        ("publish", "; did you mean send?"),
+        ("stats", "; did you mean top?"),
+        ("purge", "; did you mean dlq drop"),
     ],
 )
 def test_an_unknown_command_has_its_nearest(word: str, told: str) -> None:
@@ -132,7 +158,7 @@ def test_serve_is_the_word_that_may_be_left_out(line: str) -> None:
         ("health --timeout x", "argument --timeout: 'x' is no number of seconds above 0"),
         ("store verfy x", "store: argument COMMAND: invalid choice: 'verfy'"),
         ("store verfy x", "; did you mean verify?"),
-        ("completion fish", "invalid choice: 'fish'"),
+        ("completion csh", "invalid choice: 'csh'"),
         ("explain", "explain: give a MESSAGE-ID, or --destination D"),
         ("explain a-1 --user u", "explain: a MESSAGE-ID says it all"),
         ("explain --user u", "explain: give a MESSAGE-ID, or --destination D"),
@@ -759,7 +785,7 @@ def test_a_process_that_is_no_broker_is_left_alone(
     with fake_site({"/varz": (200, json.dumps({"pid": pid}).encode())}) as site:
         assert main(["reload", "--url", site.url]) == 1
     captured = capsys.readouterr()
-    assert captured.err.startswith("trio_stomp reload: error: ")
+    assert captured.err.startswith("trio-stomp reload: error: ")
     assert told in captured.err
     assert killed == []
 
@@ -949,7 +975,7 @@ def test_without_shtab_it_is_named(
     monkeypatch.setitem(sys.modules, "shtab", None)
     assert main(["completion", "bash"]) == 1
     assert capsys.readouterr().err == (
-        "trio_stomp completion: error: this needs shtab, which is not installed: "
+        "trio-stomp completion: error: this needs shtab, which is not installed: "
         "pip install 'trio-stomp[cli]'\n"
     )
 

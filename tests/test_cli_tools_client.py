@@ -327,7 +327,7 @@ def test_a_queue_without_a_name_is_refused(
 def test_nobody_there_is_one_line_with_the_remedy() -> None:
     ran = run("send", "/queue/a", "x", "--url", "stomp://127.0.0.1:1")
     check_refused(ran, "is the broker running there? check --url", code=1)
-    assert ran.stderr.startswith("trio_stomp send: error: ")
+    assert ran.stderr.startswith("trio-stomp send: error: ")
 
 
 def test_a_wrong_login_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -546,7 +546,7 @@ def test_a_broker_that_goes_away_is_told() -> None:
         broker.stop()
         assert process.wait(PATIENCE_S) == 1
         error = process.stderr.read()
-    assert error.startswith("trio_stomp subscribe: error: ")
+    assert error.startswith("trio-stomp subscribe: error: ")
     assert error.count("\n") == 1
 
 

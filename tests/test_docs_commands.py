@@ -106,7 +106,7 @@ NOT_RUN = {
 
 # Blocks without a language that hold no command.
 NO_COMMANDS = {
-    ("configuration.md", "trio_stomp: error: "),
+    ("configuration.md", "trio-stomp: error: "),
     ("design.md", "serve()"),
     ("diag.md", "DIAG\n"),
     ("diag.md", "MESSAGE\n"),

@@ -58,7 +58,7 @@ def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
     assert made.returncode == 0, made.stderr
     # -S -E: nothing that is installed here may help it.
     told = run(sys.executable, "-S", "-E", str(target), "--version", cwd=tmp_path)
-    assert told.stdout.startswith("trio_stomp "), told.stderr
+    assert told.stdout.startswith("trio-stomp "), told.stderr
     port = free_port()
     broker = subprocess.Popen(
         [sys.executable, "-S", "-E", str(target), "--port", str(port), "--log-format", "json"],

@@ -153,20 +153,20 @@ def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         line = refused("--port", str(port))
-    assert line.startswith(f"trio_stomp: error: cannot listen on 127.0.0.1:{port}: address already")
+    assert line.startswith(f"trio-stomp: error: cannot listen on 127.0.0.1:{port}: address already")
     assert "choose another --port" in line
 
 
 def test_an_address_of_another_machine() -> None:
     # 192.0.2.0/24 is kept for documents: no machine has it.
     line = refused("--host", "192.0.2.1", "--port", "0", "--insecure")
-    assert line.startswith("trio_stomp: error: cannot listen on 192.0.2.1:0: ")
+    assert line.startswith("trio-stomp: error: cannot listen on 192.0.2.1:0: ")
     assert "--host" in line
 
 
 def test_a_name_that_is_no_host() -> None:
     line = refused("--host", "a..b", "--port", "0")
     assert line == (
-        "trio_stomp: error: cannot listen on a..b:0: no such host; "
+        "trio-stomp: error: cannot listen on a..b:0: no such host; "
         "choose an address of this machine with --host\n"
     )

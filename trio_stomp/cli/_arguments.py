@@ -26,7 +26,7 @@ from trio_stomp.config import (
     options,
 )
 
-PROGRAM = "trio_stomp"
+PROGRAM = "trio-stomp"
 OTHER_FLAGS = ("--config", "--policies", "--log-level", "--debug", "--version", "--help")
 
 # stompserver's short flags, and the names that people know from the seeds.
@@ -83,8 +83,8 @@ settings:
   TRIO_STOMP__LISTEN__PORT=3000, < command line wins over those before it.
 
 tools:
-  trio_stomp store --help: look at what survives, check, move and compact it.
-  trio_stomp config --help: check settings, show where they come from, compare and import them.
+  trio-stomp store --help: look at what survives, check, move and compact it.
+  trio-stomp config --help: check settings, show where they come from, compare and import them.
 
 signals and exit codes:
   SIGINT and SIGTERM stop in order: what was received is processed first. A second one stops

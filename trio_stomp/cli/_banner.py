@@ -11,13 +11,7 @@ STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 # Every address at once is none that a client can name.
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
-SNIPPET = (
-    'python -c "import stomp, time; '
-    "c = stomp.Connection12([('{host}', {port})]); "
-    "c.set_listener('', stomp.PrintingListener()); c.connect({login}wait=True); "
-    "c.subscribe('/topic/hello', 1); c.send('/topic/hello', 'hello'); "
-    'time.sleep(1); c.disconnect()"'
-)
+SNIPPET = "trio-stomp send /queue/hello hello --url {scheme}://{host}:{port}{login}"
 
 
 def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Settings) -> str:
@@ -39,19 +33,20 @@ def banner(addresses: Sequence[str], tls_addresses: Sequence[str], settings: Set
         f"limits: {_limits(settings)}",
     ]
     if addresses:
-        login = "'USER', 'PASSCODE', " if settings.security.passwd_file else ""
-        parts.append(f"try: {snippet(addresses[0], login)}")
+        login = " --login USER" if settings.security.passwd_file else ""
+        only_tls = settings.transport.tls == "required"
+        parts.append(f"try: {snippet(addresses[0], login, 'stomps' if only_tls else 'stomp')}")
     return "; ".join(parts)
 
 
-def snippet(address: str, login: str = "") -> str:
-    """Return a client in one line that subscribes, sends, and prints what it gets.
+def snippet(address: str, login: str = "", scheme: str = "stomp") -> str:
+    """Return a command that sends a message: without a quote, so that a log in JSON shows it whole.
 
     Args:
-      login: Its first arguments of ``connect``, if it has to log in.
+      login: Its options, if it has to log in.
     """
     host, _, port = address.rpartition(":")
-    return SNIPPET.format(host=WILDCARDS.get(host, host).strip("[]"), port=port, login=login)
+    return SNIPPET.format(scheme=scheme, host=WILDCARDS.get(host, host), port=port, login=login)
 
 
 def _limits(settings: Settings) -> str:

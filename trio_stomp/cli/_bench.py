@@ -1,4 +1,4 @@
-"""``trio_stomp bench``: one sender, many subscribers; deliveries a second and their latency.
+"""``trio-stomp bench``: one sender, many subscribers; deliveries a second and their latency.
 
 The scenario is stompica's: messages of 117 bytes to 75 subscribers of one topic.
 """
@@ -166,7 +166,7 @@ def main(argv: Sequence[str]) -> int:
     if figures["lost"]:
         raise CannotDo(
             f"{figures['lost']} deliveries did not come within {PATIENCE_S:g} s; does somebody "
-            f"else use {run.destination}, or are messages dropped (trio_stomp top)?"
+            f"else use {run.destination}, or are messages dropped (trio-stomp top)?"
         )
     return WELL
 
@@ -179,9 +179,9 @@ def _show(run: Run) -> None:
     )
     print(f"{figures['sent_per_s']:>14,} messages/s sent")
     print(f"{figures['delivered_per_s']:>14,} messages/s delivered")
-    for name, label in (("p50", "half"), ("p90", "90 %"), ("p99", "99 %"), ("p999", "99.9 %")):
-        print(f"{figures[f'latency_ms_{name}']:>14,} ms, {label} of them at most")
-    print(f"{figures['latency_ms_max']:>14,} ms, the longest")
+    for name, label in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9")):
+        print(f"{figures[f'latency_ms_{name}']:>14,} ms latency, {label}")
+    print(f"{figures['latency_ms_max']:>14,} ms latency, longest")
 
 
 async def _measure(given: argparse.Namespace, run: Run, tell: Tell, sender: Client) -> None:

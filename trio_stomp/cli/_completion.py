@@ -1,4 +1,4 @@
-"""``trio_stomp completion``: what completes commands and options in a shell."""
+"""``trio-stomp completion``: what completes commands and options in a shell."""
 
 import argparse
 import importlib
@@ -15,7 +15,7 @@ from trio_stomp.cli._tool import (
 )
 
 NAME = "completion"
-SHELLS = ("bash", "zsh", "tcsh")
+SHELLS = ("bash", "zsh", "tcsh", "fish")
 COMMAND = "trio-stomp"
 """What is typed; `python -m trio_stomp` cannot be completed."""
 
@@ -26,6 +26,7 @@ EPILOG = """\
   bash:  trio-stomp completion bash > ~/.local/share/bash-completion/completions/trio-stomp
   zsh:   trio-stomp completion zsh > "${fpath[1]}/_trio-stomp"
   tcsh:  trio-stomp completion tcsh > ~/.trio-stomp.tcsh, which ~/.tcshrc then sources
+  fish:  trio-stomp completion fish > ~/.config/fish/completions/trio-stomp.fish
 """
 
 
@@ -52,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
 def make_parser() -> Parser:
     """Return the parser of the words after ``completion``."""
     parser = make_tool_parser(NAME, "Print a script that completes what you type.", EPILOG)
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="{bash,zsh,tcsh}")
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="{bash,zsh,tcsh,fish}")
     return parser
 
 

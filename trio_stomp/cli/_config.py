@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> int:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the words after ``config``."""
     parser = _Parser(
-        prog="trio_stomp config",
+        prog="trio-stomp config",
         description="Tools for settings.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -79,7 +79,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, text in texts.items():
         command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
         if name in TAKE_OPTIONS:
-            command.usage = f"trio_stomp config {name} [-h] {FLAGS[name]} {SERVE}"
+            command.usage = f"trio-stomp config {name} [-h] {FLAGS[name]} {SERVE}"
         for word in WORDS[name]:
             command.add_argument(word, metavar=word.upper())
         if name == "check":

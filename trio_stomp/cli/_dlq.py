@@ -1,4 +1,4 @@
-"""``trio_stomp dlq``: look at dead letters, send them again, drop them; by STOMP alone."""
+"""``trio-stomp dlq``: look at dead letters, send them again, drop them; by STOMP alone."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Sequence

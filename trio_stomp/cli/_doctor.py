@@ -1,4 +1,4 @@
-"""``trio_stomp doctor``: does this machine have what a broker needs?"""
+"""``trio-stomp doctor``: does this machine have what a broker needs?"""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""``trio_stomp explain``: what happened to a message, or why a subscriber did not get any."""
+"""``trio-stomp explain``: what happened to a message, or why a subscriber did not get any."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``trio_stomp health``: is the broker well? For people, and for Docker's HEALTHCHECK."""
+"""``trio-stomp health``: is the broker well? For people, and for Docker's HEALTHCHECK."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -108,7 +108,19 @@ def _lines(details: dict[str, Any]) -> Iterator[str]:
         if isinstance(check, dict):
             words = (str(check.get(key, "?")) for key in ("status", "name", "detail"))
             status, name, detail = map(printable, words)
-            yield f"\n  {status:<8}  {name}: {detail}"
+            yield f"\n  {status:<8}  {name}: {_figures(check)}{detail}"
+
+
+def _figures(check: dict[str, Any]) -> str:
+    """What was found and its bound, where there are any."""
+    shown = [
+        f"{each:,.4g}" if isinstance(each, float) else f"{each:,}"
+        for each in (check.get("value"), check.get("limit"))
+        if isinstance(each, int | float)
+    ]
+    if len(shown) < 2:
+        return f"{shown[0]} " if shown and check.get("value") else ""
+    return f"{shown[0]} of {shown[1]}: "
 
 
 def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:

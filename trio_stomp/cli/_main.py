@@ -26,7 +26,7 @@ GROUPS = (
     (
         "run a broker",
         (
-            ("serve", "run a broker; the word may be left out: trio_stomp --port 61613"),
+            ("serve", "run a broker; the word may be left out: trio-stomp --port 61613"),
             ("config", "check settings, show where they come from, compare and import them"),
             ("passwd", "say who may log in, and with which passcode"),
             ("acl", "ask the rules what a client may do"),
@@ -55,6 +55,23 @@ GROUPS = (
     ),
     ("the shell", (("completion", "print what completes commands and options in a shell"),)),
 )
+
+ALIASES = {"pub": "send", "sub": "subscribe"}
+OTHERS = {
+    "publish": "send",
+    "produce": "send",
+    "consume": "subscribe",
+    "listen": "subscribe",
+    "stats": "top",
+    "queues": "top",
+    "connections": "top",
+    "status": "health",
+    "purge": "dlq drop (dead letters; other queues are purged in the dashboard)",
+    "users": "passwd",
+    "start": "serve",
+}
+"""What other brokers' tools call a thing, and what it is called here."""
+VERSION = ("--version", "-V", "version")
 
 USAGE = f"""\
 usage: {PROGRAM} COMMAND ...
@@ -119,16 +136,16 @@ def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
         first, rest = rest[0], ["--help"]
     if first in ("-h", "--help", "help"):
         _print_and_end(help_text())
-    if first == "--version" and not rest:
+    first = ALIASES.get(first, first)
+    if first in VERSION and not rest:
         _print_and_end(f"{PROGRAM} {__version__}\n")
     if first in names():
         return first, rest
     # Options, and stompica's words: name=value.
     if not first or first.startswith("-") or "=" in first:
         return "serve", argv
-    raise OptionError(
-        f"unknown command {first[:80]!r}{near(first, names())} ({PROGRAM} --help lists all)"
-    )
+    meant = f"; did you mean {OTHERS[first]}?" if first in OTHERS else near(first, names())
+    raise OptionError(f"unknown command {first[:80]!r}{meant} ({PROGRAM} --help lists all)")
 
 
 def _print_and_end(text: str) -> NoReturn:

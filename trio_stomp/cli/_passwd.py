@@ -100,7 +100,7 @@ def main(argv: Sequence[str], *, hasher: Hasher | None = None) -> int:
         cause = str(error)
     except KeyboardInterrupt:
         cause = "interrupted"
-    sys.stderr.write(f"trio_stomp passwd {given.command}: error: {cause}\n")
+    sys.stderr.write(f"trio-stomp passwd {given.command}: error: {cause}\n")
     return CANNOT
 
 
@@ -188,7 +188,7 @@ def _change(
             print(f"{file}: its mode is {after:04o} now, and was {before:04o}")
         print("a broker that runs takes it over at SIGHUP: kill -HUP PID")
     for warning in warnings(file, book):
-        sys.stderr.write(f"trio_stomp passwd: warning: {warning}\n")
+        sys.stderr.write(f"trio-stomp passwd: warning: {warning}\n")
     return WELL
 
 

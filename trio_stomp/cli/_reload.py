@@ -1,4 +1,4 @@
-"""``trio_stomp reload``: have a broker of this machine read users, rules and certificates again."""
+"""``trio-stomp reload``: have a broker of this machine read users, rules and certificates again."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""``trio_stomp send``: a message, a file, or many as lines."""
+"""``trio-stomp send``: a message, a file, or many as lines."""
 
 import argparse
 import json

@@ -48,7 +48,7 @@ def main(argv: Sequence[str]) -> int:
     except BrokenPipeError:
         raise  # whoever read the output, as `head`, has had enough: nothing is wrong here
     except (StoreError, OSError) as error:
-        sys.stderr.write(f"trio_stomp store {given.command}: error: {error}\n")
+        sys.stderr.write(f"trio-stomp store {given.command}: error: {error}\n")
         return DAMAGED
     return code
 

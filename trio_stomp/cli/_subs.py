@@ -1,4 +1,4 @@
-"""``trio_stomp subs``: durable subscriptions, listed and ended."""
+"""``trio-stomp subs``: durable subscriptions, listed and ended."""
 
 import argparse
 from collections.abc import Callable, Sequence

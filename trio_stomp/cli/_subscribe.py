@@ -1,4 +1,4 @@
-"""``trio_stomp subscribe``: print what comes to destinations, now or from a stream's past."""
+"""``trio-stomp subscribe``: print what comes to destinations, now or from a stream's past."""
 
 import argparse
 import re

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from trio_stomp._errors import OptionError
 
-PROGRAM = "trio_stomp"
+PROGRAM = "trio-stomp"
 WELL, CANNOT, BAD_OPTION = 0, 1, 2
 """Exit codes."""
 
@@ -181,7 +181,9 @@ def near(name: str, known: Iterable[str]) -> str:
     # Only who has mistyped waits for it.
     import difflib
 
-    found = difflib.get_close_matches(name, list(known), n=1)
+    found = difflib.get_close_matches(name, list(known), n=5)
+    # The same letters in another order are nearer than fewer of them: --form is --from, not --for.
+    found.sort(key=lambda each: sorted(each) != sorted(name))
     return f"; did you mean {found[0]}?" if found else ""
 
 

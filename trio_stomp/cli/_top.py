@@ -1,4 +1,4 @@
-"""``trio_stomp top``: watch a broker in the terminal."""
+"""``trio-stomp top``: watch a broker in the terminal."""
 
 import argparse
 import importlib

@@ -117,7 +117,11 @@ export class Destinations {
         number("Sent", (item) => item.enqueued_total, format.brief),
         number("Delivered", (item) => item.delivered_total, format.brief),
         number("Dropped", (item) => item.dropped_total, format.brief, {
-          mark: (item) => (item.dropped_total > 0 ? "wrong" : "soft"),
+          // What nobody subscribed to is not lost: so is publish and subscribe.
+          mark: (item) => {
+            const isHeard = item.type !== "topic" || item.subscribers > 0;
+            return item.dropped_total > 0 && isHeard ? "wrong" : "soft";
+          },
         }),
       ],
     });

@@ -268,7 +268,8 @@ export class Model {
     }
     if (record.name === "disconnect") this.#end(record, at);
     if (record.name === "drop") this.#drop(record, at);
-    this.#note(record, at);
+    // A topic that nobody listens to is nothing that happens: it would be one each interval.
+    if (record.reason !== "no-subscriber") this.#note(record, at);
   }
 
   #note(event, at) {
