@@ -573,3 +573,18 @@ def test_a_bug_in_a_commit_keeps_no_room(monkeypatch: pytest.MonkeyPatch):
     reader.subscribes("/queue/q1", "1")
     desk.settles()
     assert desk.memory.kept_bytes == 0
+
+
+def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more():
+    desk = Clocked()
+    desk.queues(2 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.subscribes(WILD, ack="client")
+    desk.settles()
+    consumer = reader.consumer()
+    desk.broker.queues.part(consumer, 1, desk.now)
+    desk.broker.queues.want(consumer)
+    assert not desk.broker.queues.reach.is_searching
+    reader.unsubscribes()
+    desk.settles()
+    assert all(not queue.consumers for queue in desk.broker.queues)
