@@ -178,7 +178,7 @@ def test_an_encoder_that_lets_a_header_break_out_is_found_out(
     monkeypatch.setattr(
         module,
         "encode_frame",
-        lambda command, pairs, rules, body: b"MESSAGE\na:b\nc:d\n\n" + body + b"\0",
+        lambda command, pairs, rules, body: b"MESSAGE\na:b\nc:d\n\n" + body + b"\0\n",
     )
     with pytest.raises(fuzz("target").Finding, match="nobody sent"):
         module.encode(b"\x03" + b"\x1fa\x1fb")
