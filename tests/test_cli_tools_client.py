@@ -568,16 +568,22 @@ def test_the_queue_of_dead_letters(name: str, queue: str) -> None:
     assert dead_letters_of(name) == queue
 
 
-def kill(broker: ThreadedBroker, queue: str, *bodies: str) -> None:
+def kill(
+    broker: ThreadedBroker,
+    queue: str,
+    *bodies: str,
+    headers: dict[str, str] | None = None,
+    requeue: bool = False,
+) -> None:
     """Make dead letters."""
 
     async def work() -> None:
         async with open_client(broker.url) as client:
             for number, body in enumerate(bodies):
-                await client.send(queue, body, headers={"n": str(number)})
+                await client.send(queue, body, headers={"n": str(number), **(headers or {})})
             async with client.subscribe(queue, ack="client-individual") as messages:
                 for _ in bodies:
-                    await (await messages.receive()).nack(requeue=False)
+                    await (await messages.receive()).nack(requeue=requeue)
 
     trio.run(work)
 
@@ -644,6 +650,42 @@ def test_what_does_not_tell_where_it_was_sent_stays(
     told(capsys, "send", "/queue/d4", "x")
     out = told(capsys, "dlq", "retry", "/queue/d4", "--exact", code=1)
     assert out.endswith("/queue/d4: 1 do not tell where they were sent; name that with --to\n")
+
+
+def test_where_a_message_claims_to_be_from_lends_nobody_the_rights_of_who_retries(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F4: mallory has an operator send to where he himself may not."""
+    kill(broker, "/queue/d9", "evil", headers={"original-destination": "/queue/secret"})
+    assert told(capsys, "dlq", "retry", "d9") == "/queue/DLQ.d9: 1 sent again\n"
+    assert told(capsys, "subscribe", "/queue/d9", "--count", "1", "--for", "30") == "evil\n"
+
+
+def test_only_what_was_sent_to_what_it_stands_for_is_sent_again_unasked(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker's word is taken, and that of whom an older one believed is not."""
+    for name in ("/queue/d10", "/queue/d11"):
+        kill(broker, name, name, headers={"max-exceptions": "0"}, requeue=True)
+    grave = "/queue/deadletter"
+    out = told(capsys, "dlq", "retry", grave, code=1)
+    assert out.splitlines()[0] == f"{grave}: 0 sent again"
+    assert f"{grave}: 1 say that they were sent to /queue/d10; if they were" in out
+    out = told(capsys, "dlq", "retry", grave, "--from", "/queue/d10", "--json", code=1)
+    assert json.loads(out) == {"queue": grave, "sent": 1, "left": 1}
+    assert told(capsys, "dlq", "retry", grave, "--exact", code=1).startswith(f"{grave}: 0 ")
+    out = told(capsys, "dlq", "retry", grave, "--from", "/queue/d11")
+    assert out == f"{grave}: 1 sent again\n"
+
+
+def test_who_sent_it_first_does_not_stop_who_retries(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = {"user-id": "anna", "JMSXUserID": "anna", "User-Id ": "anna"}
+    kill(broker, "/queue/d12", "a", headers=claims)
+    assert told(capsys, "dlq", "retry", "d12") == "/queue/DLQ.d12: 1 sent again\n"
+    first = told(capsys, "subscribe", "/queue/d12", "--json", "--count", "1", "--for", "30")
+    assert "anna" not in first
 
 
 def test_a_destination_that_takes_none_leaves_them_dead(

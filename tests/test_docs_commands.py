@@ -12,11 +12,13 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
+import trio
 import trustme
 from attrs import define, field, frozen
 
 from tests._chromium import chromium_or_skip, running_chromium
 from tests._foreign import JS
+from trio_stomp.client import open_client
 from trio_stomp.testing import threaded_broker
 
 ROOT = Path(__file__).parent.parent
@@ -373,11 +375,21 @@ class Desk:
 
     def _bury(self) -> None:
         """Dead letters, such as the page shows."""
-        death = "-H original-destination:/queue/orders -H x-death-reason:delivery-limit"
-        for body in ("two apples", "three pears, ripe ones", "and a melon, please."):
-            send = f"trio-stomp send /queue/DLQ.orders '{body}' {death} -H x-death-count:5"
-            with self.popen(send) as process:
-                assert process.wait(PATIENCE_S) == 0
+        bodies = ("two apples", "three pears, ripe ones", "and a melon, please.")
+
+        async def die() -> None:
+            async with open_client(f"stomp://127.0.0.1:{self.port}") as client:
+                # Before all that the page has sent there, and apart from it.
+                headers = {"priority": "9", "dies": "yes"}
+                for body in bodies:
+                    await client.send("/queue/orders", body, headers=headers)
+                async with client.subscribe(
+                    "/queue/orders", ack="client-individual", selector="dies = 'yes'"
+                ) as messages:
+                    for _ in range(5 * len(bodies)):
+                        await (await messages.receive()).nack()
+
+        trio.run(die)
 
     def stop(self) -> None:
         """Stop the broker, if there is one."""

@@ -313,6 +313,17 @@ def test_user_id_must_be_who_is_logged_in() -> None:
     assert peer.error().get("code") == "not-authorized"
 
 
+@pytest.mark.parametrize("name", ["JMSXUserID", "User-Id", "user-id ", "\tUSER-ID", "jmsxuserid"])
+def test_who_sent_it_is_proved_however_the_header_is_spelt(name: str) -> None:
+    """F22: receivers fold case, strip blanks, or ask for the name of JMS."""
+    core = Core(rules=rules_for(frozenset(Action)))
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a", "x", headers=(("user-id", "alice"), (name, "alice")))
+    assert peer.frames("ERROR") == []
+    peer.sends("/topic/a", "x", headers=(("user-id", "alice"), (name, "bob")))
+    assert peer.error().get("code") == "not-authorized"
+
+
 def test_the_answer_of_a_stream_goes_nowhere_that_the_asker_may_not_send_to() -> None:
     rules = AccessRules(
         (

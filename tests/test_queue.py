@@ -466,7 +466,7 @@ def test_a_dead_letter_tells_where_it_comes_from_and_why():
         "x-death-count": "1",
     }
     assert dead.body == b"bad"
-    # Sent on from there, it dies again: where it began stays known.
+    # Sent on from there, it dies again: what its sender copied is not taken for the broker's word.
     actor.acks(dead)
     kept = tuple((name, text) for name, text in told.items() if name != "destination")
     actor.does(run_of("/queue/r", [dead.body], kept))
@@ -474,9 +474,39 @@ def test_a_dead_letter_tells_where_it_comes_from_and_why():
     actor.nacks(*actor.reads("r"), requeue=False)
     actor.subscribes("/queue/DLQ.r", "dr")
     [again] = actor.reads()
-    assert again.get("original-destination") == Q
-    assert again.get("x-first-death-queue") == Q
+    assert again.get("original-destination") == "/queue/r"
+    assert again.get("x-first-death-queue") == "/queue/r"
     assert again.get("destination") == "/queue/DLQ.r"
+
+
+FORGED = (
+    ("original-destination", "/queue/secret"),
+    ("x-first-death-queue", "/queue/secret"),
+    ("x-first-death-reason", "expired"),
+    ("x-death-reason", "expired"),
+    ("x-death-count", "7"),
+    ("X-Death-Time", "7"),
+    ("Original-Destination ", "/queue/secret"),
+    ("x-stream-offset", "9"),
+    ("X-Stream-Epoch", "e"),
+)
+
+
+@pytest.mark.parametrize("where", [Q, "/topic/t", "#w", "/queue/a,/queue/b", "/queue/later"])
+def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(where):
+    """F4, F22: of every kind of destination, at once, bound and later."""
+    desk = Bench()
+    actor = desk.actor()
+    for number, name in enumerate(where.split(",")):
+        actor.subscribes(name, str(number))
+    more = (("AMQ_SCHEDULED_DELAY", "1"),) if where == "/queue/later" else ()
+    actor.does(run_of(where, [b"x"], (*FORGED, ("x-mine", "1"), *more)))
+    desk.passes(1)
+    for frame in (found := actor.reads()):
+        told = dict(frame.headers)
+        assert told["x-mine"] == "1"
+        assert not [n for n in told if n.strip().lower() in {f.strip().lower() for f, _ in FORGED}]
+    assert len(found) == where.count(",") + 1
 
 
 def test_a_message_that_dies_among_the_dead_is_gone():

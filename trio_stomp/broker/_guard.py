@@ -60,12 +60,13 @@ class Guard:
         for name in plan.names:
             if name not in cleared:
                 self._check_send_to(client, name, plan.options)
-        if plan.user_id is not None and plan.user_id != client.user:
-            raise ProtocolError(
-                "not-authorized",
-                f"user-id:{plan.user_id[:60]} is not who is logged in; leave the header out",
-                reason=CloseReason.NOT_AUTHORIZED,
-            )
+        for header, text in plan.claims:
+            if text != client.user:
+                raise ProtocolError(
+                    "not-authorized",
+                    f"{header[:60]}:{text[:60]} is not who is logged in; leave the header out",
+                    reason=CloseReason.NOT_AUTHORIZED,
+                )
 
     def _check_send_to(self, client: "Client", name: str, options: SendOptions | None) -> None:
         self._need(client, Action.SEND, name)

@@ -6,9 +6,10 @@ from attrs import evolve, frozen
 
 from trio_stomp.broker._destination import check_sendable
 from trio_stomp.broker._dialect import Dialect, resolve
+from trio_stomp.broker._forged import claims, without_ours
 from trio_stomp.broker._schedule import Schedule, parse_schedule
 from trio_stomp.broker._send_options import PLAIN_SEND, SendOptions, parse_send_options
-from trio_stomp.frames import Head
+from trio_stomp.frames import Head, Headers
 
 TEMPORARY = ("/temp-queue/", "/temp-topic/")
 
@@ -23,17 +24,19 @@ class SendPlan:
       schedule: When it is to be sent, or None for at once.
       is_personal: Whether a name or ``reply-to`` means something of this client's own, so that the
         plan holds for this client alone.
-      user_id: Who sends it, as the sender says; or None.
+      claims: Headers that say who sends it, as the sender says.
       renamed: The block for each name, in order, where it names it in another way; None = in all
         MESSAGEs the destination is as the sender spelt it.
+      honest: The block without headers that only the broker may say; None = it has none of them.
     """
 
     names: tuple[str, ...]
     options: SendOptions | None = None
     schedule: Schedule | None = None
     is_personal: bool = False
-    user_id: str | None = None
+    claims: Headers = ()
     renamed: tuple[Head, ...] | None = None
+    honest: Head | None = None
 
     def heads_by_name(self, head: Head) -> Iterator[tuple[str, Head]]:
         """Where it goes, and with which block; ``head`` is the one that this is the plan of."""
@@ -55,16 +58,18 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
     names = resolve(head.destination or "", dialect, options.routing)
     for name in names:
         check_sendable(name, dialect.wildcards)
-    user_id = head.get("user-id")
+    claimed = claims(head.headers)
+    cleaned = without_ours(head)
+    honest = cleaned if cleaned is not head else None
     renamed = None
     if names != (head.destination,):
         renamed = tuple([_renamed(head, name) for name in names])
     if options is PLAIN_SEND:
         personal = any(name.startswith(TEMPORARY) for name in names)
-        return SendPlan(names, is_personal=personal, user_id=user_id, renamed=renamed)
+        return SendPlan(names, None, None, personal, claimed, renamed, honest)
     personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
     schedule = parse_schedule(head) if options.scheduled else None
-    return SendPlan(names, options, schedule, personal, user_id, renamed)
+    return SendPlan(names, options, schedule, personal, claimed, renamed, honest)
 
 
 def _renamed(head: Head, destination: str) -> Head:

@@ -87,10 +87,15 @@ class Publisher:
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
         """The plan of a header block; and the block, rewritten if it names something of a client.
 
+        What only the broker may say is left out of it.
+
         Raises:
           ProtocolError: as ``make_plan``, or the client may not send there.
         """
         plan = self._plan_of(head)
+        if plan.honest is not None and client is not None:
+            head = plan.honest
+            plan = self._plan_of(head)
         if plan.is_personal and client is not None:
             self.guard.check_send(client, plan.without_temporary())
             head = self.temporary.localised(client, head)

@@ -41,9 +41,11 @@ OF_ITS_DEATH = frozenset(
         "x-first-death-reason",
     }
 )
-OF_ITS_SENDING = ("x-dedup-id", "_AMQ_DUPL_ID", "AMQ_SCHEDULED_")
+OF_ITS_SENDING = ("x-dedup-id", "_AMQ_DUPL_ID", "AMQ_SCHEDUL")
 """Beginnings of headers that concerned the first sending: with the same x-dedup-id, the second
 would be no message to the broker, but a duplicate of the first."""
+OF_ITS_SENDER = frozenset({"user-id", "jmsxuserid"})
+"""Who sent it first, as a lenient receiver may spell it; the broker takes that of nobody else."""
 
 Handle = Callable[[Message, Client], Awaitable[None]]
 
@@ -60,10 +62,11 @@ QUEUE is where the messages were to go: orders and /queue/orders mean the dead l
 too. With --exact it is the very name of a queue, where a policy has dead letters elsewhere.
 
 retry sends each message to where it was sent first, or to --to, and takes it from the dead letters
-in one transaction: none is lost, none is there twice. Its headers are kept, but those of its death,
-of x-dedup-id and of a schedule. It stops after as many as there were at the beginning, so that what
-dies again stays dead. The message behind the last one is delivered too, and goes back, marked as
-redelivered.
+in one transaction: none is lost, none is there twice. Without --to it goes by the word of a message
+only where that is the queue that QUEUE stands for, or one that you name with --from; the others
+stay. Its headers are kept, but those of its death, of who sent it, of x-dedup-id and of a schedule.
+It stops after as many as there were at the beginning, so that what dies again stays dead. The
+message behind the last one is delivered too, and goes back, marked as redelivered.
 """
 
 
@@ -164,22 +167,18 @@ def deliveries(count: str) -> str:
 
 def _retry(given: argparse.Namespace) -> int:
     queue = _queue(given)
-    sent = left = 0
+    sent = 0
+    left: dict[str, int] = {}
 
     async def again(message: Message, client: Client) -> None:
-        nonlocal sent, left
-        to = given.to or message.headers.get(ORIGIN)
-        if not to:
+        nonlocal sent
+        origin = message.headers.get(ORIGIN, "")
+        if not (given.to or origin in given.origins or _is_meant(given, origin)):
             # It stays where it is: what is not acknowledged goes back.
-            left += 1
+            left[origin] = left.get(origin, 0) + 1
             return
-        headers = {
-            name: text
-            for name, text in own_headers(message.headers).items()
-            if name not in OF_ITS_DEATH and not name.startswith(OF_ITS_SENDING)
-        }
         async with client.transaction() as transaction:
-            await transaction.send(to, message.body, headers=headers)
+            await transaction.send(given.to or origin, message.body, headers=_kept(message))
             await transaction.ack(message)
         sent += 1
 
@@ -190,12 +189,39 @@ def _retry(given: argparse.Namespace) -> int:
             lambda: f" ({sent} messages were sent again before)",
         )
     if given.json:
-        show_json({"queue": queue, "sent": sent, "left": left})
+        show_json({"queue": queue, "sent": sent, "left": sum(left.values())})
     else:
         print(f"{queue}: {sent} sent again")
-        if left:
-            print(f"{queue}: {left} do not tell where they were sent; name that with --to")
+        for origin, number in left.items():
+            print(printable(f"{queue}: {_why_left(origin, number)}"))
     return CANNOT if left else WELL
+
+
+def _is_meant(given: argparse.Namespace, origin: str) -> bool:
+    """Whether a message says that it was sent to what QUEUE stands for.
+
+    Else its sender could have whoever retries send it to where he himself may not.
+    """
+    if given.exact or not origin or origin == LAST_RESORT or origin.startswith(PREFIX):
+        return False
+    return dead_letters_of(origin) == dead_letters_of(given.queue)
+
+
+def _kept(message: Message) -> dict[str, str]:
+    """The headers that a message is sent again with."""
+    return {
+        name: text
+        for name, text in own_headers(message.headers).items()
+        if name not in OF_ITS_DEATH
+        and not name.startswith(OF_ITS_SENDING)
+        and name.strip().lower() not in OF_ITS_SENDER
+    }
+
+
+def _why_left(origin: str, number: int) -> str:
+    if not origin:
+        return f"{number} do not tell where they were sent; name that with --to"
+    return f"{number} say that they were sent to {origin[:80]}; if they were, name it with --from"
 
 
 def _drop(given: argparse.Namespace) -> int:
@@ -260,6 +286,14 @@ def make_parser() -> Parser:
         if name == "retry":
             command.add_argument(
                 "--to", metavar="DESTINATION", help="there, instead of where each was sent first"
+            )
+            command.add_argument(
+                "--from",
+                action="append",
+                default=[],
+                dest="origins",
+                metavar="DESTINATION",
+                help="send back what was sent there first, too; may be repeated",
             )
         if name == "drop":
             command.add_argument("--yes", action="store_true", help="do not ask")

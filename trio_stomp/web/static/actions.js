@@ -2,10 +2,12 @@
 // its own, so that an ERROR ends it and nothing else.
 
 import { connect, Ended } from "./connection.js";
-import { headersForRetry, headersForReturn, targetOf } from "./retry.js";
+import { headersForRetry, targetOf } from "./retry.js";
 
 /** Messages on their way at once. */
 const WINDOW = 50;
+/** Bytes of those that are left where they are, while the others are sent. */
+const LEFT_BYTES = 64 * 1024 * 1024;
 /** No message for so long: others have taken the rest. */
 const QUIET_MS = 1500;
 
@@ -52,10 +54,10 @@ export function browse(credentials, name, limit = MAX_BROWSED) {
 /**
  * Take `count` messages off a queue, or those that there are, one after the other.
  *
- * `handle(message, number)` must acknowledge. A message that comes beyond `count` while the end is
- * under way is left unacknowledged, and goes back. Returns how many were handled.
+ * What `handle(message, number)` does not acknowledge goes back, as does a message that comes beyond
+ * `count` while the end is under way. Returns how many were handled.
  */
-function take(connection, name, count, handle) {
+function take(connection, name, count, handle, credit = `${Math.min(WINDOW, count)}`) {
   return new Promise((resolve, reject) => {
     let handled = 0;
     let timer = 0;
@@ -73,7 +75,7 @@ function take(connection, name, count, handle) {
       clearTimeout(timer);
       timer = setTimeout(finish, QUIET_MS);
     };
-    const headers = { ack: "client-individual", "prefetch-count": `${Math.min(WINDOW, count)}` };
+    const headers = { ack: "client-individual", credit };
     const subscription = connection.subscribe(name, headers, (message) => {
       if (isOver) return;
       handled += 1;
@@ -99,30 +101,25 @@ export function purge(credentials, name, count, onProgress) {
  * Send the first `count` dead letters of a queue to where they were sent first.
  *
  * Each is sent and acknowledged in one transaction: it is never in both places, nor in none. Those
- * for other destinations than `chosen` go back behind the others. Returns {sent, returned}.
+ * for other destinations than `chosen` stay. Returns {sent, left}.
  */
 export function retry(credentials, name, count, chosen, onProgress) {
   return withClient(credentials, async (connection) => {
     let sent = 0;
-    const all = await take(connection, name, count, (message, number) => {
+    const again = (message, number) => {
+      onProgress(number);
       const target = targetOf(message.headers);
-      const isChosen = chosen.has(target);
+      if (!chosen.has(target)) return;
       const transaction = `retry-${number}`;
-      const headers = isChosen
-        ? headersForRetry(message.headers)
-        : headersForReturn(message.headers);
+      const headers = { ...headersForRetry(message.headers), transaction };
       connection.begin(transaction);
-      connection.send(
-        isChosen ? target : name,
-        { ...headers, transaction },
-        { binaryBody: message.binaryBody },
-      );
+      connection.send(target, headers, { binaryBody: message.binaryBody });
       message.ack({ transaction });
       connection.commit(transaction);
-      sent += isChosen ? 1 : 0;
-      onProgress(number);
-    });
-    return { sent, returned: all - sent };
+      sent += 1;
+    };
+    const all = await take(connection, name, count, again, `${count},${LEFT_BYTES}`);
+    return { sent, left: all - sent };
   });
 }
 

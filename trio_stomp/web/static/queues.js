@@ -186,19 +186,19 @@ export class Queues {
     );
     const chosen = await ask({
       title: `Try dead letters again?`,
-      text: `${isAll ? "" : "The first "}${format.some(messages.length, "letter")} of ${name}: each goes to where it was sent first, if that is ticked here, and else back behind the others. Senders can write these names: tick what you know.`,
+      text: `${isAll ? "" : "The first "}${format.some(messages.length, "letter")} of ${name}: each goes to where it was sent first, if that is ticked here; the others stay. Tick what you know.`,
       yes: "Send again",
       choices,
     });
     if (chosen === null || chosen.size === 0) return "";
-    const { sent, returned } = await retry(
+    const { sent, left } = await retry(
       this.credentials(),
       name,
       messages.length,
       chosen,
       onProgress,
     );
-    const kept = returned > 0 ? `, ${format.count(returned)} put back` : "";
+    const kept = left > 0 ? `, ${format.count(left)} left` : "";
     return `${name}: ${format.some(sent, "letter")} sent again${kept}.`;
   }
 

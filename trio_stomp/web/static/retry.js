@@ -21,15 +21,11 @@ const CONDITIONS = [
   // The queue still knows the id: the message would pass for a duplicate, and be lost.
   "x-dedup-id",
   "_AMQ_DUPL_ID",
-  // It has had its delay.
-  "AMQ_SCHEDULED_DELAY",
-  "AMQ_SCHEDULED_TIME",
-  "AMQ_SCHEDULED_PERIOD",
-  "AMQ_SCHEDULED_REPEAT",
-  "AMQ_SCHEDULED_CRON",
-  // The broker takes it only of the user himself.
-  "user-id",
 ];
+/** It has had its delay; and what else the scheduler is told. */
+const SCHEDULER = "amq_schedul";
+/** The broker takes them only of the user himself, however they are spelt. */
+const SENDER = ["user-id", "jmsxuserid"];
 
 /** What the broker wrote when the message died. */
 const DEATH = [
@@ -40,7 +36,6 @@ const DEATH = [
   "x-first-death-reason",
 ];
 
-const NOT_RETURNED = new Set([...HOP, ...CONDITIONS]);
 const NOT_RETRIED = new Set([...HOP, ...CONDITIONS, ...DEATH]);
 
 /** Whether a queue holds dead letters, by its name. */
@@ -62,16 +57,12 @@ export function targetOf(headers) {
 
 /** The headers with which a dead letter is sent to where it was sent first. */
 export function headersForRetry(headers) {
-  return without(headers, NOT_RETRIED);
+  return Object.fromEntries(Object.entries(headers).filter(([name]) => isKept(name)));
 }
 
-/** The headers with which a dead letter goes back among the dead, as it was. */
-export function headersForReturn(headers) {
-  return without(headers, NOT_RETURNED);
-}
-
-function without(headers, left) {
-  return Object.fromEntries(Object.entries(headers).filter(([name]) => !left.has(name)));
+function isKept(name) {
+  const folded = name.trim().toLowerCase();
+  return !(NOT_RETRIED.has(name) || SENDER.includes(folded) || folded.startsWith(SCHEDULER));
 }
 
 /** How many of the messages go to each destination, most first. */
