@@ -19,10 +19,21 @@ PREFIX = "durable:"
 """How settings and places of durable subscriptions begin."""
 
 
-def place_of(name: str) -> str:
-    """What the store calls the place of a durable subscription's messages, and its setting."""
+OWNER_ENDS = "%01"
+"""What no name holds as it is quoted."""
+
+
+def place_of(name: str, owner: str) -> str:
+    """What the store calls the place of a new durable subscription's messages, and its setting.
+
+    One that is found in the store keeps its place: older brokers knew no owner in it.
+    """
+    return PREFIX + (_quoted(owner) + OWNER_ENDS if owner else "") + _quoted(name)
+
+
+def _quoted(name: str) -> str:
     # No database takes a NUL in a text.
-    return PREFIX + name.replace("%", "%25").replace("\0", "%00")
+    return name.replace("%", "%25").replace("\0", "%00")
 
 
 def remember(log: Log, feed: Feed) -> None:
@@ -34,18 +45,19 @@ def remember(log: Log, feed: Feed) -> None:
         "no_local": feed.no_local,
         "owner": feed.owner,
     }
-    log.keep(place_of(feed.durable), json.dumps(told))
+    log.keep(feed.queue.place, json.dumps(told))
 
 
 def forget(log: Log, feed: Feed) -> None:
     """Tell the store that a durable subscription is no more, nor what waits for it."""
-    place = place_of(feed.durable)
+    place = feed.queue.place
     with log.together():
         log.forget(place)
         log.write(DropPlace(place))
 
 
 def read_back(
+    place: str,
     text: str,
     number: int,
     host: FeedHost,
@@ -57,6 +69,7 @@ def read_back(
     """The feed that ``remember`` wrote down.
 
     Args:
+      place: What the store calls it.
       number: Its place among the subscribers.
 
     Raises:
@@ -70,7 +83,7 @@ def read_back(
     ]
     route = routes.detached(*places[0])
     label = f"{places[0][0]} of {name}".replace("\0", "/")
-    queue = queues.private(route, label, place_of(name))
+    queue = queues.private(route, label, place)
     feed = Feed(number, places, queue, host, None, name)
     feed.selector = compile_selector(selector) if selector else None
     feed.selector_text, feed.no_local = selector, told["no_local"]

@@ -15,9 +15,13 @@ SHOWN_COUNT = 5
 
 @define(eq=False, repr=False)
 class Durables:
-    """Durable subscriptions by name: client id and name, or a name alone, which is shared."""
+    """Durable subscriptions by name and owner.
 
-    _feeds: dict[str, Feed] = field(factory=dict)
+    A name is a client id and a name, or a name alone, which is shared. Each user has names of his
+    own; those of nobody, from before there were users, are for whoever comes first.
+    """
+
+    _feeds: dict[tuple[str, str], Feed] = field(factory=dict)
 
     def __len__(self) -> int:
         return len(self._feeds)
@@ -25,39 +29,51 @@ class Durables:
     def __iter__(self) -> Iterator[Feed]:
         return iter(self._feeds.values())
 
-    def find(self, name: str) -> Feed | None:
-        """The feed of a durable subscription, if there is one.
+    def find(self, name: str, owner: str, *, is_anybodys: bool) -> Feed | None:
+        """The feed of a durable subscription, if there is one: the owner's own, or nobody's.
 
         A shared one may be told without its destination: then the oldest of the name is meant.
+
+        Args:
+          is_anybodys: That of another owner will do: nothing is denied to anybody.
         """
-        feed = self._feeds.get(name)
-        if feed is None and is_shared(name):
-            start = f"{name}\0"
-            feed = next((each for key, each in self._feeds.items() if key.startswith(start)), None)
-        return feed
+        for user in dict.fromkeys((owner, "")):
+            if (feed := self._feeds.get((name, user))) is not None:
+                return feed
+        found = self._known(name)
+        for feed in found:
+            if feed.owner in (owner, ""):
+                return feed
+        return found[0] if found and is_anybodys else None
 
     def meant(
         self, name: str, destination: str | None = None, places: Sequence[str] = ()
     ) -> list[Feed]:
-        """All that a name may mean, oldest first: several only of a shared one.
+        """All that a name may mean, whoever owns them, oldest first.
 
         Args:
           destination: What it must be to, as SUBSCRIBE wrote it; None = whatever it is to.
           places: What that means in our own names.
         """
-        known = self._feeds.get(name)
-        found = [] if known is None else [known]
+        if destination is None:
+            return self._known(name)
+        exact = self._exactly(durable_name(name, destination)) if is_shared(name) else []
+        if exact:
+            return exact
+        return [each for each in self._known(name) if [at for at, _ in each.places] == list(places)]
+
+    def _exactly(self, name: str) -> list[Feed]:
+        return [each for (key, _), each in self._feeds.items() if key == name]
+
+    def _known(self, name: str) -> list[Feed]:
+        """Those of a name; or, of a shared one, those that are also told by their destinations."""
+        found = self._exactly(name)
         if is_shared(name) and not found:
             start = f"{name}\0"
-            found = [each for key, each in self._feeds.items() if key.startswith(start)]
-        if destination is None:
-            return found
-        exact = self._feeds.get(durable_name(name, destination)) if is_shared(name) else None
-        if exact is not None:
-            return [exact]
-        return [each for each in found if [place for place, _ in each.places] == list(places)]
+            found = [each for (key, _), each in self._feeds.items() if key.startswith(start)]
+        return found
 
-    def add(self, name: str, feed: Feed) -> None:
+    def add(self, feed: Feed) -> None:
         """Keep ``feed`` until somebody unsubscribes it for good.
 
         Raises:
@@ -69,11 +85,17 @@ class Durables:
                 f"the broker keeps {MAX_DURABLES} durable subscriptions, which is its limit",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
-        self._feeds[name] = feed
+        self._feeds[feed.durable, feed.owner] = feed
 
-    def remove(self, name: str) -> None:
+    def give(self, feed: Feed, owner: str) -> None:
+        """What was nobody's is somebody's from now on."""
+        self.remove(feed)
+        feed.owner = owner
+        self._feeds[feed.durable, owner] = feed
+
+    def remove(self, feed: Feed) -> None:
         """Forget a durable subscription."""
-        del self._feeds[name]
+        del self._feeds[feed.durable, feed.owner]
 
 
 def durable_name(name: str, destination: str) -> str:

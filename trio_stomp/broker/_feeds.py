@@ -66,7 +66,7 @@ class Feeds:
           ProtocolError: there are too many durable subscriptions, or it is somebody else's.
         """
         name = durable_name(options.durable, subscription.destination)
-        feed = self.durables.find(name) if name else None
+        feed = self._known(subscription.client, name) if name else None
         if feed is not None:
             self._check_stored(subscription.client, feed)
         if subscription.destination.startswith(DSUB):
@@ -77,6 +77,10 @@ class Feeds:
             feed = self._make(subscription, options, name)
         feed.queue.attach(consumer)
         return feed
+
+    def _known(self, client: Client, name: str) -> Feed | None:
+        """What a client means that comes back: its user's own, or what nobody had to log in for."""
+        return self.durables.find(name, client.identity.name, is_anybodys=client.rights is None)
 
     def _existing(self, feed: Feed | None, name: str) -> Feed:
         """What ``/dsub/<id>`` names, whatever topic it is of (Apollo)."""
@@ -94,7 +98,7 @@ class Feeds:
         kind = feed.queue.route.kind
         self.guard.check_subscribe(client, feed.places, kind, browses=False, lasts=True)
         if not feed.owner and client.identity.name:
-            feed.owner = client.identity.name  # nobody's until now
+            self.durables.give(feed, client.identity.name)
             if self.log is not None:
                 remember(self.log, feed)
 
@@ -114,7 +118,7 @@ class Feeds:
 
     def end_durable(self, feed: Feed, now: float) -> None:
         """Forget a durable subscription and what waits in it."""
-        self.durables.remove(feed.durable)
+        self.durables.remove(feed)
         if self.log is not None:
             forget(self.log, feed)
         feed.durable = feed.queue.place = ""
@@ -188,7 +192,8 @@ class Feeds:
         first = subscription.places[0][0]
         label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
         route = self.routes.detached(*subscription.places[0])
-        queue = self.queues.private(route, label, place_of(name) if name else "")
+        owner = subscription.client.identity.name
+        queue = self.queues.private(route, label, place_of(name, owner) if name else "")
         feed = Feed(
             subscription.number,
             list(subscription.places),
@@ -201,10 +206,10 @@ class Feeds:
             subscription.no_local,
         )
         if name:
-            feed.owner = subscription.client.identity.name
+            feed.owner = owner
             self._charge(feed)
             try:
-                self.durables.add(name, feed)
+                self.durables.add(feed)
             except ProtocolError:
                 self._refund(feed)
                 raise
@@ -218,7 +223,7 @@ class Feeds:
 
     def restore(self, feed: Feed) -> None:
         """A durable subscription was found in the store."""
-        self.durables.add(feed.durable, feed)
+        self.durables.add(feed)
         feed.cost = _cost(feed)
         self.memory.force_table(feed.cost)
         if feed.selector is not None:

@@ -50,7 +50,7 @@ class Recovery:
                 self.broker.log.identify()  # they were put there before stores had a name
         for key, text in self.recovered.settings.items():
             if key.startswith(DURABLE):
-                self._guarded(key, lambda text=text: self._restore_durable(text))  # type: ignore[misc]
+                self._guarded(key, lambda k=key, text=text: self._restore_durable(k, text))  # type: ignore[misc]
         queues = {queue.place: queue for queue in self._durable_queues()}
         for (place, level), state in self.recovered.places.items():
             self._guarded(place, lambda p=place, lv=level, s=state: self._restore(queues, p, lv, s))  # type: ignore[misc]
@@ -65,9 +65,10 @@ class Recovery:
     def _durable_queues(self) -> "list[Queue]":
         return [feed.queue for feed in self.broker.feeds.durables]
 
-    def _restore_durable(self, text: str) -> None:
+    def _restore_durable(self, place: str, text: str) -> None:
         broker = self.broker
         feed = read_back(
+            place,
             text,
             broker.subscriber.next_number(),
             broker.feeds,

@@ -375,9 +375,9 @@ class Subscriber:
             raise ProtocolError(
                 "unknown-subscription", f"{what} is no subscription of this connection{besides}"
             )
-        durable = found.feed.durable if found.feed is not None else ""
+        feed = found.feed
         yield from self.ending(found, now)
-        if durable and name and (feed := self.feeds.durables.find(durable)) is not None:
+        if feed is not None and feed.durable and name:
             self._end_durable(client, feed, now)
         self._receipt(client, event)
 
