@@ -592,6 +592,7 @@ def test_the_journal(tmp_path: Path):
 ELSEWHERE = {
     "max_connections_per_address",
     "max_backlog_bytes",
+    "max_durables_per_user",  # it takes users: test_guard
     "input_overflow",
     "token_cookie",
     "log_level",  # the command line's: test_cli_serve

@@ -15,7 +15,7 @@ from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, texts
 from trio_stomp._errors import CloseReason
 from trio_stomp._identity import ANONYMOUS, Identity
-from trio_stomp.broker import AccessRules, DestinationPolicy, built_in_rules
+from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
 from trio_stomp.broker._rights import MAX_CACHED_CHARS
 from trio_stomp.broker._rules import Action, Rule
 from trio_stomp.protocol import NO_HEARTBEATS, Asked, Committed, Opened, Received
@@ -509,6 +509,28 @@ def test_what_an_older_broker_stored_is_found_where_it_is() -> None:
         assert (feed.owner, feed.queue.place) == ("alice", "durable:c%00d")
 
 
+def test_one_user_leaves_others_room_for_durable_subscriptions() -> None:
+    """F9: of the broker's number one user has a share, which is his again when he ends some."""
+    core = DurableBench(policies=BrokerPolicies(max_durables_per_user=1))
+    rules = AccessRules((Rule(True, frozenset(Action), ("**",), ("*", "anonymous")),))
+    core.broker.use_rules(rules, lambda _: True, core.now)
+    for user in (ALICE, ANONYMOUS):
+        actor = joins(core, user)
+        joins(core, user)  # comes back to it
+        actor = joins(core, user, "/topic/b", "e")
+        error = actor.error()
+        assert error.get("code") == "too-many-durable-subscriptions"
+        assert "max_durables_per_user" in (error.get("message") or "")
+    joins(core, Identity("bob", method="passcode"), "/topic/a", "his")
+    assert owners(core) == ["alice", "", "bob"]
+    core.broker.feeds.end_durable(next(iter(core.broker.feeds.durables)), core.now)
+    joins(core, ALICE, "/topic/b", "e")
+    assert sorted(owners(core)) == ["", "alice", "bob"]
+    core.broker.use_rules(None, lambda _: True, core.now)
+    joins(core, ALICE, "/topic/c", "f")  # nobody has to log in: nobody is told from others
+    assert sorted(owners(core)) == ["", "alice", "alice", "bob"]
+
+
 def test_where_nothing_is_denied_a_name_is_everybodys() -> None:
     core = DurableBench()
     joins(core, ALICE).leaves()
@@ -522,13 +544,13 @@ def owners(core: DurableBench) -> list[str]:
     return [feed.owner for feed in core.broker.feeds.durables]
 
 
-def joins(core: DurableBench, identity: Identity) -> Actor:
-    """Somebody subscribes to the durable subscription ``c``'s ``d``."""
+def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: str = "d") -> Actor:
+    """Somebody subscribes to a durable subscription of the client id ``c``."""
     actor = core.actor()
     told = (("client-id", "c"),)
     actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, told, identity))
     actor.box.waiting.clear()
-    actor.subscribes("/topic/a", durable_subscription_name="d")
+    actor.subscribes(to, durable_subscription_name=name)
     core.turn()
     return actor
 

@@ -71,6 +71,9 @@ WHERE = {
     "max_redeliveries": f"{HERE}::test_the_limit_of_redeliveries",
     "max_stale_queue_size": "test_stale::test_the_count_is_exact",
     "max_stale_queue_bytes": "test_stale::test_bytes_are_exact",
+    "max_durables_per_user": (
+        "test_guard::test_one_user_leaves_others_room_for_durable_subscriptions"
+    ),
     "max_backlog_bytes": "test_revival::test_the_bound_is_exact",
     "max_store_bytes": (
         "test_store_journal::test_a_full_store_refuses_messages_and_takes_what_makes_room"

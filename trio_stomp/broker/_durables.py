@@ -87,6 +87,10 @@ class Durables:
             )
         self._feeds[feed.durable, feed.owner] = feed
 
+    def count(self, owner: str) -> int:
+        """How many a user has."""
+        return sum(1 for _, user in self._feeds if user == owner)
+
     def give(self, feed: Feed, owner: str) -> None:
         """What was nobody's is somebody's from now on."""
         self.remove(feed)

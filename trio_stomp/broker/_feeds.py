@@ -7,6 +7,7 @@ from itertools import chain
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._identity import ANONYMOUS_NAME
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import Consumer
@@ -193,6 +194,8 @@ class Feeds:
         label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
         route = self.routes.detached(*subscription.places[0])
         owner = subscription.client.identity.name
+        if name:
+            self._check_share(subscription.client, owner)
         queue = self.queues.private(route, label, place_of(name, owner) if name else "")
         feed = Feed(
             subscription.number,
@@ -220,6 +223,21 @@ class Feeds:
         for place, pattern in feed.places:
             self.routes.add(feed, place, pattern)
         return feed
+
+    def _check_share(self, client: Client, owner: str) -> None:
+        """Leave room for other users; where nobody has to log in there are none.
+
+        Raises:
+          ProtocolError: the user has made as many as one may.
+        """
+        most = self.policies.max_durables_per_user
+        if client.rights is not None and self.durables.count(owner) >= most:
+            raise ProtocolError(
+                "too-many-durable-subscriptions",
+                f"{(owner or ANONYMOUS_NAME)[:60]} has {most} durable subscriptions, the limit for"
+                " one user (option max_durables_per_user); end some with UNSUBSCRIBE",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
 
     def restore(self, feed: Feed) -> None:
         """A durable subscription was found in the store."""

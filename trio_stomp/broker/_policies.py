@@ -50,6 +50,12 @@ class BrokerPolicies:
     max_subscriptions_per_connection: int = option(
         10_000, "subscriptions of one connection", minimum=1, live=True
     )
+    max_durables_per_user: int = option(
+        2_500,
+        "durable subscriptions that one user may make, of the 10,000 of the broker",
+        minimum=1,
+        live=True,
+    )
     max_destinations: int = option(
         200_000, "destinations remembered; the idle ones go first", minimum=16, live=True
     )
