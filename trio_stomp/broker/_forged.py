@@ -10,6 +10,8 @@ _OURS = ("x-stream-", "x-death", "x-first-death")
 _ORIGIN = "original-destination"
 _SENDER = ("user-id", "jmsxuserid")
 _FIRST = frozenset("xXoOuUjJ")
+_PLAIN = frozenset("abcdefghiklmnpqrstvwyzABCDEFGHIKLMNPQRSTVWYZ0123456789")
+"""How most headers begin, and none of those."""
 _BLANKS = "".join(map(chr, range(33)))
 
 
@@ -18,6 +20,11 @@ def _folded(name: str) -> str:
     if name[:1].isalnum() and name[0] not in _FIRST:
         return ""
     return name.strip(_BLANKS).strip().lower()
+
+
+def is_suspect(headers: Headers) -> bool:
+    """Whether any of the headers may be one of those: what is asked of every SEND."""
+    return not _PLAIN.issuperset([name[:1] for name, _ in headers])
 
 
 def without_ours(head: Head) -> Head:

@@ -6,7 +6,7 @@ from attrs import evolve, frozen
 
 from trio_stomp.broker._destination import check_sendable
 from trio_stomp.broker._dialect import Dialect, resolve
-from trio_stomp.broker._forged import claims, without_ours
+from trio_stomp.broker._forged import claims, is_suspect, without_ours
 from trio_stomp.broker._schedule import Schedule, parse_schedule
 from trio_stomp.broker._send_options import PLAIN_SEND, SendOptions, parse_send_options
 from trio_stomp.frames import Head, Headers
@@ -58,9 +58,12 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
     names = resolve(head.destination or "", dialect, options.routing)
     for name in names:
         check_sendable(name, dialect.wildcards)
-    claimed = claims(head.headers)
-    cleaned = without_ours(head)
-    honest = cleaned if cleaned is not head else None
+    claimed: Headers = ()
+    honest = None
+    if is_suspect(head.headers):
+        claimed = claims(head.headers)
+        cleaned = without_ours(head)
+        honest = cleaned if cleaned is not head else None
     renamed = None
     if names != (head.destination,):
         renamed = tuple([_renamed(head, name) for name in names])
