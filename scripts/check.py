@@ -35,7 +35,7 @@ COMPILED = ROOT / "build" / "compiled"
 NOT_COMPILED = (
     *("bench*", "cli*", "client_brokers", "compiled", "config*", "dashboard", "docs*", "foreign*"),
     *("fuzz", "interop", "packaging", "proof", "scale", "spark*", "sql*", "store_*", "systemd"),
-    *("testing*", "tls*", "typing", "web*"),
+    *("suites", "testing*", "tls*", "typing", "web*"),
 )
 """Tests of what the compiled modules have no part in, or that run them once more in vain."""
 

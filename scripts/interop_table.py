@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from _suites import report
+
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "tests" / "interop"
 PAGE = ROOT / "docs" / "interoperability.md"
@@ -76,6 +78,13 @@ def page() -> str:
         "| step | what happens |",
         "|---|---|",
         *(f"| {step} | {text} |" for step, text in STEPS.items()),
+        "",
+        "## Suites of others\n",
+        "The tests of other projects, against this broker and against the one that they were"
+        " written for; `scripts/suites.py --sources DIR` runs them from checkouts in a folder, and"
+        " `--write` records what it saw. It ends with 1 if a test fails here for no reason that"
+        " `scripts/_suites/explained.toml` has.\n",
+        *report.section(),
         "",
         "## Left out\n",
         "| client | why |",

@@ -63,8 +63,12 @@ class OtherBroker(NamedTuple):
 
 
 @contextmanager
-def rabbitmq() -> Iterator[OtherBroker]:
+def rabbitmq(login: str = LOGIN, passcode: str = PASSCODE) -> Iterator[OtherBroker]:
     """Run RabbitMQ with rabbitmq_stomp and rabbitmq_web_stomp.
+
+    Args:
+      login: Who may do everything.
+      passcode: Theirs.
 
     Raises:
       NotInstalledError: it is not there.
@@ -77,7 +81,7 @@ def rabbitmq() -> Iterator[OtherBroker]:
     mapper_port, node_port, port, web_port = _free_ports(4)
     with _directory(user) as home, ExitStack() as children:
         told = _rabbitmq_environment(home, mapper_port, node_port)
-        _write(home / "rabbitmq.conf", _rabbitmq_conf(port, web_port))
+        _write(home / "rabbitmq.conf", _rabbitmq_conf(port, web_port, login, passcode))
         _write(home / "plugins", "[rabbitmq_stomp,rabbitmq_web_stomp].\n")
         # Our own: a node would start one that outlives it.
         mapper = [epmd, "-port", str(mapper_port), "-address", "127.0.0.1"]
@@ -90,10 +94,14 @@ def rabbitmq() -> Iterator[OtherBroker]:
 
 
 @contextmanager
-def activemq(*, persistent: bool = False) -> Iterator[OtherBroker]:
+def activemq(
+    login: str = LOGIN, passcode: str = PASSCODE, *, persistent: bool = False
+) -> Iterator[OtherBroker]:
     """Run ActiveMQ. Debian's has no WebSocket transport.
 
     Args:
+      login: Who may do everything; "" = nobody needs to log in.
+      passcode: Theirs.
       persistent: It keeps messages in KahaDB, its default; else in memory.
 
     Raises:
@@ -106,7 +114,8 @@ def activemq(*, persistent: bool = False) -> Iterator[OtherBroker]:
         raise NotInstalledError("activemq", "activemq")
     user = _account("activemq")
     with _directory(user) as home:
-        _write(home / "activemq.xml", _activemq_xml(persistent=persistent))
+        told = _activemq_xml(login, passcode, persistent=persistent)
+        _write(home / "activemq.xml", told)
         _write(home / "log4j.properties", _LOG4J)
         properties = {
             "java.io.tmpdir": home,
@@ -280,7 +289,7 @@ def _rabbitmq_environment(home: Path, mapper_port: int, node_port: int) -> dict[
     }
 
 
-def _rabbitmq_conf(port: int, web_port: int) -> str:
+def _rabbitmq_conf(port: int, web_port: int, login: str, passcode: str) -> str:
     # ws_frame: its default, text, would have it send bodies as text that is none.
     return f"""\
 listeners.tcp = none
@@ -288,8 +297,8 @@ stomp.listeners.tcp.1 = 127.0.0.1:{port}
 web_stomp.tcp.ip = 127.0.0.1
 web_stomp.tcp.port = {web_port}
 web_stomp.ws_frame = binary
-default_user = {LOGIN}
-default_pass = {PASSCODE}
+default_user = {login}
+default_pass = {passcode}
 loopback_users = none
 disk_free_limit.absolute = 1MB
 log.file = false
@@ -298,7 +307,19 @@ log.console.level = info
 """
 
 
-def _activemq_xml(*, persistent: bool) -> str:
+def _activemq_xml(login: str, passcode: str, *, persistent: bool) -> str:
+    plugins = (
+        f"""\
+<plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
+        <users>
+          <authenticationUser username="{login}" password="{passcode}" groups="users"/>
+        </users>
+      </simpleAuthenticationPlugin>
+    </plugins>"""
+        if login
+        else ""
+    )
     return f"""\
 <beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
@@ -308,13 +329,7 @@ def _activemq_xml(*, persistent: bool) -> str:
     http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="other" useJmx="false"
     persistent="{"true" if persistent else "false"}" advisorySupport="false">
-    <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
-        <users>
-          <authenticationUser username="{LOGIN}" password="{PASSCODE}" groups="users"/>
-        </users>
-      </simpleAuthenticationPlugin>
-    </plugins>
+    {plugins}
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://127.0.0.1:0"/>
     </transportConnectors>

@@ -1,0 +1,69 @@
+"""The command line of ``scripts/suites.py``."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from _bench.process import BenchError
+
+from _suites import report
+from _suites.outcomes import Outcomes
+from _suites.sides import OURS, Start
+from _suites.suites import SUITES, Suite
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run what is asked for; 1 if something of ours failed that nobody explained."""
+    told = _parse(argv)
+    if told.list:
+        for suite in SUITES:
+            print(f"{suite.name:10} {suite.title}: {told.sources / suite.folder} = {suite.origin}")
+        return 0
+    unexplained = 0
+    for suite in SUITES:
+        if told.suite and suite.name not in told.suite:
+            continue
+        if lack := suite.lacks(told.sources):
+            print(f"{suite.title}: NOT RUN: {lack}", flush=True)
+            continue
+        ours = _ran(suite, OURS, suite.ours, told.sources)
+        theirs = None if told.ours else _ran(suite, "theirs", suite.theirs, told.sources)
+        assert ours is not None
+        explained = report.explanations(suite.name)
+        print("\n".join(report.differences(suite.title, ours, theirs, explained)), flush=True)
+        unexplained += len(report.unexplained(ours, explained))
+        if told.write:
+            report.record(suite.name, suite.title, ours, theirs)
+    return 1 if unexplained else 0
+
+
+def _ran(suite: Suite, name: str, start: Start, sources: Path) -> Outcomes | None:
+    """Return what became of its tests; nothing if that broker is not installed here."""
+    print(f"{suite.title}: {name} ...", file=sys.stderr, flush=True)
+    try:
+        with tempfile.TemporaryDirectory(prefix="suites-") as scratch, start() as side:
+            found = suite.run(sources, side, Path(scratch))
+    except BenchError as problem:
+        if name == OURS:
+            raise
+        print(f"{suite.title}: beside nothing: {problem}", flush=True)
+        return None
+    print(f"{suite.title}: {side.name}: {report.figure(found)}", file=sys.stderr, flush=True)
+    return found
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="the test suites of other projects, against ours")
+    parser.add_argument("--sources", type=_folder, default=Path(), help="where checkouts are")
+    names = [suite.name for suite in SUITES]
+    parser.add_argument("--suite", action="append", choices=names, help="only these; default: all")
+    parser.add_argument("--ours", action="store_true", help="not beside the real broker")
+    parser.add_argument("--write", action="store_true", help="record the figures for the docs")
+    parser.add_argument("--list", action="store_true", help="say what there is and what it needs")
+    return parser.parse_args(argv)
+
+
+def _folder(text: str) -> Path:
+    return Path(text).resolve()

@@ -1,0 +1,80 @@
+"""What a suite said of each of its tests, read from its output."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from xml.etree import ElementTree
+
+PASSED = "passed"
+FAILED = "failed"
+SKIPPED = "skipped"
+
+Outcomes = Mapping[str, str]
+"""Test -> PASSED, FAILED or SKIPPED."""
+
+# "  test_name:<tabs>.: (0.005819)" below "TestClass: ", as test-unit prints it with --verbose; what
+# has failed says why in between, from the line of the mark on.
+_RUBY_CLASS = re.compile(r"^(\w+): $")
+_RUBY_TEST = re.compile(r"^  ([^\s:]+):\s*([.FEPON])(?:: \([\d.]+\))?$")
+# JUnit 4's own runner says each failure as "12) testName(package.Class)", and how many it ran.
+_JUNIT_FAILURE = re.compile(r"^\d+\) (\w+)\(([\w.$]+)\)$", re.MULTILINE)
+
+
+def of_junit_xml(text: str) -> Outcomes:
+    """Read the XML that pytest writes with ``--junitxml``."""
+    found: dict[str, str] = {}
+    for case in ElementTree.fromstring(text).iter("testcase"):
+        name = f"{_last_word(case.get('classname', ''))}.{case.get('name', '')}"
+        said = {child.tag for child in case}
+        if said & {"failure", "error"}:
+            found[name] = FAILED
+        else:
+            found.setdefault(name, SKIPPED if "skipped" in said else PASSED)
+    return found
+
+
+def of_test_unit(text: str) -> Outcomes:
+    """Read what Ruby's test-unit prints with ``--verbose``."""
+    found: dict[str, str] = {}
+    group = ""
+    for line in text.splitlines():
+        if title := _RUBY_CLASS.match(line):
+            group = title[1]
+        elif test := _RUBY_TEST.match(line):
+            outcome = {".": PASSED, "F": FAILED, "E": FAILED}.get(test[2], SKIPPED)
+            found[f"{group}.{test[1]}"] = outcome
+    return found
+
+
+def of_jasmine(text: str) -> Outcomes:
+    """Read the lines ``SPEC {"name": ..., "status": ...}`` that our reporter prints."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        if not line.startswith("SPEC "):
+            continue
+        spec = json.loads(line.removeprefix("SPEC "))
+        outcome = {"passed": PASSED, "failed": FAILED}.get(spec["status"], SKIPPED)
+        found[spec["name"]] = outcome
+    return found
+
+
+def of_junit_core(text: str, tests: Iterable[str]) -> Outcomes:
+    """Read what ``JUnitCore`` prints of one class; what it does not name as failed has passed.
+
+    Args:
+      text: What it printed. Without its last word (OK or how many failed) all have failed.
+      tests: Names of the class's tests, as class.method.
+    """
+    over = re.search(r"^(OK \(|Tests run:)", text, re.MULTILINE) is not None
+    failed = {f"{_last_word(group)}.{name}" for name, group in _JUNIT_FAILURE.findall(text)}
+    return {test: PASSED if over and test not in failed else FAILED for test in tests}
+
+
+def count(outcomes: Outcomes) -> tuple[int, int]:
+    """Return how many passed, and how many were run."""
+    ran = [each for each in outcomes.values() if each != SKIPPED]
+    return ran.count(PASSED), len(ran)
+
+
+def _last_word(dotted: str) -> str:
+    return dotted.rpartition(".")[2]

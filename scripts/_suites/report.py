@@ -1,0 +1,89 @@
+"""Differences as a table, what is explained, and the figures for the documents."""
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from _suites.outcomes import FAILED, Outcomes, count
+
+HERE = Path(__file__).parent
+EXPLAINED = HERE / "explained.toml"
+FIGURES = HERE / "figures.json"
+
+Explanations = Mapping[str, str]
+"""Test, or how its name begins with ``*`` behind -> why it fails here."""
+
+
+def explanations(suite: str) -> Explanations:
+    """Return why which tests of a suite fail."""
+    told = tomllib.loads(EXPLAINED.read_text(encoding="utf-8"))
+    found: Mapping[str, str] = told.get(suite, {})
+    return found
+
+
+def why(test: str, explained: Explanations) -> str:
+    """Return why a test fails here; nothing if nobody said."""
+    for name, reason in explained.items():
+        if test == name or (name.endswith("*") and test.startswith(name[:-1])):
+            return reason
+    return ""
+
+
+def unexplained(ours: Outcomes, explained: Explanations) -> list[str]:
+    """Return what failed here and nobody explained."""
+    failed = [test for test, outcome in ours.items() if outcome == FAILED]
+    return [test for test in failed if not why(test, explained)]
+
+
+def differences(
+    title: str, ours: Outcomes, theirs: Outcomes | None, explained: Explanations
+) -> Iterator[str]:
+    """Yield a table of what one of the two did not pass."""
+    yield f"## {title}: ours {figure(ours)}, theirs {figure(theirs)}\n"
+    yield "| test | ours | theirs | why |"
+    yield "|---|---|---|---|"
+    beside = theirs or {}
+    for test in sorted({*ours, *beside}):
+        pair = ours.get(test, "-"), beside.get(test, "-")
+        if FAILED in pair:
+            reason = why(test, explained) if pair[0] == FAILED else ""
+            missing = "NOT EXPLAINED" if pair[0] == FAILED else ""
+            yield f"| {test} | {pair[0]} | {pair[1]} | {reason or missing} |"
+
+
+def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
+    """Write the figures, and the names of what failed here, beside those of other suites."""
+    figures = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    figures[suite] = {
+        "title": title,
+        "ours": figure(ours),
+        "theirs": figure(theirs),
+        "failed": sorted(test for test, outcome in ours.items() if outcome == FAILED),
+    }
+    text = json.dumps(figures, indent=2, sort_keys=True, ensure_ascii=False)
+    FIGURES.write_text(text + "\n", encoding="utf-8")
+
+
+def section() -> Iterator[str]:
+    """Yield the part of docs/interoperability.md."""
+    figures = json.loads(FIGURES.read_text(encoding="utf-8"))
+    yield "| suite | here | the broker that it was written for |"
+    yield "|---|---|---|"
+    for each in figures.values():
+        yield f"| {each['title']} | {each['ours']} | {each['theirs']} |"
+    yield ""
+    yield "| suite | fails here | why |"
+    yield "|---|---|---|"
+    for suite, each in figures.items():
+        by_reason: dict[str, list[str]] = {}
+        explained = explanations(suite)
+        for test in each["failed"]:
+            by_reason.setdefault(why(test, explained) or "not explained yet", []).append(test)
+        for reason, tests in by_reason.items():
+            yield f"| {each['title']} | {', '.join(f'`{test}`' for test in tests)} | {reason} |"
+
+
+def figure(found: Outcomes | None) -> str:
+    """Return how many passed of those that were run."""
+    return "not run" if found is None else "{} of {}".format(*count(found))

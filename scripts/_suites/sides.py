@@ -1,0 +1,105 @@
+"""The brokers that a suite is run against: ours in the dialect that fits, and theirs."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import trustme
+from _bench import others
+from _bench.process import BenchError
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = "trio_stomp"
+START_S = 60
+_LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+
+LOGIN = "guest"
+PASSCODE = "guest"
+"""Suites have them in their code."""
+
+
+class Side(NamedTuple):
+    """A broker that runs.
+
+    Args:
+      web_port: Of STOMP over WebSocket, at ``/ws``; 0 = none.
+      tls_port: Of STOMP over TLS; 0 = none.
+    """
+
+    name: str
+    port: int
+    web_port: int
+    tls_port: int
+
+
+Start = Callable[[], AbstractContextManager[Side]]
+
+
+@contextmanager
+def ours(*options: str, login: str = LOGIN) -> Iterator[Side]:
+    """Run our broker of this tree, with TLS beside plain text; no login = anybody may come in."""
+    with tempfile.TemporaryDirectory(prefix="suites-") as name:
+        home = Path(name)
+        python = [sys.executable, "-m", "trio_stomp"]
+        told = list(options)
+        if login:
+            users = str(home / "users")
+            add = [*python, "passwd", "add", users, login, "--stdin"]
+            subprocess.run(
+                add, cwd=ROOT, input=PASSCODE, text=True, check=True, capture_output=True
+            )
+            told += ["--passwd-file", users]
+        pem = home / "broker.pem"
+        certificate = trustme.CA().issue_cert("localhost", "127.0.0.1")
+        certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
+        told += ["--port", "0", "--tls-cert", str(pem)]
+        with subprocess.Popen(
+            [*python, *told], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        ) as process:
+            try:
+                port = _port(process)
+                yield Side(OURS, port, port, port)
+            finally:
+                process.terminate()
+                try:
+                    process.wait(START_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+def _port(process: subprocess.Popen[str]) -> int:
+    """Return the port that it says; nobody reads its log on, so somebody empties the pipe."""
+    assert process.stderr is not None
+    said = ""
+    for line in process.stderr:
+        said += line
+        if found := _LISTENING.search(line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return int(found[1])
+    raise BenchError(f"the broker did not start:\n{said}")
+
+
+@contextmanager
+def rabbitmq() -> Iterator[Side]:
+    """Run RabbitMQ."""
+    with others.rabbitmq(login=LOGIN, passcode=PASSCODE) as broker:
+        yield Side(broker.name, broker.port, broker.web_port, 0)
+
+
+@contextmanager
+def activemq(login: str = LOGIN) -> Iterator[Side]:
+    """Run ActiveMQ."""
+    with others.activemq(login=login, passcode=PASSCODE) as broker:
+        yield Side(broker.name, broker.port, broker.web_port, 0)
+
+
+def missing(program: str) -> str:
+    """Say that a program is not there; nothing if it is."""
+    return "" if shutil.which(program) else f"the program {program} is not installed"

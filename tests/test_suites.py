@@ -1,0 +1,124 @@
+"""scripts/suites.py reads what the suites of others print, and says what nobody explained."""
+
+import json
+
+import pytest
+from _suites import outcomes, report
+from _suites.outcomes import FAILED, PASSED, SKIPPED
+from _suites.suites import SUITES
+
+PYTEST = """<testsuites><testsuite>
+<testcase classname="tests.test_s12.Test12" name="test_a"/>
+<testcase classname="tests.test_s12.Test12" name="test_b"><failure message="no"/></testcase>
+<testcase classname="tests.test_s12.Test12" name="test_c"><skipped/></testcase>
+<testcase classname="tests.test_s12.Test12" name="test_d"/>
+<testcase classname="tests.test_s12.Test12" name="test_d"><error message="teardown"/></testcase>
+</testsuite></testsuites>"""
+
+TEST_UNIT = """Loaded suite -e
+Started
+TestAnonymous: \n\
+  test_connection_open?:\t\t\t\t.: (0.000859)
+  test_client_ack_with_symbol_10:\t\t\t.: (0.005819)
+TestConnection1P: \n\
+  test_conn_1p_0124:\t\t\t\t\tF
+===============================================================================
+Failure: test_conn_1p_0124(TestConnection1P)
+<["kv3", "kv2", "kv1"]> expected but was
+<"kv3">
+===============================================================================
+: (0.010000)
+  test_conn_1p_0130:\t\t\t\t\t.: (0.002000)
+  test_left_out:\t\t\t\t\tO
+: (0.001000)
+
+Finished in 12.3 seconds.
+"""
+
+JASMINE = """CLIENT 1: >>> SEND
+SPEC {"name": "Ack sends", "status": "passed"}
+SPEC {"name": "Ack waits", "status": "failed"}
+SPEC {"name": "Ack later", "status": "pending"}
+"""
+
+JUNIT = """JUnit version 4.12
+.E.
+Time: 12.3
+There was 1 failure:
+1) testTwo(org.apache.activemq.transport.stomp.StompTest)
+java.lang.AssertionError
+FAILURES!!!
+Tests run: 2,  Failures: 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param(
+            outcomes.of_junit_xml(PYTEST),
+            {
+                "Test12.test_a": PASSED,
+                "Test12.test_b": FAILED,
+                "Test12.test_c": SKIPPED,
+                "Test12.test_d": FAILED,
+            },
+            id="pytest",
+        ),
+        pytest.param(
+            outcomes.of_test_unit(TEST_UNIT),
+            {
+                "TestAnonymous.test_connection_open?": PASSED,
+                "TestAnonymous.test_client_ack_with_symbol_10": PASSED,
+                "TestConnection1P.test_conn_1p_0124": FAILED,
+                "TestConnection1P.test_conn_1p_0130": PASSED,
+                "TestConnection1P.test_left_out": SKIPPED,
+            },
+            id="test-unit",
+        ),
+        pytest.param(
+            outcomes.of_jasmine(JASMINE),
+            {"Ack sends": PASSED, "Ack waits": FAILED, "Ack later": SKIPPED},
+            id="jasmine",
+        ),
+        pytest.param(
+            outcomes.of_junit_core(JUNIT, ["StompTest.testOne", "StompTest.testTwo"]),
+            {"StompTest.testOne": PASSED, "StompTest.testTwo": FAILED},
+            id="junit",
+        ),
+        pytest.param(
+            outcomes.of_junit_core("JUnit version 4.12\n.", ["StompTest.testOne"]),
+            {"StompTest.testOne": FAILED},
+            id="junit that hung",
+        ),
+    ],
+)
+def test_what_each_suite_prints_is_read(
+    found: outcomes.Outcomes, expected: outcomes.Outcomes
+) -> None:
+    assert found == expected
+
+
+def test_only_what_was_run_counts() -> None:
+    assert outcomes.count({"a": PASSED, "b": FAILED, "c": SKIPPED}) == (1, 2)
+
+
+def test_a_failure_that_nobody_explained_is_named() -> None:
+    ours = {"Parsing.a": FAILED, "Parsing.b": FAILED, "Ack.c": FAILED, "Ack.d": PASSED}
+    explained = {"Parsing.*": "bytes", "Ack.d": "it passes now"}
+    assert report.unexplained(ours, explained) == ["Ack.c"]
+    lines = list(report.differences("a suite", ours, {"Ack.c": PASSED, "Ack.d": FAILED}, explained))
+    assert lines[3:] == [
+        "| Ack.c | failed | passed | NOT EXPLAINED |",
+        "| Ack.d | passed | failed |  |",
+        "| Parsing.a | failed | - | bytes |",
+        "| Parsing.b | failed | - | bytes |",
+    ]
+
+
+def test_what_is_recorded_for_the_docs_is_of_suites_that_there_are_and_is_explained() -> None:
+    figures = json.loads(report.FIGURES.read_text(encoding="utf-8"))
+    assert set(figures) <= {suite.name for suite in SUITES}
+    for name, figure in figures.items():
+        failed = dict.fromkeys(figure["failed"], FAILED)
+        assert report.unexplained(failed, report.explanations(name)) == [], name
