@@ -234,7 +234,7 @@ class Consumer:
     def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
         """The deliveries that an ACK or NACK of ``number`` is about, no longer this consumer's."""
         numbers = [number]
-        if cumulative:
+        if cumulative and next(iter(self.unacked)) != number:
             numbers = list(takewhile(lambda each: each <= number, self.unacked))
         return [self._forget(each) for each in numbers]
 
