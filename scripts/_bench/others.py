@@ -63,12 +63,15 @@ class OtherBroker(NamedTuple):
 
 
 @contextmanager
-def rabbitmq(login: str = LOGIN, passcode: str = PASSCODE) -> Iterator[OtherBroker]:
+def rabbitmq(
+    login: str = LOGIN, passcode: str = PASSCODE, *, anonymous: bool = False
+) -> Iterator[OtherBroker]:
     """Run RabbitMQ with rabbitmq_stomp and rabbitmq_web_stomp.
 
     Args:
       login: Who may do everything.
       passcode: Theirs.
+      anonymous: Who does not log in is that user.
 
     Raises:
       NotInstalledError: it is not there.
@@ -81,7 +84,10 @@ def rabbitmq(login: str = LOGIN, passcode: str = PASSCODE) -> Iterator[OtherBrok
     mapper_port, node_port, port, web_port = _free_ports(4)
     with _directory(user) as home, ExitStack() as children:
         told = _rabbitmq_environment(home, mapper_port, node_port)
-        _write(home / "rabbitmq.conf", _rabbitmq_conf(port, web_port, login, passcode))
+        conf = _rabbitmq_conf(port, web_port, login, passcode)
+        if anonymous:
+            conf += f"stomp.default_user = {login}\nstomp.default_pass = {passcode}\n"
+        _write(home / "rabbitmq.conf", conf)
         _write(home / "plugins", "[rabbitmq_stomp,rabbitmq_web_stomp].\n")
         # Our own: a node would start one that outlives it.
         mapper = [epmd, "-port", str(mapper_port), "-address", "127.0.0.1"]
@@ -100,7 +106,7 @@ def activemq(
     """Run ActiveMQ. Debian's has no WebSocket transport.
 
     Args:
-      login: Who may do everything; "" = nobody needs to log in.
+      login: Who may do everything.
       passcode: Theirs.
       persistent: It keeps messages in KahaDB, its default; else in memory.
 
@@ -308,18 +314,6 @@ log.console.level = info
 
 
 def _activemq_xml(login: str, passcode: str, *, persistent: bool) -> str:
-    plugins = (
-        f"""\
-<plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
-        <users>
-          <authenticationUser username="{login}" password="{passcode}" groups="users"/>
-        </users>
-      </simpleAuthenticationPlugin>
-    </plugins>"""
-        if login
-        else ""
-    )
     return f"""\
 <beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
@@ -329,7 +323,13 @@ def _activemq_xml(login: str, passcode: str, *, persistent: bool) -> str:
     http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="other" useJmx="false"
     persistent="{"true" if persistent else "false"}" advisorySupport="false">
-    {plugins}
+    <plugins>
+      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
+        <users>
+          <authenticationUser username="{login}" password="{passcode}" groups="users"/>
+        </users>
+      </simpleAuthenticationPlugin>
+    </plugins>
     <transportConnectors>
       <transportConnector name="stomp" uri="stomp://127.0.0.1:0"/>
     </transportConnectors>

@@ -87,16 +87,16 @@ def _port(process: subprocess.Popen[str]) -> int:
 
 
 @contextmanager
-def rabbitmq() -> Iterator[Side]:
+def rabbitmq(*, anonymous: bool = False) -> Iterator[Side]:
     """Run RabbitMQ."""
-    with others.rabbitmq(login=LOGIN, passcode=PASSCODE) as broker:
+    with others.rabbitmq(LOGIN, PASSCODE, anonymous=anonymous) as broker:
         yield Side(broker.name, broker.port, broker.web_port, 0)
 
 
 @contextmanager
-def activemq(login: str = LOGIN) -> Iterator[Side]:
+def activemq() -> Iterator[Side]:
     """Run ActiveMQ."""
-    with others.activemq(login=login, passcode=PASSCODE) as broker:
+    with others.activemq(LOGIN, PASSCODE) as broker:
         yield Side(broker.name, broker.port, broker.web_port, 0)
 
 
