@@ -58,22 +58,19 @@ class Suite:
 
 
 def _stomp_py(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    tls = side.tls_port or 1
     environment = {
         **_prefixed("STD_", side),
         **_prefixed("RABBITMQ_", side),
         **_prefixed("ARTEMIS_", side),
         **_prefixed("STOMPSERVER_", side),
-        "STD_SSL_PORT": str(tls),
-        "STD_SSL_EXPIRED_PORT": str(tls),
-        "SNI_HOST": "localhost",
-        "SNI_SSL_PORT": str(tls),
         "IPV6_HOST": "127.0.0.1",
         "IPV6_PORT": str(side.port),
         "RABBITMQ_WS_HOST": "127.0.0.1",
         "RABBITMQ_WS_PORT": str(side.web_port or 1),
     }
-    return _pytest(sources / "stomp.py", ["tests"], environment, scratch)
+    # Those over TLS need the certificates that the project's own containers make.
+    left_out = [f"--ignore=tests/test_{name}.py" for name in ("ssl", "ssl_sni", "cli_ssl")]
+    return _pytest(sources / "stomp.py", ["tests", *left_out], environment, scratch)
 
 
 def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
