@@ -128,7 +128,7 @@ def test_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as caught:
         main([command, "--help"])
     assert caught.value.code == 0
-    assert f"trio_stomp config {command}" in capsys.readouterr().out
+    assert f"trio-stomp config {command}" in capsys.readouterr().out
 
 
 # show

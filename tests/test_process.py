@@ -54,9 +54,9 @@ def running(*arguments: str) -> Iterator[Broker]:
 
 
 def receive_frame(connection: socket.socket) -> bytes:
-    """Return the bytes up to the NUL that ends a frame, or up to the end of the stream."""
+    """Return the bytes up to the NUL and the line feed behind a frame, or to the stream's end."""
     data = b""
-    while not data.endswith(b"\0") and (more := connection.recv(4096)):
+    while not data.endswith(b"\0\n") and (more := connection.recv(4096)):
         data += more
     return data
 
@@ -74,7 +74,7 @@ def test_the_first_line_tells_all_and_a_client_connects() -> None:
         assert "TCP and WebSocket" in broker.first_line
         assert "limits: 20000 connections" in broker.first_line
         assert "ttl 5000 ms" in broker.first_line
-        assert f"('127.0.0.1', {broker.port})" in broker.first_line
+        assert f" --url stomp://127.0.0.1:{broker.port}" in broker.first_line
         with broker.dial() as connection:
             connection.sendall(CONNECT)
             answer = receive_frame(connection)

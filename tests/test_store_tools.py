@@ -379,7 +379,7 @@ def test_where_nothing_is_nothing_is_made(
     assert main(["store", command, target]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    assert captured.err.startswith(f"trio_stomp store {command}: error: nowhere")
+    assert captured.err.startswith(f"trio-stomp store {command}: error: nowhere")
     assert list(tmp_path.iterdir()) == []
 
 
