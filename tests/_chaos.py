@@ -189,8 +189,12 @@ class Passage:
             self.witness.ends += 1
             self.witness.torn += bool(self._inward._rest)
 
+    def shut(self) -> None:
+        """The broker says no more: what it reads from now on it does not look at."""
+        self.over_at = min(self.over_at, trio.current_time())
+
     def read(self, data: bytes) -> None:
-        """The broker has read this; behind its ERROR it does not look at it."""
+        """The broker has read this; behind its last word it does not look at it."""
         if self.is_over:
             return
         for command, headers, body in self._inward.feed(data):
@@ -221,7 +225,8 @@ class Passage:
                 self.witness.errors[headers[b"code"].decode()] += 1
                 self.over_at = trio.current_time()
             elif command == b"MESSAGE" and headers[b"destination"] == QUEUE.encode():
-                key, id = key_of(body), headers[b"message-id"]
+                # A message keeps its message-id: since 1.2 each delivery has a name of its own.
+                key, id = key_of(body), headers.get(b"ack") or headers[b"message-id"]
                 count = int(headers.get(b"delivery-count", b"1"))
                 self.witness.judge(key, headers.get(b"redelivered") == b"true", count)
                 self._by_id[id] = handed = Handed(
@@ -254,6 +259,7 @@ class WatchedEnd(trio.abc.HalfCloseableStream):
         await self.inner.wait_send_all_might_not_block()
 
     async def send_eof(self) -> None:
+        self.passage.shut()
         await self.inner.send_eof()
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:

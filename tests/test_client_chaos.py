@@ -82,6 +82,7 @@ class Variant:
     Args:
       senders: Of messages to the queue; ``writers``: of messages to the stream.
       lives: Of the broker: when it ends, in seconds, and whether it is killed then.
+      farewell: What clients hear when it is stopped.
       chaos_s: When the links heal, in seconds.
     """
 
@@ -90,6 +91,7 @@ class Variant:
     writers: int = 0
     readers: int = 0
     lives: tuple[tuple[float, bool], ...] = ()
+    farewell: str = "close"
     chaos_s: float = 600.0
 
 
@@ -126,6 +128,8 @@ class Chaos:
     """Messages whose receipt was returned; whether it said ``duplicate``."""
     offsets: dict[int, str] = field(factory=dict)
     """Of the stream, as receipts told them."""
+    sent_away: int = 0
+    """Connections that there were when the broker was stopped."""
     unknown: set[str] = field(factory=set)
     """Messages whose send was given up, or died with its client, or raised."""
     raised: set[str] = field(factory=set)
@@ -373,6 +377,7 @@ class Chaos:
                     elif is_kill:
                         data_dir = self.kill(data_dir)
                     else:
+                        self.sent_away += len(self.servers[-1].connections)
                         await self.broker.stop()
                         await trio.sleep(20)
                 self.broker = None
@@ -380,7 +385,9 @@ class Chaos:
 
     def settings(self, data_dir: Path | None) -> Settings:
         """Of the broker: nothing dies of being delivered often."""
-        options = {} if data_dir is None else {"data_dir": str(data_dir), "segment_bytes": 65536}
+        options: dict[str, object] = {"farewell": self.variant.farewell}
+        if data_dir is not None:
+            options |= {"data_dir": str(data_dir), "segment_bytes": 65536}
         policy = DestinationPolicy(max_redeliveries=NEVER_DEAD)
         stream = DestinationPolicy(stream=True)
         return evolve(
@@ -499,6 +506,7 @@ class Chaos:
             "dials": self.dials,
             "links": witness.ends,
             "torn": witness.torn,
+            "sent away": self.sent_away,
             **dict(sorted(witness.errors.items())),
         }
 
@@ -576,12 +584,16 @@ def test_readers_of_a_stream_miss_nothing(seed: int, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.usefixtures("slow_disk")
 @pytest.mark.parametrize("seed", seeds())
+@pytest.mark.parametrize("farewell", ["close", "error"])
 def test_the_broker_ends_and_comes_back(
-    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    farewell: str, seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    figures = run_chaos(seed, RESTARTS, monkeypatch, tmp_path / "data")
-    for name in ("unknown", "raised", "resent", "told as duplicates", "torn", "shutting-down"):
+    variant = evolve(RESTARTS, farewell=farewell)
+    figures = run_chaos(seed, variant, monkeypatch, tmp_path / "data")
+    for name in ("unknown", "raised", "resent", "told as duplicates", "torn", "sent away"):
         assert figures[name] > 3, name
+    told = figures.get("shutting-down", 0)
+    assert told > 3 if farewell == "error" else not told
     assert figures["confirmed"] > 200
 
 

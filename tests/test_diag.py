@@ -141,7 +141,8 @@ def listen(server: Server, *destinations: str) -> Paper:
     paper = Paper()
     client = Client("listener", paper, "here")
     asked = [Subscribed(name, name, "auto", (), None) for name in destinations]
-    server.broker.apply(client, asked, 0.0, 0.0)
+    now = server.clock.now()
+    server.broker.apply(client, asked, now, now)
     server.broker.events.take()  # that it subscribed
     return paper
 

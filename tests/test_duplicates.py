@@ -6,7 +6,7 @@ from tests._core_fakes import Received, run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.store import Atomic, Done, DropPlace, MemoryStore, Put
+from trio_stomp.store import Atomic, Done, DropPlace, Keep, MemoryStore, Put
 
 Q, T = "/queue/q", "/topic/t"
 WINDOW = 3
@@ -95,7 +95,8 @@ def test_an_id_costs_one_record_more_and_none_costs_nothing() -> None:
     sends(core.actor(), "1")
     core.turn()
     (turn,) = core.turns
-    plain, told = turn.records
+    named, plain, told = turn.records
+    assert isinstance(named, Keep)  # by what the store's messages are named: once for a store
     assert isinstance(plain, Put)
     assert isinstance(told, Atomic)
     assert [type(record) for record in told.records] == [Put, Put]

@@ -1,12 +1,14 @@
 """Queues and the store: what goes there, in which order it is seen, and what dies on the way."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tests._core_fakes import run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, numbered, texts
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.store import Atomic, Done, MemoryStore, Put, Record
+from trio_stomp.store import Atomic, Done, Keep, MemoryStore, Put, Record
 
 Q, DLQ = "/queue/q", "/queue/DLQ.q"
 
@@ -35,7 +37,7 @@ def left(core: DurableBench, name: str = Q) -> list[str]:
     return reader.bodies()
 
 
-def flat(records: list[Record]) -> list[type]:
+def flat(records: Sequence[Record]) -> list[type]:
     return [type(record) for record in records]
 
 
@@ -47,9 +49,13 @@ def test_only_what_is_to_survive_is_written() -> None:
     stores(core.actor(), "b")
     core.turn()
     (turn,) = core.turns
-    (put,) = turn.records
+    named, put = turn.records
+    assert isinstance(named, Keep)  # by what the store's messages are named: once for a store
     assert isinstance(put, Put)
     assert (put.place, put.bodies, put.transient) == (f"queue:{Q}", [b"b"], False)
+    stores(core.actor(), "c")
+    core.turn()
+    assert flat(core.turns[-1].records) == [Put]
 
 
 @pytest.mark.parametrize(("persistent", "survives"), [("always", True), ("never", False)])
