@@ -258,10 +258,6 @@ def _translate(name: str, routing: str, dialect: Dialect) -> str:
     return name
 
 
-def _is_bare(name: str) -> bool:
-    return bool(name) and not name.startswith(_SAYS_ITS_KIND)
-
-
 def _check_prefix(name: str, head: str, rest: str) -> None:
     """Refuse what RabbitMQ would: a slip must not become a topic that nobody reads."""
     is_word = bool(rest) and ("/" not in rest or rest.startswith(_DEAD))
