@@ -202,6 +202,7 @@ static size_t encode(const struct connection *c)
         to = ADD(to, "\n\n");
         to = add(to, run[i].at, run[i].size);
         *to++ = 0;
+        *to++ = '\n';
     }
     return (size_t)(to - wire);
 }
@@ -261,6 +262,7 @@ static void hand_out(struct destination *d)
         to = ADD(to, "\n\n");
         to = add(to, d->bodies + d->first + sizeof size, size);
         *to++ = 0;
+        *to++ = '\n';
         c->end += (size_t)(to - from);
         d->first += sizeof size + size;
     }
@@ -350,7 +352,7 @@ static void obey(struct connection *c, const struct frame *f)
     else if (is(f->command, "ACK"))
         c->credit++;
     else if (is(f->command, "CONNECT"))
-        to = ADD(to, "CONNECTED\nversion:1.2\nsession:1\nheart-beat:0,0\nserver:floor\n\n\0");
+        to = ADD(to, "CONNECTED\nversion:1.2\nsession:1\nheart-beat:0,0\nserver:floor\n\n\0\n");
     else if (!is(f->command, "DISCONNECT") && !is(f->command, "BEGIN") && !is(f->command, "ABORT"))
         errx(1, "the floor does not know %.*s", (int)f->command.size, f->command.at);
     if (f->receipt.size > NAME_BYTES)
@@ -364,7 +366,7 @@ static void obey(struct connection *c, const struct frame *f)
             to = ADD(to, "\nmatched:");
             to = add_number(to, run_to->count);
         }
-        to = ADD(to, "\n\n\0");
+        to = ADD(to, "\n\n\0\n");
     }
     answers_size = (size_t)(to - answers);
     if (answers_size > sizeof answers - 2 * NAME_BYTES)

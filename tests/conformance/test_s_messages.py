@@ -494,7 +494,7 @@ async def test_the_stale_queue_is_bounded(
 @pytest.mark.parametrize(
     ("pattern", "matching", "others"),
     [
-        ("/topic/*", ["/topic/a", "/topic/a/b"], ["/topic", "/topics/a"]),
+        ("/topic/*", ["/topic/", "/topic/a", "/topic/a/b"], ["/topic", "/topics/a"]),
         ("/topic/*/eu", ["/topic/a/eu"], ["/topic/a/b/eu", "/topic/a/us", "/topic//eu"]),
         ("/topic/p.*", ["/topic/p.a"], ["/topic/p.a.b", "/topic/p"]),
         ("/topic/p.>", ["/topic/p", "/topic/p.a", "/topic/p.a.b"], ["/topic/pa"]),

@@ -235,8 +235,8 @@ def _split(name: str) -> tuple[str, ...]:
 def _translate(name: str, routing: str, dialect: Dialect) -> str:
     if dialect.knows_addresses:
         name = _of_address(name)
-    if name in _HANDED_ON:
-        raise _invalid_destination(name, "names nothing behind its prefix; write a name there")
+    if name == _QUEUE:
+        raise _invalid_destination(name, "names no queue; write /queue/<name>")
     if name.startswith("/"):
         head, _, rest = name[1:].partition("/")
         if dialect.knows_all_prefixes:
