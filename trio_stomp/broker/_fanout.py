@@ -8,6 +8,7 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker._chronicle import Cause, Chronicle, Fate, Span, lifetime_rule
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._error_frame import turn_away
+from trio_stomp.broker._foresight import Foreseen
 from trio_stomp.broker._message_names import MessageNames
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Member, Route
@@ -43,6 +44,8 @@ class FanOut:
     """Subscribers that were too slow, and what they lost; for the broker to settle."""
     told: bytes = b""
     """Header lines that the dialect has in each MESSAGE that was not handed out before."""
+    foreseen: Foreseen = field(factory=dict)
+    """Who has been asked about what is sent now, a part of a transaction."""
 
     def to_all(self, publication: Publication) -> int:
         """Give every subscriber of its destination each message; how many take them (topics)."""
@@ -61,6 +64,8 @@ class FanOut:
             others: Sequence[Member] = route.careful
         else:
             others = route.subscribers
+        if self.foreseen:
+            others = self.among(others, publication)
         encoded: list[Delivery | None] = [None, None, one]
         for member in others:
             wire = member.wire
@@ -74,13 +79,22 @@ class FanOut:
             self.chronicle.sent(publication, first, copies)
         return copies
 
+    def among(self, members: "Sequence[Member]", publication: Publication) -> "Sequence[Member]":
+        """Leave out of ``members`` of its destination those who have said that they want it not."""
+        said = self.foreseen.get(publication.route.name)
+        return members if said is None else said.among(members, publication)
+
     def in_turn(self, publication: Publication) -> bool:
         """Give each message to one subscriber of its destination, round-robin (work queues).
 
         False, and nothing done, if none of them wants it.
         """
         route, bodies = publication.route, publication.bodies
-        members = route.takers(publication)
+        if self.foreseen:
+            asked = self.among(route.subscribers, publication)
+            members: Sequence[Member] = [each for each in asked if each.wants(publication)]
+        else:
+            members = route.takers(publication)
         turns = len(members)
         if not turns:
             return False

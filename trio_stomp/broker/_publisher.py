@@ -330,7 +330,8 @@ class Publisher:
         is_kept = bool(asked) and self.last_values.store(publication, asked)
         offset = self._append(publication, now) if publication.route.stream is not None else b""
         matched = 0
-        for member in publication.route.careful:
+        members = self.fan_out.among(publication.route.careful, publication)
+        for member in members:
             if isinstance(member, Feed) and member.durable and publication.is_stored:
                 matched += member.take(publication, publication.bodies) > 0
         is_safe = publication.is_stored and (is_kept or matched or bool(offset))
@@ -340,7 +341,8 @@ class Publisher:
                 self.last_values.keep(publication, asked)
             return self._distribute(publication, now) + offset
 
-        answers = answers_of(publication.route.careful, publication.head)
+        foreseen = self.fan_out.foreseen
+        answers = {} if foreseen else answers_of(members, publication.head)
 
         def publish(at: float) -> None:
             # Its subscribers may have come and gone.
@@ -348,11 +350,15 @@ class Publisher:
             remind(answers, publication.head)
             if asked:
                 self.last_values.keep(publication, asked)
-            self._distribute(publication, at)
+            self.fan_out.foreseen = foreseen
+            try:
+                self._distribute(publication, at)
+            finally:
+                self.fan_out.foreseen = {}
 
         log.when_safe(Later(publication.sender, publish))
         route = publication.route
-        others = sum(1 for member in route.careful if member.wants(publication))
+        others = sum(1 for member in members if member.wants(publication))
         matched = len(route.direct) + others
         evidence = b"matched:%d\n" % matched if matched else unmatched(route.name)
         return evidence + offset + (log.stored if is_safe else b"")

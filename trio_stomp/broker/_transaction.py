@@ -11,6 +11,7 @@ from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import CLIENT, Unacked
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._evidence import STORED
+from trio_stomp.broker._foresight import Foresight
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, cost_alone
 from trio_stomp.broker._overflow import Overflow
@@ -47,7 +48,7 @@ class Committer:
         Raises:
           ProtocolError: one of them is not allowed, or does not fit; nothing was done.
         """
-        planned = Planned()
+        planned = Planned(foresight=Foresight(self.overflow.memory))
         try:
             actions = [
                 each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
@@ -57,19 +58,21 @@ class Committer:
             log = self.publisher.log
             if log is not None and self._survives(client, actions):
                 with self.publisher.asker.at_once():
-                    tell(self._commit_together(log, client, actions, now))
+                    tell(self._commit_together(log, client, actions, planned, now))
             elif planned.is_piecemeal:
                 yield from self._do_in_pieces(client, actions, planned, now)
                 tell(STORED)
             else:
                 with self.publisher.asker.at_once():
-                    tell(self._do(client, actions, now))
+                    tell(self._do(client, actions, planned, now))
         except RemoteError as error:
             error.receipt_id = error.receipt_id or event.receipt
             for action in event.actions:
                 if isinstance(action, Acked):
                     self.acknowledger.narrow(client, action)
             raise
+        finally:
+            planned.foresight.release()
 
     def _do_in_pieces(
         self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned", now: float
@@ -96,16 +99,30 @@ class Committer:
                 put.release(self.overflow.memory)
             self.queues.thaw(planned.wanted)
 
-    def _do(self, client: Client, actions: Sequence[FrameRun | Acked], now: float) -> bytes:
+    def _do(
+        self,
+        client: Client,
+        actions: Sequence[FrameRun | Acked],
+        planned: "Planned",
+        now: float,
+    ) -> bytes:
         told = b""
         for action in actions:
             if isinstance(action, FrameRun):
-                _, evidence = self.publisher.send(client, action, now, now)
+                evidence = self._send(client, action, planned, now)
                 told = told or (STORED if STORED in evidence else b"")
             else:
                 # An id may have been covered by a cumulative ACK before it (A18).
                 self.acknowledger.apply(client, action, now, forgiving=True)
         return told
+
+    def _send(self, client: Client, run: FrameRun, planned: "Planned", now: float) -> bytes:
+        fan_out = self.publisher.fan_out
+        fan_out.foreseen = planned.foresight.about(run.head)
+        try:
+            return self.publisher.send(client, run, now, now)[1]
+        finally:
+            fan_out.foreseen = {}
 
     def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
         """Whether anything in a transaction concerns the store."""
@@ -120,14 +137,19 @@ class Committer:
         return False
 
     def _commit_together(
-        self, log: Log, client: Client, actions: Sequence[FrameRun | Acked], now: float
+        self,
+        log: Log,
+        client: Client,
+        actions: Sequence[FrameRun | Acked],
+        planned: "Planned",
+        now: float,
     ) -> bytes:
         """Have the store do all of it as one record; the clients see it after that."""
         told = b""
         with self.publisher.bound():
             for action in actions:
                 if isinstance(action, FrameRun):
-                    _, evidence = self.publisher.send(client, action, now, now)
+                    evidence = self._send(client, action, planned, now)
                     told = told or (log.stored if log.stored in evidence else b"")
                 else:
                     self._acknowledge(log, client, action)
@@ -161,15 +183,20 @@ class Committer:
         Raises:
           ProtocolError: one is not allowed, or does not fit.
         """
+        rights = client.rights
         for place, action in enumerate(actions):
             if isinstance(action, FrameRun):
-                self._plan(client, action, planned)
+                yield from self._plan(client, action, planned)
             else:
                 planned.is_plain &= not action.negative
                 for acked in action.ids:
                     self.acknowledger.find(client, action, acked)
             if place % STEP == STEP - 1 or planned.is_piecemeal:
                 yield
+        if client.rights is not rights:  # changed meanwhile
+            for action in actions:
+                if isinstance(action, FrameRun):
+                    self.publisher.plan(client, action.head)
         for name in planned.names:
             if self.publisher.routes.known(name) is None:
                 # One made room for another: there is not enough for all of them.
@@ -182,7 +209,7 @@ class Committer:
         charged = sum(head_cost(head) for head in planned.heads if not head.kept)
         self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled)
 
-    def _plan(self, client: Client, action: FrameRun, planned: "Planned") -> None:
+    def _plan(self, client: Client, action: FrameRun, planned: "Planned") -> Work:
         head, plan = self.publisher.plan(client, action.head)
         planned.names |= dict.fromkeys(plan.names)
         count, size = len(action.bodies), sum(map(len, action.bodies))
@@ -205,6 +232,8 @@ class Committer:
                     before[1] + size,
                     max(before[2], largest),
                 )
+            elif route.kind is not Kind.QUEUE:
+                yield from planned.foresight.ask(action.head, each, route)
         is_once = plan.options is not None and bool(plan.options.dedup_id)
         planned.is_plain &= len(reached) == len(plan.names) and not is_once
         planned.puts.append(Put(head, plan, reached, count, size))
@@ -239,6 +268,7 @@ class Put:
 class Planned:
     """What the actions of a transaction come to."""
 
+    foresight: Foresight
     names: dict[str, None] = field(factory=dict)
     wanted: "dict[Queue, tuple[int, int, int]]" = field(factory=dict)
     """Messages, bytes of their bodies, and of the largest one, for each queue."""

@@ -1,0 +1,111 @@
+"""Selectors are asked about all SENDs of a transaction before it is carried out, bit by bit."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._asker import FEW_SELECTORS
+from trio_stomp.broker._turns import Work
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trio_stomp.broker._delivery import Publication
+    from trio_stomp.broker._route import Member, Route
+
+MAX_FORESEEN = 256 * 1024
+"""So many takers are remembered for one transaction; who sends to more has the rest asked on the
+way, which then takes less than to give them what they take."""
+PLACE_BYTES = 8
+"""What one of them takes in a list."""
+
+
+@define(eq=False, repr=False)
+class Asked:
+    """The careful subscribers of a destination when they were asked."""
+
+    members: "tuple[Member, ...]"
+    _now: "tuple[Member, ...]" = ()
+    _gone: "set[Member]" = field(factory=set)
+    _come: "list[Member]" = field(factory=list)
+
+    def present(self, takers: "list[Member]", now: "tuple[Member, ...]") -> "list[Member]":
+        """Return those of ``takers`` who are there still, and those who have come since."""
+        if now is self.members:
+            return takers
+        if now is not self._now:
+            before, after = set(self.members), set(now)
+            self._now, self._gone = now, before - after
+            self._come = [each for each in now if each not in before]
+        return [each for each in takers if each not in self._gone] + self._come
+
+
+@define(eq=False, repr=False)
+class Said:
+    """Who, of those asked, takes a header block."""
+
+    told: Head
+    asked: Asked
+    takers: "list[Member]"
+
+    def among(self, members: "Sequence[Member]", publication: "Publication") -> "Sequence[Member]":
+        """Leave out of ``members`` those who said no; the others remember that they said yes."""
+        route, head = publication.route, publication.head
+        if head is not self.told and head.headers != self.told.headers:
+            return members  # what else is sent on the way, such as a dead letter
+        for member in self.takers:
+            if member.selector is not None:
+                member.selector.remember(head, truth=True)
+        present = self.asked.present(self.takers, route.careful)
+        return present if members is route.careful else [*route.direct, *present]
+
+
+Foreseen = dict[str, Said]
+"""What was said to one header block, by destination."""
+
+
+@define(eq=False, repr=False)
+class Foresight:
+    """What selectors say to the header blocks of one transaction."""
+
+    memory: MemoryBudget
+    _said: dict[Head, Foreseen] = field(factory=dict)
+    _asked: dict[str, Asked] = field(factory=dict)
+    """By destination, the last time."""
+    _count: int = 0
+
+    def ask(self, head: Head, told: Head, route: "Route") -> Work:
+        """Ask the subscribers to ``route``, if they are many, about what is sent with ``head``.
+
+        Args:
+          told: The block as they are told it.
+        """
+        said = self._said.setdefault(head, {})
+        members = route.careful
+        if len(members) <= FEW_SELECTORS or route.name in said or self._count >= MAX_FORESEEN:
+            return
+        takers: list[Member] = []
+        for member in members:
+            selector = member.selector
+            if selector is None or selector.matches(told):
+                takers.append(member)
+            yield
+        count = len(takers)
+        asked = self._asked.get(route.name)
+        if asked is None or asked.members is not members:
+            asked = self._asked[route.name] = Asked(members)
+            count += len(members)
+        said[route.name] = Said(told, asked, takers)
+        self.memory.force_kept(PLACE_BYTES * count)
+        self._count += count
+
+    def about(self, head: Head) -> Foreseen:
+        """Return what was said to ``head``."""
+        return self._said.get(head, {})
+
+    def release(self) -> None:
+        """Give back its memory: the transaction is over."""
+        self.memory.give_kept(PLACE_BYTES * self._count)
+        self._count = 0
