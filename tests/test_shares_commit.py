@@ -131,19 +131,27 @@ def test_selectors_are_asked_about_a_stored_commit_once(monkeypatch: pytest.Monk
     assert receipts(busy) == ["done"]
 
 
-def test_rights_that_change_while_selectors_are_asked_about_a_commit_hold_for_all_of_it():
+@pytest.mark.parametrize("names", [(TOPIC,), (TOPIC, "/topic/none")])
+def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
+    names: tuple[str, ...],
+):
     desk = Clocked()
     asked(desk)
     busy = desk.actor()
-    busy.does(Committed([run_of("/topic/none", ["x"]), *wanted(TOPIC)], b"done"))
+    first, *others = wanted(TOPIC)
+    busy.does(Committed([first, run_of("/topic/none", ["x"]), *others], b"done"))
+    for _ in range(10):
+        desk.turn()
     assert busy.client in desk.broker.turns
-    rule = Rule(True, frozenset({Action.SEND}), ("/topic/none",))
-    desk.broker.use_rules(AccessRules((rule,)), lambda _: True, desk.now)
+    is_allowed = len(names) > 1
+    no = Rule(is_allowed, frozenset(Action), ("/topic/none",), ("anonymous",))
+    rules = AccessRules((no, Rule(True, frozenset(Action), ("**",), ("anonymous",))))
+    desk.broker.use_rules(rules, lambda _: True, desk.now)
     desk.settles()
-    error = busy.error()
-    assert (error.get("code"), error.get("receipt-id")) == ("not-authorized", "done")
-    first = desk.broker.routes.known("/topic/none")
-    assert first is None or first.enqueued == 0, "the part that is allowed is not done either"
+    told = [(frame.command, frame.get("code")) for frame in busy.frames()]
+    assert told == [("RECEIPT", None) if is_allowed else ("ERROR", "not-authorized")]
+    sent = desk.broker.routes.open(TOPIC).enqueued
+    assert sent == (BLOCKS if is_allowed else 0), "nothing is done before the one refused"
 
 
 def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another():

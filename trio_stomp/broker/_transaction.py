@@ -194,9 +194,8 @@ class Committer:
             if place % STEP == STEP - 1 or planned.is_piecemeal:
                 yield
         if client.rights is not rights:  # changed meanwhile
-            for action in actions:
-                if isinstance(action, FrameRun):
-                    self.publisher.plan(client, action.head)
+            for head in [each.head for each in actions if isinstance(each, FrameRun)]:
+                self.publisher.plan(client, head)
         for name in planned.names:
             if self.publisher.routes.known(name) is None:
                 # One made room for another: there is not enough for all of them.
