@@ -421,18 +421,20 @@ def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
     peer = anonymous(strict, login="anna", passcode="x")
     peer.subscribe("/queue/jobs", ack="client-individual")
     peer.send("/queue/jobs", "poison")
-    names = []
+    messages = []
     for _ in range(2):
-        message = peer.get()
-        names.append(message.headers["message-id"])
-        peer.nack(message)
+        messages.append(peer.get())
+        peer.nack(messages[-1])
     peer.settle()
+    name, again = (message.headers["message-id"] for message in messages)
+    assert name == again
+    deliveries = [message.headers["ack"] for message in messages]
     story = ["queued", "delivered", "rejected", "delivered", "rejected", "lost"]
     with chromium.page(url(strict)) as page:
         live(page)
         page.go("explain")
         assert not page.js("document.getElementById('explain-answer').checkVisibility()")
-        ask_about(page, f" {names[0]} ")
+        ask_about(page, f" {name} ")
         shows(
             page,
             "#explain-summary",
@@ -444,14 +446,16 @@ def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
         shows(page, "#explain-horizon", "is remembered, back to")
         assert page.js("document.querySelector('#explain-summary .bad') !== null")
         # Its second delivery is a link, which leads to the same message.
-        page.click(f'#explain-events a[href="#explain?id={names[1]}"]')
-        shows(page, "#explain-title", f"Message {names[1]}")
-        assert page.js("document.querySelector('#explain-id-form [name=id]').value") == names[1]
+        page.click(f'#explain-events a[href="#explain?id={deliveries[1]}"]')
+        shows(page, "#explain-title", f"Message {deliveries[1]}")
+        asked = page.js("document.querySelector('#explain-id-form [name=id]').value")
+        assert asked == deliveries[1]
+        assert kinds(page) == story
         page.js("history.back()")
-        shows(page, "#explain-title", f"Message {names[0]}")
+        shows(page, "#explain-title", f"Message {name}")
         assert page.complaints == []
     # The address can be passed on.
-    with chromium.page(f"{url(strict)}#explain?id={names[0]}") as page:
+    with chromium.page(f"{url(strict)}#explain?id={name}") as page:
         shows(page, "#explain-summary", "delivery-limit")
         assert kinds(page) == story
         assert page.js("document.querySelector('nav [aria-current]').hash") == "#explain"

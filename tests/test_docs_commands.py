@@ -124,7 +124,7 @@ UNCOMPARED = ("trio-stomp doctor",)
 BESIDE = ("trio-stomp subscribe /topic/hello --count 1", "python3 -m http.server")
 
 # What a command prints that says no; its exit code is not 0 then.
-REFUSALS = re.compile(r"^(?:denied, |trio_stomp\b.*: error: )", re.MULTILINE)
+REFUSALS = re.compile(r"^(?:denied, |trio-stomp\b.*: error: )", re.MULTILINE)
 
 # Files that a page takes for granted.
 STOMPSERVER_CONF = ":host: 127.0.0.1\n:port: 61613\n:queue: memory\n:daemon: true\n:auth: false\n"
