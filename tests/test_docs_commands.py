@@ -53,6 +53,7 @@ PLACEHOLDERS = {
     # Short, and with less to look at.
     "bench.py --repeat 3": "bench.py --quick --scenario one-tcp",
     "crash.py --kills 1000": "crash.py --kills 1 --life 0.3",
+    "crash.py --power-cuts 400": "crash.py --power-cuts 8",
     "mwqstd4d.2-4": "…",
     "${fpath[1]}": ".",  # zsh's
     "doctor --data-dir": "doctor --port {port} --data-dir",
