@@ -281,6 +281,21 @@ def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
     desk.ends()
 
 
+def test_who_acknowledges_with_credit_left_has_nothing_looked_for():
+    desk = Clocked()
+    desk.queues(2 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.subscribes(WILD, ack="client-individual", prefetch_count=f"{2 * FEW_QUEUES + 1}")
+    desk.settles()
+    messages = reader.reads()
+    assert len(messages) == 2 * FEW_QUEUES
+    reader.acks(messages[0])
+    assert not desk.broker.queues.reach.is_searching
+    reader.acks(*messages[1:])
+    desk.settles()
+    assert desk.broker.acks.acked == len(messages)
+
+
 def test_a_search_ends_with_its_consumer():
     desk = Clocked()
     desk.queues(2 * FEW_QUEUES)
