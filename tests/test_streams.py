@@ -180,6 +180,15 @@ def test_what_a_sender_says_of_streams_is_not_believed(bench):
     assert frame.get("a") == "1"
 
 
+def test_what_an_older_broker_kept_of_streams_is_not_believed_either(bench):
+    """A schedule, say, that was stored before SENDs were cleaned: it has no client now."""
+    run = run_of(TOPIC, headers=(("x-stream-offset", "99"), ("kept", "1")))
+    bench.broker.publisher.send(None, run, bench.now, bench.now)
+    (frame,) = reads(bench).reads()
+    assert offsets([frame]) == [0]
+    assert frame.get("kept") == "1"
+
+
 def test_the_receipt_tells_the_last_offset_where_that_is_certain(bench):
     sender = bench.actor()
     sender.sends(TOPIC, "a", "b", receipts=[(2, b"r")], persistent="true")
