@@ -461,7 +461,7 @@ async def test_what_waits_for_a_slow_but_honest_reader_is_not_cut_off(
 
 
 async def test_a_reader_that_stops_in_its_farewell_is_given_up(autojump_clock: MockClock) -> None:
-    async with open_dial(**QUIET, linger_s=2.0) as dial:
+    async with open_dial(**QUIET, linger_s=60.0, write_stall_s=2.0) as dial:
         slow = await narrow(dial)
         await slow.subscribe("/t")
         publisher = await dial.connect()

@@ -106,6 +106,9 @@ class GatedWire:
     async def receive_some(self, max_bytes: int) -> bytes:
         raise NotImplementedError
 
+    def untaken(self) -> int:
+        return 0
+
     async def send_eof(self) -> None:
         raise NotImplementedError
 

@@ -173,6 +173,9 @@ class Line:
             await self._changed.wait()
         return sent
 
+    def untaken(self) -> int:
+        return 0
+
     async def send_eof(self) -> None:
         self.has_eof = True
 

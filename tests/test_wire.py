@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
+from tests._fakes import until
 from trio_stomp.testing._links import Link
 from trio_stomp.transport import SocketWire, StreamWire, Wire, wire_over
 from trio_stomp.transport import memory_stream_pair as bounded_pair
@@ -109,6 +110,22 @@ async def test_a_full_socket_takes_nothing_and_then_again(nursery: trio.Nursery)
             assert results[0] > 0
             while got < sent + results[0]:
                 got += len(await peer.receive_some(65536))
+
+
+async def test_what_the_peers_machine_has_not_taken_is_known() -> None:
+    async with socket_pair(4096) as (wire, peer):
+        assert wire.untaken() == 0
+        sent = 0
+        while taken := wire.send_nowait(b"x" * 65536):
+            sent += taken
+        before = wire.untaken()
+        assert 0 < before <= sent
+        got = 0
+        while got < sent:
+            got += len(await peer.receive_some(65536))
+        await until(lambda: wire.untaken() == 0, 0.01)
+        await wire.aclose()
+        assert wire.untaken() == 0
 
 
 async def test_the_end_of_what_the_peer_sends() -> None:

@@ -53,7 +53,7 @@ class ServerLimits:
         30.0, "a connection that takes no byte for so long is closed", minimum=0.001, live=True
     )
     linger_s: float = option(
-        2.0, "time for a client to read a last frame after an ERROR", minimum=0.0, live=True
+        2.0, "time for a client to read a last frame that it has been sent", minimum=0.0, live=True
     )
     drain_s: float = option(
         0.0,

@@ -296,6 +296,10 @@ class TlsWire:
             sent += self.send_nowait(memoryview(data)[sent : sent + BURST_BYTES])
         return sent
 
+    def untaken(self) -> int:
+        """As ``Wire``, in bytes of ciphertext."""
+        return self._inner.untaken()
+
     async def send_eof(self) -> None:
         """Send what is encrypted, a close_notify, and the end of the inner wire.
 

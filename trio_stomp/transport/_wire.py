@@ -1,6 +1,7 @@
 """The bytes of one connection: a socket driven without waiting where possible, or any stream."""
 
 import socket
+import struct
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
@@ -10,11 +11,18 @@ from attrs import define
 from trio_stomp.transport._memory_stream import MemoryStream
 from trio_stomp.transport._sliced_poll import PolledSocket, SlicedPoll
 
+try:
+    import fcntl
+    import termios
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 MAX_BEHIND = 63
 """Pieces that are sent along at once: a system call takes a limited number (IOV_MAX)."""
 Piece = bytes | memoryview
 MAX_LAYERS = 8
 """Streams around a stream that are looked through: TLS around a socket is one."""
+_INT = struct.Struct("i")
 _IN_MEMORY = ("trio.testing", "trio.testing._memory_streams")
 """Where the other streams are from that no other process can be at the end of. Known by name: a
 broker that serves sockets imports none for tests."""
@@ -64,6 +72,9 @@ class Wire(Protocol):
 
         Checkpoint: always. Cancel: the peer may have got a part of ``data``.
         """
+
+    def untaken(self) -> int:
+        """How many bytes that were sent the peer's machine has not confirmed; 0 if unknown."""
 
     async def send_eof(self) -> None:
         """Tell the peer that nothing more comes, if the transport can."""
@@ -145,6 +156,15 @@ class SocketWire:
             if sent:
                 return sent
 
+    def untaken(self) -> int:
+        if fcntl is None:
+            return 0
+        try:
+            told = fcntl.ioctl(self._socket, termios.TIOCOUTQ, bytes(_INT.size))
+        except (OSError, ValueError):
+            return 0  # closed, or a system that tells this of terminals only
+        return int(_INT.unpack(told)[0])
+
     async def send_eof(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_WR)
@@ -187,6 +207,9 @@ class StreamWire:
         except trio.ClosedResourceError as error:
             raise trio.BrokenResourceError from error
         return len(data)
+
+    def untaken(self) -> int:
+        return 0
 
     async def send_eof(self) -> None:
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
