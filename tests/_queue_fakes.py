@@ -321,10 +321,14 @@ def bench(policy: DestinationPolicy | None = None, **fields: object) -> Bench:
 
 def pairs(headers: dict[str, str]) -> tuple[tuple[str, str], ...]:
     """Headers from keyword arguments: ``_`` stands for ``-`` but in the names that have one."""
-    keep = ("message_group", "AMQ_SCHEDULED_DELAY", "AMQ_SCHEDULED_PERIOD", "AMQ_SCHEDULED_REPEAT")
     return tuple(
-        (name if name in keep else name.replace("_", "-"), text) for name, text in headers.items()
+        (name if name.startswith(KEPT) else name.replace("_", "-"), text)
+        for name, text in headers.items()
     )
+
+
+KEPT = ("message_group", "AMQ_SCHEDULE")
+"""How the names of headers begin that have an underscore."""
 
 
 def texts(frames: Iterable[Received]) -> list[str]:

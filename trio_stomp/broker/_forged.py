@@ -5,8 +5,8 @@ A receiver may fold case and strip blanks before it looks for a name: so is look
 
 from trio_stomp.frames import Head, Headers
 
-_OURS = ("x-stream-", "x-death", "x-first-death")
-"""How the headers begin that streams and dead letters have from the broker alone."""
+_OURS = ("x-stream-", "x-death", "x-first-death", "x-trio-stomp-")
+"""How the headers begin that streams, dead letters and the store have from the broker alone."""
 _ORIGIN = "original-destination"
 _SENDER = ("user-id", "jmsxuserid")
 _FIRST = frozenset("xXoOuUjJ")

@@ -14,17 +14,24 @@ from trio_stomp._identity import ANONYMOUS_NAME, Identity
 from trio_stomp.broker._destination import PRIVATE_QUEUE, TRACE, Kind, classify
 from trio_stomp.broker._dialect import Dialect, resolve
 from trio_stomp.broker._events import BrokerEvents
+from trio_stomp.broker._plan import SendPlan
+from trio_stomp.broker._ports import Nowhere
 from trio_stomp.broker._rules import AccessRules, Action, needs
 from trio_stomp.broker._send_options import SendOptions
+from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._wildcards import Pattern
 
 if TYPE_CHECKING:
     from trio_stomp.broker._feed import Feed
-    from trio_stomp.broker._plan import SendPlan
-    from trio_stomp.broker._subscription import Client, Place
+    from trio_stomp.broker._subscription import Place
 
 QUESTIONS = "DIAG"
 """What the command DIAG is judged as."""
+
+
+def _exists(_: Identity) -> bool:
+    """Nobody is known to have been removed."""
+    return True
 
 
 @define(eq=False, repr=False)
@@ -45,13 +52,19 @@ class Guard:
     is_there: Callable[[str], bool]
     rules: AccessRules | None = None
     denied: int = 0
+    revoked: int = 0
+    """Messages that were left behind by who may not send them any more."""
+    changes: int = 0
+    """How often the rules, or who exists, have changed."""
+    exists: Callable[[Identity], bool] = _exists
+    """Whether there is still such a user, as far as can be known."""
 
-    def admit(self, client: "Client") -> None:
+    def admit(self, client: Client) -> None:
         """Give a client the rights of who it is, by the rules of now."""
         rules = self.rules
         client.rights = rules.rights(client.identity) if rules is not None else None
 
-    def check_send(self, client: "Client", plan: "SendPlan") -> None:
+    def check_send(self, client: Client, plan: SendPlan) -> None:
         """SEND, to all that a header block names."""
         rights = client.rights
         if rights is None:
@@ -68,7 +81,7 @@ class Guard:
                     reason=CloseReason.NOT_AUTHORIZED,
                 )
 
-    def _check_send_to(self, client: "Client", name: str, options: SendOptions | None) -> None:
+    def _check_send_to(self, client: Client, name: str, options: SendOptions | None) -> None:
         self._need(client, Action.SEND, name)
         if name == TRACE:
             self._need(client, Action.ADMIN, name)  # it shows what others send
@@ -83,8 +96,28 @@ class Guard:
             assert client.rights is not None
             client.rights.cleared.add(name)
 
+    def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
+        """Whether who left messages behind may send them today; if not, that is told and counted.
+
+        Args:
+          owner: None = nobody knows, and they go on: an older broker did not write it down.
+          count: How many they are.
+        """
+        if self.rules is None or owner is None:
+            return True
+        absent = Client("", Nowhere(), user=owner.name, identity=owner)
+        self.admit(absent)
+        try:
+            if not self.exists(owner):
+                raise self._denied(absent, Action.SEND, plan.names[0])
+            self.check_send(absent, plan)
+        except ProtocolError:
+            self.revoked += count
+            return False
+        return True
+
     def check_subscribe(
-        self, client: "Client", places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool
+        self, client: Client, places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool
     ) -> None:
         """SUBSCRIBE to all of ``places``.
 
@@ -108,15 +141,16 @@ class Guard:
     def judge_again(
         self,
         rules: AccessRules | None,
-        clients: "Iterable[Client]",
+        clients: Iterable[Client],
         is_known: Callable[[Identity], bool],
-    ) -> "Iterator[tuple[Client, RemoteError]]":
+    ) -> Iterator[tuple[Client, RemoteError]]:
         """Judge by other rules from now on; which ``clients`` may not stay as they are, and why.
 
         Args:
           is_known: Whether an identity that was proved before would be today.
         """
         self.rules = rules
+        self.changes += 1
         for client in clients:
             self.admit(client)
             try:
@@ -130,7 +164,7 @@ class Guard:
             except RemoteError as error:
                 yield client, error
 
-    def check_again(self, client: "Client") -> None:
+    def check_again(self, client: Client) -> None:
         """All that a client is subscribed to, by rules that have changed."""
         for each in client.subscriptions.values():
             consumer, feed = each.consumer, each.feed
@@ -143,12 +177,12 @@ class Guard:
                 lasts=feed is not None and bool(feed.durable),
             )
 
-    def check_temporary(self, client: "Client", name: str) -> None:
+    def check_temporary(self, client: Client, name: str) -> None:
         """Make a temporary destination, as its owner calls it."""
         if client.rights is not None:
             self._need(client, Action.CREATE, name)
 
-    def check_durable(self, client: "Client", feed: "Feed") -> None:
+    def check_durable(self, client: Client, feed: "Feed") -> None:
         """Consume from a durable subscription that is there, replace it or end it for good."""
         if client.rights is None:
             return
@@ -158,7 +192,7 @@ class Guard:
             for name, pattern in feed.places:
                 self._need(client, action, name, pattern)
 
-    def check_question(self, client: "Client") -> None:
+    def check_question(self, client: Client) -> None:
         """The command DIAG, which may come before CONNECT."""
         if self.rules is None:
             return
@@ -166,12 +200,12 @@ class Guard:
             raise ProtocolError("not-connected", "Not connected! Send CONNECT before DIAG")
         self._need(client, Action.MONITOR, QUESTIONS)
 
-    def _check_new_queue(self, client: "Client", name: str) -> None:
+    def _check_new_queue(self, client: Client, name: str) -> None:
         if not (name.startswith(PRIVATE_QUEUE) or self.is_there(name)):
             self._need(client, Action.CREATE, name)
 
     def _need(
-        self, client: "Client", action: Action, name: str, pattern: Pattern | None = None
+        self, client: Client, action: Action, name: str, pattern: Pattern | None = None
     ) -> None:
         rights = client.rights
         assert rights is not None
@@ -183,7 +217,7 @@ class Guard:
             if not is_allowed:
                 raise self._denied(client, need, place)
 
-    def _denied(self, client: "Client", action: Action, name: str) -> ProtocolError:
+    def _denied(self, client: Client, action: Action, name: str) -> ProtocolError:
         self.denied += 1
         self.events.tell(
             "auth", client, destination=name, reason="not-authorized", detail=action.value

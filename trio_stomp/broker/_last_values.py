@@ -1,18 +1,29 @@
-"""Last values: the one message of a topic that later subscribers are given first."""
+"""Last values: the one message of a topic that later subscribers are given first.
+
+Each is known by who sent it, and ends if he may not send it any more when it is wanted next.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from attrs import define
 
+from trio_stomp._identity import Identity
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._message import cost_alone
-from trio_stomp.broker._route import Route, RouteTable
+from trio_stomp.broker._plan import SendPlan
+from trio_stomp.broker._route import Keeper, Route, RouteTable
 from trio_stomp.broker._send_options import RETAIN_SET
 from trio_stomp.broker._storage import Storage
 from trio_stomp.broker._subscription import Client
 
 PLACE = "retained:"
 """How the store's places for them begin."""
+UNJUDGED = -1
+"""In a ``Keeper``: of what was found in the store."""
 
 
 @define(eq=False, repr=False)
@@ -21,7 +32,24 @@ class LastValues:
 
     memory: MemoryBudget
     routes: RouteTable
+    guard: Guard
     storage: Storage | None = None
+    _owner: Identity | None = None
+    """Who left what the broker sends now."""
+
+    @contextmanager
+    def left_by(self, owner: Identity | None) -> Iterator[None]:
+        """What is sent inside was scheduled by ``owner``, and he answers for it."""
+        self._owner = owner
+        try:
+            yield
+        finally:
+            self._owner = None
+
+    def keeper(self, publication: Publication) -> Keeper:
+        """Who answers for a message that may become a last value."""
+        sender = publication.sender
+        return sender.identity if sender is not None else self._owner, self.guard.changes
 
     def asked(self, publication: Publication) -> str:
         """What is to become of the last value: set, remove, or "" = leave it."""
@@ -33,7 +61,7 @@ class LastValues:
             return said or RETAIN_SET
         return said if route.retain == "header" else ""
 
-    def store(self, publication: Publication, asked: str) -> bool:
+    def store(self, publication: Publication, asked: str, keeper: Keeper) -> bool:
         """Tell the store; whether what was asked is to survive, so that it must wait."""
         assert self.storage is not None
         route, log = publication.route, self.storage.log
@@ -49,18 +77,15 @@ class LastValues:
             if keeps:
                 last = publication.bodies[-1:]
                 place = PLACE + route.name
-                route.retained_id = self.storage.put_aside(place, publication, last)
+                route.retained_id = self.storage.put_aside(place, publication, last, keeper[0])
         if sender is not None:
             log.when_safe(_Replacing(sender, self.routes, route, before))
         return publication.is_stored
 
-    def keep(self, publication: Publication, asked: str) -> None:
+    def keep(self, publication: Publication, asked: str, keeper: Keeper) -> None:
         """Keep a topic's last message for later subscribers, or forget the one kept."""
         route = publication.route
-        if route.retained is not None:
-            self.memory.give_kept(_cost(route.retained))
-            route.retained = None
-            del self.routes.retaining[route]
+        self._drop(route)
         if asked == RETAIN_SET:
             kept = Publication(
                 route,
@@ -72,17 +97,45 @@ class LastValues:
             )
             if self.memory.take_kept(_cost(kept)):
                 route.retained = kept
-                self.routes.retaining[route] = None
+                self.routes.retaining[route] = keeper
         if route.retained is None:
             self.routes.note_quiet(route)
 
-    def restore(self, route: Route, publication: Publication, id: int) -> None:
+    def restore(self, publication: Publication, id: int, owner: Identity | None) -> None:
         """A last value was found in the store; of several, the last one counts."""
-        assert self.storage is not None
+        self._finish(publication.route)
+        publication.route.retained_id = id
+        self.keep(publication, RETAIN_SET, (owner, UNJUDGED))
+
+    def may_be_given(self, route: Route) -> bool:
+        """Whether who sent a route's last value may send it today; if not, it has ended."""
+        owner, judged = self.routes.retaining[route]
+        if judged == self.guard.changes:
+            return True
+        is_good = self.guard.lets_send(owner, SendPlan((route.name,)), 1)
+        if is_good:
+            self.routes.retaining[route] = owner, self.guard.changes
+        else:
+            self.end(route)
+        return is_good
+
+    def end(self, route: Route) -> None:
+        """Forget the last value of a route, for good."""
+        self._finish(route)
+        self._drop(route)
+        self.routes.note_quiet(route)
+
+    def _finish(self, route: Route) -> None:
         if route.retained_id:
+            assert self.storage is not None
             self.storage.log.finish(route.retained_id)
-        route.retained_id = id
-        self.keep(publication, RETAIN_SET)
+            route.retained_id = 0
+
+    def _drop(self, route: Route) -> None:
+        if route.retained is not None:
+            self.memory.give_kept(_cost(route.retained))
+            route.retained = None
+            del self.routes.retaining[route]
 
 
 @define(eq=False, repr=False)

@@ -182,7 +182,7 @@ class Parts:
             lambda: f"{self.boot}.{next(epochs)}",
             self.wall,
         )
-        self.last_values = LastValues(self.memory, self.routes, self.storage)
+        self.last_values = LastValues(self.memory, self.routes, self.guard, self.storage)
 
     def _make_subscriber(self, temporary: Temporary) -> None:
         self.feeds = Feeds(
@@ -205,6 +205,7 @@ class Parts:
             self.fan_out,
             self.feeds,
             Browses(self.timers),
+            self.last_values,
         )
         self.subscriber = Subscriber(
             self.policies,
@@ -253,7 +254,9 @@ class Parts:
             self.memory,
             self.timers,
             self.overflow,
-            lambda run, now, survives: self.publisher.send_due(run, now, survives=survives),
+            self.publisher.send_due,
+            self.guard,
+            self.dialect,
             self.wall,
             self.storage,
         )

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
+from trio_stomp._identity import Identity
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._asker import FEW_SELECTORS, Asker, answers_of, remind
 from trio_stomp.broker._chronicle import Fate
@@ -164,14 +165,16 @@ class Publisher:
                 told.append(send(client, route, each, options, bodies, received_at, now)[1])
         return together(told)
 
-    def send_due(self, run: FrameRun, now: float, *, survives: bool) -> int:
+    def send_due(self, owner: Identity | None, run: FrameRun, now: float, survives: bool) -> int:
         """Send what was scheduled; how many of its messages were taken.
 
         Args:
+          owner: Who scheduled it.
           survives: The store had it until now, and must have it from now on.
         """
         is_bound = survives and self.log is not None
-        with self.bound(is_kept=True) if is_bound else nullcontext():
+        binding = self.bound(is_kept=True) if is_bound else nullcontext()
+        with self.last_values.left_by(owner), binding:
             return self.send(None, run, now, now)[0]
 
     @contextmanager
@@ -309,7 +312,7 @@ class Publisher:
         if self.log is not None and (publication.is_stored or asked or self.binds):
             return len(bodies), self._store(self.log, publication, asked, now)
         if asked:
-            self.last_values.keep(publication, asked)
+            self.last_values.keep(publication, asked, self.last_values.keeper(publication))
         told = self._append(publication, now) if route.stream is not None else b""
         return len(bodies), self._distribute(publication, now) + told
 
@@ -327,7 +330,8 @@ class Publisher:
 
     def _store(self, log: Log, publication: Publication, asked: str, now: float) -> bytes:
         """A topic's message of which something is to survive: nobody sees it before that."""
-        is_kept = bool(asked) and self.last_values.store(publication, asked)
+        keeper = self.last_values.keeper(publication) if asked else (None, 0)
+        is_kept = bool(asked) and self.last_values.store(publication, asked, keeper)
         offset = self._append(publication, now) if publication.route.stream is not None else b""
         matched = 0
         members = self.fan_out.among(publication.route.careful, publication)
@@ -338,7 +342,7 @@ class Publisher:
         if not (is_safe or self.binds):
             publication.is_stored = False
             if asked:
-                self.last_values.keep(publication, asked)
+                self.last_values.keep(publication, asked, keeper)
             return self._distribute(publication, now) + offset
 
         foreseen = self.fan_out.foreseen
@@ -349,7 +353,7 @@ class Publisher:
             publication.route = self.routes.known(publication.route.name) or publication.route
             remind(answers, publication.head)
             if asked:
-                self.last_values.keep(publication, asked)
+                self.last_values.keep(publication, asked, keeper)
             self.fan_out.foreseen = foreseen
             try:
                 self._distribute(publication, at)

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import RemoteError
+from trio_stomp._identity import Identity
 from trio_stomp.broker._duplicates import PLACE as SEEN
 from trio_stomp.broker._durable_record import PREFIX as DURABLE
 from trio_stomp.broker._durable_record import read_back
 from trio_stomp.broker._last_values import PLACE as RETAINED
+from trio_stomp.broker._owner import parted
 from trio_stomp.broker._queue import PLACE as QUEUE
 from trio_stomp.broker._scheduler import PLACE as SCHEDULED
 from trio_stomp.broker._scheduler import Progress, read_progress
@@ -38,6 +40,7 @@ class Recovery:
     read: "Callable[[str, int, int, int], Page]"
     failures: list[str] = field(factory=list)
     """What could not be taken over, a line each; it stays in the store."""
+    _owners: dict[Identity, Identity] = field(factory=dict)
 
     def run(self) -> None:
         """Take everything over. Queues stay in the store until somebody consumes them."""
@@ -109,7 +112,12 @@ class Recovery:
         first = run.ids[0]
         place = bisect_right(known, first, key=lambda each: each.first) - 1
         progress = known[place] if place >= 0 and first <= known[place].last else None
-        self.broker.scheduler.restore(run, decode_head(run.head), progress)
+        head, owner = parted(decode_head(run.head))
+        self.broker.scheduler.restore(run, head, progress, self._same(owner))
+
+    def _same(self, owner: Identity | None) -> Identity | None:
+        """One object for all that a user left."""
+        return None if owner is None else self._owners.setdefault(owner, owner)
 
     def _restore_seen(self, place: str, level: int) -> None:
         broker = self.broker
@@ -123,10 +131,11 @@ class Recovery:
         assert broker.storage is not None
         route = broker.routes.open(name)
         for run in self._runs(place, level):
-            origin = broker.storage.origin_of(route, run, decode_head(run.head))
+            head, owner = parted(decode_head(run.head))
+            origin = broker.storage.origin_of(route, run, head)
             for id, body in zip(run.ids, run.bodies, strict=True):
                 kept = origin.with_bodies(route, [body])
-                broker.last_values.restore(route, kept, id)
+                broker.last_values.restore(kept, id, self._same(owner))
 
     def _runs(self, place: str, level: int) -> "list[Stored]":
         runs: list[Stored] = []

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._identity import Identity
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._destination import (
     PRIVATE_QUEUE,
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
 _STALE_GENERATION = -1
 MAX_FORGOTTEN = 64
 """A refused frame cannot have named many more destinations."""
+
+Keeper = tuple[Identity | None, int]
+"""Who sent a last value, None = nobody knows, and at which of the changes of rules that was
+allowed, as the guard counts them."""
 
 Member = Subscription | Feed
 """Who stands among the subscribers of a topic or work queue."""
@@ -163,7 +168,7 @@ class RouteTable:
     """Charged for each."""
     is_restoring: bool = False
     """What the store knows is being taken over: it is charged for, but not refused."""
-    retaining: dict[Route, None] = field(factory=dict)
+    retaining: dict[Route, Keeper] = field(factory=dict)
     """Those that keep a last value."""
     past: Route = field(factory=_nowhere)
     """What clients' destinations had counted when they were forgotten, all together; of queues of

@@ -8,11 +8,16 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp._errors import ProtocolError
+from trio_stomp._identity import Identity
 from trio_stomp._memory import MemoryBudget
 from trio_stomp._value import value
 from trio_stomp.broker._delivery import NEVER, Publication
+from trio_stomp.broker._dialect import Dialect
+from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._message import cost_alone
 from trio_stomp.broker._overflow import Overflow
+from trio_stomp.broker._plan import SendPlan, make_plan
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._schedule import Schedule, parse_schedule
 from trio_stomp.broker._send_options import DEDUP_HEADERS
@@ -45,6 +50,7 @@ class Scheduled:
       due_s: The same by the broker's clock; it counts if it is no time of day.
       ids: What the store calls them; () = they are in memory alone.
       sent: How often they have been sent.
+      owner: Who sent them; None = nobody is known.
     """
 
     head: Head
@@ -55,6 +61,7 @@ class Scheduled:
     due_s: float
     ids: Sequence[int] = ()
     sent: int = 0
+    owner: Identity | None = None
     timer: int = 0
     """The number of the call that sends them."""
 
@@ -69,14 +76,16 @@ class Scheduler:
     """Keeps messages until their time; each repeats by itself.
 
     Args:
-      send: Sends a run that has no sender, and whether it must survive; how many of its messages
+      send: Sends a run for who scheduled it, and whether it must survive; how many of its messages
         were taken.
     """
 
     memory: MemoryBudget
     timers: Timers
     overflow: Overflow
-    send: Callable[[FrameRun, float, bool], int]
+    send: Callable[[Identity | None, FrameRun, float, bool], int]
+    guard: Guard
+    dialect: Dialect
     wall: WallTime
     storage: Storage | None = None
     waiting: int = 0
@@ -108,16 +117,19 @@ class Scheduler:
             raise self.overflow.no_memory(route.name)
         due_s = self.wall.clock_s(due_ms)
         item = Scheduled(_unscheduled(head), bodies, schedule, cost, due_ms, due_s)
+        item.owner = client.identity if client is not None else None
         self.waiting += len(bodies)
         if survives and self.storage is not None:
             origin = Publication(route, head, [], now, NEVER, client)
-            first = self.storage.put_aside(PLACE, origin, bodies)
+            first = self.storage.put_aside(PLACE, origin, bodies, item.owner)
             item.ids = range(first, first + len(bodies))
             self.storage.log.when_safe(_Arming(self, item, client))
         else:
             self._arm(item)
 
-    def restore(self, run: "Stored", head: Head, progress: "Progress | None") -> None:
+    def restore(
+        self, run: "Stored", head: Head, progress: "Progress | None", owner: Identity | None
+    ) -> None:
         """Go on with what the store kept."""
         schedule = parse_schedule(head)
         if schedule is None:
@@ -134,6 +146,7 @@ class Scheduler:
         kept = _unscheduled(head)
         item = Scheduled(kept, run.bodies, schedule, cost, told_ms, due_s, run.ids)
         item.sent = progress.sent if progress else 0
+        item.owner = owner
         self._arm(item)
         if item in self._by_cron:
             self.timers.call_at(0.0, partial(self._fit, item))
@@ -159,6 +172,8 @@ class Scheduler:
 
     def _fit(self, item: Scheduled, now: float) -> None:
         """If the wall clock was set back, a CRON may fire earlier than was thought."""
+        if item not in self._by_cron:
+            return  # it has fired, or ended
         due_ms = item.schedule.first_due(self.wall.ms(now) + SLIP_MS)
         if due_ms < item.due_ms:
             self.timers.cancel(item.timer)
@@ -171,6 +186,9 @@ class Scheduler:
             # By what the wall clock was set no time has passed, and nothing was missed.
             due_s = min(now, max(due_s, self.wall.clock_s(item.due_ms)))
             self._by_cron.pop(item, None)
+        if not self._may_send(item):
+            self._end(item)
+            return
         item.sent += 1
         following = item.schedule.next_due(self.wall.ms(due_s), item.sent)
         if self.storage is None or not item.ids:
@@ -186,10 +204,28 @@ class Scheduler:
         item.due_ms, item.due_s = following, self.wall.clock_s(following)
         self._arm(item)
 
+    def _may_send(self, item: Scheduled) -> bool:
+        """Whether who scheduled it may send it today."""
+        plan = item.head.plan
+        if not isinstance(plan, SendPlan):
+            try:
+                plan = item.head.plan = make_plan(item.head, self.dialect)
+            except ProtocolError:
+                return True  # it cannot be sent at all, and is lost as that
+        return self.guard.lets_send(item.owner, plan, len(item.bodies))
+
     def _send(self, item: Scheduled, now: float) -> None:
         run = FrameRun(item.head, list(item.bodies), [])
-        taken = self.overflow.send_quietly(lambda: self.send(run, now, bool(item.ids)))
+        survives = bool(item.ids)
+        taken = self.overflow.send_quietly(lambda: self.send(item.owner, run, now, survives))
         self.lost += len(item.bodies) - taken
+
+    def _end(self, item: Scheduled) -> None:
+        """It is sent no more, though it would be due."""
+        if self.storage is not None and item.ids:
+            with self.storage.log.together():
+                self._finish(self.storage, item, item.sent)
+        self.drop(item)
 
     def _note(self, storage: Storage, item: Scheduled, following: int | None) -> None:
         key = f"{PLACE}{item.ids[0]}"
@@ -199,10 +235,14 @@ class Scheduler:
                 told["set_ms"] = self.wall.set_ms
             storage.log.keep(key, json.dumps(told))
             return
+        self._finish(storage, item, item.sent - 1)
+
+    def _finish(self, storage: Storage, item: Scheduled, noted: int) -> None:
+        """Have the store forget it, and how far it has come if that was ``noted``."""
         for id in item.ids:
             storage.log.finish(id)
-        if item.sent > 1:
-            storage.log.forget(key)
+        if noted:
+            storage.log.forget(f"{PLACE}{item.ids[0]}")
 
 
 @define(eq=False, repr=False)

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import RemoteError
+from trio_stomp._identity import Identity
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._delivery import ASK, NEVER, Publication
 from trio_stomp.broker._log import Log, PageWanted, Shown
 from trio_stomp.broker._message import Message, Paged, force, refund
+from trio_stomp.broker._owner import owner_line
 from trio_stomp.broker._queue import LOW_COUNT, Queue
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stored_head import decode_head, encode_head
@@ -98,9 +100,17 @@ class Storage:
             messages = self.make(arrival.origin, bodies, level, arrival.first)
             queue.put_all(level, messages, arrival.size)
 
-    def put_aside(self, place: str, origin: Publication, bodies: list[bytes]) -> int:
-        """Messages come to a place that is no queue; the id of the first."""
-        return self._put(place, origin, bodies, PRIORITY_DEFAULT, is_kept=origin.sender is None)
+    def put_aside(
+        self, place: str, origin: Publication, bodies: list[bytes], owner: Identity | None
+    ) -> int:
+        """Messages come to a place that is no queue; the id of the first.
+
+        Args:
+          owner: Who may have to answer for them; None = nobody is known.
+        """
+        line = b"" if owner is None else owner_line(owner)
+        is_kept = origin.sender is None
+        return self._put(place, origin, bodies, PRIORITY_DEFAULT, is_kept=is_kept, line=line)
 
     def _put(
         self,
@@ -111,11 +121,12 @@ class Storage:
         *,
         is_kept: bool,
         transient: bool = False,
+        line: bytes = b"",
     ) -> int:
         ends_at = origin.ends_at
         return self.log.put(
             place,
-            head_lines(origin.head),
+            line + head_lines(origin.head),
             bodies,
             level,
             self.wall.ms(origin.received_at),

@@ -13,6 +13,7 @@ from trio_stomp.broker._delivery import Delivery
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
+from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._revival import Revival
@@ -34,6 +35,7 @@ class Welcome:
     fan_out: FanOut
     feeds: Feeds
     browses: Browses
+    last_values: LastValues
 
     def give(
         self, subscription: Subscription, kind: Kind, options: SubscribeOptions, now: float
@@ -87,6 +89,8 @@ class Welcome:
             for route in self.routes.matching(name, pattern):
                 kept = route.retained
                 if kept is None or kept.is_over(now) or not subscription.wants(kept):
+                    continue
+                if not self.last_values.may_be_given(route):
                     continue
                 if feed is not None:
                     feed.take(kept, kept.bodies)

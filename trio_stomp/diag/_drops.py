@@ -18,6 +18,7 @@ SLOW_LISTENER = "slow-consumer"
 EVENTS_LOST = "too-many-events"
 SCHEDULED = "scheduled"
 DAMAGED = "damaged"
+REVOKED = "revoked"
 EXPIRED, OVERFLOW = "expired", "overflow"
 """Why messages die that are counted elsewhere: as expired, and as dropped by a full queue."""
 
@@ -33,6 +34,7 @@ def untold_drops(server: "Server") -> dict[str, int]:
         QUEUE_FULL: broker.overflow.dropped,
         BACKLOG_FULL: broker.feeds.dropped,
         UNSENT: server.outboxes.unsent,
+        REVOKED: broker.guard.revoked,
     }
 
 

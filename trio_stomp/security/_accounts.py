@@ -97,6 +97,21 @@ class Accounts:
             return None
         return Identity(user, method=CERTIFICATE)
 
+    def exists(self, identity: Identity) -> bool:
+        """Whether there may be such a user now who logs in.
+
+        Of who came with a token nobody can say more than that tokens are taken; of a common name,
+        that certificates are.
+        """
+        match identity.method:
+            case "passcode":
+                return self.users is not None and identity.name in self.users.users
+            case "token":
+                return self.tokens is not None
+        if self.tls_login == MAPPED:
+            return identity.name in self.certificates.values()
+        return self.tls_login == COMMON_NAME
+
     def still_know(self, identity: Identity, before: "Accounts") -> bool:
         """Whether what proved an identity ``before`` would prove it now."""
         match identity.method:

@@ -102,6 +102,12 @@ class Authenticator:
                 return not self.accounts.exist and (is_loopback or self.options.insecure)
         return False
 
+    def exists(self, identity: Identity) -> bool:
+        """Whether who had an identity before may still come, as far as can be known."""
+        if not identity.method:
+            return self.lets_anonymous(is_loopback=True)
+        return self.accounts.exists(identity)
+
     def exposure(self, visitor: Visitor) -> ProtocolError | None:
         """Why a visitor must not say who it is, if all on its way would hear; None = it may."""
         if not (self.demands_tls and visitor.is_exposed and self.accounts.exist):

@@ -155,6 +155,7 @@ class Server:
         """
         self.broker = broker
         broker.turns.clock = trio.current_time
+        broker.guard.exists = self.authenticator.exists
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm, self.clock

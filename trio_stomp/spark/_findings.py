@@ -26,6 +26,7 @@ REASONS = {
     "backlog-full": "a subscription acknowledges too slowly",
     "unsent": "connections ended before all was sent to them",
     "backlog-abandoned": "a subscriber left in the middle of older messages",
+    "revoked": "who had left them may not send them any more",
     "too-many-events": "events, as there were too many",
 }
 QUEUES = {
