@@ -1,5 +1,6 @@
 """What the core is made of, and how the parts are joined."""
 
+from functools import partial
 from itertools import count
 
 from attrs import define, evolve, field
@@ -9,6 +10,7 @@ from trio_stomp.broker._acknowledger import AckCounters, Acknowledger
 from trio_stomp.broker._answers import Answers
 from trio_stomp.broker._asker import Asker
 from trio_stomp.broker._browses import Browses
+from trio_stomp.broker._burial import send_dead
 from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._configuration import configure
 from trio_stomp.broker._destination_policy import PolicyBook
@@ -249,6 +251,7 @@ class Parts:
             self.wall,
         )
         self.publisher.events = self.events
+        self.queues.send_dead = partial(send_dead, self.publisher)
         self.publisher.asker = Asker(self.turns)
         self.publisher.scheduler = self.scheduler = Scheduler(
             self.memory,

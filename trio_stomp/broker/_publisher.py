@@ -132,7 +132,7 @@ class Publisher:
             return self._schedule(client, head, plan, plan.schedule, run.bodies, now)
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
-            send = self._send_once if options and options.dedup_id else self._send_to
+            send = self._send_once if options and options.dedup_id else self.send_to
             route = self.routes.open(plan.names[0])
             if plan.renamed is not None:
                 (head,) = plan.renamed
@@ -157,7 +157,7 @@ class Publisher:
     ) -> bytes:
         """Send bodies to all that a plan names, where there is room; what their RECEIPTs tell."""
         options = plan.options
-        send = self._send_once if options and options.dedup_id else self._send_to
+        send = self._send_once if options and options.dedup_id else self.send_to
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
             for name, each in plan.heads_by_name(head):
@@ -259,7 +259,7 @@ class Publisher:
         log = self.log
         survives = (self.binds or route.stores(options)) and not route.private
         with log.together(is_kept=client is None) if log and survives else nullcontext():
-            taken, evidence = self._send_to(
+            taken, evidence = self.send_to(
                 client, route, head, options, bodies[:1], received_at, now
             )
             if not taken:
@@ -269,7 +269,7 @@ class Publisher:
         self.duplicates += len(bodies) - 1
         return len(bodies), evidence
 
-    def _send_to(
+    def send_to(
         self,
         client: Client | None,
         route: Route,
@@ -279,6 +279,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, bytes]:
+        """Send bodies to one destination; how many were taken, and what RECEIPTs tell of them."""
         expires_at = self._expiry(route, options, received_at)
         publication = Publication(route, head, bodies, received_at, expires_at, client, options)
         if options is not None and options.expires_ms:

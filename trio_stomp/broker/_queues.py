@@ -2,7 +2,7 @@
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._chronicle import Chronicle, Fate, lifetime_rule
 from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import PRIVATE_QUEUE
+from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind
 from trio_stomp.broker._destination_policy import PolicyBook
-from trio_stomp.broker._message import Message, Paged, charge, refund
+from trio_stomp.broker._message import Message, Paged, charge
 from trio_stomp.broker._queue import PLACE, Queue
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._reach import FEW_QUEUES, Reach, reaches
@@ -57,6 +57,8 @@ class QueueBook:
     timers: Timers
     acknowledger: "Acknowledger" = field(init=False)
     """Times out what is not acknowledged; joined by the broker."""
+    send_dead: Callable[[Route, Head, Message, float], bool] = field(init=False)
+    """Sends a dead letter to what is no queue; whether anybody gets it. Joined, too."""
     storage: "Storage | None" = None
     """Where queues survive; None = nowhere."""
     deaths: DeathCounters = field(factory=DeathCounters)
@@ -340,27 +342,31 @@ class QueueBook:
             rule = self._deadly(queue, message, death)
             self.chronicle.lost(death.value, queue.name, numbers=at, rule=rule)
         name = self._grave(queue, death)
-        if not name or name == queue.name:
+        if name and name != queue.name and self._keep_dead(name, queue, message, death, now):
+            self.deaths.kept[death] += 1
+        else:
             self._count_lost(queue, death)
-            return
+
+    def _keep_dead(
+        self, name: str, queue: Queue, message: Message, death: Death, now: float
+    ) -> bool:
+        """Make a dead letter of a message and send it to ``name``; False if nobody can have it."""
         head, size = _dead_head(message, queue, death, name), len(message.body)
-        if not charge(self.memory, head, 1, size):
-            self._count_lost(queue, death)
-            return
         try:
+            route = self.routes.open(name)
+            if route.kind is not Kind.QUEUE:
+                return self.send_dead(route, head, message, now)
             grave = self.open(name)
         except ProtocolError:
-            grave = None
-        if grave is None or not grave.room_for(message.body):
-            refund(self.memory, head, 1, size)
-            self._count_lost(queue, death)
-            return
-        self.deaths.kept[death] += 1
-        expires_at = now + grave.route.ttl_s if grave.route.ttl_s else NEVER
-        origin = Publication(grave.route, head, [], now, expires_at)
-        grave.route.enqueued += 1
+            return False
+        if not (grave.room_for(message.body) and charge(self.memory, head, 1, size)):
+            return False
+        expires_at = now + route.ttl_s if route.ttl_s else NEVER
+        origin = Publication(route, head, [], now, expires_at)
+        route.enqueued += 1
         origin.is_stored = bool(message.stored)
         self.accept(grave, origin, [message.body], message.level, size)
+        return True
 
     def _count_lost(self, queue: Queue, death: Death) -> None:
         """Count a dead message that no dead letter was made of: only such is dropped."""
