@@ -12,7 +12,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.transport import SlicedPoll, SocketWire
 from trio_stomp.transport import _sliced_poll as module
-from trio_stomp.transport._sliced_poll import PolledSocket
+from trio_stomp.transport._sliced_poll import DirectSocket, PolledSocket
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
 
@@ -21,8 +21,8 @@ MANY = 200
 
 def polled_of(wire: SocketWire) -> PolledSocket:
     """What the poll knows of a wire."""
-    assert wire._polled is not None
-    return wire._polled
+    assert isinstance(wire._place, PolledSocket)
+    return wire._place
 
 
 class Room:
@@ -87,7 +87,12 @@ def stack() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-async def room(stack: ExitStack, nursery: trio.Nursery) -> Room:
+def nobody_waits_with_trio(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DIRECT", 0)
+
+
+@pytest.fixture
+async def room(stack: ExitStack, nursery: trio.Nursery, nobody_waits_with_trio: None) -> Room:
     poll = SlicedPoll()
     nursery.start_soon(poll.run)
     await wait_all_tasks_blocked()
@@ -243,6 +248,7 @@ async def test_who_does_not_read_is_not_told_of_again_and_again(room: Room) -> N
     assert await room.wires[1].receive_some(100) == b""
 
 
+@pytest.mark.usefixtures("nobody_waits_with_trio")
 async def test_who_waits_when_the_poll_ends_goes_on_and_nobody_waits_there_again(
     stack: ExitStack, nursery: trio.Nursery
 ) -> None:
@@ -279,4 +285,29 @@ async def test_without_epoll_all_wait_with_trio(
 
 async def test_what_the_kernel_refuses_waits_with_trio(room: Room) -> None:
     with tempfile.TemporaryFile() as file:
-        assert room.poll.enter(file.fileno()) is None
+        assert isinstance(room.poll.enter(file.fileno()), DirectSocket)
+
+
+async def test_few_wait_with_trio_and_give_their_room_back(
+    stack: ExitStack, nursery: trio.Nursery
+) -> None:
+    poll = SlicedPoll()
+    nursery.start_soon(poll.run)
+    await wait_all_tasks_blocked()
+    room = Room(poll, nursery, stack)
+    await room.fill(module.DIRECT + 1)
+    *few, last = (wire._place for wire in room.wires)
+    assert all(isinstance(place, DirectSocket) for place in few)
+    assert isinstance(last, PolledSocket)
+    room.peers[0].send(b"one")
+    await wait_all_tasks_blocked()
+    room.peers[-1].send(b"two")
+    await wait_all_tasks_blocked()
+    assert room.read == [(0, b"one"), (module.DIRECT, b"two")]
+    await room.wires[0].aclose()
+    await wait_all_tasks_blocked()
+    assert room.broken == [0]
+    with pytest.raises(trio.BrokenResourceError):
+        await room.wires[0].receive_some(1)
+    assert isinstance(room.add()[0]._place, DirectSocket)
+    assert isinstance(room.add()[0]._place, PolledSocket)

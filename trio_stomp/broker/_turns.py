@@ -87,6 +87,8 @@ class Turns:
 
     def catch_up(self, host: TurnsHost, now: float) -> None:
         """Let those go on who wait: one after the other, while there is time."""
+        if not self._waiting:
+            return
         self.begin(SHARE_S)
         while self._waiting:
             client, work = self._waiting.popitem(last=False)

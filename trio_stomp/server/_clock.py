@@ -6,6 +6,7 @@ looked at as often as the dispatcher begins a turn, and once a second.
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import trio
 from attrs import define, field
@@ -15,16 +16,7 @@ from trio_stomp.broker import WallTime
 TOLERANCE_S = 0.05
 """What the clocks may differ by before it counts: to look at each of them takes a while."""
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-
-
-def elapsed() -> float:
-    """Seconds that have passed, those of a suspension too, where the system can tell."""
-    return time.clock_gettime(_ELAPSED)
-
-
-def unix_time() -> float:
-    """The time of day."""
-    return time.time()
+"""Counts suspensions too, where the system can tell."""
 
 
 @define(eq=False, repr=False)
@@ -39,9 +31,9 @@ class Clock:
     """
 
     wall: WallTime = field(factory=WallTime)
-    elapsed: Callable[[], float] = elapsed
+    elapsed: Callable[[], float] = field(factory=lambda: partial(time.clock_gettime, _ELAPSED))
     running: Callable[[], float] = time.monotonic
-    day: Callable[[], float] = unix_time
+    day: Callable[[], float] = field(factory=lambda: time.time)
     slept_s: float = 0.0
     """How long the machine was suspended while this broker ran."""
     _asleep_s: float = field(init=False)
@@ -73,12 +65,13 @@ class Clock:
         """
         at = self.elapsed()
         slept_s, step_s = self._differences(at)
-        has_slept, is_set = slept_s > TOLERANCE_S, abs(step_s) > TOLERANCE_S
-        if not (has_slept or is_set) or self.elapsed() - at > TOLERANCE_S / 2:
-            return None  # in the second case the process was held up; the next look will tell
-        if has_slept:
+        if slept_s <= TOLERANCE_S and -TOLERANCE_S <= step_s <= TOLERANCE_S:
+            return None
+        if self.elapsed() - at > TOLERANCE_S / 2:
+            return None  # the process was held up between them; the next look will tell
+        if slept_s > TOLERANCE_S:
             self.slept_s += slept_s
-        if not is_set:
+        if abs(step_s) <= TOLERANCE_S:
             return None
         self._set_s += step_s
         return self.wall.offset_s + step_s

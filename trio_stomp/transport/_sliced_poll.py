@@ -5,8 +5,8 @@ peers leave at once, everybody else waits until each of their readers has run. S
 an epoll descriptor of the broker's own, which can itself be waited for; one task takes from it what
 can be read, and wakes a few readers in each pass of Trio's loop.
 
-Where a socket waits is decided once, when it comes: here, or with Trio if the poll does not run or
-the system has no epoll.
+Where a socket waits is decided once, when it comes: with Trio while few do, which spares a pass of
+the loop for each read, and where the poll does not run or the system has no epoll; else here.
 """
 
 import select
@@ -16,6 +16,8 @@ from collections.abc import Awaitable, Iterable
 import trio
 from attrs import define, field
 
+DIRECT = 32
+"""Sockets that wait with Trio at most: so many readers may go on in one pass."""
 AT_ONCE = 64
 """Readers of peers that sent something, and were heard before, that go on in one pass."""
 BEHIND_AT_ONCE = 8
@@ -24,6 +26,25 @@ thousands. A listener accepts one connection in each pass; so long passes would 
 POLL_AT_ONCE = 512
 _SPEAKS = 0x001
 """``EPOLLIN``, also where ``select`` has no such name."""
+
+
+@define(eq=False, repr=False)
+class DirectSocket:
+    """A socket that its reader waits for with Trio; it has the face of ``PolledSocket``."""
+
+    _direct: set[int]
+    file: int
+    is_new: bool = True
+
+    def wait_readable(self) -> Awaitable[object]:
+        """Wait until there is perhaps something to read; see ``PolledSocket.wait_readable``."""
+        if self.file not in self._direct:
+            raise trio.ClosedResourceError
+        return trio.lowlevel.wait_readable(self.file)  # noqa: ASYNC105
+
+    def forget(self) -> None:
+        """Leave its room to another; whoever closes it has Trio wake its reader."""
+        self._direct.discard(self.file)
 
 
 @define(eq=False, repr=False)
@@ -75,25 +96,31 @@ class PolledSocket:
 
 @define(eq=False, repr=False)
 class SlicedPoll:
-    """The sockets whose readers wait here."""
+    """The sockets whose readers wait here, and how many wait with Trio."""
 
     _epoll: "select.epoll | None" = None
     _sockets: dict[int, PolledSocket] = field(factory=dict)
     """By descriptor: those that the epoll descriptor has been told of."""
+    _direct: set[int] = field(factory=set)
+    """The descriptors of those that wait with Trio."""
     _ready: deque[PolledSocket] = field(factory=deque)
     _behind: deque[PolledSocket] = field(factory=deque)
     """Those that are new, or leave: what the others have to say is not to wait for them all."""
 
-    def enter(self, file: int) -> PolledSocket | None:
-        """Have a socket wait here, by its descriptor; None if it must wait with Trio."""
-        if self._epoll is None:
-            return None
+    def enter(self, file: int) -> DirectSocket | PolledSocket:
+        """Return the place where a socket, by its descriptor, waits until ``forget``."""
+        if self._epoll is None or len(self._direct) < DIRECT:
+            return self._with_trio(file)
         try:
             self._epoll.register(file, select.EPOLLONESHOT)
         except OSError:
-            return None  # the system allows no more of them, say
+            return self._with_trio(file)  # the system allows no more of them, say
         polled = self._sockets[file] = PolledSocket(self, file)
         return polled
+
+    def _with_trio(self, file: int) -> DirectSocket:
+        self._direct.add(file)
+        return DirectSocket(self._direct, file)
 
     def arm(self, file: int) -> None:
         """Have the kernel tell of a socket, once: who does not wait is not told of again and again.

@@ -9,7 +9,7 @@ import trio
 from attrs import define
 
 from trio_stomp.transport._memory_stream import MemoryStream
-from trio_stomp.transport._sliced_poll import PolledSocket, SlicedPoll
+from trio_stomp.transport._sliced_poll import DirectSocket, PolledSocket, SlicedPoll
 
 try:
     import fcntl
@@ -96,8 +96,8 @@ class SocketWire:
     remote: str
     is_loopback: bool
     _socket: socket.socket
-    _polled: PolledSocket | None = None
-    """Where its reader waits; None = with Trio."""
+    _place: DirectSocket | PolledSocket
+    """Where its reader waits."""
     _is_drained: bool = True
     """The last read took all that there was, so that the next one would find nothing."""
 
@@ -111,20 +111,17 @@ class SocketWire:
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError:
             pass  # the peer is gone already: reading will tell
-        return cls(*_peer(raw), raw, poll.enter(raw.fileno()) if poll is not None else None)
+        return cls(*_peer(raw), raw, (poll or SlicedPoll()).enter(raw.fileno()))
 
     async def receive_some(self, max_bytes: int) -> bytes:
         # Asking first would cost a system call and an exception for each of a consumer's ACKs.
-        must_wait, polled = self._is_drained, self._polled
+        must_wait = self._is_drained
         if not must_wait:
             await trio.lowlevel.checkpoint()
         while True:
             try:
                 if must_wait:
-                    if polled is None:
-                        await trio.lowlevel.wait_readable(self._socket)
-                    else:
-                        await polled.wait_readable()
+                    await self._place.wait_readable()
                 data = self._socket.recv(max_bytes)
             except BlockingIOError:
                 must_wait = True
@@ -132,8 +129,7 @@ class SocketWire:
                 raise trio.BrokenResourceError from error
             else:
                 self._is_drained = len(data) < max_bytes
-                if polled is not None:
-                    polled.is_new = False
+                self._place.is_new = False
                 return data
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
@@ -174,8 +170,7 @@ class SocketWire:
     async def aclose(self) -> None:
         if self._socket.fileno() >= 0:
             trio.lowlevel.notify_closing(self._socket)
-            if self._polled is not None:
-                self._polled.forget()
+            self._place.forget()
             self._socket.close()
         await trio.lowlevel.checkpoint()
 
