@@ -11,6 +11,7 @@ from typing import Final
 from attrs import frozen
 
 from trio_stomp._errors import OptionError, ProtocolError
+from trio_stomp.broker._error_texts import RABBITMQ_TEXTS, ErrorTexts
 from trio_stomp.frames import Headers
 
 NATIVE = "native"
@@ -70,6 +71,7 @@ class Dialect:
         means no end.
       queue_arguments_must_agree: A second SUBSCRIBE with other ``x-…`` arguments for a queue is an
         ERROR; else it is told in the log.
+      error_texts: Words of its ERRORs, which programs compare; none = ours.
     """
 
     word: str
@@ -89,6 +91,7 @@ class Dialect:
     destination_aliases: bool = True
     expiration_zero_is_now: bool = False
     queue_arguments_must_agree: bool = False
+    error_texts: ErrorTexts = ()
 
 
 _DIALECTS: Final[Mapping[str, Dialect]] = {
@@ -105,6 +108,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             knows_all_prefixes=True,
             expiration_zero_is_now=True,
             queue_arguments_must_agree=True,
+            error_texts=RABBITMQ_TEXTS,
         ),
         Dialect(ACTIVEMQ, connected_receipt=True, composite_destinations=True, bare_is_queue=True),
         Dialect(ARTEMIS, knows_addresses=True),
