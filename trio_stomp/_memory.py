@@ -27,6 +27,15 @@ class MemoryBudget:
     """What names, subscriptions, patterns, selectors and ids take: counted apart from messages, so
     that neither can shut out the other."""
 
+    held_bytes: int = 0
+    """What was read of clients that have to wait. Counted apart: it can become messages only when
+    there is room for those, and must not stand in its own way. While it is much, less is read."""
+
+    @property
+    def charged_bytes(self) -> int:
+        """Bytes of messages, and of what may become some."""
+        return self.used_bytes + self.held_bytes
+
     def take(self, size: int) -> bool:
         """Charge ``size`` bytes; False, and nothing charged, if they do not fit."""
         used = self.used_bytes + size
@@ -92,4 +101,4 @@ class MemoryBudget:
     @property
     def is_high(self) -> bool:
         """Whether producers should wait: nine tenths are in use."""
-        return self.used_bytes * 10 > self.limit_bytes * 9
+        return (self.used_bytes + self.held_bytes) * 10 > self.limit_bytes * 9

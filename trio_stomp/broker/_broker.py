@@ -119,7 +119,7 @@ class Broker(Parts):
         if self.tracer.is_on:
             self.tracer.received(client, events, now)
         if client.is_blocked:
-            client.held.append((events, received_at))
+            self.held.append(client, events, received_at)
             return
         self.turns.ends_at = now + SHARE_S
         self._carry_out(client, events, received_at, now)
@@ -424,14 +424,14 @@ class Broker(Parts):
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Keep back what a client sent, ahead of all that was kept before, and read no more."""
         client.is_blocked = True
-        client.held.insert(0, (events, received_at))
+        self.held.put_back(client, events, received_at)
         client.outbox.pause_reading(paused=True)
 
     def unblock(self, client: Client, now: float) -> None:
         """Do what was kept back while its client had to wait."""
         client.is_blocked = False
         while client.held and not client.is_blocked:
-            events, received_at = client.held.pop(0)
+            events, received_at = self.held.pop(client)
             self._carry_out(client, events, received_at, now)
         if client.is_blocked:
             return

@@ -20,12 +20,14 @@ from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._dialect import Dialect, resolve
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._guard import Guard
+from trio_stomp.broker._log import Log
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._rules import Action, needs
 from trio_stomp.broker._stream_options import END_MARK, ID_MARK
 from trio_stomp.broker._stream_reader import StreamReader
 from trio_stomp.broker._told import Event, some, told
 from trio_stomp.broker._trie import matches
+from trio_stomp.broker._turns import Turns
 from trio_stomp.broker._verdict import (
     MAX_DIGITS,
     claims,
@@ -55,10 +57,12 @@ Answer = tuple[list[str], list[Event]]
 
 
 class ExplainHost(Protocol):
-    """Where the policies of now stand, and what numbers the deliveries."""
+    """Where the policies of now stand, what numbers the deliveries, and what clients wait for."""
 
     book: PolicyBook
     fan_out: FanOut
+    turns: Turns
+    log: Log | None
 
 
 @define(eq=False, repr=False)
@@ -270,7 +274,15 @@ class Explainer:
         for subscription in reached:
             yield from _state(subscription)
         if client.is_blocked:
-            yield "is not read from: a full queue makes it wait (overflow = block)"
+            yield f"is not read from: {self._why_held(client)}"
+
+    def _why_held(self, client: "Client") -> str:
+        log = self.host.log
+        if client in self.host.turns:
+            return "what it asked for is large, and is done a share at a time"
+        if log is not None and client in log.waiting:
+            return "what it sent before is not stored yet"
+        return "a full queue makes it wait (overflow = block)"
 
     def _all(self) -> list[Event]:
         chronicle = self.chronicle

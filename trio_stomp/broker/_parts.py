@@ -20,6 +20,7 @@ from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._feeds import Feeds
 from trio_stomp.broker._guard import Guard
+from trio_stomp.broker._held import Held
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._leaving import Leaving
 from trio_stomp.broker._log import Log
@@ -80,6 +81,7 @@ class Parts:
     timers: Timers = field(init=False)
     turns: Turns = field(factory=Turns)
     clients: dict[Client, None] = field(factory=dict)
+    held: Held = field(init=False)
     acks: AckCounters = field(factory=AckCounters)
     known: Duplicates = field(init=False)
     routes: RouteTable = field(init=False)
@@ -133,6 +135,7 @@ class Parts:
         """Where messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
         self.timers = Timers(self.wall)
+        self.held = Held(memory)
         self.chronicle = Chronicle(policies.explain_events)
         noted = self.chronicle if self.chronicle.is_kept else None
         self.known = Duplicates(

@@ -68,9 +68,9 @@ class Client:
     """Its subscriptions end, some in each turn: for everybody else it has gone. It stays so."""
     reviving: int = 0
     """Subscriptions that still get parked messages."""
-    held: "list[tuple[Sequence[Event], float]]" = field(factory=list)
+    held: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
     """What it sent while it had to wait: for room in a full queue (overflow ``block``), for the
-    store, or for its share of a later turn."""
+    store, or for its share of a later turn; when that was read, and what it is charged for."""
     is_blocked: bool = False
     farewell: "tuple[CloseReason, Callable[[], None]] | None" = None
     """It is gone, why, and whom to tell when it is forgotten: as soon as nothing is held."""

@@ -185,12 +185,12 @@ class Health:
 
     def _memory(self) -> Check:
         memory = self.server.memory
-        status = _status(memory.used_bytes, memory.limit_bytes)
+        status = _status(memory.charged_bytes, memory.limit_bytes)
         detail = "bytes of messages (option max_memory_bytes)"
         if status == OK and memory.is_short:
             kept = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
             status, detail = DEGRADED, f"{kept}: nearly all that these may hold"
-        return Check("memory", status, memory.used_bytes, memory.limit_bytes, detail)
+        return Check("memory", status, memory.charged_bytes, memory.limit_bytes, detail)
 
     def _input(self) -> Check:
         inbox, limits = self.server.inbox, self.server.limits

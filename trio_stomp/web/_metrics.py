@@ -249,7 +249,7 @@ class BrokerCollector:
         server = self.server
         memory, inbox = server.memory, server.inbox
         yield gauge("memory_budget_bytes", "The most for messages.", memory.limit_bytes)
-        yield gauge("memory_used_bytes", "Bytes of messages.", memory.used_bytes)
+        yield gauge("memory_used_bytes", "Bytes of messages.", memory.charged_bytes)
         yield gauge("memory_kept_bytes", "Those of them that wait.", memory.kept_bytes)
         yield gauge("input_queue_frames", "Frames that wait for the dispatcher.", inbox.frames)
         yield gauge("input_queue_bytes", "What they came in.", inbox.bytes)

@@ -166,7 +166,7 @@ class Tables:
                 "transactions": present.transactions,
                 "outbox_bytes": present.waiting_bytes,
                 "memory": {
-                    "used_bytes": memory.used_bytes,
+                    "used_bytes": memory.charged_bytes,
                     "kept_bytes": memory.kept_bytes,
                     "limit_bytes": memory.limit_bytes,
                 },
