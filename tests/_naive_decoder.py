@@ -27,6 +27,8 @@ ESCAPES = {
 HAS_CRLF = ("CONNECT", "1.2")
 NEAR_BYTES = 4
 """How exactly a limit of bytes is known: whether line ends count is nobody's business."""
+MAX_BLANK_BYTES = 4
+"""A body that is so many line ends and nothing else is none (F26)."""
 
 
 class Ending(Enum):
@@ -128,9 +130,10 @@ def read_frame(data: bytes, version: str, bounds: Bounds) -> tuple[NaiveFrame, b
         if rest[length : length + 1] != b"\0":  # F28
             raise Wrong
     may_have_body = command == "SEND" or version in ("CONNECT", "1.0")  # F26
-    if rest[:1] not in (b"", b"\0") and not may_have_body:
+    body = rest if length < 0 else rest[:length]
+    if not may_have_body and (len(body) > MAX_BLANK_BYTES or body.strip(b"\r\n")):
         raise Wrong
-    if (len(rest) if length < 0 else length) > bounds.body_bytes:
+    if may_have_body and len(body) > bounds.body_bytes:
         raise Wrong
     if length < 0:
         raise More

@@ -185,8 +185,9 @@ class NaiveDecoder:
         else:
             self.body += byte
             if frame.command in NO_BODY and self.rules in (V1_1, V1_2):
-                raise Refusal("body-not-allowed", frame.receipt)
-            if len(self.body) > self.limits.max_body_bytes:
+                if len(self.body) > MAX_BLANK_BYTES or self.body.strip(b"\r\n"):
+                    raise Refusal("body-not-allowed", frame.receipt)
+            elif len(self.body) > self.limits.max_body_bytes:
                 raise Refusal("body-too-large", frame.receipt)
 
     def _finish(self, frame: Frame) -> None:
@@ -195,6 +196,8 @@ class NaiveDecoder:
         self.parsed = self.length = None
 
 
+MAX_BLANK_BYTES = 4
+"""A body that is so many line ends and nothing else is none (F26)."""
 NO_BODY = {"CONNECT", "STOMP", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT"}
 NO_BODY |= {"ABORT", "DISCONNECT"}
 

@@ -117,6 +117,10 @@ OK: list[tuple[str, tuple[HeaderRules, ...], bytes, list[Frame]]] = [
     ("F26", VERSIONS, b"SEND\n\nbody\0DIAG\n\nstale\0", [
         Frame("SEND", (), b"body"), Frame("DIAG", (), b"stale")
     ]),
+    ("F26", ALL_RULES, b"BEGIN\ntransaction:1\n\n\n\0ACK\nid:1\n\n\r\n\n\n\0", [
+        Frame("BEGIN", (("transaction", "1"),), b"\n"),
+        Frame("ACK", (("id", "1"),), b"\r\n\n\n"),
+    ]),
     ("F26", (V1_0, OPENING), b"SUBSCRIBE\ndestination:/a\n\nbody\0DISCONNECT\n\n\0", [
         Frame("SUBSCRIBE", (TO_A,), b"body"), Frame("DISCONNECT", ())
     ]),
@@ -197,7 +201,9 @@ BAD: list[tuple[str, tuple[HeaderRules, ...], bytes, str, bytes | None]] = [
     ("F01", ALL_RULES, b"SEND\na:b\0c\n\n\0", "missing-blank-line", None),
     ("F26 R06", (V1_1, V1_2), b"ACK\nreceipt:3\n\nx\0", "body-not-allowed", b"3"),
     ("F26", (V1_1, V1_2), b"SUBSCRIBE\ncontent-length:1\n\nx\0", "body-not-allowed", None),
-    ("F26", (V1_1, V1_2), b"ACK\nid:1\n\n\0ACK\nid:1\n\n\n\0", "body-not-allowed", None),
+    ("F26", (V1_1, V1_2), b"ACK\nid:1\n\n\0ACK\nid:1\n\nx\0", "body-not-allowed", None),
+    ("F26", (V1_1, V1_2), b"ACK\nid:1\n\n\n\n\n\n\n\0", "body-not-allowed", None),
+    ("F26", (V1_1, V1_2), b"BEGIN\ntransaction:1\n\n\nx", "body-not-allowed", None),
     ("F28 R06", VERSIONS, b"SEND\ncontent-length:2\nreceipt:4\n\nabc\0", "missing-nul", b"4"),
     ("F28", VERSIONS, b"SEND\ncontent-length:0\n\n\n\0", "missing-nul", None),
     ("F31", VERSIONS, b"SEND\ncontent-length:-1\n\n\0", "invalid-content-length", None),

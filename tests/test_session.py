@@ -255,6 +255,14 @@ def test_the_headers_of_connect_are_trimmed_in_1_0_only(version: Version) -> Non
 
 @pytest.mark.covers("F26")
 @every_version
+def test_line_ends_before_the_nul_of_connect_are_no_body(version: Version) -> None:
+    data = connect(version).removesuffix(b"\0") + b"\n\n\0"
+    (event,) = make_session().receive_data(data)
+    assert isinstance(event, Opened)
+
+
+@pytest.mark.covers("F26")
+@every_version
 def test_a_body_of_connect_is_refused_from_1_1_on(version: Version) -> None:
     data = connect(version).removesuffix(b"\0") + b"body\0"
     (event,) = make_session().receive_data(data)

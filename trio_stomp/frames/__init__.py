@@ -37,6 +37,7 @@ from trio_stomp.frames._frame import Head as Head
 from trio_stomp.frames._frame import Headers as Headers
 from trio_stomp.frames._headers import encode_text as encode_text
 from trio_stomp.frames._headers import excerpt as excerpt
+from trio_stomp.frames._headers import is_blank as is_blank
 from trio_stomp.frames._headers import parse_head as parse_head
 from trio_stomp.frames._limits import FrameLimits as FrameLimits
 from trio_stomp.frames._rules import OPENING as OPENING

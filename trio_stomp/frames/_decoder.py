@@ -23,7 +23,15 @@ from trio_stomp.frames._frame import (
     FrameRun,
     Head,
 )
-from trio_stomp.frames._headers import body_too_large, excerpt, parse_head, parse_receipt, quote
+from trio_stomp.frames._headers import (
+    MAX_BLANK_BODY_BYTES,
+    body_too_large,
+    excerpt,
+    is_blank,
+    parse_head,
+    parse_receipt,
+    quote,
+)
 from trio_stomp.frames._held import HeldBytes
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._repeats import take_repeats
@@ -375,16 +383,16 @@ class FrameDecoder:
         if head.command in _BODILESS and self.rules is not OPENING and self.rules is not V1_0:
             # STOMP 1.0 does not forbid a body: there it is read and ignored. Before CONNECT has
             # been understood the version is not known; the session looks after that one.
-            most = 0
+            looked_at = min(reached, MAX_BLANK_BODY_BYTES + 1)
+            if looked_at and not is_blank(data[start : start + looked_at]):
+                raise FrameError(
+                    "body-not-allowed",
+                    f"{head.command} has a body; only SEND may have one",
+                    excerpt=excerpt(data[position:start]),
+                )
+            most = reached  # the next byte is looked at as soon as it is here
         if reached > most:
-            block = data[position:start]
-            if most:
-                raise body_too_large("the body", self.limits, block)
-            raise FrameError(
-                "body-not-allowed",
-                f"{head.command} has a body; only SEND may have one",
-                excerpt=excerpt(block),
-            )
+            raise body_too_large("the body", self.limits, data[position:start])
         if end < 0:
             scanned = len(data) - position
             self._wait((b"\0",), scanned=scanned, needed=start - position + most + 1)

@@ -10,6 +10,8 @@ from trio_stomp.frames._rules import HeaderRules
 _QUOTED = 512
 _SECRET = re.compile(rb"(?mi)^([ \t]*(?:%b)\b).*$" % "|".join(SECRET_HEADERS).encode())
 _MAX_DIGITS = 18
+MAX_BLANK_BODY_BYTES = 4
+"""Two line ends of CR LF."""
 
 
 def excerpt(block: bytes) -> bytes:
@@ -223,6 +225,11 @@ def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
     if length > limits.max_body_bytes:
         raise body_too_large(f"content-length:{length}", limits, block)
     return length
+
+
+def is_blank(body: bytes) -> bool:
+    """Whether a body is nothing but a line end or two, which many clients put before the NUL."""
+    return len(body) <= MAX_BLANK_BODY_BYTES and not body.strip(b"\r\n")
 
 
 def body_too_large(what: str, limits: FrameLimits, block: bytes) -> FrameError:

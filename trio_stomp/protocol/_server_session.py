@@ -20,6 +20,7 @@ from trio_stomp.frames import (
     HeadCache,
     Headers,
     excerpt,
+    is_blank,
 )
 from trio_stomp.protocol._events import (
     Acked,
@@ -175,7 +176,7 @@ class ServerSession:
             raise ProtocolError(
                 "header-missing", f"CONNECT of STOMP {version.name} needs the header host"
             )
-        if frame.body and version.rules is not V1_0:
+        if not is_blank(frame.body) and version.rules is not V1_0:
             raise ProtocolError(
                 "body-not-allowed", f"{frame.command} has a body; only SEND may have one"
             )

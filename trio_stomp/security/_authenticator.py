@@ -252,6 +252,6 @@ def _failed() -> ProtocolError:
     # One text for whatever is wrong: it must not tell which users there are (C08).
     return ProtocolError(
         "authentication-failed",
-        "Invalid Login! The login or what should prove it is wrong",
+        "Invalid Login! The login, or the proof of it, is wrong",
         reason=CloseReason.AUTHENTICATION_FAILED,
     )
