@@ -1,11 +1,13 @@
 """scripts/suites.py reads what the suites of others print, and says what nobody explained."""
 
 import json
+from pathlib import Path
 
 import pytest
 from _suites import outcomes, report
 from _suites.outcomes import FAILED, PASSED, SKIPPED
 from _suites.suites import SUITES
+from attrs import evolve
 
 PYTEST = """<testsuites><testsuite>
 <testcase classname="tests.test_s12.Test12" name="test_a"/>
@@ -35,20 +37,10 @@ Failure: test_conn_1p_0124(TestConnection1P)
 Finished in 12.3 seconds.
 """
 
-JASMINE = """CLIENT 1: >>> SEND
+SPEC_LINES = """CLIENT 1: >>> SEND
 SPEC {"name": "Ack sends", "status": "passed"}
 SPEC {"name": "Ack waits", "status": "failed"}
 SPEC {"name": "Ack later", "status": "pending"}
-"""
-
-JUNIT = """JUnit version 4.12
-.E.
-Time: 12.3
-There was 1 failure:
-1) testTwo(org.apache.activemq.transport.stomp.StompTest)
-java.lang.AssertionError
-FAILURES!!!
-Tests run: 2,  Failures: 1
 """
 
 
@@ -77,19 +69,9 @@ Tests run: 2,  Failures: 1
             id="test-unit",
         ),
         pytest.param(
-            outcomes.of_jasmine(JASMINE),
+            outcomes.of_spec_lines(SPEC_LINES),
             {"Ack sends": PASSED, "Ack waits": FAILED, "Ack later": SKIPPED},
-            id="jasmine",
-        ),
-        pytest.param(
-            outcomes.of_junit_core(JUNIT, ["StompTest.testOne", "StompTest.testTwo"]),
-            {"StompTest.testOne": PASSED, "StompTest.testTwo": FAILED},
-            id="junit",
-        ),
-        pytest.param(
-            outcomes.of_junit_core("JUnit version 4.12\n.", ["StompTest.testOne"]),
-            {"StompTest.testOne": FAILED},
-            id="junit that hung",
+            id="lines of our own",
         ),
     ],
 )
@@ -122,3 +104,37 @@ def test_what_is_recorded_for_the_docs_is_of_suites_that_there_are_and_is_explai
     for name, figure in figures.items():
         failed = dict.fromkeys(figure["failed"], FAILED)
         assert report.unexplained(failed, report.explanations(name)) == [], name
+
+
+def test_why_tests_are_left_out_stands_in_the_docs_only_where_somebody_said_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explained = tmp_path / "explained.toml"
+    explained.write_text('[theirs]\n"Bean.*" = "looks inside"\n"Wire.b" = "another word"\n')
+    monkeypatch.setattr(report, "EXPLAINED", explained)
+    monkeypatch.setattr(report, "FIGURES", tmp_path / "figures.json")
+    ours = {"Bean.a": SKIPPED, "Bean.b": SKIPPED, "Slow.c": SKIPPED, "Wire.b": FAILED}
+    report.record("theirs", "Their tests", ours, {"Wire.b": PASSED})
+    assert list(report.section()) == [
+        "| suite | here | the broker that it was written for |",
+        "|---|---|---|",
+        "| Their tests | 0 of 1 | 1 of 1 |",
+        "",
+        "| suite | fails here | why |",
+        "|---|---|---|",
+        "| Their tests | `Wire.b` | another word |",
+        "",
+        "| suite | is left out here | why |",
+        "|---|---|---|",
+        "| Their tests | `Bean.a`, `Bean.b` | looks inside |",
+    ]
+
+
+def test_a_suite_says_which_program_or_file_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    jar = tmp_path / "theirs.jar"
+    suite = evolve(SUITES[0], folder="theirs", needs=("python3", str(jar)))
+    assert suite.lacks(tmp_path) == f"{jar} is not installed"
+    jar.touch()
+    assert suite.lacks(tmp_path) == ""
+    assert evolve(suite, needs=("no-such-program",)).lacks(tmp_path)

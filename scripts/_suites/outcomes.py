@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from xml.etree import ElementTree
 
 PASSED = "passed"
@@ -16,8 +16,6 @@ Outcomes = Mapping[str, str]
 # has failed says why in between, from the line of the mark on.
 _RUBY_CLASS = re.compile(r"^(\w+): $")
 _RUBY_TEST = re.compile(r"^  ([^\s:]+):\s*([.FEPON])(?:: \([\d.]+\))?$")
-# JUnit 4's own runner says each failure as "12) testName(package.Class)", and how many it ran.
-_JUNIT_FAILURE = re.compile(r"^\d+\) (\w+)\(([\w.$]+)\)$", re.MULTILINE)
 
 
 def of_junit_xml(text: str) -> Outcomes:
@@ -46,8 +44,8 @@ def of_test_unit(text: str) -> Outcomes:
     return found
 
 
-def of_jasmine(text: str) -> Outcomes:
-    """Read the lines ``SPEC {"name": ..., "status": ...}`` that our reporter prints."""
+def of_spec_lines(text: str) -> Outcomes:
+    """Read the lines ``SPEC {"name": ..., "status": ...}`` that our runners print."""
     found: dict[str, str] = {}
     for line in text.splitlines():
         if not line.startswith("SPEC "):
@@ -56,18 +54,6 @@ def of_jasmine(text: str) -> Outcomes:
         outcome = {"passed": PASSED, "failed": FAILED}.get(spec["status"], SKIPPED)
         found[spec["name"]] = outcome
     return found
-
-
-def of_junit_core(text: str, tests: Iterable[str]) -> Outcomes:
-    """Read what ``JUnitCore`` prints of one class; what it does not name as failed has passed.
-
-    Args:
-      text: What it printed. Without its last word (OK or how many failed) all have failed.
-      tests: Names of the class's tests, as class.method.
-    """
-    over = re.search(r"^(OK \(|Tests run:)", text, re.MULTILINE) is not None
-    failed = {f"{_last_word(group)}.{name}" for name, group in _JUNIT_FAILURE.findall(text)}
-    return {test: PASSED if over and test not in failed else FAILED for test in tests}
 
 
 def count(outcomes: Outcomes) -> tuple[int, int]:

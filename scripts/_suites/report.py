@@ -4,8 +4,9 @@ import json
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from _suites.outcomes import FAILED, Outcomes, count
+from _suites.outcomes import FAILED, SKIPPED, Outcomes, count
 
 HERE = Path(__file__).parent
 EXPLAINED = HERE / "explained.toml"
@@ -53,13 +54,19 @@ def differences(
 
 
 def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
-    """Write the figures, and the names of what failed here, beside those of other suites."""
+    """Write the figures, and the names of what failed here, beside those of other suites.
+
+    What was left out is written, too, as far as somebody said why; else its suite decided so.
+    """
+    explained = explanations(suite)
+    left_out = [test for test, outcome in ours.items() if outcome == SKIPPED]
     figures = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
     figures[suite] = {
         "title": title,
         "ours": figure(ours),
         "theirs": figure(theirs),
         "failed": sorted(test for test, outcome in ours.items() if outcome == FAILED),
+        "left_out": sorted(test for test in left_out if why(test, explained)),
     }
     text = json.dumps(figures, indent=2, sort_keys=True, ensure_ascii=False)
     FIGURES.write_text(text + "\n", encoding="utf-8")
@@ -72,13 +79,19 @@ def section() -> Iterator[str]:
     yield "|---|---|---|"
     for each in figures.values():
         yield f"| {each['title']} | {each['ours']} | {each['theirs']} |"
+    yield from _reasons(figures, "failed", "fails here")
+    yield from _reasons(figures, "left_out", "is left out here")
+
+
+def _reasons(figures: Mapping[str, Any], key: str, title: str) -> Iterator[str]:
+    """Yield a table of the tests below that key of each suite, those with one reason together."""
     yield ""
-    yield "| suite | fails here | why |"
+    yield f"| suite | {title} | why |"
     yield "|---|---|---|"
     for suite, each in figures.items():
         by_reason: dict[str, list[str]] = {}
         explained = explanations(suite)
-        for test in each["failed"]:
+        for test in each.get(key, ()):
             by_reason.setdefault(why(test, explained) or "not explained yet", []).append(test)
         for reason, tests in by_reason.items():
             yield f"| {each['title']} | {', '.join(f'`{test}`' for test in tests)} | {reason} |"

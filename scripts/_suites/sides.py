@@ -101,5 +101,6 @@ def activemq() -> Iterator[Side]:
 
 
 def missing(program: str) -> str:
-    """Say that a program is not there; nothing if it is."""
-    return "" if shutil.which(program) else f"the program {program} is not installed"
+    """Say that a program, or what has that path, is not there; nothing if it is."""
+    is_there = Path(program).exists() if "/" in program else shutil.which(program)
+    return "" if is_there else f"{program} is not installed"

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from attrs import frozen
 
-from _suites import outcomes, sides
+from _suites import activemq, outcomes, sides
 from _suites.outcomes import Outcomes
 from _suites.sides import LOGIN, PASSCODE, Side, Start
 
@@ -35,7 +35,7 @@ class Suite:
       title: As in the documents.
       folder: Of its checkout, in the folder of sources.
       origin: Where that is had.
-      needs: Programs.
+      needs: Programs, and paths of files.
       ours: Starts our broker.
       theirs: Starts the one that the suite was written for.
       run: Runs it.
@@ -168,7 +168,7 @@ def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
         "SUITES_URL": f"ws://127.0.0.1:{side.web_port}/ws",
         "NODE_PATH": str(packages / "node_modules"),
     }
-    return outcomes.of_jasmine(_run(["node", str(runner)], scratch, told))
+    return outcomes.of_spec_lines(_run(["node", str(runner)], scratch, told))
 
 
 def _run(
@@ -236,5 +236,15 @@ SUITES = (
         _our(),
         sides.rabbitmq,
         _stompjs,
+    ),
+    Suite(
+        "activemq",
+        "ActiveMQ's JUnit tests",
+        "activemq",
+        "github.com/apache/activemq, of the version that is installed",
+        activemq.NEEDS,
+        activemq.ours,
+        activemq.theirs,
+        activemq.run,
     ),
 )
