@@ -448,7 +448,11 @@ class Broker(Parts):
             case Opened():
                 self.sessions.open(client, event)
             case Subscribed():
-                return self.subscriber.add(client, event, now)
+                subscribe = partial(self.subscriber.add, client, event, now)
+                if self.lines.busy:
+                    places = self.subscriber.places(client, event)
+                    return self.lines.subscribe(places, subscribe, event.receipt)
+                return subscribe()
             case Unsubscribed():
                 return self.subscriber.remove(client, event, now)
             case Received(receipts, head, acked, returned):

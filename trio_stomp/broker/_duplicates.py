@@ -50,6 +50,12 @@ class Duplicates:
     window_of: Callable[[str], int]
     memory: MemoryBudget
     log: "Log | None" = None
+    is_promised: bool = False
+    """There was room for what comes now, when all of it was checked."""
+
+    def room_for(self, route: "Route", name: str) -> int:
+        """Bytes that an id takes, if it is to be known."""
+        return id_cost(name) if self.window_of(route.name) else 0
 
     def check_room(self, route: "Route", name: str) -> None:
         """Refuse an id that there is no memory for: to forget another sooner would break a promise.
@@ -57,7 +63,7 @@ class Duplicates:
         Raises:
           ProtocolError: there is none.
         """
-        if self.window_of(route.name) and id_cost(name) > self.memory.tables_room:
+        if not self.is_promised and self.room_for(route, name) > self.memory.tables_room:
             raise no_table_memory(f"one more id of a message to {route.name[:80]}")
 
     def find(self, client: "Client | None", route: "Route", name: str) -> bytes | None:

@@ -24,6 +24,8 @@ PLACE = "retained:"
 """How the store's places for them begin."""
 UNJUDGED = -1
 """In a ``Keeper``: of what was found in the store."""
+NOBODY: Keeper = (None, 0)
+"""Of what does not become a last value."""
 
 
 @define(eq=False, repr=False)

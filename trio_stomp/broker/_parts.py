@@ -23,6 +23,7 @@ from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._held import Held
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._leaving import Leaving
+from trio_stomp.broker._lines import Lines
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message_names import MessageNames
 from trio_stomp.broker._overflow import Overflow
@@ -101,6 +102,7 @@ class Parts:
     leaving: Leaving = field(init=False)
     answers: Answers = field(init=False)
     publisher: Publisher = field(init=False)
+    lines: Lines = field(init=False)
     scheduler: Scheduler = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -256,6 +258,7 @@ class Parts:
         self.publisher.events = self.events
         self.queues.send_dead = partial(send_dead, self.publisher)
         self.publisher.asker = Asker(self.turns)
+        self.publisher.lines = self.lines = Lines(self.turns, self.memory, self.routes)
         self.publisher.scheduler = self.scheduler = Scheduler(
             self.memory,
             self.timers,

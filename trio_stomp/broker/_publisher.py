@@ -8,7 +8,7 @@ from attrs import define, field
 from trio_stomp._errors import ProtocolError
 from trio_stomp._identity import Identity
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._asker import FEW_SELECTORS, Asker, answers_of, remind
+from trio_stomp.broker._asker import FEW_SELECTORS, Asker
 from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import ASK, NEVER, Publication
 from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, TRACE, Kind
@@ -17,18 +17,19 @@ from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._evidence import STORED, hint_of, together, unmatched
 from trio_stomp.broker._fanout import FanOut
-from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._guard import Guard
-from trio_stomp.broker._last_values import LastValues
+from trio_stomp.broker._last_values import NOBODY, LastValues
 from trio_stomp.broker._ledger import Later
+from trio_stomp.broker._lines import Lines
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import charge
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
 from trio_stomp.broker._ports import silently
+from trio_stomp.broker._postponed import Postponed
 from trio_stomp.broker._questions import Questions
 from trio_stomp.broker._queues import QueueBook
-from trio_stomp.broker._route import Route, RouteTable
+from trio_stomp.broker._route import Keeper, Route, RouteTable
 from trio_stomp.broker._schedule import Schedule
 from trio_stomp.broker._scheduler import Scheduler
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT, SendOptions
@@ -36,6 +37,7 @@ from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary
+from trio_stomp.broker._turns import NotYet
 from trio_stomp.broker._wall_time import DayEnd, WallTime
 from trio_stomp.frames import FrameRun, Head, head_cost
 
@@ -63,6 +65,9 @@ class Publisher:
     questions: Questions = field(init=False)
     asker: Asker = field(init=False)
     """Asks selectors before anything is sent; joined by the broker, too."""
+    lines: Lines = field(init=False)
+    """In front of topics; joined by the broker, too."""
+    postponed: Postponed = field(init=False)
     log: Log | None = None
     """What is to survive is written here first; None = nothing survives."""
     wall: WallTime = field(factory=WallTime)
@@ -77,6 +82,7 @@ class Publisher:
     events: BrokerEvents | None = None
 
     def __attrs_post_init__(self) -> None:
+        self.postponed = Postponed(self)
         self.questions = Questions(
             self.dialect,
             self.routes,
@@ -123,7 +129,8 @@ class Publisher:
         Fewer than all are taken only by a queue that makes its producers wait.
 
         Raises:
-          NotYet: so many selectors are to be asked first that there is no time for it now.
+          NotYet: so many selectors are to be asked first that there is no time for it now, or
+            something is being sent to its topic bit by bit.
           ProtocolError: the destination is not to be sent to, or a full queue refuses. In the
             second case ``taken`` on the error tells how many had been accepted before.
         """
@@ -136,12 +143,17 @@ class Publisher:
             route = self.routes.open(plan.names[0])
             if plan.renamed is not None:
                 (head,) = plan.renamed
-            if len(route.careful) > FEW_SELECTORS and client is not None:
-                self.asker.ask(head, ((head, route),))
+            if client is not None:
+                if route.line is not None:
+                    raise NotYet(self.lines.until_free(plan.names))
+                if len(route.careful) > FEW_SELECTORS:
+                    self.asker.ask(head, ((head, route),))
             return send(client, route, head, options, bodies, received_at, now)
         assert plan.renamed is not None
         if client is not None:
-            routes = map(self.routes.open, plan.names)
+            routes = list(map(self.routes.open, plan.names))
+            if any(route.line is not None for route in routes):
+                raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, zip(plan.renamed, routes, strict=True))
         self._check_room(client, head, plan, bodies)
         return len(bodies), self.send_to_all(client, head, plan, bodies, received_at, now)
@@ -157,13 +169,26 @@ class Publisher:
     ) -> bytes:
         """Send bodies to all that a plan names, where there is room; what their RECEIPTs tell."""
         options = plan.options
-        send = self._send_once if options and options.dedup_id else self.send_to
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
             for name, each in plan.heads_by_name(head):
                 route = self.routes.open(name)
-                told.append(send(client, route, each, options, bodies, received_at, now)[1])
+                told.append(self.send_on(client, route, each, options, bodies, received_at, now))
         return together(told)
+
+    def send_on(
+        self,
+        client: Client | None,
+        route: Route,
+        head: Head,
+        options: SendOptions | None,
+        bodies: list[bytes],
+        received_at: float,
+        now: float,
+    ) -> bytes:
+        """Send bodies to one destination, as far as there is room; what their RECEIPTs tell."""
+        send = self._send_once if options and options.dedup_id else self.send_to
+        return send(client, route, head, options, bodies, received_at, now)[1]
 
     def send_due(self, owner: Identity | None, run: FrameRun, now: float, survives: bool) -> int:
         """Send what was scheduled; how many of its messages were taken.
@@ -311,13 +336,25 @@ class Publisher:
             self.questions.answer(publication, now)
             return len(bodies), b""
         if self.log is not None and (publication.is_stored or asked or self.binds):
-            return len(bodies), self._store(self.log, publication, asked, now)
-        if asked:
-            self.last_values.keep(publication, asked, self.last_values.keeper(publication))
-        told = self._append(publication, now) if route.stream is not None else b""
-        return len(bodies), self._distribute(publication, now) + told
+            return len(bodies), self.postponed.store(self.log, publication, asked, now)
+        keeper = self.last_values.keeper(publication) if asked else NOBODY
+        if route.line is not None and client is None:
+            self.postponed.send_behind(publication, asked, keeper)
+            return len(bodies), b""
+        return len(bodies), self.show(publication, asked, keeper, now)
 
-    def _append(self, publication: Publication, now: float) -> bytes:
+    def show(self, publication: Publication, asked: str, keeper: Keeper, now: float) -> bytes:
+        """Have a topic's messages seen, now; what their RECEIPTs tell.
+
+        Args:
+          asked: What is to become of its last value, which ``keeper`` answers for.
+        """
+        if asked:
+            self.last_values.keep(publication, asked, keeper)
+        told = self.append(publication, now) if publication.route.stream is not None else b""
+        return self.distribute(publication, now) + told
+
+    def append(self, publication: Publication, now: float) -> bytes:
         """Write a topic's messages to its stream; what the RECEIPT tells of it."""
         stream = publication.route.stream
         assert stream is not None
@@ -328,45 +365,6 @@ class Publisher:
         if self.log is not None and not is_certain:
             return b""  # if the store fails it may come to stand elsewhere
         return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
-
-    def _store(self, log: Log, publication: Publication, asked: str, now: float) -> bytes:
-        """A topic's message of which something is to survive: nobody sees it before that."""
-        keeper = self.last_values.keeper(publication) if asked else (None, 0)
-        is_kept = bool(asked) and self.last_values.store(publication, asked, keeper)
-        offset = self._append(publication, now) if publication.route.stream is not None else b""
-        matched = 0
-        members = self.fan_out.among(publication.route.careful, publication)
-        for member in members:
-            if isinstance(member, Feed) and member.durable and publication.is_stored:
-                matched += member.take(publication, publication.bodies) > 0
-        is_safe = publication.is_stored and (is_kept or matched or bool(offset))
-        if not (is_safe or self.binds):
-            publication.is_stored = False
-            if asked:
-                self.last_values.keep(publication, asked, keeper)
-            return self._distribute(publication, now) + offset
-
-        foreseen = self.fan_out.foreseen
-        answers = {} if foreseen else answers_of(members, publication.head)
-
-        def publish(at: float) -> None:
-            # Its subscribers may have come and gone.
-            publication.route = self.routes.known(publication.route.name) or publication.route
-            remind(answers, publication.head)
-            if asked:
-                self.last_values.keep(publication, asked, keeper)
-            self.fan_out.foreseen = foreseen
-            try:
-                self._distribute(publication, at)
-            finally:
-                self.fan_out.foreseen = {}
-
-        log.when_safe(Later(publication.sender, publish))
-        route = publication.route
-        others = sum(1 for member in members if member.wants(publication))
-        matched = len(route.direct) + others
-        evidence = b"matched:%d\n" % matched if matched else unmatched(route.name)
-        return evidence + offset + (log.stored if is_safe else b"")
 
     def _note_volatile(self, route: Route) -> None:
         if not self.volatile:
@@ -383,7 +381,7 @@ class Publisher:
         route.bytes_in += sum(map(len, bodies))
         route.observe_ingress(now - received_at, count)
 
-    def _distribute(self, publication: Publication, now: float) -> bytes:
+    def distribute(self, publication: Publication, now: float) -> bytes:
         """To the subscribers of a topic or work queue; or nobody is there."""
         route = publication.route
         if not route.subscribers and route.name not in (EXPLAIN, TRACE):

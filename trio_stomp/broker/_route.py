@@ -28,6 +28,8 @@ from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import Pattern
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from trio_stomp.broker._delivery import Publication
     from trio_stomp.broker._queue import Queue
     from trio_stomp.broker._send_options import SendOptions
@@ -81,6 +83,8 @@ class Route:
     """Its id in the store; 0 = it is in memory alone."""
     seen: Seen = field(factory=OrderedDict)
     """Ids of the last messages that told one, so that none is taken twice."""
+    line: "deque[object] | None" = None
+    """What is being sent here bit by bit, and what comes behind it (``Lines``)."""
     rotation: int = 0
     """Work queues: how many messages have been handed out, so whose turn it is."""
     enqueued: int = 0
@@ -95,7 +99,7 @@ class Route:
     @property
     def is_idle(self) -> bool:
         """Whether nothing but counters would be lost if it were forgotten."""
-        if self.exact or self.retained is not None or self.retained_id:
+        if self.exact or self.retained is not None or self.retained_id or self.line is not None:
             return False
         return self.queue is None or self.queue.is_idle
 

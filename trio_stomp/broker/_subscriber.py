@@ -92,7 +92,7 @@ class Subscriber:
         key = event.id if event.id is not None else f"\0{number}"
         self._end_automatic(client, key)
         key = self._check(client, event, key)
-        places = self._places(client, event)
+        places = self.places(client, event)
         kind = self._kind(places)
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
@@ -242,7 +242,8 @@ class Subscriber:
             )
         return key
 
-    def _places(self, client: Client, event: Subscribed) -> list[Place]:
+    def places(self, client: Client, event: Subscribed) -> list[Place]:
+        """What a SUBSCRIBE names; raises what ``add`` would."""
         places: list[Place] = []
         for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
             pattern = compile_pattern(said, self.dialect.wildcards)
@@ -335,9 +336,8 @@ class Subscriber:
     def expect_replies(self, client: Client, private: str, public: str) -> None:
         """Have a client get what comes to a temporary queue, under the queue's name as id."""
         self.queues.open(public)
-        if any(name == public for each in client.subscriptions.values() for name, _ in each.places):
-            return
-        if private not in client.subscriptions:
+        named = (name for each in client.subscriptions.values() for name, _ in each.places)
+        if public not in named and private not in client.subscriptions:
             event = Subscribed(private, private, AUTO, (("destination", private),), None)
             self.add(client, event, 0.0)
 

@@ -1,6 +1,7 @@
 """COMMIT: all that was said in a transaction, or nothing of it (T04)."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -11,24 +12,30 @@ from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import CLIENT, Unacked
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._evidence import STORED
-from trio_stomp.broker._foresight import Foresight
+from trio_stomp.broker._foresight import Foreseen, Foresight
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, cost_alone
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._publisher import Publisher
+from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._reach import STEP
 from trio_stomp.broker._subscription import Client
-from trio_stomp.broker._turns import Work
+from trio_stomp.broker._table_costs import no_table_memory
+from trio_stomp.broker._turns import Stop, Work
 from trio_stomp.frames import FrameRun, Head, head_cost
 from trio_stomp.protocol import Acked, Committed
 
 if TYPE_CHECKING:
     from trio_stomp.broker._plan import SendPlan
-    from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker._route import Route
 
-MANY_PUTS = 128
-"""More messages than this are put into queues bit by bit."""
+MANY_COPIES = 1024
+"""More than this is carried out bit by bit: copies for subscribers, and what takes as long."""
+PUT_COPIES = 8
+"""To send a run to a destination takes as long as so many copies, however many there are."""
+SETTLED = 64
+"""Deliveries that are settled in one piece of work."""
 
 
 @define(eq=False, repr=False)
@@ -54,14 +61,13 @@ class Committer:
                 each if isinstance(each, FrameRun) else self.acknowledger.resolve(client, each)
                 for each in event.actions
             ]
-            yield from self._check(client, actions, planned)
+            yield from self._check(client, actions, planned, now)
             log = self.publisher.log
             if log is not None and self._survives(client, actions):
                 with self.publisher.asker.at_once():
                     tell(self._commit_together(log, client, actions, planned, now))
-            elif planned.is_piecemeal:
-                yield from self._do_in_pieces(client, actions, planned, now)
-                tell(STORED)
+            elif planned.copies > MANY_COPIES:
+                yield from self._do_in_pieces(client, actions, planned, now, tell)
             else:
                 with self.publisher.asker.at_once():
                     tell(self._do(client, actions, planned, now))
@@ -75,29 +81,93 @@ class Committer:
             planned.foresight.release()
 
     def _do_in_pieces(
-        self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned", now: float
+        self,
+        client: Client,
+        actions: Sequence[FrameRun | Acked],
+        planned: "Planned",
+        now: float,
+        tell: Callable[[bytes], None],
     ) -> Work:
-        """Do many actions, of which nobody sees any before the last: the room for all is kept, and
-        their queues hand out nothing meanwhile.
+        """Do many actions; from now on nothing undoes it, and nothing of others comes between.
+
+        The room for all is kept. What is acknowledged is nobody's from now on. Its queues hand
+        nothing out before the last is there; in front of its topics stands a line.
         """
-        self.overflow.memory.force_kept(sum(put.cost for put in planned.puts))
+        lines, memory = self.publisher.lines, self.overflow.memory
+        for run in planned.runs_later:
+            self.publisher.send(client, run, now, now)
+        claims = deque([self._claim(client, each) for each in actions if isinstance(each, Acked)])
+        frozen = planned.wanted.keys() | _given_back(claims)
+        topics = [self.publisher.routes.open(name) for name in planned.topics]
+        memory.force_kept(sum(put.cost for put in planned.puts))
         for queue, (count, size, _) in planned.wanted.items():
             queue.expect(count, size)
-        self.queues.freeze(planned.wanted)
+        self.queues.freeze(frozen)
+        lines.open(topics)
         puts = iter(planned.puts)
+        told = b""
         try:
             for action in actions:
                 if isinstance(action, FrameRun):
                     put = next(puts)
-                    put.release(self.overflow.memory)
-                    self.publisher.send_to_all(client, put.head, put.plan, action.bodies, now, now)
+                    put.release(memory)
+                    foreseen = planned.foresight.about(action.head)
+                    for route, head in put.parts:
+                        evidence = self._send_part(client, route, head, put, foreseen, now)
+                        told = told or (STORED if STORED in evidence else b"")
+                        if route.kind is not Kind.QUEUE:
+                            yield
                 else:
-                    self.acknowledger.apply(client, action, now, forgiving=True)
+                    yield from self._settle(claims[0], now)
+                    claims.popleft()
                 yield
         finally:
             for put in puts:
-                put.release(self.overflow.memory)
-            self.queues.thaw(planned.wanted)
+                put.release(memory)
+            for claim in claims:
+                claim.give_back(now)
+            self.queues.thaw(frozen)
+            were_awaited = lines.close(topics)
+        tell(told)
+        if were_awaited:
+            lines.turns.stop(Stop.BEHIND)
+            yield
+
+    def _claim(self, client: Client, action: Acked) -> "_Settling":
+        """Take what an ACK or NACK is about from its consumer: it is nobody's until it is settled.
+
+        An id may have been covered by a cumulative ACK before it (A18).
+        """
+        taken: deque[Unacked] = deque()
+        for name in action.ids:
+            taken += self.acknowledger.take(client, action, name, forgiving=True)
+        return _Settling(client, self.acknowledger, action, taken)
+
+    def _settle(self, claim: "_Settling", now: float) -> Work:
+        """Do what an ACK or NACK says, bit by bit."""
+        while claim.taken:
+            for _ in range(min(SETTLED, len(claim.taken))):
+                self.acknowledger.settle(claim.taken.popleft(), claim.action, now)
+            yield
+
+    def _send_part(
+        self,
+        client: Client,
+        route: "Route",
+        head: Head,
+        put: "Put",
+        foreseen: Foreseen,
+        now: float,
+    ) -> bytes:
+        """Send a run to one of its destinations; what a RECEIPT tells of it."""
+        publisher = self.publisher
+        # As it is now: its subscribers may have come and gone.
+        route = publisher.routes.known(route.name) or route
+        publisher.fan_out.foreseen, publisher.known.is_promised = foreseen, True
+        try:
+            return publisher.send_on(client, route, head, put.plan.options, put.bodies, now, now)
+        finally:
+            publisher.fan_out.foreseen, publisher.known.is_promised = {}, False
 
     def _do(
         self,
@@ -156,13 +226,11 @@ class Committer:
         return told
 
     def _acknowledge(self, log: Log, client: Client, action: Acked) -> None:
-        taken: list[Unacked] = []
-        for name in action.ids:
-            taken += self.acknowledger.take(client, action, name, forgiving=True)
-        for unacked in taken if not action.negative else ():
+        claim = self._claim(client, action)
+        for unacked in claim.taken if not action.negative else ():
             if unacked.message.stored:
                 log.finish(unacked.message.stored)
-        log.when_safe(_Settling(client, self.acknowledger, action, taken))
+        log.when_safe(claim)
 
     def _is_stored(self, client: Client, action: Acked, name: bytes) -> bool:
         """Whether the store has any of what an ACK is about."""
@@ -176,9 +244,9 @@ class Committer:
         return any(consumer.unacked[each].message.stored for each in numbers)
 
     def _check(
-        self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned"
+        self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned", now: float
     ) -> Work:
-        """Plan all actions; the last step sees whether there is room for all of them.
+        """Plan all actions; the last step sees whether all of them can be done.
 
         Raises:
           ProtocolError: one is not allowed, or does not fit.
@@ -186,13 +254,10 @@ class Committer:
         rights = client.rights
         for place, action in enumerate(actions):
             if isinstance(action, FrameRun):
-                yield from self._plan(client, action, planned)
-            else:
-                planned.is_plain &= not action.negative
-                for acked in action.ids:
-                    self.acknowledger.find(client, action, acked)
-            if place % STEP == STEP - 1 or planned.is_piecemeal:
+                yield from self._plan(client, action, planned, now)
+            if place % STEP == STEP - 1 or planned.copies > MANY_COPIES:
                 yield
+        yield from self.publisher.lines.until_free(planned.topics)
         if client.rights is not rights:  # changed meanwhile
             for head in [each.head for each in actions if isinstance(each, FrameRun)]:
                 self.publisher.plan(client, head)
@@ -205,54 +270,78 @@ class Committer:
                     " room for (option max_destinations)",
                     reason=CloseReason.LIMIT_EXCEEDED,
                 )
+        for acked in [each for each in actions if isinstance(each, Acked)]:
+            for id in acked.ids:
+                self.acknowledger.find(client, acked, id)
+        if planned.ids > self.overflow.memory.tables_room:
+            raise no_table_memory("ids of messages")
         charged = sum(head_cost(head) for head in planned.heads if not head.kept)
         self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled)
 
-    def _plan(self, client: Client, action: FrameRun, planned: "Planned") -> Work:
+    def _plan(self, client: Client, action: FrameRun, planned: "Planned", now: float) -> Work:
         head, plan = self.publisher.plan(client, action.head)
         planned.names |= dict.fromkeys(plan.names)
         count, size = len(action.bodies), sum(map(len, action.bodies))
+        put = Put(head, plan, action.bodies, size)
         if plan.schedule is not None:
             planned.later += cost_alone(head, count, size)
             planned.scheduled = plan.names[0]
-            planned.is_plain = False
+            planned.copies += PUT_COPIES
+            planned.runs_later.append(action)
+            planned.puts.append(put)
+            plan.schedule.first_due(self.publisher.wall.ms(now))  # or raise
             return
         largest = max(map(len, action.bodies))
-        reached: list[Queue] = []
+        once = plan.options.dedup_id if plan.options is not None else ""
         for name, each in plan.heads_by_name(head):
             route = self.publisher.routes.open(name)
-            if route.kind is Kind.QUEUE and not self.publisher.is_orphan(client, route):
+            planned.ids += self.publisher.known.room_for(route, once) if once else 0
+            planned.copies += PUT_COPIES + len(route.subscribers)
+            if route.kind is not Kind.QUEUE:
+                if route.kind in (Kind.TOPIC, Kind.WORK):
+                    planned.topics[name] = None
+                yield from planned.foresight.ask(action.head, each, route)
+            elif not self.publisher.is_orphan(client, route):
                 planned.heads[each] = None
                 queue = self.queues.open(name)
-                reached.append(queue)
+                put.queues.append(queue)
                 before = planned.wanted.get(queue, (0, 0, 0))
                 planned.wanted[queue] = (
                     before[0] + count,
                     before[1] + size,
                     max(before[2], largest),
                 )
-            elif route.kind is not Kind.QUEUE:
-                yield from planned.foresight.ask(action.head, each, route)
-        is_once = plan.options is not None and bool(plan.options.dedup_id)
-        planned.is_plain &= len(reached) == len(plan.names) and not is_once
-        planned.puts.append(Put(head, plan, reached, count, size))
-        planned.messages += len(reached)
+            put.parts.append((route, each))
+        put.parts.sort(key=_is_last)
+        planned.puts.append(put)
+
+
+def _is_last(part: "tuple[Route, Head]") -> bool:
+    """Queues come first: no room is kept for them once a run is being sent."""
+    return part[0].kind is not Kind.QUEUE
 
 
 @define(eq=False, repr=False)
 class Put:
-    """A run of a transaction, and the queues that it goes to."""
+    """A run of a transaction, and the queues that it goes to.
+
+    Args:
+      parts: Where it goes, and its block there; queues first.
+    """
 
     head: Head
     plan: "SendPlan"
-    queues: "list[Queue]"
-    count: int
+    bodies: list[bytes]
     size: int
+    queues: list[Queue] = field(factory=list)
+    parts: "list[tuple[Route, Head]]" = field(factory=list)
 
     @property
     def cost(self) -> int:
-        """The most bytes that it will be charged."""
-        each = self.size + MESSAGE_OVERHEAD_BYTES * self.count
+        """The most bytes that it will be charged for where it waits."""
+        if not self.queues:
+            return 0
+        each = self.size + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
         heads = sum(head_cost(head) for head in self.plan.renamed or (self.head,))
         return len(self.queues) * each + heads
 
@@ -260,7 +349,7 @@ class Put:
         """Let go of the room that was kept for it: it is put there now, or never will be."""
         memory.give_kept(self.cost)
         for queue in self.queues:
-            queue.unexpect(self.count, self.size)
+            queue.unexpect(len(self.bodies), self.size)
 
 
 @define(eq=False, repr=False)
@@ -269,23 +358,22 @@ class Planned:
 
     foresight: Foresight
     names: dict[str, None] = field(factory=dict)
-    wanted: "dict[Queue, tuple[int, int, int]]" = field(factory=dict)
+    topics: dict[str, None] = field(factory=dict)
+    """Those of them that have subscribers, who are given it bit by bit."""
+    wanted: dict[Queue, tuple[int, int, int]] = field(factory=dict)
     """Messages, bytes of their bodies, and of the largest one, for each queue."""
     heads: dict[Head, None] = field(factory=dict)
+    puts: list[Put] = field(factory=list)
     later: int = 0
     """What its scheduled messages cost."""
     scheduled: str = ""
     """Where one of those goes."""
-    puts: list[Put] = field(factory=list)
-    messages: int = 0
-    """Runs that it puts into queues."""
-    is_plain: bool = True
-    """It sends to queues at once and acknowledges, and no more."""
-
-    @property
-    def is_piecemeal(self) -> bool:
-        """Whether it is much, and may be done bit by bit."""
-        return self.is_plain and self.messages > MANY_PUTS
+    runs_later: list[FrameRun] = field(factory=list)
+    """Those messages."""
+    ids: int = 0
+    """Bytes of the ids of messages that must not be taken twice."""
+    copies: int = 0
+    """How much it is to carry out."""
 
 
 @define(eq=False, repr=False)
@@ -295,7 +383,7 @@ class _Settling:
     client: Client
     acknowledger: Acknowledger
     action: Acked
-    taken: list[Unacked]
+    taken: deque[Unacked]
 
     def commit(self, now: float) -> None:
         """As ``Effect``."""
@@ -306,5 +394,15 @@ class _Settling:
 
     def withdraw(self, now: float) -> None:
         """As ``Effect``."""
+        self.give_back(now)
+
+    def give_back(self, now: float) -> None:
+        """Let them be delivered again."""
         for unacked in self.taken:
             self.acknowledger.give_back(unacked, now)
+
+
+def _given_back(claims: "Iterable[_Settling]") -> set[Queue]:
+    """The queues into which something of what was refused may come back."""
+    refused = [each for claim in claims if claim.action.negative for each in claim.taken]
+    return {each.queue for each in refused if isinstance(each.queue, Queue)}

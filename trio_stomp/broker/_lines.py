@@ -1,0 +1,165 @@
+"""Topics to which something is sent bit by bit: what others send there comes behind it."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp._errors import RemoteError
+from trio_stomp._memory import MemoryBudget
+from trio_stomp.broker._trie import matches
+from trio_stomp.broker._turns import Stop, Turns, Work
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._route import Route, RouteTable
+    from trio_stomp.broker._subscription import Client, Place
+
+MANY_NAMES = 1024
+"""If there are lines in front of more topics, a wildcard waits for all of them."""
+
+
+@define(eq=False, repr=False)
+class Parcel:
+    """What comes to a topic when all is there that stands before it in its line.
+
+    Args:
+      begin: Begins to send it.
+      cost: Bytes that it is charged for while it waits.
+    """
+
+    route: "Route"
+    begin: Callable[[], Work]
+    cost: int
+
+
+@define(eq=False, repr=False)
+class Lines:
+    """The lines in front of topics, and what stands in them in order.
+
+    A COMMIT that is carried out bit by bit stands first in those of all topics that it sends to.
+    Who sends to such a topic, or subscribes, waits until there is no line. What cannot wait stands
+    in it: what the store has just answered, what was due, what the broker answers.
+    """
+
+    turns: Turns
+    memory: MemoryBudget
+    routes: "RouteTable"
+    busy: "dict[str, Route]" = field(factory=dict)
+    """Those that have a line."""
+    _errands: "dict[Client | None, _Errands]" = field(factory=dict)
+
+    def until_free(self, names: Iterable[str]) -> Work:
+        """Wait until there is a line in front of none of these."""
+        while any(name in self.busy for name in names):
+            self.turns.stop(Stop.BLOCKED)
+            yield
+
+    def subscribe(
+        self,
+        places: "Sequence[Place]",
+        subscribe: Callable[[], Work | None],
+        receipt: bytes | None,
+    ) -> Work:
+        """Subscribe when there is a line in front of nothing that a SUBSCRIBE reaches: who comes
+        sees all of what stands there, or nothing.
+        """
+        while any(self._is_reached(place) for place in places):
+            self.turns.stop(Stop.BLOCKED)
+            yield
+        try:
+            work = subscribe()
+            if work is not None:
+                yield from work
+        except RemoteError as error:
+            error.receipt_id = error.receipt_id or receipt
+            raise
+
+    def _is_reached(self, place: "Place") -> bool:
+        name, pattern = place
+        if pattern is None:
+            return name in self.busy
+        return len(self.busy) > MANY_NAMES or any(matches(pattern, each) for each in self.busy)
+
+    def open(self, routes: "Iterable[Route]") -> None:
+        """Stand first in front of topics that have no line."""
+        for route in routes:
+            self._join(route, self)
+
+    def close(self, routes: "Iterable[Route]") -> bool:
+        """Stand there no more; whether anybody has waited for that."""
+        for route in routes:
+            self._leave(route)
+        return self.turns.awaken()
+
+    def put(
+        self, client: "Client | None", route: "Route", begin: Callable[[], Work], cost: int
+    ) -> None:
+        """Send something of ``client`` to a topic as soon as it is its turn there."""
+        errands = self._errands.get(client)
+        if errands is None:
+            errands = self._errands[client] = _Errands(self, client)
+            self.turns.carry_out(errands)
+        parcel = Parcel(route, begin, cost)
+        self.memory.force_kept(cost)
+        errands.parcels.append(parcel)
+        self._join(route, parcel)
+
+    def _join(self, route: "Route", item: object) -> None:
+        if route.line is None:
+            route.line = deque()
+            self.busy[route.name] = route
+        route.line.append(item)
+
+    def _leave(self, route: "Route") -> None:
+        """The first in a line has been sent."""
+        assert route.line is not None
+        route.line.popleft()
+        if not route.line:
+            route.line = None
+            del self.busy[route.name]
+            self.routes.note_quiet(route)
+
+    def finished(self, parcel: Parcel) -> None:
+        """A parcel has been sent, or never will be."""
+        self.memory.give_kept(parcel.cost)
+        self._leave(parcel.route)
+        self.turns.awaken()
+
+    def end(self, client: "Client | None") -> None:
+        """All that a client sent is there."""
+        del self._errands[client]
+
+
+@define(eq=False, repr=False)
+class _Errands:
+    """What one client sent and waits for its turn at its topic, in order: a work."""
+
+    lines: Lines
+    client: "Client | None"
+    parcels: deque[Parcel] = field(factory=deque)
+    _work: Work | None = None
+
+    def __iter__(self) -> Work:
+        return self
+
+    def __next__(self) -> None:
+        """Do a piece of the first of them, if that is first in its line."""
+        if not self.parcels:
+            self.lines.end(self.client)
+            raise StopIteration
+        parcel = self.parcels[0]
+        line = parcel.route.line
+        if line is None or line[0] is not parcel:
+            self.lines.turns.stop(Stop.BEHIND)
+            return
+        is_done = True
+        try:
+            if self._work is None:
+                self._work = parcel.begin()
+            is_done = next(self._work, self) is self
+        finally:
+            if is_done:
+                self._work = None
+                self.parcels.popleft()
+                self.lines.finished(parcel)
