@@ -75,7 +75,7 @@ class Acknowledger:
         if found is None:
             return name
         consumer, number = found
-        if not self.names.is_of(name, consumer.unacked[number].message):
+        if not self.names.begins(name, is_stored=consumer.unacked[number].message.stored > 0):
             return name
         return f"{consumer.subscription.tag}-{number}".encode()
 

@@ -1,6 +1,5 @@
 """Messages that are sent twice: told apart by an id of their sender's, over restarts too."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,33 +8,16 @@ from attrs import define
 from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._evidence import DUPLICATE
 from trio_stomp.broker._ledger import Later
+from trio_stomp.broker._route import Known, Route
 from trio_stomp.broker._table_costs import id_cost, no_table_memory
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
     from trio_stomp.broker._log import Log
-    from trio_stomp.broker._route import Route
     from trio_stomp.broker._subscription import Client
 
 PLACE = "seen:"
 """How the store's places for ids begin; they stand there as messages do, oldest first."""
-
-
-@define(eq=False, repr=False)
-class Known:
-    """What is known of an id.
-
-    Args:
-      commit: What its message belongs to.
-      stored: What the store calls it; 0 = the store does not know it.
-    """
-
-    commit: int = 0
-    stored: int = 0
-
-
-Seen = OrderedDict[str, Known]
-"""The ids of a destination, oldest first."""
 
 
 @define(eq=False, repr=False)
@@ -57,7 +39,7 @@ class Duplicates:
         """Bytes that an id takes, if it is to be known."""
         return id_cost(name) if self.window_of(route.name) else 0
 
-    def check_room(self, route: "Route", name: str) -> None:
+    def check_room(self, route: Route, name: str) -> None:
         """Refuse an id that there is no memory for: to forget another sooner would break a promise.
 
         Raises:
@@ -66,7 +48,7 @@ class Duplicates:
         if not self.is_promised and self.room_for(route, name) > self.memory.tables_room:
             raise no_table_memory(f"one more id of a message to {route.name[:80]}")
 
-    def find(self, client: "Client | None", route: "Route", name: str) -> bytes | None:
+    def find(self, client: "Client | None", route: Route, name: str) -> bytes | None:
         """What a RECEIPT tells if an id is known; None if it is not."""
         known = route.seen.get(name)
         if known is None or self.log is None:
@@ -77,7 +59,7 @@ class Duplicates:
         return DUPLICATE + self.log.stored if known.stored else DUPLICATE
 
     def remember(
-        self, client: "Client | None", route: "Route", name: str, *, is_stored: bool
+        self, client: "Client | None", route: Route, name: str, *, is_stored: bool
     ) -> None:
         """Know an id again, unless its message is withdrawn.
 
@@ -96,7 +78,7 @@ class Duplicates:
             known.commit = client.awaited
             log.when_safe(_Remembering(client, self.memory, route, name, oldest))
 
-    def restore(self, route: "Route", name: str, id: int) -> None:
+    def restore(self, route: Route, name: str, id: int) -> None:
         """An id was found in the store, younger than those before it."""
         assert self.log is not None
         before = route.seen.pop(name, None)
@@ -107,7 +89,7 @@ class Duplicates:
         if len(route.seen) > self.window_of(route.name):
             self._forget_oldest(route)
 
-    def forget(self, route: "Route") -> None:
+    def forget(self, route: Route) -> None:
         """A destination is forgotten, and so are its ids."""
         if self.log is not None and any(known.stored for known in route.seen.values()):
             # Whatever becomes of what is being bound together now.
@@ -117,12 +99,12 @@ class Duplicates:
             _charge(self.memory, route, -id_cost(name))
         route.seen.clear()
 
-    def _enter(self, route: "Route", name: str, stored: int) -> Known:
+    def _enter(self, route: Route, name: str, stored: int) -> Known:
         known = route.seen[name] = Known(0, stored)
         _charge(self.memory, route, id_cost(name))
         return known
 
-    def _forget_oldest(self, route: "Route") -> tuple[str, Known]:
+    def _forget_oldest(self, route: Route) -> tuple[str, Known]:
         name, known = route.seen.popitem(last=False)
         _charge(self.memory, route, -id_cost(name))
         if known.stored and self.log is not None:
@@ -136,7 +118,7 @@ class _Remembering:
 
     client: "Client"
     memory: MemoryBudget
-    route: "Route"
+    route: Route
     name: str
     oldest: tuple[str, Known] | None
 
@@ -154,7 +136,7 @@ class _Remembering:
             _charge(self.memory, self.route, id_cost(name))
 
 
-def _charge(memory: MemoryBudget, route: "Route", size: int) -> None:
+def _charge(memory: MemoryBudget, route: Route, size: int) -> None:
     """Count bytes of ids, negative ones back; not of a route that has been forgotten."""
     if route.cost:
         memory.force_table(size)

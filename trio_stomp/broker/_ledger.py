@@ -10,6 +10,7 @@ from trio_stomp.store import Atomic, Delivered, Done, Record, Turn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from trio_stomp.broker._stream import Stream, StreamRun
     from trio_stomp.broker._subscription import Client
 
 LAZY_S = 1.0
@@ -45,6 +46,23 @@ class Later:
 
     def withdraw(self, now: float) -> None:
         """As ``Effect``."""
+
+
+@define(eq=False, repr=False)
+class Showing:
+    """Messages of a stream that its readers see as soon as the store has them."""
+
+    stream: "Stream"
+    run: "StreamRun"
+    is_urgent: bool
+    client: "Client | None" = None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.stream.show(self.run)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``; its offset is given to others."""
 
 
 @define(eq=False, repr=False)

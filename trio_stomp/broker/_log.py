@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.broker._failed import Failed
-from trio_stomp.broker._ledger import LAZY_S, Binding, Effect, Entry, Ledger, Telling
-from trio_stomp.broker._stream import Showing
+from trio_stomp.broker._ledger import LAZY_S, Binding, Effect, Entry, Ledger, Showing, Telling
 from trio_stomp.store import Append, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:

@@ -7,8 +7,6 @@ that acknowledge nothing, is named by its delivery instead: ``<boot>.<subscripti
 
 from attrs import define, field
 
-from trio_stomp.broker._message import Message
-
 MAX_DIGITS = 20
 """Digits of a number in a name; int() refuses thousands of them with an error of its own."""
 
@@ -39,6 +37,6 @@ class MessageNames:
                 return int(digits)
         return 0
 
-    def is_of(self, name: bytes, message: Message) -> bool:
-        """Whether a name with the number of ``message`` is its name."""
-        return name.startswith(self.in_store if message.stored else self.in_memory)
+    def begins(self, name: bytes, *, is_stored: bool) -> bool:
+        """Whether a name begins as those in memory alone do, or those that the store has."""
+        return name.startswith(self.in_store if is_stored else self.in_memory)

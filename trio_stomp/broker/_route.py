@@ -18,7 +18,6 @@ from trio_stomp.broker._destination import (
     classify,
     is_reserved,
 )
-from trio_stomp.broker._duplicates import Seen
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._histogram import Histogram
 from trio_stomp.broker._policies import BrokerPolicies
@@ -45,6 +44,23 @@ allowed, as the guard counts them."""
 
 Member = Subscription | Feed
 """Who stands among the subscribers of a topic or work queue."""
+
+
+@define(eq=False, repr=False)
+class Known:
+    """What is known of an id.
+
+    Args:
+      commit: What its message belongs to.
+      stored: What the store calls it; 0 = the store does not know it.
+    """
+
+    commit: int = 0
+    stored: int = 0
+
+
+Seen = OrderedDict[str, Known]
+"""The ids of a destination, oldest first."""
 
 
 @define(eq=False, repr=False)

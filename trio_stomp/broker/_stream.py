@@ -11,7 +11,6 @@ from trio_stomp.frames import Head, message_blocks
 
 if TYPE_CHECKING:
     from trio_stomp.broker._route import Route
-    from trio_stomp.broker._subscription import Client
 
 MAX_AGED = 16
 """So many runs that are too old are dropped when another comes; the others as time passes."""
@@ -221,20 +220,3 @@ class Stream:
 def _literal(text: bytes) -> bytes:
     """Bytes that stand for themselves in what is formatted."""
     return text.replace(b"%", b"%%")
-
-
-@define(eq=False, repr=False)
-class Showing:
-    """Messages of a stream that its readers see as soon as the store has them."""
-
-    stream: Stream
-    run: StreamRun
-    is_urgent: bool
-    client: "Client | None" = None
-
-    def commit(self, now: float) -> None:
-        """As ``Effect``."""
-        self.stream.show(self.run)
-
-    def withdraw(self, now: float) -> None:
-        """As ``Effect``; its offset is given to others."""

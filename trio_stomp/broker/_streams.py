@@ -10,12 +10,13 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp._value import value
 from trio_stomp.broker._destination import STREAM, Kind
+from trio_stomp.broker._ledger import Showing
 from trio_stomp.broker._log import Log, StreamWanted
 from trio_stomp.broker._ports import silently
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._storage import head_lines
 from trio_stomp.broker._stored_head import decode_head
-from trio_stomp.broker._stream import Showing, Stream, StreamRun
+from trio_stomp.broker._stream import Stream, StreamRun
 from trio_stomp.broker._stream_options import Start, StreamOptions
 from trio_stomp.broker._stream_reader import StreamReader
 from trio_stomp.broker._wall_time import WallTime
