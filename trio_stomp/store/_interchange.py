@@ -23,7 +23,7 @@ from typing import Any
 from attrs import define, field
 
 from trio_stomp.store._port import Progress, Recovered, Store, StoreError
-from trio_stomp.store._records import Append, Begin, Keep, Put, Record, Turn
+from trio_stomp.store._records import Append, Begin, Done, Keep, Put, Record, Turn
 from trio_stomp.store._view import View
 
 VERSION = 1
@@ -189,6 +189,10 @@ class _Importer:
     _size: int = 0
     _last: dict[str, tuple[int, int]] = field(factory=dict)
     """Of each stream: its next offset, and when the last message was written."""
+    _last_id: int = 0
+    """The last that was given to a message which was there."""
+    _used_id: int = 0
+    """The last that was ever given."""
 
     def take(self, line: Line) -> None:
         """Another line."""
@@ -209,6 +213,7 @@ class _Importer:
         self._is_begun = True
         if line["version"] != VERSION:
             raise ValueError(f"it is of version {line['version']}, this program knows {VERSION}")
+        self._used_id = int(line.get("next_id", 1)) - 1
 
     def _end(self, line: Line) -> None:
         told = {kind: number for kind, number in line.items() if kind != "type"}
@@ -216,6 +221,10 @@ class _Importer:
         if told != found:
             raise ValueError(f"it tells of {told}, but there were {found}")
         self.is_ended = True
+        if self._used_id > self._last_id:
+            # Ids are in the names of messages: none may name another one some day.
+            used = Put("import:", self._used_id, b"", [b""])
+            self._records += used, Done([self._used_id])
 
     def _add(self, kind: str, line: Line) -> None:
         if kind == "setting":
@@ -236,6 +245,7 @@ class _Importer:
         head, body = from_text("headers", line), from_text("body", line)
         shared = (line["place"], head, line["level"], line["received_ms"], line["expires_ms"])
         self._size += len(body)
+        self._last_id = line["id"]
         last = self._records[-1] if self._records else None
         if isinstance(last, Put) and isinstance(last.bodies, list):
             known = (last.place, last.head, last.level, last.received_ms, last.expires_ms)
