@@ -265,6 +265,37 @@ def test_without_a_client_id_a_durable_subscription_is_shared():
     core.ends()
 
 
+def test_in_artemis_connections_of_one_client_id_share_a_durable_subscription():
+    core = Core(dialect="artemis")
+    publisher, one, two = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
+    one.subscribes("a", ack="client", headers=DURABLE)
+    two.subscribes("a", ack="client", headers=DURABLE)
+    publisher.sends("a", *numbered("m", 4))
+    assert (one.bodies(), two.bodies()) == (["m0", "m2"], ["m1", "m3"])
+    assert one.outbox.closed is two.outbox.closed is None
+    one.is_gone()
+    assert deliveries(two)[2:] == [("m0", "2"), ("m2", "2")]
+    two.acks(two.messages()[-1])
+    two.unsubscribes(headers=DURABLE)
+    core.ends()
+
+
+@pytest.mark.parametrize(
+    ("destination", "headers"), [("b", DURABLE), ("a", (*DURABLE, ("selector", "n = 1")))]
+)
+def test_in_artemis_who_asks_for_something_else_begins_it_anew(destination: str, headers: Pairs):
+    core = Core(dialect="artemis")
+    publisher, old, new = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
+    old.subscribes("a", headers=DURABLE)
+    new.subscribes(destination, headers=headers)
+    assert old.error().get("code") == "taken-over"
+    publisher.sends(destination, "new", headers=(("n", "1"),))
+    assert new.bodies() == ["new"]
+    old.is_gone()
+    new.unsubscribes(headers=DURABLE)
+    core.ends()
+
+
 def test_a_shared_subscription_that_was_ended_lives_until_its_last_consumer_goes():
     core = Core()
     publisher, one, two, three = (core.peer() for _ in range(4))

@@ -57,6 +57,12 @@ def activemq() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
+def artemis() -> Iterator[int]:
+    with running_broker("--dialect", "artemis") as port:
+        yield port
+
+
+@pytest.fixture(scope="module")
 def node() -> Iterator[Callable[[], Node]]:
     """Start Node with the first client that needs it."""
     made: list[Node] = []
@@ -829,6 +835,18 @@ def test_apollo_dsub(connect: Connect, name: str) -> None:
     two.settle()
     assert not two.messages.empty()
     assert two.bodies(1) == ["missed"]
+
+
+def test_artemis_connections_of_one_client_id_share_a_durable_subscription(
+    connector: Connector, artemis: int, name: str
+) -> None:
+    headers = {"durable-subscription-name": f"sub-{name}"}
+    one, two = (connector(artemis)({"client-id": f"c-{name}"}) for _ in range(2))
+    one.subscribe(f"/topic/{name}", headers=headers)
+    two.subscribe(f"/topic/{name}", headers=headers)
+    for body in ("a", "b", "c", "d"):
+        one.send(f"/topic/{name}", body)
+    assert (one.bodies(2), two.bodies(2)) == (["a", "c"], ["b", "d"])
 
 
 def test_artemis_anycast_and_multicast(connect: Connect, name: str) -> None:

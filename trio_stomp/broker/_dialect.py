@@ -66,6 +66,8 @@ class Dialect:
         and behind it one word; anything else is an ERROR. Else it is a topic of that name.
       knows_addresses: ``jms.queue.x``, ``jms.topic.x`` and ``address::queue`` mean what they do in
         Artemis; else they are plain names.
+      shares_durables: Connections of one client id share a durable subscription; else a newcomer
+        takes it over.
       destination_aliases: Foreign spellings of a destination are translated; else names are opaque.
       expiration_zero_is_now: A lifetime of 0 ms ends at once if nobody takes the message; else 0
         means no end.
@@ -88,6 +90,7 @@ class Dialect:
     bare_is_queue: bool = False
     knows_all_prefixes: bool = False
     knows_addresses: bool = False
+    shares_durables: bool = False
     destination_aliases: bool = True
     expiration_zero_is_now: bool = False
     queue_arguments_must_agree: bool = False
@@ -111,7 +114,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             error_texts=RABBITMQ_TEXTS,
         ),
         Dialect(ACTIVEMQ, connected_receipt=True, composite_destinations=True, bare_is_queue=True),
-        Dialect(ARTEMIS, knows_addresses=True),
+        Dialect(ARTEMIS, knows_addresses=True, shares_durables=True),
         Dialect(APOLLO, composite_destinations=True),
         Dialect(
             STOMPICA,

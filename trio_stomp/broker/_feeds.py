@@ -44,7 +44,11 @@ from trio_stomp.frames import redelivered_head
 
 @define(eq=False, repr=False)
 class Feeds:
-    """Makes feeds, joins consumers to them, and hands on what they leave behind."""
+    """Makes feeds, joins consumers to them, and hands on what they leave behind.
+
+    Args:
+      shares_durables: As of a dialect.
+    """
 
     policies: BrokerPolicies
     memory: MemoryBudget
@@ -55,6 +59,7 @@ class Feeds:
     acknowledger: Acknowledger
     guard: Guard
     log: Log | None = None
+    shares_durables: bool = False
     durables: Durables = field(factory=Durables)
     dropped: int = 0
 
@@ -254,12 +259,14 @@ class Feeds:
     ) -> Feed | None:
         """The durable feed of a name; None if it was for something else, and has been ended.
 
-        A name with a client id belongs to one connection: a newcomer takes it over.
+        A name with a client id belongs to one connection: a newcomer takes it over, unless the
+        dialect has those of one client id share it and this one asks for the same.
         """
-        if not is_shared(options.durable):
+        fits = feed.places == list(subscription.places) and feed.selector_text == options.selector
+        if not is_shared(options.durable) and not (self.shares_durables and fits):
             for consumer in list(feed.queue.consumers):
                 self._take_over(feed, consumer, now)
-        if feed.places != list(subscription.places) or feed.selector_text != options.selector:
+        if not fits:
             self.end_durable(feed, now)
             return None
         feed.client = subscription.client

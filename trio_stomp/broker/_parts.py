@@ -202,6 +202,7 @@ class Parts:
             self.acknowledger,
             self.guard,
             self.log,
+            self.dialect.shares_durables,
         )
         welcome = Welcome(
             self.policies,
