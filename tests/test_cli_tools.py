@@ -610,6 +610,7 @@ TOOLS_AT_A_BROKER = [
     "dlq show orders",
     "dlq retry orders",
     "subs ls",
+    "schedules ls",
     "explain 1",
     "reload",
     "health",

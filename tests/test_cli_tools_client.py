@@ -1,4 +1,4 @@
-"""The tools that speak STOMP: send, subscribe, bench, dlq, subs, top; with a real broker."""
+"""The tools that speak STOMP: send, subscribe, bench, dlq, subs, schedules, top."""
 
 import base64
 import io
@@ -18,7 +18,7 @@ import trio
 
 from tests._tool_fakes import PATIENCE_S, check_refused, environment, run, running
 from trio_stomp._errors import OptionError
-from trio_stomp.cli import _bench, _send, _session, _subs, main
+from trio_stomp.cli import _bench, _schedules, _send, _session, _subs, main
 from trio_stomp.cli._connect_options import Address
 from trio_stomp.cli._dlq import dead_letters_of, deliveries
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
@@ -884,3 +884,74 @@ def test_the_tools_need_no_server_for_a_mistake() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
+
+
+# schedules
+
+
+def sends(broker: ThreadedBroker, to: str, *bodies: str, **headers: str) -> list[str]:
+    """Their numbers, if they are sent later."""
+
+    async def work() -> list[str]:
+        async with open_client(broker.url) as client:
+            receipts = [await client.send(to, body, headers=headers) for body in bodies]
+        return [each.headers.get("scheduledJobId", "") for each in receipts]
+
+    return trio.run(work)
+
+
+def schedule(broker: ThreadedBroker, *bodies: str) -> list[str]:
+    return sends(broker, "/queue/later", *bodies, AMQ_SCHEDULED_DELAY="3600000")
+
+
+def test_schedules_are_listed_and_cancelled(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = schedule(broker, "a", "bc", "d")
+    rows = table(told(capsys, "schedules", "ls"))
+    assert rows[0][:5] == ["id", "user", "destination", "messages", "bytes"]
+    assert [row[0] for row in rows[1:]] == ids
+    assert rows[2][1:5] == ["anonymous", "/queue/later", "1", "2"]
+    assert rows[2][6:] == ["no", "0", "memory"]
+    assert told(capsys, "schedules", "cancel", ids[1], "--yes") == "1 messages will not be sent\n"
+    out = told(capsys, "schedules", "cancel", ids[1], ids[0], "--yes", code=1)
+    assert out.endswith(f"not there, or not yours to end: {ids[1]}\n")
+    assert json.loads(told(capsys, "schedules", "ls", "--json", "--user", "bob")) == []
+    assert told(capsys, "schedules", "cancel", "--user", "bob", "--yes") == (
+        "0 messages will not be sent\n"
+    )
+    out = told(capsys, "schedules", "cancel", "--user", "anonymous", "--yes", "--json")
+    assert json.loads(out) == {"cancelled": 1, "left": []}
+    schedule(broker, *map(str, range(250)))
+    assert len(json.loads(told(capsys, "schedules", "ls", "--json"))) == 250
+    assert (
+        told(capsys, "schedules", "cancel", "--all", "--yes") == "250 messages will not be sent\n"
+    )
+    sends(broker, "/topic/last", "abc", retain="set")
+    rows = table(told(capsys, "schedules", "ls", "--last-values"))
+    assert rows[1:] == [["anonymous", "/topic/last", "3", "memory"]]
+
+
+def test_what_is_meant_must_be_said_and_meant(
+    broker: ThreadedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for words in ((), ("7", "--all"), ("--user", "a", "--all")):
+        out = told(capsys, "schedules", "cancel", *words, code=2)
+        assert "name IDs, or --user, or --all" in out
+    monkeypatch.setattr(_schedules, "ask_yes", lambda question: False)
+    assert told(capsys, "schedules", "cancel", "7") == "nothing was changed\n"
+    assert "invalid-schedule" in told(capsys, "schedules", "cancel", "x", "--yes", code=1)
+
+
+def test_a_broker_that_knows_no_schedules_is_told_of(
+    broker: ThreadedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_schedules, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(_schedules, "LEFT", "/topic/nobody-answers")
+    monkeypatch.setattr(_schedules, "MANAGEMENT", "/topic/nobody-ends")
+    assert "is it an older one?" in told(capsys, "schedules", "ls", code=1)
+    assert "is it an older one?" in told(capsys, "schedules", "cancel", "--all", "--yes", code=1)

@@ -114,6 +114,7 @@ NO_COMMANDS = {
     ("diag.md", "DIAG\n"),
     ("diag.md", "MESSAGE\n"),
     ("queues.md", "Queue: "),
+    ("queues.md", "SEND\n"),
     ("queues.md", "SUBSCRIBE  "),
     ("queues.md", "client  "),
 }

@@ -126,9 +126,11 @@ def test_who_is_nobody_any_more_has_no_rights() -> None:
     judged(core, rules("*"))
     enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
     enters(core, BOB).sends(Q, "his", **LATER)
+    core.turn()
     core.broker.guard.exists = lambda owner: owner.name != "alice"
     core.passes(6)
     assert got(core, Q) == ["his"]
+    assert core.broker.guard.revoked == 1
 
 
 def test_who_comes_back_in_time_finds_it_as_he_left_it() -> None:
@@ -306,3 +308,23 @@ def test_the_last_value_of_another_takes_its_place() -> None:
     core = core.restarts()
     judged(core, rules("alice"))
     assert got(core, T) == []
+
+
+def test_one_that_ends_takes_nothing_of_the_next_with_it() -> None:
+    core = made()
+    judged(core, rules("alice", "bob"))
+    enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
+    core.turn()
+    bob = enters(core, BOB)
+    judged(core, rules("bob"))
+    core.is_prompt = False
+    bob.sends(T, "his", persistent="true", retain="set")
+    reader = reads_all(core)
+    reader.subscribes(T)  # is not given hers; his is not there yet
+    assert reader.bodies() == []
+    core.answers()
+    core.answers()
+    assert reader.bodies() == ["his"]
+    core = core.restarts()
+    judged(core, rules("bob"))
+    assert got(core, T) == ["his"]

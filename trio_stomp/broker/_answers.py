@@ -6,7 +6,7 @@ from collections.abc import Callable, Sized
 from attrs import define, field
 
 from trio_stomp.broker._delivery import Publication
-from trio_stomp.broker._destination import EXPLAIN, TRACE
+from trio_stomp.broker._destination import EXPLAIN, LEFT, TRACE
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._queries import Queries
@@ -29,6 +29,8 @@ class Answers:
     clients: Sized
     explain: Callable[[str], dict[str, object]] = field(init=False)
     """Answers what is asked at ``DIAG/explain``; joined by the broker."""
+    left: Callable[[str], dict[str, object]] = field(init=False)
+    """What is asked at ``DIAG/left``; likewise."""
     trace: Callable[[str], None] = field(init=False)
     """Does what is asked at ``DIAG/trace``; likewise."""
     send: Callable[[FrameRun], None] = field(init=False)
@@ -48,7 +50,10 @@ class Answers:
         """Send a publication on, each of its messages with what its body asks for."""
         head = publication.head
         if publication.route.name == EXPLAIN:
-            self._explain(publication)
+            self._answer(publication, self.explain)
+            return
+        if publication.route.name == LEFT:
+            self._answer(publication, self.left)
             return
         if publication.route.name == TRACE:
             for body in publication.bodies:
@@ -72,20 +77,21 @@ class Answers:
                 )
             )
 
-    def _explain(self, publication: Publication) -> None:
-        """What happened to messages: to ``reply-to``, or to all who listen at ``DIAG/explain``."""
+    def _answer(self, publication: Publication, answer: Callable[[str], dict[str, object]]) -> None:
+        """Answer questions to ``reply-to``, or to all who listen where they were asked."""
         head, options = publication.head, publication.options
         reply_to = options.reply_to if options is not None else ""
-        told = [("destination", reply_to or EXPLAIN), ("content-type", "application/json")]
+        where = reply_to or publication.route.name
+        told = [("destination", where), ("content-type", "application/json")]
         correlation = head.get("correlation-id")
         if correlation is not None:
             told.append(("correlation-id", correlation))
         for body in publication.bodies:
-            answer = json.dumps(self.explain(body.decode(errors="replace"))).encode()
-            made = Head("SEND", tuple(told), len(answer), told[0][1])
+            text = json.dumps(answer(body.decode(errors="replace"))).encode()
+            made = Head("SEND", tuple(told), len(text), where)
             if reply_to:
-                self.send(FrameRun(made, [answer], []))
+                self.send(FrameRun(made, [text], []))
             else:
                 at, until = publication.received_at, publication.expires_at
                 route, end = publication.route, publication.end
-                self.fan_out.to_all(Publication(route, made, [answer], at, until, end=end))
+                self.fan_out.to_all(Publication(route, made, [text], at, until, end=end))

@@ -19,7 +19,10 @@ HINTS = {
 """Of a message that nobody takes, by what the name of its destination nearly begins with."""
 
 
-_OFFSET = re.compile(rb"^x-stream-offset:(\d+)$", re.MULTILINE)
+JOB_IS = b"scheduledJobId:%d\n"
+"""The number of a message that is sent later, by which it can be ended."""
+
+_NUMBERED = re.compile(rb"^(x-stream-offset|scheduledJobId):(\d+)$", re.MULTILINE)
 
 
 def unmatched(name: str) -> bytes:
@@ -34,9 +37,9 @@ def hint_of(name: str) -> str:
 
 def of_earlier(evidence: bytes, behind: int) -> bytes:
     """What a RECEIPT tells that covers all of a run but the last ``behind`` messages."""
-    if not behind or b"x-stream-offset" not in evidence:
+    if not behind:
         return evidence
-    return _OFFSET.sub(lambda line: b"x-stream-offset:%d" % (int(line[1]) - behind), evidence)
+    return _NUMBERED.sub(lambda line: b"%b:%d" % (line[1], int(line[2]) - behind), evidence)
 
 
 def together(told: list[bytes]) -> bytes:

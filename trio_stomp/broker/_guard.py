@@ -116,6 +116,13 @@ class Guard:
             return False
         return True
 
+    def may_end(self, client: Client, owner: Identity | None, names: Iterable[str]) -> bool:
+        """Whether a client may end what somebody left for ``names``: his own, or by ``admin``."""
+        rights = client.rights
+        if rights is None or (owner is not None and owner.name == client.identity.name != ""):
+            return True
+        return all(rights.allows(Action.ADMIN, name) for name in names)
+
     def check_subscribe(
         self, client: Client, places: Iterable["Place"], kind: Kind, *, browses: bool, lasts: bool
     ) -> None:

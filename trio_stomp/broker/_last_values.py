@@ -24,7 +24,7 @@ PLACE = "retained:"
 """How the store's places for them begin."""
 UNJUDGED = -1
 """In a ``Keeper``: of what was found in the store."""
-NOBODY: Keeper = (None, 0)
+NOBODY = Keeper(None, 0)
 """Of what does not become a last value."""
 
 
@@ -51,7 +51,8 @@ class LastValues:
     def keeper(self, publication: Publication) -> Keeper:
         """Who answers for a message that may become a last value."""
         sender = publication.sender
-        return sender.identity if sender is not None else self._owner, self.guard.changes
+        owner = sender.identity if sender is not None else self._owner
+        return Keeper(owner, self.guard.changes)
 
     def asked(self, publication: Publication) -> str:
         """What is to become of the last value: set, remove, or "" = leave it."""
@@ -79,7 +80,8 @@ class LastValues:
             if keeps:
                 last = publication.bodies[-1:]
                 place = PLACE + route.name
-                route.retained_id = self.storage.put_aside(place, publication, last, keeper[0])
+                keeper.id = self.storage.put_aside(place, publication, last, keeper.owner)
+                route.retained_id = keeper.id
         if sender is not None:
             log.when_safe(_Replacing(sender, self.routes, route, before))
         return publication.is_stored
@@ -105,33 +107,33 @@ class LastValues:
 
     def restore(self, publication: Publication, id: int, owner: Identity | None) -> None:
         """A last value was found in the store; of several, the last one counts."""
-        self._finish(publication.route)
-        publication.route.retained_id = id
-        self.keep(publication, RETAIN_SET, (owner, UNJUDGED))
-
-    def may_be_given(self, route: Route) -> bool:
-        """Whether who sent a route's last value may send it today; if not, it has ended."""
-        owner, judged = self.routes.retaining[route]
-        if judged == self.guard.changes:
-            return True
-        is_good = self.guard.lets_send(owner, SendPlan((route.name,)), 1)
-        if is_good:
-            self.routes.retaining[route] = owner, self.guard.changes
-        else:
-            self.end(route)
-        return is_good
-
-    def end(self, route: Route) -> None:
-        """Forget the last value of a route, for good."""
-        self._finish(route)
-        self._drop(route)
-        self.routes.note_quiet(route)
-
-    def _finish(self, route: Route) -> None:
+        route = publication.route
         if route.retained_id:
             assert self.storage is not None
             self.storage.log.finish(route.retained_id)
+        route.retained_id = id
+        self.keep(publication, RETAIN_SET, Keeper(owner, UNJUDGED, id))
+
+    def may_be_given(self, route: Route) -> bool:
+        """Whether who sent a route's last value may send it today; if not, it has ended."""
+        keeper = self.routes.retaining[route]
+        if keeper.judged == self.guard.changes:
+            return True
+        is_good = self.guard.lets_send(keeper.owner, SendPlan((route.name,)), 1)
+        if is_good:
+            keeper.judged = self.guard.changes
+        else:
+            self._end(route, keeper)
+        return is_good
+
+    def _end(self, route: Route, keeper: Keeper) -> None:
+        """Forget the last value of a route, for good; another may be on its way to the store."""
+        if keeper.id and keeper.id == route.retained_id:
+            assert self.storage is not None
+            self.storage.log.finish(route.retained_id)
             route.retained_id = 0
+        self._drop(route)
+        self.routes.note_quiet(route)
 
     def _drop(self, route: Route) -> None:
         if route.retained is not None:

@@ -23,6 +23,7 @@ from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._held import Held
 from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._leaving import Leaving
+from trio_stomp.broker._left import Left
 from trio_stomp.broker._lines import Lines
 from trio_stomp.broker._log import Log
 from trio_stomp.broker._message_names import MessageNames
@@ -270,3 +271,5 @@ class Parts:
             self.wall,
             self.storage,
         )
+        self.scheduler.turns = self.turns
+        self.answers.left = Left(self.scheduler, self.routes).answer

@@ -7,7 +7,13 @@ from attrs import evolve, frozen
 from trio_stomp.broker._destination import check_sendable
 from trio_stomp.broker._dialect import Dialect, resolve
 from trio_stomp.broker._forged import claims, is_suspect, without_ours
-from trio_stomp.broker._schedule import Schedule, parse_schedule
+from trio_stomp.broker._schedule import (
+    MANAGEMENT,
+    Removal,
+    Schedule,
+    parse_removal,
+    parse_schedule,
+)
 from trio_stomp.broker._send_options import PLAIN_SEND, SendOptions, parse_send_options
 from trio_stomp.frames import Head, Headers
 
@@ -21,7 +27,7 @@ class SendPlan:
     Args:
       names: Destinations, several if it is composite.
       options: What its headers ask for, or None if nothing out of the ordinary.
-      schedule: When it is to be sent, or None for at once.
+      schedule: When it is to be sent, or None for at once; or which schedules it is to end.
       is_personal: Whether a name or ``reply-to`` means something of this client's own, so that the
         plan holds for this client alone.
       claims: Headers that say who sends it, as the sender says.
@@ -32,7 +38,7 @@ class SendPlan:
 
     names: tuple[str, ...]
     options: SendOptions | None = None
-    schedule: Schedule | None = None
+    schedule: Schedule | Removal | None = None
     is_personal: bool = False
     claims: Headers = ()
     renamed: tuple[Head, ...] | None = None
@@ -71,7 +77,10 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
         personal = any(name.startswith(TEMPORARY) for name in names)
         return SendPlan(names, None, None, personal, claimed, renamed, honest)
     personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
-    schedule = parse_schedule(head) if options.scheduled else None
+    schedule: Schedule | Removal | None = None
+    if options.scheduled:
+        schedule = parse_removal(head) if MANAGEMENT.issuperset(names) else None
+        schedule = schedule or parse_schedule(head)
     return SendPlan(names, options, schedule, personal, claimed, renamed, honest)
 
 

@@ -11,11 +11,11 @@ from trio_stomp._memory import MemoryBudget
 from trio_stomp.broker._asker import FEW_SELECTORS, Asker
 from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import ASK, NEVER, Publication
-from trio_stomp.broker._destination import EXPLAIN, PRIVATE_QUEUE, TRACE, Kind
+from trio_stomp.broker._destination import EXPLAIN, LEFT, PRIVATE_QUEUE, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents
-from trio_stomp.broker._evidence import STORED, hint_of, together, unmatched
+from trio_stomp.broker._evidence import JOB_IS, STORED, hint_of, together, unmatched
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import NOBODY, LastValues
@@ -30,7 +30,7 @@ from trio_stomp.broker._postponed import Postponed
 from trio_stomp.broker._questions import Questions
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import Keeper, Route, RouteTable
-from trio_stomp.broker._schedule import Schedule
+from trio_stomp.broker._schedule import Removal, Schedule
 from trio_stomp.broker._scheduler import Scheduler
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT, SendOptions
 from trio_stomp.broker._stale import StaleQueue
@@ -384,7 +384,7 @@ class Publisher:
     def distribute(self, publication: Publication, now: float) -> bytes:
         """To the subscribers of a topic or work queue; or nobody is there."""
         route = publication.route
-        if not route.subscribers and route.name not in (EXPLAIN, TRACE):
+        if not route.subscribers and route.name not in (EXPLAIN, TRACE, LEFT):
             return self._keep(publication, now)
         if route.kind is Kind.TOPIC:
             return b"matched:%d\n" % self.fan_out.to_all(publication)
@@ -469,12 +469,15 @@ class Publisher:
         client: Client | None,
         head: Head,
         plan: SendPlan,
-        schedule: Schedule,
+        schedule: Schedule | Removal,
         bodies: list[bytes],
         now: float,
     ) -> tuple[int, bytes]:
-        """Keep messages until their time."""
+        """Keep messages until their time; or end some that are kept."""
         count = len(bodies)
+        if isinstance(schedule, Removal):
+            assert client is not None  # the broker itself ends none so
+            return count, self.scheduler.end(client, schedule)
         name = plan.options.dedup_id if plan.options is not None else ""
         route = self.routes.open(plan.names[0])
         # Told apart now: its repetitions are no duplicates.
@@ -488,8 +491,9 @@ class Publisher:
         survives = log is not None and (self.binds or route.stores(plan.options))
         with nullcontext() if log is None else log.together(is_kept=client is None):
             kept = bodies[:1] if name else bodies
-            self.scheduler.keep(client, route, head, schedule, kept, now, survives=survives)
+            job = self.scheduler.keep(client, route, head, schedule, kept, now, survives=survives)
             if name:
                 self.known.remember(client, route, name, is_stored=survives)
         self.duplicates += count - len(kept)
-        return count, log.stored if log is not None and survives else STORED
+        stored = log.stored if log is not None and survives else STORED
+        return count, stored + (JOB_IS % job)

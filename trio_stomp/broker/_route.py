@@ -38,10 +38,6 @@ _STALE_GENERATION = -1
 MAX_FORGOTTEN = 64
 """A refused frame cannot have named many more destinations."""
 
-Keeper = tuple[Identity | None, int]
-"""Who sent a last value, None = nobody knows, and at which of the changes of rules that was
-allowed, as the guard counts them."""
-
 Member = Subscription | Feed
 """Who stands among the subscribers of a topic or work queue."""
 
@@ -61,6 +57,21 @@ class Known:
 
 Seen = OrderedDict[str, Known]
 """The ids of a destination, oldest first."""
+
+
+@define(eq=False, repr=False)
+class Keeper:
+    """Who answers for a last value.
+
+    Args:
+      owner: Who sent it; None = nobody knows.
+      judged: At which of the changes of rules that was allowed, as the guard counts them.
+      id: Of the value in the store; 0 = it is in memory alone.
+    """
+
+    owner: Identity | None
+    judged: int
+    id: int = 0
 
 
 @define(eq=False, repr=False)

@@ -12,6 +12,9 @@ scheduler does where that page is silent):
   the first delivery, then REPEAT more. A firing during a sequence is passed over (ActiveMQ lets
   sequences overlap, without bound).
 
+AMQ_SCHEDULER_ACTION, sent to ActiveMQ.Scheduler.Management, ends them: REMOVE the one that
+scheduledJobId tells, REMOVEALL those that are due between ACTION_START_TIME and ACTION_END_TIME.
+
 Handles: reading, bounds, the arithmetic of due times. Does not handle: clocks, storage, delivery.
 """
 
@@ -31,6 +34,14 @@ TIME = "AMQ_SCHEDULED_TIME"
 PERIOD = "AMQ_SCHEDULED_PERIOD"
 REPEAT = "AMQ_SCHEDULED_REPEAT"
 CRON = "AMQ_SCHEDULED_CRON"
+
+_OF_ACTIVEMQ = "ActiveMQ.Scheduler.Management"
+MANAGEMENT = frozenset({_OF_ACTIVEMQ, f"/topic/{_OF_ACTIVEMQ}", f"/queue/{_OF_ACTIVEMQ}"})
+"""The scheduler's own destination, as dialects call it."""
+ACTION = "AMQ_SCHEDULER_ACTION"
+JOB = "scheduledJobId"
+BEGIN, END = "ACTION_START_TIME", "ACTION_END_TIME"
+MAX_NUMBER = 10**18 - 1
 
 FOREVER = -1
 MAX_AHEAD_MS = 3653 * 24 * 3600 * 1000
@@ -123,6 +134,47 @@ class Schedule:
             return None
         lead_ms = self._lead_ms if self.repeat else 0
         return fires_ms + lead_ms if fires_ms - moment_ms <= MAX_AHEAD_MS else None
+
+
+@frozen
+class Removal:
+    """Scheduled messages that are to be sent no more: those with these numbers, due in this time.
+
+    Args:
+      first, last: Numbers; both included.
+      begin_ms, end_ms: As ms since 1970, likewise.
+    """
+
+    first: int = 0
+    last: int = MAX_NUMBER
+    begin_ms: int = 0
+    end_ms: int = MAX_NUMBER
+
+
+def parse_removal(headers: Head) -> Removal | None:
+    """What a SEND to the scheduler's own destination asks to be ended; None = nothing.
+
+    Raises:
+      ProtocolError: ``invalid-schedule``, naming header, value and rule.
+    """
+    action = headers.get(ACTION)
+    if action is None:
+        return None
+    match action.strip().upper():
+        case "REMOVE":
+            # Of what came as one run, all may be told at once: 17-20.
+            told = headers.get(JOB) or ""
+            first, dash, last = told.partition("-")
+            last = last if dash else first
+            if not all(part.isascii() and part.isdecimal() for part in (first, last)):
+                raise _invalid(JOB, told, "must be the number that the RECEIPT of its SEND told")
+            return Removal(int(first[:19]), int(last[:19]))
+        case "REMOVEALL":
+            begin_ms = _number(headers.get, BEGIN, 0, MAX_NUMBER)
+            return Removal(
+                begin_ms=begin_ms, end_ms=_number(headers.get, END, 0, MAX_NUMBER) or MAX_NUMBER
+            )
+    raise _invalid(ACTION, action, "must be REMOVE or REMOVEALL; DIAG/left lists them")
 
 
 def parse_schedule(headers: Head | Lookup) -> Schedule | None:

@@ -1,6 +1,7 @@
 """Messages that are sent later, once or again and again."""
 
 import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,15 +16,17 @@ from trio_stomp._value import value
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._guard import Guard
-from trio_stomp.broker._message import cost_alone
+from trio_stomp.broker._jobs import Jobs
+from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, cost_alone
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
 from trio_stomp.broker._route import Route
-from trio_stomp.broker._schedule import Schedule, parse_schedule
+from trio_stomp.broker._schedule import Removal, Schedule, parse_schedule
 from trio_stomp.broker._send_options import DEDUP_HEADERS
 from trio_stomp.broker._storage import Storage
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._timers import Timers
+from trio_stomp.broker._turns import NotYet, Turns, Work
 from trio_stomp.broker._wall_time import WallTime
 from trio_stomp.frames import FrameRun, Head
 
@@ -51,6 +54,8 @@ class Scheduled:
       ids: What the store calls them; () = they are in memory alone.
       sent: How often they have been sent.
       owner: Who sent them; None = nobody is known.
+      first: The number of the first, when they came.
+      numbers: Of each; its id, if the store has it.
     """
 
     head: Head
@@ -62,8 +67,15 @@ class Scheduled:
     ids: Sequence[int] = ()
     sent: int = 0
     owner: Identity | None = None
+    first: int = 0
+    numbers: Sequence[int] = ()
     timer: int = 0
-    """The number of the call that sends them."""
+    """The number of the call that sends them; 0 = the store does not have them yet."""
+
+    @property
+    def destination(self) -> str:
+        """Where they go, as their sender spelt it."""
+        return self.head.destination or ""
 
     @property
     def is_by_day(self) -> bool:
@@ -92,6 +104,12 @@ class Scheduler:
     """Messages that wait for their time."""
     lost: int = field(default=0)
     """Messages that found no room when it came."""
+    jobs: Jobs = field(factory=Jobs)
+    turns: Turns = field(factory=Turns)
+    _made: int = 0
+    """Numbers given to messages, where no store gives them."""
+    _ended: tuple[Client, int] | None = None
+    """Who had messages ended in this turn, and how many: he is to be told."""
     _by_cron: dict[Scheduled, None] = field(factory=dict)
     """Those that are due when their CRON fires next."""
 
@@ -105,8 +123,8 @@ class Scheduler:
         now: float,
         *,
         survives: bool,
-    ) -> None:
-        """Keep messages until their time.
+    ) -> int:
+        """Keep messages until their time; the number of the last.
 
         Raises:
           ProtocolError: there is no memory for them, or the time is too far away.
@@ -123,9 +141,12 @@ class Scheduler:
             origin = Publication(route, head, [], now, NEVER, client)
             first = self.storage.put_aside(PLACE, origin, bodies, item.owner)
             item.ids = range(first, first + len(bodies))
+            self._enter(item, item.ids)
             self.storage.log.when_safe(_Arming(self, item, client))
         else:
+            self._enter(item, self._numbers(len(bodies)))
             self._arm(item)
+        return item.numbers[-1]
 
     def restore(
         self, run: "Stored", head: Head, progress: "Progress | None", owner: Identity | None
@@ -147,9 +168,31 @@ class Scheduler:
         item = Scheduled(kept, run.bodies, schedule, cost, told_ms, due_s, run.ids)
         item.sent = progress.sent if progress else 0
         item.owner = owner
+        self._enter(item, run.ids)
         self._arm(item)
         if item in self._by_cron:
             self.timers.call_at(0.0, partial(self._fit, item))
+
+    def end(self, client: Client, asked: Removal) -> bytes:
+        """End what a client asks for and may end; what the RECEIPT tells.
+
+        Raises:
+          NotYet: it is so much that there is no time for it now.
+        """
+        if self._ended is None or self._ended[0] is not client:
+            work = self._ending(client, asked)
+            if not self.turns.finishes(work):
+                raise NotYet(work)
+        assert self._ended is not None
+        (_, count), self._ended = self._ended, None
+        if self.storage is not None and count:
+            # It does not come back, whatever becomes of the broker, once he has been told.
+            client.awaited = client.acked = self.storage.log.turn
+        return b"removed:%d\n" % count
+
+    def due_ms(self, item: Scheduled) -> int:
+        """When it is sent next, by the wall clock of now."""
+        return item.due_ms if item.is_by_day else self.wall.ms(item.due_s)
 
     def judge_anew(self, now: float) -> None:
         """The wall clock was set: what a CRON says is judged by it, a part of it each turn."""
@@ -158,8 +201,65 @@ class Scheduler:
 
     def drop(self, item: Scheduled) -> None:
         """It is sent no more."""
+        self.jobs.discard(item)
         self.waiting -= len(item.bodies)
         self.memory.give_kept(item.cost)
+
+    def _numbers(self, count: int) -> range:
+        """Numbers of messages that are in memory alone."""
+        if self.storage is not None:
+            first = self.storage.log.take_numbers(count)
+        else:
+            first, self._made = self._made + 1, self._made + count
+        return range(first, first + count)
+
+    def _enter(self, item: Scheduled, numbers: Sequence[int]) -> None:
+        item.first, item.numbers = numbers[0], numbers
+        self.jobs.add(item)
+
+    def _ending(self, client: Client, asked: Removal) -> Work:
+        count = 0
+        for item in self.jobs.beginning_at(asked.first):
+            if item.first > asked.last:
+                break
+            numbers, when = item.numbers, self.due_ms(item)
+            begin, end = bisect_left(numbers, asked.first), bisect_right(numbers, asked.last)
+            is_meant = begin < end and item.timer and asked.begin_ms <= when <= asked.end_ms
+            if is_meant and self.guard.may_end(client, item.owner, self._names(item)):
+                count += end - begin
+                if end - begin == len(numbers):
+                    self.timers.cancel(item.timer)
+                    self._by_cron.pop(item, None)
+                    self._end(item)
+                else:
+                    self._end_some(item, begin, end)
+            yield
+        self._ended = client, count
+
+    def _names(self, item: Scheduled) -> tuple[str, ...]:
+        try:
+            return self._plan(item).names
+        except ProtocolError:
+            return (item.destination,)
+
+    def _end_some(self, item: Scheduled, begin: int, end: int) -> None:
+        """Of several, those at some places are sent no more."""
+        gone, bodies = item.numbers[begin:end], item.bodies[begin:end]
+        freed = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+        item.cost -= freed
+        self.memory.give_kept(freed)
+        self.waiting -= len(bodies)
+        item.bodies = item.bodies[:begin] + item.bodies[end:]
+        item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
+        if self.storage is None or not item.ids:
+            return
+        log, known = self.storage.log, f"{PLACE}{item.ids[0]}"
+        item.ids = item.numbers
+        with log.together():
+            log.finish_all(list(gone))
+            if item.sent:  # it is known by its first message, which may be another now
+                log.forget(known)
+                self._note(self.storage, item, self.due_ms(item))
 
     def _arm(self, item: Scheduled) -> None:
         if not item.is_by_day:
@@ -206,13 +306,17 @@ class Scheduler:
 
     def _may_send(self, item: Scheduled) -> bool:
         """Whether who scheduled it may send it today."""
+        try:
+            plan = self._plan(item)
+        except ProtocolError:
+            return True  # it cannot be sent at all, and is lost as that
+        return self.guard.lets_send(item.owner, plan, len(item.bodies))
+
+    def _plan(self, item: Scheduled) -> SendPlan:
         plan = item.head.plan
         if not isinstance(plan, SendPlan):
-            try:
-                plan = item.head.plan = make_plan(item.head, self.dialect)
-            except ProtocolError:
-                return True  # it cannot be sent at all, and is lost as that
-        return self.guard.lets_send(item.owner, plan, len(item.bodies))
+            plan = item.head.plan = make_plan(item.head, self.dialect)
+        return plan
 
     def _send(self, item: Scheduled, now: float) -> None:
         run = FrameRun(item.head, list(item.bodies), [])

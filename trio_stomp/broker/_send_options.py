@@ -41,7 +41,7 @@ class SendOptions:
       max_exceptions: stompserver's bound of redeliveries; -1 = not told.
       reply_to: Where answers go; "" = not told.
       dedup_id: Sent twice with the same id, it is taken once; "" = none.
-      scheduled: Whether any of the AMQ_SCHEDULED headers is there.
+      scheduled: Whether any of the headers of schedules is there.
       routing: ANYCAST or MULTICAST, for ``resolve``; "" = not told.
     """
 
@@ -140,6 +140,7 @@ _MEANINGS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = {
     "AMQ_SCHEDULED_PERIOD": ("scheduled", _present),
     "AMQ_SCHEDULED_REPEAT": ("scheduled", _present),
     "AMQ_SCHEDULED_CRON": ("scheduled", _present),
+    "AMQ_SCHEDULER_ACTION": ("scheduled", _present),
     "destination-type": ("routing", read_routing),
     "subscription-type": ("routing", read_routing),
 }

@@ -20,6 +20,7 @@ from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._reach import STEP
+from trio_stomp.broker._schedule import ACTION, Removal
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._table_costs import no_table_memory
 from trio_stomp.broker._turns import Stop, Work
@@ -282,6 +283,13 @@ class Committer:
         head, plan = self.publisher.plan(client, action.head)
         planned.names |= dict.fromkeys(plan.names)
         count, size = len(action.bodies), sum(map(len, action.bodies))
+        if isinstance(plan.schedule, Removal):
+            raise ProtocolError(
+                "unsupported",
+                f"{ACTION} in a transaction: what it ends could not come back if the COMMIT failed;"
+                " send it without one",
+                reason=CloseReason.UNSUPPORTED,
+            )
         put = Put(head, plan, action.bodies, size)
         if plan.schedule is not None:
             planned.later += cost_alone(head, count, size)

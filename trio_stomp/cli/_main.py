@@ -50,6 +50,7 @@ GROUPS = (
             ("explain", "tell what happened to a message, or why a client gets none"),
             ("dlq", "look at dead letters, send them again, drop them"),
             ("subs", "list durable subscriptions, and end them"),
+            ("schedules", "list what waits for its time, and whose it is; cancel it"),
             ("reload", "have a broker of this machine read its files again"),
         ),
     ),
