@@ -212,6 +212,17 @@ def test_receipts_of_a_transaction_are_answered_whatever_it_holds():
     assert core.broker.publisher.received == 2
 
 
+def test_receipts_that_waited_for_the_commit_follow_its_own_and_not_what_was_refused():
+    core = Core()
+    peer = core.peer()
+    sends = run_of("a", ("1", "2"), (), [(1, b"r1"), (2, b"r2")])
+    peer.does(Committed([sends, Acked((), "id", None, False, True, ())], b"r3"))
+    assert [frame.get("receipt-id") for frame in peer.frames()] == ["r3", "r1", "r2"]
+    peer.does(Committed([sends, run_of("a*")], b"r4"))
+    assert [frame.get("receipt-id") for frame in peer.frames("RECEIPT")] == ["r3", "r1", "r2"]
+    assert peer.error().get("receipt-id") == "r4"
+
+
 # --- messages of the broker's own -----------------------------------------------------------------
 
 

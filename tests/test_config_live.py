@@ -333,6 +333,16 @@ async def test_require_host():
         await client.expect_error("header-missing")
 
 
+async def test_hosts():
+    async with open_dial(**QUIET) as dial:
+        await dial.connect()
+        await reload(dial, hosts="/,test")
+        client = await dial.open()
+        await client.send("CONNECT", {"accept-version": "1.2", "host": "other"})
+        await client.expect_error("unknown-host")
+        await dial.connect()  # as "test"
+
+
 async def test_the_stale_queue(autojump_clock: MockClock):
     async with open_dial(**QUIET, ttl_ms=1_000_000) as dial:
         client = await dial.connect()

@@ -162,6 +162,12 @@ def test_what_rabbitmq_has_no_words_for_is_told_in_ours():
     assert error.get("detail") is None
 
 
+def test_an_unknown_host():
+    texts = dialect("rabbitmq").error_texts
+    error = ProtocolError("unknown-host", "x", excerpt=b"CONNECT\nhost://")
+    assert find_text(texts, error, "id") == ("Bad CONNECT", "Virtual host '//' access denied")
+
+
 def test_who_shows_no_login_is_told_in_ours():
     texts = dialect("rabbitmq").error_texts
     shown = ProtocolError(

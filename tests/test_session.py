@@ -698,6 +698,37 @@ def test_a_run_is_buffered_whole_and_its_receipts_are_one_event() -> None:
     assert (run.bodies, run.receipts) == ([b"0", b"1", b"2", b"3", b"4"], [])
 
 
+@pytest.mark.covers("C07")
+@pytest.mark.parametrize(
+    ("host", "is_known"), [("/", True), ("/test", True), ("//", False), ("", False), (None, True)]
+)
+def test_a_host_that_is_not_among_those_told_is_refused(host: str | None, is_known: bool) -> None:
+    session = ServerSession(make_codecs(ProtocolOptions(hosts="/,/test")))
+    line = "" if host is None else f"host:{host}\n"
+    (event,) = session.receive_data(f"CONNECT\naccept-version:1.1\n{line}\n\0".encode())
+    if is_known:
+        assert isinstance(event, Opened)
+    else:
+        assert isinstance(event, Refused)
+        assert event.error.code == "unknown-host"
+
+
+def test_receipts_of_sends_may_wait_for_the_commit_and_are_charged_until_then() -> None:
+    codecs = make_codecs()
+    codecs.receipts_at_commit = True
+    session = open_session(codecs=codecs)
+    session.receive_data(tx(b"BEGIN"))
+    size = session.transactions.size if session.transactions else 0
+    data = tx(b"SEND", TO_A, b"receipt:r1") + tx(b"SEND", b"destination:/b", b"receipt:r2")
+    assert plain(session.receive_data(data)) == []
+    assert session.transactions is not None
+    assert session.transactions.size - size > 2 * 128
+    (commit,) = session.receive_data(tx(b"COMMIT", b"receipt:r3"))
+    assert isinstance(commit, Committed)
+    runs = [action for action in commit.actions if isinstance(action, FrameRun)]
+    assert [run.receipts for run in runs] == [[(1, b"r1")], [(1, b"r2")]]
+
+
 def test_frames_without_a_receipt_inside_a_transaction_are_no_event() -> None:
     session = open_session()
     assert plain(session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) * 2)) == []

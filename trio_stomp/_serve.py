@@ -180,6 +180,7 @@ def _assemble(
             is_lenient=dialect.is_lenient,
             survives_errors=dialect.keeps_socket_after_error,
             reopens=dialect.keeps_socket_after_disconnect,
+            receipts_at_commit=dialect.receipts_at_commit,
             judges_early=security.rules is not None,
         ),
         memory,

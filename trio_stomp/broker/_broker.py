@@ -403,9 +403,13 @@ class Broker(Parts):
         else:
             client.outbox.stage_frame(frame)
 
-    def _committed(self, client: Client, name: bytes | None, evidence: bytes) -> None:
-        if name is not None:
-            self._receipt(client, name, evidence)
+    def _committed(self, client: Client, event: Committed, evidence: bytes) -> None:
+        if event.receipt is not None:
+            self._receipt(client, event.receipt, evidence)
+        for action in event.actions:
+            if isinstance(action, FrameRun):
+                for _, name in action.receipts:
+                    self._receipt(client, name)
 
     def _block(
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
@@ -461,8 +465,8 @@ class Broker(Parts):
                 self.acknowledger.bind(client, acked, returned)
                 for _, name in receipts:
                     self._receipt(client, name)
-            case Committed(receipt=receipt):
-                tell = partial(self._committed, client, receipt)
+            case Committed():
+                tell = partial(self._committed, client, event)
                 return self.committer.commit(client, event, now, tell)
             case Left(receipt):
                 if not self.durability.holds_leaving(client, event):

@@ -73,6 +73,8 @@ class Dialect:
         means no end.
       queue_arguments_must_agree: A second SUBSCRIBE with other ``x-…`` arguments for a queue is an
         ERROR; else it is told in the log.
+      receipts_at_commit: A SEND in a transaction has its RECEIPT once COMMIT has been carried out;
+        else at once.
       error_texts: Words of its ERRORs, which programs compare; none = ours.
     """
 
@@ -94,6 +96,7 @@ class Dialect:
     destination_aliases: bool = True
     expiration_zero_is_now: bool = False
     queue_arguments_must_agree: bool = False
+    receipts_at_commit: bool = False
     error_texts: ErrorTexts = ()
 
 
@@ -111,6 +114,7 @@ _DIALECTS: Final[Mapping[str, Dialect]] = {
             knows_all_prefixes=True,
             expiration_zero_is_now=True,
             queue_arguments_must_agree=True,
+            receipts_at_commit=True,
             error_texts=RABBITMQ_TEXTS,
         ),
         Dialect(ACTIVEMQ, connected_receipt=True, composite_destinations=True, bare_is_queue=True),

@@ -46,6 +46,9 @@ RABBITMQ_TEXTS: Final[ErrorTexts] = (
         "Access refused for user '{login}'\n",
         needs=("login",),
     ),
+    ErrorText(
+        "unknown-host", "Bad CONNECT", "Virtual host '{host}' access denied", needs=("host",)
+    ),
     ErrorText("not-connected", "Illegal command", "You must log in using CONNECT first"),
     ErrorText("unknown-command", "Bad command", 'Could not interpret command "{command}"\n'),
     ErrorText(

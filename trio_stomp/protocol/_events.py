@@ -84,7 +84,7 @@ class Received:
 
 @value
 class Committed:
-    """COMMIT: all of these, in order, or none."""
+    """COMMIT: all of these, in order, or none; a run's receipts are due once all is done."""
 
     actions: Sequence[FrameRun | Acked]
     receipt: bytes | None

@@ -24,6 +24,9 @@ class ProtocolOptions:
     require_host: bool = option(
         False, "refuse a STOMP 1.1+ CONNECT without a host header", live=True
     )
+    hosts: str = option(
+        "", "what CONNECT may have as host, with commas between, as /,/test; empty = any", live=True
+    )
     server_name: str = option(
         "", "server of CONNECTED, for clients that choose their dialect by it; empty = our own"
     )

@@ -1,6 +1,6 @@
 """One client's session: bytes → events, by the rules of its version."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from attrs import define, field
@@ -53,6 +53,8 @@ class Codecs:
     """A frame that is refused does not end the session (dialect stompica)."""
     reopens: bool = False
     """DISCONNECT ends the session, and CONNECT may open another (dialect stompica)."""
+    receipts_at_commit: bool = False
+    """The RECEIPT of a SEND in a transaction comes behind COMMIT's (dialect rabbitmq)."""
     judges_early: bool = False
     """SENDs that a transaction takes are told of at once, so that the core may refuse them."""
     opening: HeadCache = field(factory=lambda: HeadCache(max_entries=64))
@@ -141,14 +143,22 @@ class ServerSession:
         if transaction is None or not run.head.destination:
             return False
         try:
-            self._transactions().add(transaction, FrameRun(run.head, run.bodies, []))
+            receipts = self._take(transaction, run)
         except RemoteError:
             return False  # frame by frame, so that the one at fault is named
         if self.codecs.judges_early:
-            events.append(Received(run.receipts, run.head))
-        elif run.receipts:
-            events.append(Received(run.receipts))
+            events.append(Received(receipts, run.head))
+        elif receipts:
+            events.append(Received(receipts))
         return True
+
+    def _take(self, transaction: str, run: FrameRun) -> Sequence[tuple[int, bytes]]:
+        """Take SENDs into a transaction; which receipts are due at once."""
+        if self.codecs.receipts_at_commit:
+            self._transactions().add(transaction, run)
+            return ()
+        self._transactions().add(transaction, FrameRun(run.head, run.bodies, []))
+        return run.receipts
 
     def _receive_error(self, events: list[Event]) -> None:
         if self.decoder.error is not None and self.state is not State.CLOSED:
@@ -176,6 +186,7 @@ class ServerSession:
             raise ProtocolError(
                 "header-missing", f"CONNECT of STOMP {version.name} needs the header host"
             )
+        self._check_host(frame.get("host"))
         if not is_blank(frame.body) and version.rules is not V1_0:
             raise ProtocolError(
                 "body-not-allowed", f"{frame.command} has a body; only SEND may have one"
@@ -188,6 +199,13 @@ class ServerSession:
         self.state = State.OPEN
         self.decoder.use(version.rules, self.codecs.caches[version.index])
         return Opened(version, plan, headers)
+
+    def _check_host(self, host: str | None) -> None:
+        hosts = self.codecs.options.hosts
+        if hosts and host is not None and host not in hosts.split(","):
+            raise ProtocolError(
+                "unknown-host", f"host:{host[:80]} is none of this broker's (option hosts)"
+            )
 
     def _subscribe(self, frame: Frame) -> Event:
         return subscribed(frame, self.version, is_lenient=self.codecs.is_lenient)
@@ -206,10 +224,11 @@ class ServerSession:
     def _send_in_transaction(self, frame: Frame) -> Event:
         needed(frame, "destination", self.version)
         head = Head(frame.command, frame.headers, UNTIL_NUL, frame.get("destination"))
-        run = FrameRun(head, [frame.body], [])
-        self._transactions().add(frame.get("transaction") or "", run)
+        asked = [] if frame.receipt is None else [(1, frame.receipt)]
+        run = FrameRun(head, [frame.body], asked)
+        receipts = self._take(frame.get("transaction") or "", run)
         judged = head if self.codecs.judges_early else None
-        return Received(() if frame.receipt is None else ((1, frame.receipt),), judged)
+        return Received(receipts, judged)
 
     def _begin(self, frame: Frame) -> Event:
         self._transactions().begin(needed(frame, "transaction", self.version))

@@ -17,6 +17,8 @@ Action = FrameRun | Acked
 
 _ACTION_BYTES = 256
 """What an action costs beside its bodies and headers, and a transaction beside its name."""
+_RECEIPT_BYTES = 128
+"""What a receipt that waits for COMMIT costs beside its id."""
 
 
 @define(eq=False)
@@ -134,14 +136,16 @@ class Transactions:
 def _cost(action: Action, before: Action | None) -> int:
     """Bytes that an action is charged for; not for a header block that the one before has, too."""
     parts: Sequence[bytes]
+    receipts = 0
     if isinstance(action, FrameRun):
         parts, head = action.bodies, action.head
+        receipts = sum(_RECEIPT_BYTES + len(name) for _, name in action.receipts)
         # Frames of a run that are taken one by one have its headers, each in a head of its own.
         is_shared = isinstance(before, FrameRun) and before.head.headers is head.headers
         shared = 0 if is_shared else head_cost(head)
     else:
         parts, shared = action.ids, text_cost(action.subscription or "")
-    return shared + _ACTION_BYTES * len(parts) + sum(map(len, parts))
+    return shared + receipts + _ACTION_BYTES * len(parts) + sum(map(len, parts))
 
 
 def _too_much(what: str, option: str) -> ProtocolError:
