@@ -71,6 +71,11 @@ SUBSCRIBE_1 = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
             "'//foo' is not a valid exchange destination\n",
         ),
         (
+            "SEND\ndestination:/exchange/bah/baz/boo\n\n\0",
+            "Invalid destination",
+            "'/bah/baz/boo' is not a valid exchange destination\n",
+        ),
+        (
             "SEND\ndestination:/temp-queue/x/y\n\n\0",
             "Invalid destination",
             "'/x/y' is not a valid temp_queue destination\n",

@@ -2,12 +2,14 @@
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +24,7 @@ _LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
 
 LOGIN = "guest"
 PASSCODE = "guest"
+STANDARD_PORT = 61613
 """Suites have them in their code."""
 
 
@@ -31,20 +34,31 @@ class Side(NamedTuple):
     Args:
       web_port: Of STOMP over WebSocket, at ``/ws``; 0 = none.
       tls_port: Of STOMP over TLS; 0 = none.
+      authority: The certificate, in PEM, of who vouches for it there; empty = nobody.
     """
 
     name: str
     port: int
     web_port: int
     tls_port: int
+    authority: bytes = b""
 
 
 Start = Callable[[], AbstractContextManager[Side]]
 
 
 @contextmanager
-def ours(*options: str, login: str = LOGIN) -> Iterator[Side]:
-    """Run our broker of this tree, with TLS beside plain text; no login = anybody may come in."""
+def ours(
+    *options: str, login: str = LOGIN, port: int = 0, not_after: datetime | None = None
+) -> Iterator[Side]:
+    """Run our broker of this tree, with TLS beside plain text.
+
+    Args:
+      options: More of its command line.
+      login: Who may do everything; "" = anybody may come in.
+      port: Where, if that is free; 0 = anywhere.
+      not_after: When its certificate ends.
+    """
     with tempfile.TemporaryDirectory(prefix="suites-") as name:
         home = Path(name)
         python = [sys.executable, "-m", "trio_stomp"]
@@ -57,21 +71,32 @@ def ours(*options: str, login: str = LOGIN) -> Iterator[Side]:
             )
             told += ["--passwd-file", users]
         pem = home / "broker.pem"
-        certificate = trustme.CA().issue_cert("localhost", "127.0.0.1")
+        authority = trustme.CA()
+        certificate = authority.issue_cert("localhost", "127.0.0.1", not_after=not_after)
         certificate.private_key_and_cert_chain_pem.write_to_path(str(pem))
-        told += ["--port", "0", "--tls-cert", str(pem)]
+        told += ["--port", str(_free(port)), "--tls-cert", str(pem)]
         with subprocess.Popen(
             [*python, *told], cwd=ROOT, stderr=subprocess.PIPE, text=True
         ) as process:
             try:
-                port = _port(process)
-                yield Side(OURS, port, port, port)
+                bound = _port(process)
+                yield Side(OURS, bound, bound, bound, authority.cert_pem.bytes())
             finally:
                 process.terminate()
                 try:
                     process.wait(START_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
+
+
+def _free(port: int) -> int:
+    """Return a port if nobody has it; else 0."""
+    with socket.socket() as tried:
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return 0
+    return port
 
 
 def _port(process: subprocess.Popen[str]) -> int:

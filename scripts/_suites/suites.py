@@ -1,20 +1,15 @@
 """How each project's suite is run against a broker."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from attrs import frozen
 
-from _suites import activemq, outcomes, sides
+from _suites import activemq, outcomes, sides, stomp_py
 from _suites.outcomes import Outcomes
-from _suites.sides import LOGIN, PASSCODE, Side, Start
+from _suites.running import run, run_pytest
+from _suites.sides import LOGIN, PASSCODE, STANDARD_PORT, Side, Start
 
-# A suite that hangs is ended; what it said until then counts.
-PATIENCE_S = 1500
 GEM_PATIENCE_S = 120
 """For one setting, which takes 15 s."""
 
@@ -57,45 +52,21 @@ class Suite:
         return next(filter(None, map(sides.missing, self.needs)), "")
 
 
-def _stomp_py(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    environment = {
-        **_prefixed("STD_", side),
-        **_prefixed("RABBITMQ_", side),
-        **_prefixed("ARTEMIS_", side),
-        **_prefixed("STOMPSERVER_", side),
-        "IPV6_HOST": "127.0.0.1",
-        "IPV6_PORT": str(side.port),
-        "RABBITMQ_WS_HOST": "127.0.0.1",
-        "RABBITMQ_WS_PORT": str(side.web_port or 1),
-    }
-    # Those over TLS need the certificates that the project's own containers make.
-    left_out = [f"--ignore=tests/test_{name}.py" for name in ("ssl", "ssl_sni", "cli_ssl")]
-    return _pytest(sources / "stomp.py", ["tests", *left_out], environment, scratch)
-
-
-def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
-    told = {"HOST": "127.0.0.1", "PORT": side.port, "USER": LOGIN, "PASSWORD": PASSCODE}
-    return {prefix + name: str(value) for name, value in told.items()}
-
-
 def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
     """Run its Python suite; what goes through AMQP or rabbitmqctl is no matter of STOMP's."""
     folder = sources / "rabbitmq-server/deps/rabbitmq_stomp/test/python_SUITE_data/src"
     # As in its main_runner.py, less those that publish or look by AMQP.
     names = ["parsing", "errors", "connect_disconnect", "ack", "reliability", "transactions"]
-    names += ["destinations", "redelivered", "unsubscribe"]
-    environment = {"STOMP_PORT": str(side.port), "RABBITMQCTL": "true", "RABBITMQ_NODENAME": "-"}
+    names += ["destinations", "redelivered", "unsubscribe", "tls_connect_disconnect"]
+    environment = {
+        "STOMP_PORT": str(side.port),
+        "STOMP_PORT_TLS": str(side.tls_port),
+        "SSL_CERTS_PATH": str(scratch),
+        "RABBITMQCTL": "true",
+        "RABBITMQ_NODENAME": "-",
+    }
     files = [f"{name}.py" for name in names]
-    return _pytest(folder, ["-o", "python_files=*.py", *files], environment, scratch)
-
-
-def _pytest(
-    folder: Path, arguments: Sequence[str], more: Mapping[str, str], scratch: Path
-) -> Outcomes:
-    report = scratch / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
-    _run([*command, f"--junitxml={report}", *arguments], folder, more)
-    return outcomes.of_junit_xml(report.read_text(encoding="utf-8"))
+    return run_pytest(folder, ["-o", "python_files=*.py", *files], environment, scratch)
 
 
 def _gem(sources: Path, side: Side, scratch: Path) -> Outcomes:
@@ -125,7 +96,7 @@ def _gem(sources: Path, side: Side, scratch: Path) -> Outcomes:
     for setting, told in settings.items():
         command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
         said = outcomes.of_test_unit(
-            _run(command, sources / "stomp-gem", {**base, **told}, GEM_PATIENCE_S)
+            run(command, sources / "stomp-gem", {**base, **told}, GEM_PATIENCE_S)
         )
         found |= {f"{name} [{setting}]": each for name, each in said.items()}
     return found
@@ -157,7 +128,7 @@ def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
     if not (packages / "node_modules" / "jasmine").is_dir():
         packages.mkdir(exist_ok=True)
         install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"]
-        _run([*install, "--prefix", str(packages), "jasmine@5", "ws@8"], packages, {})
+        run([*install, "--prefix", str(packages), "jasmine@5", "ws@8"], packages, {})
     runner, helper = scratch / "run.mjs", scratch / "helper.cjs"
     runner.write_text(_JASMINE, encoding="utf-8")
     helper.write_text(_JASMINE_HELPER, encoding="utf-8")
@@ -168,32 +139,11 @@ def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
         "SUITES_URL": f"ws://127.0.0.1:{side.web_port}/ws",
         "NODE_PATH": str(packages / "node_modules"),
     }
-    return outcomes.of_spec_lines(_run(["node", str(runner)], scratch, told))
+    return outcomes.of_spec_lines(run(["node", str(runner)], scratch, told))
 
 
-def _run(
-    command: Sequence[str], folder: Path, more: Mapping[str, str], patience_s: int = PATIENCE_S
-) -> str:
-    """Return what it printed; that some of its tests fail is no failure of the run."""
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env={**os.environ, **more},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            timeout=patience_s,
-            check=False,
-        )
-        said = done.stdout
-    except subprocess.TimeoutExpired as late:
-        said = late.stdout or b""
-    return said.decode("utf-8", "replace")
-
-
-def _our(*options: str) -> Start:
-    return lambda: sides.ours(*options)
+def _our(*options: str, port: int = 0) -> Start:
+    return lambda: sides.ours(*options, port=port)
 
 
 SUITES = (
@@ -203,9 +153,10 @@ SUITES = (
         "stomp.py",
         "github.com/jasonrbriggs/stomp.py",
         (),
-        _our(),
+        # Its tests of stompserver log in as nobody, others with a login that must be wrong.
+        _our("--anonymous", "loopback", port=STANDARD_PORT),
         sides.activemq,
-        _stomp_py,
+        stomp_py.run,
     ),
     Suite(
         "gem",
@@ -223,7 +174,8 @@ SUITES = (
         "rabbitmq-server",
         "github.com/rabbitmq/rabbitmq-server, of the version that is installed",
         (),
-        _our("--dialect", "rabbitmq"),
+        # As RabbitMQ is without a line of configuration: one virtual host, a default user.
+        _our("--dialect", "rabbitmq", "--hosts", "/", "--anonymous", "loopback"),
         sides.rabbitmq,
         _rabbitmq,
     ),

@@ -272,7 +272,8 @@ def _translate(name: str, routing: str, dialect: Dialect) -> str:
 def _check_prefix(name: str, head: str, rest: str) -> None:
     """Refuse what RabbitMQ would: a slip must not become a topic that nobody reads."""
     is_word = bool(rest) and ("/" not in rest or rest.startswith(_DEAD))
-    if head not in _PREFIXES or (head in _OF_ONE_WORD and not is_word):
+    is_long = head == "exchange" and rest.count("/") > 1
+    if head not in _PREFIXES or is_long or (head in _OF_ONE_WORD and not is_word):
         raise _invalid_destination(name, _PREFIXES_RULE)
 
 

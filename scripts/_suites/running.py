@@ -1,0 +1,55 @@
+"""Running another project's tests, whatever they are written with."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from _suites import outcomes
+from _suites.outcomes import Outcomes
+
+# A suite that hangs is ended; what it said until then counts.
+PATIENCE_S = 1500
+TEST_PATIENCE_S = 90
+"""For one test, where its runner can end it."""
+
+
+def run(
+    command: Sequence[str], folder: Path, more: Mapping[str, str], patience_s: int = PATIENCE_S
+) -> str:
+    """Return what it printed; that some of its tests fail is no failure of the run."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, **more},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            timeout=patience_s,
+            check=False,
+        )
+        said = done.stdout
+    except subprocess.TimeoutExpired as late:
+        said = late.stdout or b""
+    return said.decode("utf-8", "replace")
+
+
+def run_pytest(
+    folder: Path, arguments: Sequence[str], more: Mapping[str, str], scratch: Path
+) -> Outcomes:
+    """Return what became of tests that pytest runs.
+
+    With the plugin pytest-timeout one that hangs has failed; without it the suite ends there.
+
+    Raises:
+      FileNotFoundError: it did not get as far as to write its report.
+    """
+    report = scratch / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    if find_spec("pytest_timeout") is not None:
+        command += [f"--timeout={TEST_PATIENCE_S}", "--timeout-method=signal"]
+    run([*command, f"--junitxml={report}", *arguments], folder, more)
+    return outcomes.of_junit_xml(report.read_text(encoding="utf-8"))

@@ -1,0 +1,59 @@
+"""stomp.py's tests, those over TLS too."""
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import trustme
+
+from _suites import sides
+from _suites.outcomes import Outcomes
+from _suites.running import run_pytest
+from _suites.sides import LOGIN, PASSCODE, Side
+
+
+def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
+    """Run them; those over TLS where the broker has it."""
+    folder = sources / "stomp.py"
+    environment = {
+        **_prefixed("STD_", side),
+        **_prefixed("RABBITMQ_", side),
+        **_prefixed("ARTEMIS_", side),
+        **_prefixed("STOMPSERVER_", side),
+        "IPV6_HOST": "127.0.0.1",
+        "IPV6_PORT": str(side.port),
+        "RABBITMQ_WS_HOST": "127.0.0.1",
+        "RABBITMQ_WS_PORT": str(side.web_port or 1),
+    }
+    with ExitStack() as others:
+        if not side.tls_port:
+            left_out = [f"--ignore=tests/test_{name}.py" for name in ("ssl", "ssl_sni", "cli_ssl")]
+            return run_pytest(folder, ["tests", *left_out], environment, scratch)
+        yesterday = datetime.now(UTC) - timedelta(days=1)
+        expired = others.enter_context(sides.ours(not_after=yesterday))
+        _write_certificates(folder / "tmp", side, expired)
+        environment["STD_SSL_PORT"] = str(side.tls_port)
+        environment["STD_SSL_EXPIRED_PORT"] = str(expired.tls_port)
+        return run_pytest(folder, ["tests"], environment, scratch)
+
+
+def _prefixed(prefix: str, side: Side) -> Mapping[str, str]:
+    told = {"HOST": "127.0.0.1", "PORT": side.port, "USER": LOGIN, "PASSWORD": PASSCODE}
+    return {prefix + name: str(value) for name, value in told.items()}
+
+
+def _write_certificates(folder: Path, side: Side, expired: Side) -> None:
+    """Write what its containers would make.
+
+    Where a file is missing stomp.py neither fails nor ends: ``attempt_connection`` connects, finds
+    no file, counts that as no attempt, and begins again, for ever and against any server. It never
+    gets as far as TLS.
+    """
+    folder.mkdir(exist_ok=True)
+    client = trustme.CA().issue_cert("client")
+    client.private_key_pem.write_to_path(str(folder / "client.key"))
+    client.cert_chain_pems[0].write_to_path(str(folder / "client.pem"))
+    (folder / "broker.pem").write_bytes(side.authority)
+    (folder / "broker2.pem").write_bytes(trustme.CA().cert_pem.bytes())
+    (folder / "expiredbroker.pem").write_bytes(expired.authority)
