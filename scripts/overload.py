@@ -55,6 +55,7 @@ from _proof.attacks import ASSAULTS
 from _proof.judge import MIB, Times, Verdict, judge_latency
 from _proof.load import Place
 from _proof.overload_run import Outcome, Scenario, Shape, run_scenario
+from _proof.tables import markdown
 from _proof.watched import ProofError
 
 FACTOR = 10.0
@@ -71,6 +72,7 @@ RATE = 50.0
 """Messages a second that each consumer reads."""
 QUEUE_CONSUMERS = 8
 LONG_S = 86_400
+LEDGER = ("owed", "received", "dropped")
 Result = list[Outcome]
 QUEUES = """
 ["/queue/proof.reject"]
@@ -181,31 +183,36 @@ def headline(outcome: Outcome) -> str:
     )
 
 
-def row(outcome: Outcome, failed: int) -> str:
+def row(outcome: Outcome) -> tuple[object, ...]:
     """One line of the table."""
     figures = outcome.figures
-    owed = sum(each["owed"] for each in figures["ledgers"])
-    received = sum(each["received"] for each in figures["ledgers"])
-    dropped = sum(each["dropped"] for each in figures["ledgers"])
-    missing = figures["missing"]
+    ledgers = [[each[name] for each in figures["ledgers"]] for name in LEDGER]
+    failed = sum(not verdict.holds for verdict in outcome.verdicts)
     return (
-        f"| {outcome.scenario} | {outcome.stuck} | {figures['peak_rss_bytes'] / MIB:.0f}"
-        f" | {outcome.side.percentile(0.99) * 1000:.1f} | {outcome.own.percentile(0.99) * 1000:.0f}"
-        f" | {owed} | {received} | {dropped} | {missing} | {failed or 'all hold'} |"
+        outcome.scenario,
+        outcome.stuck,
+        f"{figures['peak_rss_bytes'] / MIB:.0f}",
+        f"{outcome.side.percentile(0.99) * 1000:.1f}",
+        f"{outcome.own.percentile(0.99) * 1000:.0f}",
+        *map(sum, ledgers),
+        figures["missing"],
+        failed or "all hold",
     )
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
     """All runs, in Markdown."""
-    lines = [
-        "| scenario | stuck | peak RSS MiB | quiet p99 ms | loaded p99 ms | owed | received"
-        " | dropped | missing | promises broken |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
-    ]
-    for each in outcomes:
-        failed = sum(not verdict.holds for verdict in each.verdicts)
-        lines.append(row(each, failed))
-    return "\n".join(lines)
+    head = (
+        "scenario",
+        "stuck",
+        "peak RSS MiB",
+        "quiet p99 ms",
+        "loaded p99 ms",
+        *LEDGER,
+        "missing",
+        "promises broken",
+    )
+    return markdown(head, map(row, outcomes), ("scenario",))
 
 
 def say(text: str) -> None:

@@ -82,7 +82,9 @@ def test_dead_letters_can_be_a_stream() -> None:
     assert desk.broker.queues.deaths.lost == 0
     late = desk.restarts().actor()
     late.subscribes(GRAVE, x_stream_offset="first")
-    assert late.bodies() == ["bad", "worse"]
+    found = late.reads()
+    assert [each.text for each in found] == ["bad", "worse"]
+    assert {each.get("x-death-reason") for each in found} == {"rejected"}
 
 
 @pytest.mark.parametrize("grave", [GRAVE, "/stream/orders"])

@@ -30,6 +30,13 @@ def begun(directory: str) -> tuple[JournalStore, Disk, int]:
     return store, disk, store.append([Turn([*begin, Put("a", 1, b"", [b"one"])])], 0)
 
 
+def begun_and_failing(path: Path) -> tuple[str, JournalStore, Disk, int]:
+    """The journal's next sync fails; those of the streams, before it, do not."""
+    store, disk, commit = begun(str(path))
+    disk.fail("sync", 0, 0, errno.EIO)
+    return str(path), store, disk, commit
+
+
 def unit() -> Atomic:
     appends = [Append(name, 0, b"", [b"streamed", b"twice"], 1) for name in NAMES]
     return Atomic([Put("b", 2, b"", [b"two"]), Done([1]), *appends])
@@ -53,37 +60,40 @@ def killed(disk: Disk) -> Disk:
     return Disk({path: filled(bytes(file.data)) for path, file in disk.files.items()})
 
 
+def without_power(disk: Disk) -> Disk:
+    return disk.cut_power(random.Random(1), 0.0)
+
+
+def held_after(directory: str, store: JournalStore, disk: Disk) -> set[bytes]:
+    """What is there when the store is opened on what is left of its disk."""
+    store.close()
+    store, recovered = open_store(directory, disk)
+    try:
+        return held(store, recovered)
+    finally:
+        store.close()
+
+
 @pytest.mark.parametrize("is_written", [True, False])
 def test_what_a_broken_journal_may_have_is_not_taken_from_the_streams(
     tmp_path: Path, is_written: bool
 ) -> None:
-    directory = str(tmp_path)
-    store, disk, commit = begun(directory)
-    disk.fail("sync", 0, 0, errno.EIO)
+    directory, store, disk, commit = begun_and_failing(tmp_path)
     disk.fail("forget_cached", errno.EIO)
     with pytest.raises(StoreBroken):
         store.append([Turn([unit()])], commit)
     # Nobody sees what may not hold.
     assert store.read_stream(NAMES[0], 0, 1 << 20) == []
-    after = killed(disk) if is_written else disk.cut_power(random.Random(1), 0.0)
-    store.close()
-    store, recovered = open_store(directory, after)
-    assert held(store, recovered) == (AFTER if is_written else BEFORE)
-    store.close()
+    after = killed(disk) if is_written else without_power(disk)
+    assert held_after(directory, store, after) == (AFTER if is_written else BEFORE)
 
 
 def test_what_a_failed_journal_does_not_have_is_taken_back(tmp_path: Path) -> None:
-    directory = str(tmp_path)
-    store, disk, commit = begun(directory)
-    disk.fail("sync", 0, 0, errno.EIO)
+    directory, store, disk, commit = begun_and_failing(tmp_path)
     with pytest.raises(StoreUnavailable):
         store.append([Turn([unit()])], commit)
     assert store.append([Turn([unit()])], commit) == commit + 1
-    after = disk.cut_power(random.Random(1), 0.0)
-    store.close()
-    store, recovered = open_store(directory, after)
-    assert held(store, recovered) == AFTER
-    store.close()
+    assert held_after(directory, store, without_power(disk)) == AFTER
 
 
 def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(tmp_path: Path) -> None:
@@ -91,11 +101,7 @@ def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(tmp_path: Path) -> Non
     directory = str(tmp_path)
     store, disk, commit = begun(directory)
     store.append([Turn([unit()], is_urgent=False)], commit)
-    after = disk.cut_power(random.Random(1), 0.0)
-    store.close()
-    store, recovered = open_store(directory, after)
-    assert held(store, recovered) == AFTER
-    store.close()
+    assert held_after(directory, store, without_power(disk)) == AFTER
 
 
 def test_streams_alone_cost_no_wait_for_the_journal(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from pathlib import Path
 
 import trio
 from attrs import evolve
 
 from _crash.broker import ROOT, Broker, free_port
-from _crash.link import Gone, Link
+from _crash.link import Gone, Link, Reply
 
 sys.path.insert(0, str(ROOT))
 
@@ -105,37 +105,34 @@ def read_all(port: int) -> Found:
         link.close()
 
 
-def _browsed(link: Link, name: str) -> list[bytes]:
-    link.send(f"SUBSCRIBE\nid:{name}\ndestination:{name}\nbrowser:true\n\n\0")
-    bodies: list[bytes] = []
+def _replies(link: Link, command: str) -> Iterator[Reply]:
+    """Yield what comes, which can only be such frames."""
     while True:
         for reply in link.receive():
-            if reply.command != "MESSAGE":
+            if reply.command != command:
                 raise Gone(f"{reply}")
-            if reply.headers.get("browser") == "end":
-                return bodies
-            bodies.append(reply.body.encode())
+            yield reply
+
+
+def _bodies(link: Link, last: tuple[str, str]) -> list[bytes]:
+    """The bodies that come before the MESSAGE with a header that says that it is the last."""
+    name, text = last
+    before = takewhile(lambda each: each.headers.get(name) != text, _replies(link, "MESSAGE"))
+    return [reply.body.encode() for reply in before]
+
+
+def _browsed(link: Link, name: str) -> list[bytes]:
+    link.send(f"SUBSCRIBE\nid:{name}\ndestination:{name}\nbrowser:true\n\n\0")
+    return _bodies(link, ("browser", "end"))
 
 
 def _streamed(link: Link, topic: str) -> list[bytes]:
     """What the topic's stream holds: a SEND tells where it ends, and is left out."""
     link.send(f"SEND\ndestination:{topic}\npersistent:true\nreceipt:{topic}\n\nend\0")
-    until = -1
-    while until < 0:
-        for reply in link.receive():
-            if reply.command != "RECEIPT":
-                raise Gone(f"{reply}")
-            until = int(reply.headers["x-stream-offset"])
+    until = int(next(_replies(link, "RECEIPT")).headers["x-stream-offset"])
     told = f"id:{topic}\ndestination:/stream{topic}\nx-stream-offset:0\nx-stream-until:{until}"
     link.send(f"SUBSCRIBE\n{told}\n\n\0")
-    bodies: list[bytes] = []
-    while True:
-        for reply in link.receive():
-            if reply.command != "MESSAGE":
-                raise Gone(f"{reply}")
-            if reply.headers.get("x-stream-end") == "true":
-                return bodies
-            bodies.append(reply.body.encode())
+    return _bodies(link, ("x-stream-end", "true"))
 
 
 def run(seed: int, count: int, *, progress: bool = False) -> dict[str, object]:

@@ -20,6 +20,7 @@ from _proof.attacks import Assault
 from _proof.judge import MIB, Verdict, judge_rss, rss_bound
 from _proof.metered import LongestTurn
 from _proof.neighbours import run_ping, run_probe
+from _proof.tables import markdown
 from _proof.watched import ProofError, Watched, watched_broker
 
 IDLE_S = 3.0
@@ -212,22 +213,32 @@ def headline(felt: Felt) -> str:
 
 def table(felts: list[Felt]) -> str:
     """All attacks, in Markdown."""
-    lines = [
-        "| attack | longest turn, CPU ms | ping-pong p50 / longest ms | idle: p50 / longest ms"
-        " | `/livez` longest ms | RSS MiB, of | refused | promises broken |",
-        "|---|--:|--:|--:|--:|--:|---|--:|",
-    ]
-    for felt in felts:
-        each, failed = felt.figures, sum(not verdict.holds for verdict in felt.verdicts)
-        bound = rss_bound(each["limit_bytes"], each["idle_rss_bytes"])
-        lines.append(
-            f"| {felt.name} | {each['turn_s'] * 1000:.1f}"
-            f" | {_ms(each['ping'])} | {_ms(each['ping_alone'])}"
-            f" | {each['livez']['longest'] * 1000:.0f}"
-            f" | {each['peak_rss_bytes'] / MIB:.0f}, {bound / MIB:.0f}"
-            f" | {', '.join(each['refusals']) or '-'} | {failed or 'all hold'} |"
-        )
-    return "\n".join(lines)
+    head = (
+        "attack",
+        "longest turn, CPU ms",
+        "ping-pong p50 / longest ms",
+        "idle: p50 / longest ms",
+        "`/livez` longest ms",
+        "RSS MiB, of",
+        "refused",
+        "promises broken",
+    )
+    return markdown(head, map(_row, felts), ("attack", "refused"))
+
+
+def _row(felt: Felt) -> tuple[str, ...]:
+    each, failed = felt.figures, sum(not verdict.holds for verdict in felt.verdicts)
+    bound = rss_bound(each["limit_bytes"], each["idle_rss_bytes"])
+    return (
+        felt.name,
+        f"{each['turn_s'] * 1000:.1f}",
+        _ms(each["ping"]),
+        _ms(each["ping_alone"]),
+        f"{each['livez']['longest'] * 1000:.0f}",
+        f"{each['peak_rss_bytes'] / MIB:.0f}, {bound / MIB:.0f}",
+        ", ".join(each["refusals"]) or "-",
+        f"{failed or 'all hold'}",
+    )
 
 
 def _ms(seen: dict[str, float]) -> str:

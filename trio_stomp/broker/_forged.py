@@ -5,7 +5,9 @@ A receiver may fold case and strip blanks before it looks for a name: so is look
 
 from trio_stomp.frames import Head, Headers
 
-_OURS = ("x-stream-", "x-death", "x-first-death", "x-trio-stomp-")
+STREAMS = "x-stream-"
+"""How the headers begin that say where a message stands in a stream."""
+_OURS = (STREAMS, "x-death", "x-first-death", "x-trio-stomp-")
 """How the headers begin that streams, dead letters and the store have from the broker alone."""
 _ORIGIN = "original-destination"
 _SENDER = ("user-id", "jmsxuserid")
@@ -29,15 +31,29 @@ def is_suspect(headers: Headers) -> bool:
 
 def without_ours(head: Head) -> Head:
     """The block without what only the broker may say; itself if nothing of that is in it."""
-    kept = tuple([pair for pair in head.headers if not _is_ours(pair[0])])
+    return _without(head, _OURS, _ORIGIN)
+
+
+def without_places(head: Head) -> Head:
+    """Likewise, without what says where a message stands in a stream.
+
+    What the broker says of a dead letter stays, as it may be sent to a stream, too.
+    """
+    return _without(head, STREAMS)
+
+
+def _without(head: Head, begins: str | tuple[str, ...], is_one: str = "") -> Head:
+    folded = [_folded(name) for name, _ in head.headers]
+    kept = tuple(
+        [
+            pair
+            for name, pair in zip(folded, head.headers, strict=True)
+            if not name.startswith(begins) and (not is_one or name != is_one)
+        ]
+    )
     if len(kept) == len(head.headers):
         return head
     return Head(head.command, kept, head.content_length, head.destination)
-
-
-def _is_ours(name: str) -> bool:
-    folded = _folded(name)
-    return folded.startswith(_OURS) or folded == _ORIGIN
 
 
 def claims(headers: Headers) -> tuple[tuple[str, str], ...]:

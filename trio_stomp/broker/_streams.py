@@ -10,6 +10,7 @@ from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._memory import MemoryBudget
 from trio_stomp._value import value
 from trio_stomp.broker._destination import STREAM, Kind
+from trio_stomp.broker._forged import STREAMS, without_places
 from trio_stomp.broker._ledger import Showing
 from trio_stomp.broker._log import Log, StreamWanted
 from trio_stomp.broker._ports import silently
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 MAX_STREAMS = 1_000
 MAX_EXPIRED = 1_000
 """Runs of all streams that are dropped in one turn, since they are too old."""
-OURS = "x-stream-"
-"""How the headers begin that a stream's MESSAGEs have from the broker alone."""
 _ROOT = STREAM.rstrip("/")
 WINDOW_BYTES = 4 * 1024 * 1024
 """What of a stream is kept in memory beside the store."""
@@ -150,8 +149,8 @@ class Streams:
           sender: Who is told if the store cannot; None = nobody, it is tried again.
           is_urgent: Readers are waiting for them.
         """
-        if any(name.startswith(OURS) for name, _ in head.headers):
-            head = _without_ours(head)
+        if any(name.startswith(STREAMS) for name, _ in head.headers):
+            head = without_places(head)
         # In order, though the wall clock is set back: who begins at a time finds it by halving.
         stream.stamped_ms = max(stream.stamped_ms, self.wall.ms(now))
         run = StreamRun(stream.coming, head, bodies, stream.stamped_ms)
@@ -338,9 +337,3 @@ def topics_of(name: str) -> tuple[str, ...]:
     """The topics whose stream may be called so."""
     path = name.removeprefix(_ROOT)
     return (path, path[1:]) if len(path) > 1 else ()
-
-
-def _without_ours(head: Head) -> Head:
-    """A header block that says nothing of streams: only the broker does."""
-    kept = tuple(pair for pair in head.headers if not pair[0].startswith(OURS))
-    return Head(head.command, kept, head.content_length, head.destination)
