@@ -60,18 +60,27 @@ class Asker:
             self._must_not_wait = False
 
     def _asking(self, head: Head, parts: "Iterable[tuple[Head, Route]]") -> Work:
-        said: list[tuple[Head, Answers]] = []
-        for told, route in parts:
-            answers: Answers = {}
-            said.append((told, answers))
-            for member in route.careful:  # who comes meanwhile is asked on the way
-                selector = member.selector
-                if selector is not None and selector not in answers:
-                    answers[selector] = selector.matches(told)
-                    yield
-        for told, answers in said:
-            remind(answers, told)
+        yield from asking(parts)
         self._asked = head
+
+
+def asking(parts: "Iterable[tuple[Head, Route]]") -> Work:
+    """Ask the selectors of all subscribers to some routes, bit by bit; then they remember it.
+
+    Args:
+      parts: Each of the routes, with the block as that one's subscribers are told it.
+    """
+    said: list[tuple[Head, Answers]] = []
+    for told, route in parts:
+        answers: Answers = {}
+        said.append((told, answers))
+        for member in route.careful:  # who comes meanwhile is asked on the way
+            selector = member.selector
+            if selector is not None and selector not in answers:
+                answers[selector] = selector.matches(told)
+                yield
+    for told, answers in said:
+        remind(answers, told)
 
 
 def answers_of(members: "Sequence[Member]", head: Head) -> Answers:

@@ -131,7 +131,7 @@ class Broker(Parts):
             if client.is_refused:
                 return
             if place and self.turns.is_over():
-                self._wait_turn(client, iter(()), events[place:], received_at)
+                self.wait_turn(client, iter(()), events[place:], received_at)
                 return
             if client.awaited and self.durability.must_wait(client, event):
                 self.durability.hold(client, events[place:], received_at)
@@ -153,10 +153,10 @@ class Broker(Parts):
                 else:
                     work = self._apply_rare(client, event, now)
                     if work is not None and not self.turns.finishes(work):
-                        self._wait_turn(client, work, events[place + 1 :], received_at)
+                        self.wait_turn(client, work, events[place + 1 :], received_at)
                         return
             except NotYet as later:
-                self._wait_turn(client, later.work, events[place:], received_at)
+                self.wait_turn(client, later.work, events[place:], received_at)
                 return
             except RemoteError as error:
                 self.routes.forget_new()
@@ -418,7 +418,7 @@ class Broker(Parts):
         self.overflow.wait(client, rest.bodies[0])
         self.hold(client, events, received_at)
 
-    def _wait_turn(
+    def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
     ) -> None:
         """A client has had its share: ``work``, and then ``events``, are for later turns."""

@@ -16,6 +16,7 @@ from trio_stomp.broker._log import Log
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
+from trio_stomp.broker._turns import SHARE_S, Work
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Acked, Event, Left
 
@@ -30,6 +31,11 @@ class DurabilityHost(Protocol):
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Keep back what a client sent, ahead of all that was kept before, and read no more."""
+
+    def wait_turn(
+        self, client: Client, work: Work, events: Sequence[Event], received_at: float
+    ) -> None:
+        """A client has had its share: ``work``, and then ``events``, are for later turns."""
 
     def unblock(self, client: Client, now: float) -> None:
         """Do what was kept back while its client had to wait."""
@@ -57,6 +63,8 @@ class Durability:
         """Whether an event must not overtake what its client sent before."""
         log = self.log
         if log is None or not log.is_awaited_by(client):
+            if self.publisher.lines.has(client):
+                return True  # it is safe, but there was no time to have all of it seen
             client.awaited = 0
             return False
         if type(event) is FrameRun:
@@ -66,8 +74,12 @@ class Durability:
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
         """Keep events back until what their client sent before is safe."""
         assert self.log is not None
-        self.log.waiting[client] = None
-        self.host.hold(client, events, received_at)
+        if self.log.is_awaited_by(client):
+            self.log.waiting[client] = None
+            self.host.hold(client, events, received_at)
+        else:
+            work = self.publisher.lines.until_sent(client)
+            self.host.wait_turn(client, work, events, received_at)
 
     def holds_leaving(self, client: Client, event: Left) -> bool:
         """Whether a DISCONNECT must wait: its RECEIPT says that all ACKs before it are safe."""
@@ -94,6 +106,7 @@ class Durability:
     def committed(self, number: int, now: float) -> None:
         """The store has everything up to a commit number."""
         assert self.log is not None
+        self.publisher.lines.turns.begin(SHARE_S)
         self.log.commit(number, now)
         self._go_on(self.log, now)
 

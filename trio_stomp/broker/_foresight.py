@@ -75,6 +75,8 @@ class Foresight:
     _asked: dict[str, Asked] = field(factory=dict)
     """By destination, the last time."""
     _count: int = 0
+    _holders: int = 1
+    """Who needs it: the transaction, and what of it waits for the store."""
 
     def ask(self, head: Head, told: Head, route: "Route") -> Work:
         """Ask the subscribers to ``route``, if they are many, about what is sent with ``head``.
@@ -105,7 +107,13 @@ class Foresight:
         """Return what was said to ``head``."""
         return self._said.get(head, {})
 
+    def hold(self) -> None:
+        """Somebody more needs it."""
+        self._holders += 1
+
     def release(self) -> None:
-        """Give back its memory: the transaction is over."""
-        self.memory.give_kept(PLACE_BYTES * self._count)
-        self._count = 0
+        """Somebody needs it no more; the last gives back its memory."""
+        self._holders -= 1
+        if not self._holders:
+            self.memory.give_kept(PLACE_BYTES * self._count)
+            self._count = 0

@@ -129,6 +129,17 @@ class Lines:
     def end(self, client: "Client | None") -> None:
         """All that a client sent is there."""
         del self._errands[client]
+        self.turns.awaken()
+
+    def has(self, client: "Client | None") -> bool:
+        """Whether something that a client sent waits for its turn."""
+        return client in self._errands
+
+    def until_sent(self, client: "Client") -> Work:
+        """Wait until nothing does that a client sent."""
+        while client in self._errands:
+            self.turns.stop(Stop.BLOCKED)
+            yield
 
 
 @define(eq=False, repr=False)

@@ -4,22 +4,29 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
-from trio_stomp.broker._asker import answers_of, remind
+from trio_stomp.broker._asker import Answers, answers_of, asking, remind
 from trio_stomp.broker._evidence import unmatched
-from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._last_values import NOBODY
-from trio_stomp.broker._ledger import Later
 from trio_stomp.broker._message import cost_alone
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._asker import Answers
+    from collections.abc import Sequence
+
     from trio_stomp.broker._delivery import Publication
-    from trio_stomp.broker._foresight import Foreseen
+    from trio_stomp.broker._foresight import Foreseen, Foresight
     from trio_stomp.broker._log import Log
     from trio_stomp.broker._publisher import Publisher
-    from trio_stomp.broker._route import Keeper
+    from trio_stomp.broker._route import Keeper, Member, Route
+    from trio_stomp.broker._subscription import Client
+    from trio_stomp.broker._turns import Work
+
+MAX_REMEMBERED = 64 * 1024
+"""So many answers of selectors are remembered until the store has answered; others are asked
+again."""
+ANSWER_BYTES = 100
+"""What one of them takes."""
 
 
 @define(eq=False, repr=False)
@@ -27,14 +34,24 @@ class Postponed:
     """Part of the publisher: it keeps what is not to be seen yet."""
 
     publisher: "Publisher"
+    foresight: "Foresight | None" = None
+    """Of the COMMIT that is being carried out."""
+    remembered: int = 0
+    """Answers of selectors."""
 
     def send_behind(self, publication: "Publication", asked: str, keeper: "Keeper") -> None:
         """Have messages that nobody sends seen behind what their topic is sent bit by bit."""
-        self._put(publication, partial(self._show, publication, asked, keeper))
+        self.put(publication, partial(self._show, publication, asked, keeper))
 
     def _show(self, publication: "Publication", asked: str, keeper: "Keeper") -> Iterator[None]:
         self.publisher.show(publication, asked, keeper, self.publisher.lines.turns.now)
         yield
+
+    def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
+        """Have messages seen in their turn; they are charged meanwhile."""
+        bodies = publication.bodies
+        cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
+        self.publisher.lines.put(publication.sender, publication.route, begin, cost)
 
     def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> bytes:
         """A topic's message of which something is to survive: nobody sees it before that."""
@@ -44,10 +61,12 @@ class Postponed:
         is_kept = bool(asked) and publisher.last_values.store(publication, asked, keeper)
         offset = publisher.append(publication, now) if route.stream is not None else b""
         matched = 0
-        members = fan_out.among(route.careful, publication)
-        for member in members:
-            if isinstance(member, Feed) and member.durable and publication.is_stored:
-                matched += member.take(publication, publication.bodies) > 0
+        members: Sequence[Member] = ()
+        if self.foresight is None or route.durables:
+            members = fan_out.among(route.careful, publication)
+        for feed in route.durables:
+            if feed.durable and publication.is_stored:
+                matched += feed.take(publication, publication.bodies) > 0
         is_safe = publication.is_stored and (is_kept or matched or bool(offset))
         if not (is_safe or publisher.binds):
             publication.is_stored = False
@@ -55,67 +74,100 @@ class Postponed:
                 publisher.last_values.keep(publication, asked, keeper)
             return publisher.distribute(publication, now) + offset
 
-        foreseen = fan_out.foreseen
-        answers = {} if foreseen else answers_of(members, publication.head)
-        see = partial(self._see, publication, asked, keeper, foreseen, answers)
-        log.when_safe(Later(publication.sender, see))
-        others = sum(1 for member in members if member.wants(publication))
-        matched = len(route.direct) + others
-        evidence = b"matched:%d\n" % matched if matched else unmatched(route.name)
+        unseen = Unseen(self, publication, asked, keeper, fan_out.foreseen, self.foresight)
+        unseen.hold(members)
+        log.when_safe(unseen)
+        evidence = b"" if self.foresight is not None else _matched(publication, members)
         return evidence + offset + (log.stored if is_safe else b"")
 
-    def _see(
-        self,
-        publication: "Publication",
-        asked: str,
-        keeper: "Keeper",
-        foreseen: "Foreseen",
-        answers: "Answers",
-        now: float,
-    ) -> None:
-        """The store has it."""
-        publisher = self.publisher
-        # Its subscribers may have come and gone.
-        route = publisher.routes.known(publication.route.name) or publication.route
-        publication.route = route
-        if route.line is not None:
-            again = partial(self._seeing, publication, asked, keeper, foreseen, answers)
-            self._put(publication, again)
-            return
-        self._see_now(publication, asked, keeper, foreseen, answers, now)
+    def remember(self, count: int) -> bool:
+        """Charge so many answers, or give back what is negative; False if they are too many."""
+        if self.remembered + count > MAX_REMEMBERED:
+            return False
+        self.remembered += count
+        self.publisher.memory.force_kept(ANSWER_BYTES * count)
+        return True
 
-    def _seeing(
-        self,
-        publication: "Publication",
-        asked: str,
-        keeper: "Keeper",
-        foreseen: "Foreseen",
-        answers: "Answers",
-    ) -> Iterator[None]:
-        now = self.publisher.lines.turns.now
-        self._see_now(publication, asked, keeper, foreseen, answers, now)
+
+def _matched(publication: "Publication", members: "Sequence[Member]") -> bytes:
+    """What a RECEIPT tells of how many get a message."""
+    route = publication.route
+    matched = len(route.direct) + sum(1 for member in members if member.wants(publication))
+    return b"matched:%d\n" % matched if matched else unmatched(route.name)
+
+
+@define(eq=False, repr=False)
+class Unseen:
+    """Messages of a topic that nobody sees before the store has them: an ``Effect``."""
+
+    postponed: Postponed
+    publication: "Publication"
+    asked: str
+    keeper: "Keeper"
+    foreseen: "Foreseen"
+    foresight: "Foresight | None"
+    _answers: Answers = field(factory=dict)
+    _must_ask: bool = False
+    """Its selectors were asked when it was sent, and nobody remembers what they said."""
+
+    @property
+    def client(self) -> "Client | None":
+        """As ``Effect``."""
+        return self.publication.sender
+
+    def hold(self, members: "Sequence[Member]") -> None:
+        """Remember what the selectors of many said, as far as there is room for it."""
+        if self.foresight is not None:
+            self.foresight.hold()
+            return
+        answers = answers_of(members, self.publication.head)
+        if self.postponed.remember(len(answers)):
+            self._answers = answers
+        else:
+            self._must_ask = True
+
+    def _release(self) -> None:
+        if self.foresight is not None:
+            self.foresight.release()
+        self.postponed.remember(-len(self._answers))
+        self._answers = {}
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        self._release()
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``: at once, if there is time for it and nothing stands before it."""
+        lines = self.postponed.publisher.lines
+        route = self._look_up()
+        is_long = self._must_ask or lines.turns.is_over()
+        if is_long or route.line is not None or lines.has(self.client):
+            self.postponed.put(self.publication, partial(self._seeing))
+        else:
+            self._see(now)
+
+    def _look_up(self) -> "Route":
+        """Its destination as it is now: subscribers may have come and gone."""
+        publication = self.publication
+        routes = self.postponed.publisher.routes
+        publication.route = routes.known(publication.route.name) or publication.route
+        return publication.route
+
+    def _seeing(self) -> "Work":
+        if self._must_ask:
+            yield from asking([(self.publication.head, self._look_up())])
+        self._see(self.postponed.publisher.lines.turns.now)
         yield
 
-    def _see_now(
-        self,
-        publication: "Publication",
-        asked: str,
-        keeper: "Keeper",
-        foreseen: "Foreseen",
-        answers: "Answers",
-        now: float,
-    ) -> None:
-        publisher = self.publisher
-        remind(answers, publication.head)
-        if asked:
-            publisher.last_values.keep(publication, asked, keeper)
-        publisher.fan_out.foreseen = foreseen
+    def _see(self, now: float) -> None:
+        publisher = self.postponed.publisher
+        self._look_up()
+        remind(self._answers, self.publication.head)
+        if self.asked:
+            publisher.last_values.keep(self.publication, self.asked, self.keeper)
+        publisher.fan_out.foreseen = self.foreseen
         try:
-            publisher.distribute(publication, now)
+            publisher.distribute(self.publication, now)
         finally:
             publisher.fan_out.foreseen = {}
-
-    def _put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
-        bodies = publication.bodies
-        cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
-        self.publisher.lines.put(publication.sender, publication.route, begin, cost)
+            self._release()

@@ -85,6 +85,8 @@ class Route:
     """Those of them that are staged to without a second look."""
     careful: tuple[Member, ...] = ()
     """The others."""
+    durables: tuple[Feed, ...] = ()
+    """Those of these that may be durable."""
     cost: int = 0
     """Bytes of tables that it is charged for while it is known; then 0."""
     generation: int = _STALE_GENERATION
@@ -365,7 +367,7 @@ class RouteTable:
 
     def _outdate(self, route: Route) -> None:
         """Look again for its subscribers before the next use: thousands may come or go at once."""
-        route.subscribers = route.direct = route.careful = ()
+        route.subscribers = route.direct = route.careful = route.durables = ()
         route.generation = _STALE_GENERATION
 
     def _look_up(self, route: Route) -> None:
@@ -380,7 +382,10 @@ class RouteTable:
         route.direct = tuple(
             each for each in found if isinstance(each, Subscription) and each.is_direct
         )
-        route.careful = tuple(each for each in found if not each.is_direct)
+        careful = [each for each in found if not each.is_direct]
+        route.careful = tuple(careful)
+        feeds = [each for each in careful if isinstance(each, Feed) and each.durable]
+        route.durables = tuple(feeds)
         route.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:

@@ -188,12 +188,13 @@ class Committer:
         return told
 
     def _send(self, client: Client, run: FrameRun, planned: "Planned", now: float) -> bytes:
-        fan_out = self.publisher.fan_out
-        fan_out.foreseen = planned.foresight.about(run.head)
+        publisher, foresight = self.publisher, planned.foresight
+        publisher.fan_out.foreseen = foresight.about(run.head)
+        publisher.postponed.foresight = foresight
         try:
-            return self.publisher.send(client, run, now, now)[1]
+            return publisher.send(client, run, now, now)[1]
         finally:
-            fan_out.foreseen = {}
+            publisher.fan_out.foreseen, publisher.postponed.foresight = {}, None
 
     def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
         """Whether anything in a transaction concerns the store."""
