@@ -84,6 +84,14 @@ def page() -> str:
         " written for; `scripts/suites.py --sources DIR` runs them from checkouts in a folder, and"
         " `--write` records what it saw. It ends with 1 if a test fails here for no reason that"
         " `scripts/_suites/explained.toml` has.\n",
+        "ActiveMQ's start ActiveMQ in their own process, with Debian's jars (`apt-get install"
+        " activemq junit4 libxstream-java libjettison-java`). Here the same tests run against a"
+        " broker started as [migrate-activemq.md](migrate-activemq.md) has it: `--dialect"
+        " activemq`, and a policy with `max_redeliveries = 0`, `dead_letter` and"
+        " `dead_letter_expired`. Their JMS is spoken in STOMP, and what they ask ActiveMQ's beans"
+        " is answered from [/queuez, /subsz and /connz](metrics.md#lists). Classes that set"
+        " up the broker themselves (limits, timeouts, transports, plugins, virtual topics,"
+        " advisories) are not run.\n",
         *report.section(),
         "",
         "## Left out\n",
