@@ -1,6 +1,7 @@
 """What is installed was looked at: floors above known holes, locks with hashes, one unit."""
 
 import importlib
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from trio_stomp import __version__
 
 ROOT = Path(__file__).parent.parent
 CONF = ROOT / "conf"
@@ -226,3 +229,28 @@ def test_the_audit_asks_about_what_is_installed(audit: ModuleType) -> None:
     for name in audit.FILES:
         assert "--require-hashes" in audit.command(name)
         assert (ROOT / name).exists()
+
+
+# What a release says that it is made of.
+
+
+def test_the_bill_of_materials_has_the_packages_of_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    written = tmp_path / "sbom.json"
+    assert importlib.import_module("sbom").main([str(written)]) == 0
+    text = written.read_text(encoding="utf-8")
+    assert str(ROOT) not in text
+    bom = json.loads(text)
+    assert bom["bomFormat"] == "CycloneDX"
+    broker = bom["metadata"]["component"]
+    assert (broker["name"], broker["version"]) == (PROJECT["name"], __version__)
+    found = {
+        (each["name"], f"=={each['version']}", len(each["externalReferences"][0]["hashes"]))
+        for each in bom["components"]
+    }
+    lock = locked("requirements-image.txt")
+    assert found == {(each.name, str(each.specifier), hashes) for each, hashes in lock}
+    (root,) = (each for each in bom["dependencies"] if each["ref"] == broker["bom-ref"])
+    assert root["dependsOn"] == sorted(each["bom-ref"] for each in bom["components"])
