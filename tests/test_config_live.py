@@ -603,6 +603,8 @@ ELSEWHERE = {
     "max_connections_per_address",
     "max_backlog_bytes",
     "max_durables_per_user",  # it takes users: test_guard
+    "max_schedules_per_user",  # so do these: test_quotas
+    "max_share_per_user",
     "input_overflow",
     "token_cookie",
     "log_level",  # the command line's: test_cli_serve

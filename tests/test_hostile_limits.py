@@ -74,6 +74,8 @@ WHERE = {
     "max_durables_per_user": (
         "test_guard::test_one_user_leaves_others_room_for_durable_subscriptions"
     ),
+    "max_schedules_per_user": "test_quotas::test_schedules_of_one_user_are_limited_in_number",
+    "max_share_per_user": "test_quotas::test_one_user_leaves_room_for_the_next",
     "max_backlog_bytes": "test_revival::test_the_bound_is_exact",
     "max_store_bytes": (
         "test_store_journal::test_a_full_store_refuses_messages_and_takes_what_makes_room"

@@ -11,6 +11,7 @@ from tests._queue_fakes import Actor, Bench
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, Client, Route, Subscription
 from trio_stomp.broker._destination import Kind, check_sendable, classify, is_reserved
+from trio_stomp.broker._quiet import Quiet
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._wildcards import compile_pattern
 
@@ -265,7 +266,7 @@ def test_what_a_forgotten_destination_counted_stays_in_the_totals():
 def used_and_left(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/a")
-    core.broker.routes._quiet.clear()
+    core.broker.routes._quiet = Quiet()
     reader.unsubscribes()
 
 
@@ -273,21 +274,21 @@ def consumed_and_left(core: Core) -> None:
     reader = core.peer()
     core.peer().sends("/queue/a", "x")
     reader.subscribes("/queue/a", ack="client")
-    core.broker.routes._quiet.clear()
+    core.broker.routes._quiet = Quiet()
     reader.acks(*reader.messages())
     reader.is_gone()
 
 
 def expired(core: Core) -> None:
     core.peer().sends("/queue/a", "x", headers=(("ttl", "1000"),))
-    core.broker.routes._quiet.clear()
+    core.broker.routes._quiet = Quiet()
     core.passes(2)
 
 
 def left_with_a_topic(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/a", "q")
-    core.broker.routes._quiet.clear()
+    core.broker.routes._quiet = Quiet()
     reader.is_gone()
 
 
@@ -298,19 +299,19 @@ def test_a_queue_that_is_idle_again_can_be_forgotten(act: Callable[[Core], None]
     route = core.broker.routes.known("/queue/a")
     assert route is not None
     assert route.is_idle
-    assert route in core.broker.routes._quiet
+    assert route in core.broker.routes._quiet._all
 
 
 def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
     core = Core(BrokerPolicies(max_destinations=40))
     sender = core.peer()
     sender.sends("a", "x", headers=(("retain", "set"),))
-    core.broker.routes._quiet.clear()
+    core.broker.routes._quiet = Quiet()
     sender.sends("a", "", headers=(("retain", "remove"),))
     route = core.broker.routes.known("a")
     assert route is not None
     assert route.is_idle
-    assert route in core.broker.routes._quiet
+    assert route in core.broker.routes._quiet._all
 
 
 def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
@@ -323,9 +324,9 @@ def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
     for number in range(40):
         sender.sends(f"/new/{number}")
     assert all(routes.known(f"/t/{number}") is not None for number in range(8))
-    assert not any(route.name.startswith("/t/") for route in routes._quiet)
+    assert not any(route.name.startswith("/t/") for route in routes._quiet._all)
     holder.unsubscribes("3")
-    assert routes.known("/t/3") in routes._quiet
+    assert routes.known("/t/3") in routes._quiet._all
     for number in range(40, 80):
         sender.sends(f"/new/{number}")
     assert routes.known("/t/3") is None
@@ -337,10 +338,11 @@ def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at() -> None:
     reader = core.peer()
     reader.subscribes("a.*", ack="client")
     reader.unsubscribes()
-    assert all(core.broker.routes.known(route.name) is route for route in core.broker.routes._quiet)
+    quiet = core.broker.routes._quiet._all
+    assert all(core.broker.routes.known(route.name) is route for route in quiet)
     for number in range(100):
         core.broker.routes.note_quiet(Route(f"{number}", Kind.TOPIC))
-    assert len(core.broker.routes._quiet) <= len(core.broker.routes)
+    assert len(quiet) <= len(core.broker.routes)
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -385,10 +387,10 @@ def test_every_idle_route_is_among_those_to_be_looked_at(is_stored: bool) -> Non
         routes = core.broker.routes
         if step % 7 == 0:
             # As if all had been looked at: those in use are taken out.
-            for route in [route for route in routes._quiet if not route.is_idle]:
-                del routes._quiet[route]
+            for route in [route for route in routes._quiet._all if not route.is_idle]:
+                routes._quiet.discard(route)
         assert [
-            route.name for route in routes if route.is_idle and route not in routes._quiet
+            route.name for route in routes if route.is_idle and route not in routes._quiet._all
         ] == []
 
 

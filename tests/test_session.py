@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests._core_fakes import head_bytes
 from tests._strategies import ERROR_CODES, chunkings, cuts, split, streams
 from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.frames import Frame, FrameLimits, FrameRun, encode_receipt
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -1171,3 +1171,31 @@ def test_any_stream_means_the_same_however_it_is_cut(
         session.close()
         assert codecs.memory.used_bytes == 0
     assert meanings[0] == meanings[1] == meanings[2]
+
+
+def test_what_transactions_hold_is_charged_to_whose_session_it_is() -> None:
+    """F9: 30 connections with 16 MiB each would have left nothing for others' queues."""
+    codecs = make_codecs()
+    codecs.memory.limit_bytes, codecs.memory.quota_percent = 100_000, 50
+    one, two = Quota("one"), Quota("two")
+    owner: list[Quota | None] = [None]
+    session = ServerSession(codecs, quota_of=lambda: owner[0])
+    session.receive_data(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0BEGIN\ntransaction:t\n\n\0")
+    send = b"SEND\ndestination:d\ntransaction:%b\n\n" + b"x" * 30_000 + b"\0"
+    owner[0] = one  # it is known now who it is, and who pays for what came before
+    session.receive_data(b"BEGIN\ntransaction:u\n\n\0" + send % b"t")
+    assert one.kept_bytes == codecs.memory.kept_bytes > 30_000
+    other = ServerSession(codecs, quota_of=lambda: two)
+    other.receive_data(b"CONNECT\naccept-version:1.2\nhost:h\n\n\0BEGIN\ntransaction:t\n\n\0")
+    assert not [each for each in other.receive_data(send % b"t") if isinstance(each, Refused)]
+    assert two.kept_bytes > 30_000
+    session.receive_data(b"ABORT\ntransaction:t\n\n\0")
+    assert 0 < one.kept_bytes < 1000
+    other.receive_data(b"COMMIT\ntransaction:t\n\n\0")
+    assert two.kept_bytes == 0
+    session.receive_data(send % b"u")
+    (refused,) = session.receive_data(send % b"u")
+    assert isinstance(refused, Refused)
+    assert "max_share_per_user" in str(refused.error)
+    session.close()
+    assert (one.kept_bytes, codecs.memory.kept_bytes) == (0, 0)

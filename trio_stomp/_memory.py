@@ -9,6 +9,29 @@ MIN_TABLES_BYTES = 1024 * 1024
 
 
 @define(eq=False)
+class Quota:
+    """What one user, or one address where nobody logs in, has of what all share.
+
+    Whatever is charged to it knows it, and gives back there what it took. ``MemoryBudget`` counts
+    the bytes, the others whoever keeps what is counted.
+    """
+
+    owner: str
+    """For people."""
+    kept_bytes: int = 0
+    tables_bytes: int = 0
+    destinations: int = 0
+    """Names in use that it made."""
+    scheduled: int = 0
+    """Messages that wait for their time."""
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing is charged to it."""
+        return not (self.kept_bytes or self.tables_bytes or self.destinations or self.scheduled)
+
+
+@define(eq=False)
 class MemoryBudget:
     """Counts the bytes that peers made us hold, and says when there is no room for more.
 
@@ -26,6 +49,10 @@ class MemoryBudget:
     tables_bytes: int = 0
     """What names, subscriptions, patterns, selectors and ids take: counted apart from messages, so
     that neither can shut out the other."""
+    quota_percent: int = 100
+    """How much of what others leave one user may have of anything."""
+    is_promised: bool = False
+    """Room was kept for what is charged now: nobody's quota is in its way."""
 
     held_bytes: int = 0
     """What was read of clients that have to wait. Counted apart: it can become messages only when
@@ -48,18 +75,30 @@ class MemoryBudget:
         """Give back what ``take`` charged."""
         self.used_bytes -= size
 
-    def take_kept(self, size: int) -> bool:
-        """Charge ``size`` bytes of what waits; False, and nothing charged, if they do not fit."""
+    def take_kept(self, size: int, quota: Quota | None = None) -> bool:
+        """Charge ``size`` bytes of what waits; False, and nothing charged, if they do not fit.
+
+        Args:
+          quota: Of whom they are; None = of nobody, whom only the room of all bounds.
+        """
         kept = self.kept_bytes + size
-        if kept > self.limit_bytes * self.kept_share or not self.take(size):
+        if kept > self.limit_bytes * self.kept_share:
+            return False
+        if quota is not None and size > self._kept_left(quota):
+            return False
+        if not self.take(size):
             return False
         self.kept_bytes = kept
+        if quota is not None:
+            quota.kept_bytes += size
         return True
 
-    def force_kept(self, size: int) -> None:
+    def force_kept(self, size: int, quota: Quota | None = None) -> None:
         """Charge what must be in memory now, whether or not it fits; the caller bounds it."""
         self.kept_bytes += size
         self.used_bytes += size
+        if quota is not None:
+            quota.kept_bytes += size
 
     @property
     def kept_room(self) -> int:
@@ -67,31 +106,75 @@ class MemoryBudget:
         kept = int(self.limit_bytes * self.kept_share) - self.kept_bytes
         return min(kept, self.limit_bytes - self.used_bytes)
 
-    def give_kept(self, size: int) -> None:
+    def kept_room_for(self, quota: Quota | None) -> int:
+        """The most bytes that ``take_kept`` would charge to a quota now."""
+        room = self.kept_room
+        return room if quota is None else min(room, self._kept_left(quota))
+
+    def has_much(self, quota: Quota | None, part: float) -> bool:
+        """Whether more than a part of what may wait does: of all, or of whom ``quota`` is."""
+        limit = self.limit_bytes * self.kept_share
+        if self.kept_bytes > limit * part:
+            return True
+        if quota is None:
+            return False
+        others = self.kept_bytes - quota.kept_bytes
+        return quota.kept_bytes > (limit - others) * self.quota_percent * part / 100
+
+    def _kept_left(self, quota: Quota) -> int:
+        limit = int(self.limit_bytes * self.kept_share)
+        return self.left(quota.kept_bytes, self.kept_bytes, limit)
+
+    def give_kept(self, size: int, quota: Quota | None = None) -> None:
         """Give back what ``take_kept`` charged."""
         self.kept_bytes -= size
         self.used_bytes -= size
+        if quota is not None:
+            quota.kept_bytes -= size
+
+    def left(self, own: int, used: int, limit: int) -> int:
+        """Return how much more one user may have, who has ``own`` of the ``used`` of a pool.
+
+        Each may have a part of what others leave, so that something is left for who comes next,
+        however many there are.
+        """
+        if self.is_promised:
+            return limit
+        return (limit - used + own) * min(self.quota_percent, 100) // 100 - own
+
+    @property
+    def tables_limit(self) -> int:
+        """The most bytes of names and subscriptions."""
+        return max(int(self.limit_bytes) // TABLES_SHARE, MIN_TABLES_BYTES)
 
     @property
     def tables_room(self) -> int:
         """The most bytes that ``take_table`` would charge now."""
-        limit = max(int(self.limit_bytes) // TABLES_SHARE, MIN_TABLES_BYTES)
-        return limit - self.tables_bytes
+        return self.tables_limit - self.tables_bytes
 
-    def take_table(self, size: int) -> bool:
+    def tables_room_for(self, quota: Quota | None) -> int:
+        """The most bytes that ``take_table`` would charge to a quota now."""
+        room = self.tables_room
+        if quota is None:
+            return room
+        return min(room, self.left(quota.tables_bytes, self.tables_bytes, self.tables_limit))
+
+    def take_table(self, size: int, quota: Quota | None = None) -> bool:
         """Charge ``size`` bytes of names and subscriptions; False, and nothing, if no room."""
-        if size > self.tables_room:
+        if size > self.tables_room_for(quota):
             return False
-        self.tables_bytes += size
+        self.force_table(size, quota)
         return True
 
-    def force_table(self, size: int) -> None:
+    def force_table(self, size: int, quota: Quota | None = None) -> None:
         """Charge what must be there, whether or not it fits; the caller bounds it."""
         self.tables_bytes += size
+        if quota is not None:
+            quota.tables_bytes += size
 
-    def give_table(self, size: int) -> None:
+    def give_table(self, size: int, quota: Quota | None = None) -> None:
         """Give back what ``take_table`` charged."""
-        self.tables_bytes -= size
+        self.force_table(-size, quota)
 
     @property
     def is_short(self) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sized
 
 from attrs import define, field
 
+from trio_stomp._memory import Quota
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._destination import EXPLAIN, LEFT, TRACE
 from trio_stomp.broker._fanout import FanOut
@@ -33,7 +34,7 @@ class Answers:
     """What is asked at ``DIAG/left``; likewise."""
     trace: Callable[[str], None] = field(init=False)
     """Does what is asked at ``DIAG/trace``; likewise."""
-    send: Callable[[FrameRun], None] = field(init=False)
+    send: Callable[[FrameRun, Quota | None], None] = field(init=False)
     """Sends an answer to where its asker wants it; likewise."""
 
     def queries(self) -> Queries:
@@ -90,7 +91,7 @@ class Answers:
             text = json.dumps(answer(body.decode(errors="replace"))).encode()
             made = Head("SEND", tuple(told), len(text), where)
             if reply_to:
-                self.send(FrameRun(made, [text], []))
+                self.send(FrameRun(made, [text], []), publication.quota)
             else:
                 at, until = publication.received_at, publication.expires_at
                 route, end = publication.route, publication.end

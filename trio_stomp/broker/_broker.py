@@ -12,6 +12,7 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._identity import Identity
+from trio_stomp._memory import Quota
 from trio_stomp.broker._blame import asked_receipt, quoted
 from trio_stomp.broker._configuration import configure_all
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
@@ -178,6 +179,7 @@ class Broker(Parts):
         What waits stays, though it may be more than a new bound allows: a bound is for what comes.
         """
         self.book = self.queues.policies = book
+        self.memory.quota_percent = self.policies.max_share_per_user
         configure_all(self.routes, self.feeds.all(), self)
 
     def use_rules(
@@ -366,9 +368,9 @@ class Broker(Parts):
         else:
             self.streams.loaded(wanted, found)
 
-    def _send_answer(self, run: FrameRun) -> None:
+    def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
         now = self.chronicle.now
-        self.overflow.send_quietly(lambda: self.publisher.send(None, run, now, now)[0])
+        self.overflow.send_quietly(lambda: self.publisher.send_for(run, quota, now))
 
     # SEND.
 

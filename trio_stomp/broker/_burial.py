@@ -20,5 +20,9 @@ def send_dead(
     if route.kind not in (Kind.TOPIC, Kind.WORK):
         return False
     options = SendOptions(message.level, persistent=bool(message.stored))
-    told = publisher.send_to(None, route, head, options, [message.body], now, now)[1]
+    before, publisher.behalf = publisher.behalf, message.publication.quota
+    try:
+        told = publisher.send_to(None, route, head, options, [message.body], now, now)[1]
+    finally:
+        publisher.behalf = before
     return told != unmatched(route.name)

@@ -8,6 +8,7 @@ from trio_stomp.broker._wall_time import DayEnd
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
+    from trio_stomp._memory import Quota
     from trio_stomp.broker._consumer import Consumer
     from trio_stomp.broker._route import Route
     from trio_stomp.broker._send_options import SendOptions
@@ -34,6 +35,7 @@ class Publication:
       options: What its headers ask for, or None if nothing out of the ordinary.
       is_stored: Nobody sees it before the store has it.
       end: When it ends, if that is a time of day.
+      quota: Who is charged for its messages where they wait; None = nobody.
     """
 
     route: "Route"
@@ -45,6 +47,7 @@ class Publication:
     options: "SendOptions | None" = None
     is_stored: bool = False
     end: DayEnd | None = None
+    quota: "Quota | None" = None
 
     def is_over(self, now: float) -> bool:
         """Whether it must not be delivered any more."""
@@ -86,7 +89,14 @@ class Publication:
             self.options,
             self.is_stored,
             self.end,
+            self.quota,
         )
+
+    def of(self, quota: "Quota | None") -> "Publication":
+        """The same, for whose messages somebody else is charged from now on."""
+        made = self.with_bodies(self.route, self.bodies)
+        made.quota = quota
+        return made
 
     def with_head(self, head: Head) -> "Publication":
         """The same with other headers."""
@@ -100,6 +110,7 @@ class Publication:
             self.options,
             self.is_stored,
             self.end,
+            self.quota,
         )
 
 

@@ -13,6 +13,7 @@ from trio_stomp.broker._table_costs import id_cost, no_table_memory
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:
+    from trio_stomp._memory import Quota
     from trio_stomp.broker._log import Log
     from trio_stomp.broker._subscription import Client
 
@@ -35,18 +36,20 @@ class Duplicates:
     is_promised: bool = False
     """There was room for what comes now, when all of it was checked."""
 
-    def room_for(self, route: "Route", name: str) -> int:
+    def room_for(self, route: Route, name: str) -> int:
         """Bytes that an id takes, if it is to be known."""
         return id_cost(name) if self.window_of(route.name) else 0
 
-    def check_room(self, route: Route, name: str) -> None:
+    def check_room(self, quota: "Quota | None", route: Route, name: str) -> None:
         """Refuse an id that there is no memory for: to forget another sooner would break a promise.
 
         Raises:
           ProtocolError: there is none.
         """
-        if not self.is_promised and self.room_for(route, name) > self.memory.tables_room:
-            raise no_table_memory(f"one more id of a message to {route.name[:80]}")
+        room = self.memory.tables_room_for(quota)
+        if not self.is_promised and self.room_for(route, name) > room:
+            what = f"one more id of a message to {route.name[:80]}"
+            raise no_table_memory(self.memory, what, quota)
 
     def find(self, client: "Client | None", route: Route, name: str) -> bytes | None:
         """What a RECEIPT tells if an id is known; None if it is not."""
@@ -59,17 +62,24 @@ class Duplicates:
         return DUPLICATE + self.log.stored if known.stored else DUPLICATE
 
     def remember(
-        self, client: "Client | None", route: Route, name: str, *, is_stored: bool
+        self,
+        client: "Client | None",
+        quota: "Quota | None",
+        route: Route,
+        name: str,
+        *,
+        is_stored: bool,
     ) -> None:
         """Know an id again, unless its message is withdrawn.
 
         Args:
+          quota: Who is charged for it.
           is_stored: The message survives, and so must the id.
         """
         window, log = self.window_of(route.name), self.log
         if not window:
             return
-        known = self._enter(route, name, 0)
+        known = self._enter(route, name, 0, quota)
         if log is not None and is_stored:
             place, is_kept = PLACE + route.name, client is None
             known.stored = log.put(place, b"", [name.encode()], 0, 0, 0, is_kept=is_kept)
@@ -83,7 +93,7 @@ class Duplicates:
         assert self.log is not None
         before = route.seen.pop(name, None)
         if before is not None:
-            _charge(self.memory, route, -id_cost(name))
+            _charge(self.memory, route, -id_cost(name), before.quota)
             self.log.finish(before.stored)
         self._enter(route, name, id)
         if len(route.seen) > self.window_of(route.name):
@@ -95,18 +105,18 @@ class Duplicates:
             # Whatever becomes of what is being bound together now.
             with self.log.together():
                 self.log.write(DropPlace(PLACE + route.name), is_urgent=False)
-        for name in route.seen:
-            _charge(self.memory, route, -id_cost(name))
+        for name, known in route.seen.items():
+            _charge(self.memory, route, -id_cost(name), known.quota)
         route.seen.clear()
 
-    def _enter(self, route: Route, name: str, stored: int) -> Known:
-        known = route.seen[name] = Known(0, stored)
-        _charge(self.memory, route, id_cost(name))
+    def _enter(self, route: Route, name: str, stored: int, quota: "Quota | None" = None) -> Known:
+        known = route.seen[name] = Known(0, stored, quota)
+        _charge(self.memory, route, id_cost(name), quota)
         return known
 
     def _forget_oldest(self, route: Route) -> tuple[str, Known]:
         name, known = route.seen.popitem(last=False)
-        _charge(self.memory, route, -id_cost(name))
+        _charge(self.memory, route, -id_cost(name), known.quota)
         if known.stored and self.log is not None:
             self.log.finish(known.stored)
         return name, known
@@ -128,18 +138,19 @@ class _Remembering:
     def withdraw(self, now: float) -> None:
         """As ``Effect``."""
         seen = self.route.seen
-        if seen.pop(self.name, None) is not None:
-            _charge(self.memory, self.route, -id_cost(self.name))
+        known = seen.pop(self.name, None)
+        if known is not None:
+            _charge(self.memory, self.route, -id_cost(self.name), known.quota)
         if self.oldest is not None:
             name, seen[name] = self.oldest
             seen.move_to_end(name, last=False)
-            _charge(self.memory, self.route, id_cost(name))
+            _charge(self.memory, self.route, id_cost(name), seen[name].quota)
 
 
-def _charge(memory: MemoryBudget, route: Route, size: int) -> None:
+def _charge(memory: MemoryBudget, route: Route, size: int, quota: "Quota | None") -> None:
     """Count bytes of ids, negative ones back; not of a route that has been forgotten."""
     if route.cost:
-        memory.force_table(size)
+        memory.force_table(size, quota)
 
 
 def _nothing(now: float) -> None:

@@ -68,7 +68,7 @@ class Durability:
             client.awaited = 0
             return False
         if type(event) is FrameRun:
-            return log.is_full or not self.publisher.stores(event.head)
+            return log.is_full or not self.publisher.stores(event.head, client.quota)
         return type(event) is not Acked
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp._memory import Quota
 from trio_stomp.broker._dialect import DSUB
 from trio_stomp.broker._feed import Feed
 
@@ -87,9 +88,9 @@ class Durables:
             )
         self._feeds[feed.durable, feed.owner] = feed
 
-    def count(self, owner: str) -> int:
-        """How many a user has."""
-        return sum(1 for _, user in self._feeds if user == owner)
+    def count(self, quota: Quota) -> int:
+        """How many are charged to a quota."""
+        return sum(feed.quota is quota for feed in self._feeds.values())
 
     def give(self, feed: Feed, owner: str) -> None:
         """What was nobody's is somebody's from now on."""

@@ -1,14 +1,19 @@
 """What happens in the core, for ``DIAG/event/…``: noted only if they are kept or heard."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp._value import value
 from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._destination import DIAG_EVENT
+from trio_stomp.broker._evidence import hint_of
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._subscription import Client, Subscription
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._delivery import Publication
 
 MAX_PENDING = 10_000
 """Events of one turn; what is beyond is counted."""
@@ -76,3 +81,18 @@ class BrokerEvents:
         """The events noted since the last call."""
         taken, self.pending = self.pending, []
         return taken
+
+
+def hint_at(events: BrokerEvents | None, publication: "Publication") -> None:
+    """Tell once of a destination whose name is nearly that of a queue, and nobody listens."""
+    route = publication.route
+    # Already counted: only the first run of messages has that many.
+    is_first = route.enqueued == len(publication.bodies)
+    if is_first and events is not None and (hint := hint_of(route.name)):
+        events.tell(
+            "hint",
+            publication.sender,
+            destination=route.name,
+            reason="no-subscriber",
+            detail=hint,
+        )

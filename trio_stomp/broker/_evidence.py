@@ -56,3 +56,11 @@ def together(told: list[bytes]) -> bytes:
     # The weakest promise holds for the whole: "stored:memory", if there is one.
     weakest = STORED.strip() if STORED.strip() in stored else b"".join(stored[:1])
     return evidence + (weakest + b"\n" if weakest else b"")
+
+
+def volatile_told(name: str) -> str:
+    """What the operator is told when a message that is to survive cannot."""
+    return (
+        f"a message to {name[:80]} was sent to survive, but nothing survives this broker: start it"
+        " with --data-dir DIR (until then RECEIPTs say stored:memory)"
+    )

@@ -8,6 +8,7 @@ from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._subscription import Client, Place
 
 if TYPE_CHECKING:
+    from trio_stomp._memory import Quota
     from trio_stomp.broker._fanout import FanOut
     from trio_stomp.broker._queue import Queue
     from trio_stomp.broker._selector import Selector
@@ -47,6 +48,8 @@ class Feed:
     wire: int = 2
     cost: int = 0
     """Bytes of tables that a durable subscription is charged for; its selector apart."""
+    quota: "Quota | None" = None
+    """Who is charged for it, and for what waits in its queue: its subscriber, not who sends."""
     is_welcomed: bool = False
     """It was given what was there before it; nobody who returns to it is given that again."""
 

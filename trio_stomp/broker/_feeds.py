@@ -7,8 +7,7 @@ from itertools import chain
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._identity import ANONYMOUS_NAME
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._delivery import Publication
@@ -105,6 +104,9 @@ class Feeds:
         self.guard.check_subscribe(client, feed.places, kind, browses=False, lasts=True)
         if not feed.owner and client.identity.name:
             self.durables.give(feed, client.identity.name)
+            self.memory.give_table(feed.cost, feed.quota)
+            feed.quota = client.quota
+            self.memory.force_table(feed.cost, feed.quota)
             if self.log is not None:
                 remember(self.log, feed)
 
@@ -146,6 +148,7 @@ class Feeds:
         its own, or its client, by the policy for slow consumers.
         """
         origin = publication.without_bodies()
+        origin.quota = feed.quota  # it is nobody else's yet
         if self._put(feed, origin, bodies):
             return len(bodies)
         return sum(self._put_or_drop(feed, origin, body) for body in bodies)
@@ -156,7 +159,7 @@ class Feeds:
         bound = 0 if feed.durable else self.policies.max_backlog_bytes
         if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
             return False
-        if not charge(self.memory, origin.head, len(bodies), size):
+        if not charge(self.memory, origin.head, len(bodies), size, feed.quota):
             return False
         level = origin.options.priority if origin.options else PRIORITY_DEFAULT
         self.queues.accept(queue, origin, bodies, level, size)
@@ -197,10 +200,11 @@ class Feeds:
     def _make(self, subscription: Subscription, options: SubscribeOptions, name: str) -> Feed:
         first = subscription.places[0][0]
         label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
-        route = self.routes.detached(*subscription.places[0])
-        owner = subscription.client.identity.name
+        quota = subscription.quota
+        route = self.routes.detached(*subscription.places[0], quota)
         if name:
-            self._check_share(subscription.client, owner)
+            self._check_share(quota)
+        owner = subscription.client.identity.name
         queue = self.queues.private(route, label, place_of(name, owner) if name else "")
         feed = Feed(
             subscription.number,
@@ -213,6 +217,7 @@ class Feeds:
             options.selector,
             subscription.no_local,
         )
+        feed.quota = quota
         if name:
             feed.owner = owner
             self._charge(feed)
@@ -226,20 +231,20 @@ class Feeds:
         if route.kind is Kind.WORK:
             queue.pass_on = partial(self._pass_on, feed)
         for place, pattern in feed.places:
-            self.routes.add(feed, place, pattern)
+            self.routes.add(feed, place, pattern, quota)
         return feed
 
-    def _check_share(self, client: Client, owner: str) -> None:
-        """Leave room for other users; where nobody has to log in there are none.
+    def _check_share(self, quota: Quota | None) -> None:
+        """Leave room for others.
 
         Raises:
           ProtocolError: the user has made as many as one may.
         """
         most = self.policies.max_durables_per_user
-        if client.rights is not None and self.durables.count(owner) >= most:
+        if quota is not None and self.durables.count(quota) >= most:
             raise ProtocolError(
                 "too-many-durable-subscriptions",
-                f"{(owner or ANONYMOUS_NAME)[:60]} has {most} durable subscriptions, the limit for"
+                f"{quota.owner[:60]} has {most} durable subscriptions, the limit for"
                 " one user (option max_durables_per_user); end some with UNSUBSCRIBE",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
@@ -247,10 +252,12 @@ class Feeds:
     def restore(self, feed: Feed) -> None:
         """A durable subscription was found in the store."""
         self.durables.add(feed)
+        if feed.owner:
+            feed.quota = self.guard.quotas.of_user(feed.owner)
         feed.cost = _cost(feed)
-        self.memory.force_table(feed.cost)
+        self.memory.force_table(feed.cost, feed.quota)
         if feed.selector is not None:
-            force_selector(self.memory, feed.selector)
+            force_selector(self.memory, feed.selector, feed.quota)
         for place, pattern in feed.places:
             self.routes.add(feed, place, pattern)
 
@@ -290,17 +297,17 @@ class Feeds:
         Raises:
           ProtocolError: there is no memory for it.
         """
-        cost = _cost(feed)
-        if cost > self.memory.tables_room:
-            raise no_table_memory(f"a durable subscription to {feed.places[0][0][:80]}")
+        cost, memory = _cost(feed), self.memory
+        if not memory.take_table(cost, feed.quota):
+            what = f"a durable subscription to {feed.places[0][0][:80]}"
+            raise no_table_memory(memory, what, feed.quota)
         feed.cost = cost
-        self.memory.force_table(cost)
         if feed.selector is not None:
-            force_selector(self.memory, feed.selector)  # its subscription has it, too
+            force_selector(memory, feed.selector)  # its subscription has it, too
 
     def _refund(self, feed: Feed) -> None:
         if feed.cost:
-            self.memory.give_table(feed.cost)
+            self.memory.give_table(feed.cost, feed.quota)
             if feed.selector is not None:
                 release_selector(self.memory, feed.selector)
 
@@ -339,7 +346,9 @@ class Feeds:
         """Work that another member had, to the member whose turn it is."""
         route.rotation += 1
         if isinstance(member, Feed):
-            if charge(self.memory, message.publication.head, 1, len(message.body)):
+            message.publication = message.publication.of(member.quota)
+            head, size = message.publication.head, len(message.body)
+            if charge(self.memory, head, 1, size, member.quota):
                 member.queue.put(message)
             else:
                 self._count_drop(route)

@@ -22,7 +22,7 @@ class Groups:
     """Who has which group.
 
     Args:
-      memory: Charged for their names.
+      memory: Charged for their names; so is the quota of who has them.
     """
 
     memory: MemoryBudget
@@ -31,9 +31,10 @@ class Groups:
     def assign(self, group: str, consumer: "Consumer") -> None:
         """Let a consumer have a group from now on, as long as there is room to remember it."""
         cost, owners = id_cost(group), self.owners
-        while owners and (len(owners) >= MAX_GROUPS or cost > self.memory.tables_room):
+        memory, quota = self.memory, consumer.subscription.quota
+        while owners and (len(owners) >= MAX_GROUPS or cost > memory.tables_room_for(quota)):
             self._forget(next(iter(owners)))
-        if self.memory.take_table(cost):
+        if memory.take_table(cost, quota):
             owners[group] = consumer
 
     def leave(self, consumer: "Consumer") -> None:
@@ -49,5 +50,5 @@ class Groups:
             self._forget(group)
 
     def _forget(self, group: str) -> None:
-        del self.owners[group]
-        self.memory.give_table(id_cost(group))
+        consumer = self.owners.pop(group)
+        self.memory.give_table(id_cost(group), consumer.subscription.quota)

@@ -16,6 +16,7 @@ from trio_stomp.broker._dialect import Dialect, resolve
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._plan import SendPlan
 from trio_stomp.broker._ports import Nowhere
+from trio_stomp.broker._quotas import Quotas
 from trio_stomp.broker._rules import AccessRules, Action, needs
 from trio_stomp.broker._send_options import SendOptions
 from trio_stomp.broker._subscription import Client
@@ -50,6 +51,7 @@ class Guard:
     events: BrokerEvents
     dialect: Dialect
     is_there: Callable[[str], bool]
+    quotas: Quotas
     rules: AccessRules | None = None
     denied: int = 0
     revoked: int = 0
@@ -60,9 +62,10 @@ class Guard:
     """Whether there is still such a user, as far as can be known."""
 
     def admit(self, client: Client) -> None:
-        """Give a client the rights of who it is, by the rules of now."""
+        """Give a client the rights and the quota of who it is, by the rules of now."""
         rules = self.rules
         client.rights = rules.rights(client.identity) if rules is not None else None
+        client.quota = self.quotas.of(client)
 
     def check_send(self, client: Client, plan: SendPlan) -> None:
         """SEND, to all that a header block names."""

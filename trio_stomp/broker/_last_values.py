@@ -98,8 +98,9 @@ class LastValues:
                 publication.received_at,
                 publication.expires_at,
                 end=publication.end,
+                quota=publication.quota,
             )
-            if self.memory.take_kept(_cost(kept)):
+            if self.memory.take_kept(_cost(kept), kept.quota):
                 route.retained = kept
                 self.routes.retaining[route] = keeper
         if route.retained is None:
@@ -112,6 +113,7 @@ class LastValues:
             assert self.storage is not None
             self.storage.log.finish(route.retained_id)
         route.retained_id = id
+        publication.quota = self.guard.quotas.left_by(owner)
         self.keep(publication, RETAIN_SET, Keeper(owner, UNJUDGED, id))
 
     def may_be_given(self, route: Route) -> bool:
@@ -137,7 +139,7 @@ class LastValues:
 
     def _drop(self, route: Route) -> None:
         if route.retained is not None:
-            self.memory.give_kept(_cost(route.retained))
+            self.memory.give_kept(_cost(route.retained), route.retained.quota)
             route.retained = None
             del self.routes.retaining[route]
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from attrs import define, field
 
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._returned import Returned
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
@@ -49,7 +49,9 @@ class Message:
         return self.publication.group
 
 
-def charge(memory: MemoryBudget, head: Head, count: int, size: int) -> bool:
+def charge(
+    memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
+) -> bool:
     """Charge messages that come with one header block; False, and nothing charged, if no room.
 
     The block is charged once for all that wait with it, wherever: it is kept once, and goes when
@@ -57,32 +59,41 @@ def charge(memory: MemoryBudget, head: Head, count: int, size: int) -> bool:
 
     Args:
       size: Of their bodies, in bytes.
+      quota: Of whom they are.
     """
     cost = size + MESSAGE_OVERHEAD_BYTES * count
-    if not head.kept:
-        cost += head.cost or head_cost(head)
-    if not memory.take_kept(cost):
-        return False
+    if head.kept:
+        if not memory.take_kept(cost, quota):
+            return False
+    else:
+        if not memory.take_kept(cost + (head.cost or head_cost(head)), quota):
+            return False
+        head.payer = quota
     head.kept += count
     return True
 
 
-def force(memory: MemoryBudget, head: Head, count: int, size: int) -> None:
+def force(
+    memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
+) -> None:
     """Charge messages that must be in memory now, whether or not they fit."""
     cost = size + MESSAGE_OVERHEAD_BYTES * count
     if not head.kept:
         cost += head.cost or head_cost(head)
+        head.payer = quota
     head.kept += count
-    memory.force_kept(cost)
+    memory.force_kept(cost, quota)
 
 
-def refund(memory: MemoryBudget, head: Head, count: int, size: int) -> None:
+def refund(
+    memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
+) -> None:
     """Give back what ``charge`` or ``force`` charged for some of such messages."""
-    cost = size + MESSAGE_OVERHEAD_BYTES * count
     head.kept -= count
     if not head.kept:
-        cost += head.cost
-    memory.give_kept(cost)
+        memory.give_kept(head.cost, head.payer)
+        head.payer = None
+    memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * count, quota)
 
 
 def cost_of(messages: list[Message]) -> int:

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
 from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._quotas import kept_told
 from trio_stomp.broker._subscription import Client
 
 REJECT = "reject"
@@ -55,7 +56,7 @@ class Overflow:
         """
         policy = queue.policy.overflow
         head, size = origin.head, len(body)
-        while not (queue.room_for(body) and charge(self.memory, head, 1, size)):
+        while not (queue.room_for(body) and charge(self.memory, head, 1, size, origin.quota)):
             sender = origin.sender
             if policy == NEWEST or (sender is not None and sender.is_gone):
                 self.dropped += 1
@@ -64,16 +65,25 @@ class Overflow:
                 return True
             cost = cost_alone(head, 1, size)
             if self._never_fits(queue, size, cost):
-                raise self._full(queue, taken)
+                raise self._full(queue, taken, cost)
             if policy == BLOCK and sender is not None:
                 self.full, self.wanted = queue, cost
                 return False
             buries = policy == DEAD_LETTER
-            if (buries or policy == OLDEST) and self._drop_oldest(queue, now, buries=buries):
+            drops = (buries or policy == OLDEST) and self._may_drop(queue, origin, body, cost)
+            if drops and self._drop_oldest(queue, now, buries=buries):
                 continue
-            raise self._full(queue, taken)
+            raise self._full(queue, taken, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
         return True
+
+    def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
+        """Whether the oldest may make room: not others' messages for who has too much himself."""
+        if not queue.room_for(body) or cost > self.memory.kept_room:
+            return True
+        first = queue.waiting.foremost()
+        is_own = all(each.quota is origin.quota for each in first)
+        return is_own and queue.policy.overflow == OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
         """Make room at the front of a queue; False if nothing there can be dropped."""
@@ -103,6 +113,7 @@ class Overflow:
         heads: int,
         later: int = 0,
         name: str = "",
+        quota: Quota | None = None,
     ) -> None:
         """Raise if the messages of a transaction or composite SEND do not all fit.
 
@@ -111,26 +122,34 @@ class Overflow:
           heads: What their header blocks cost at most.
           later: What its scheduled messages cost.
           name: Where one of those goes.
+          quota: Of whom they are.
 
         Raises:
           QueueFull: they do not, and the policy makes no room.
           ProtocolError: there is no memory for what is scheduled.
         """
-        cost = later
-        if cost > self.memory.kept_room:
-            raise self.no_memory(name)
+        cost, room = later, self.memory.kept_room_for(quota)
+        if cost > room:
+            raise self.no_memory(name, cost, quota)
         cost += heads
         for queue, (count, size, largest) in wanted.items():
             cost += size + MESSAGE_OVERHEAD_BYTES * count
-            if cost > self.memory.kept_room:
-                raise self._full(queue, 0)
+            if cost > room:
+                raise self._full(queue, 0, cost, quota)
             if queue.fits(count, size) or queue.policy.overflow == NEWEST:
                 continue
             if queue.policy.overflow in (REJECT, BLOCK) or not queue.could_fit(largest):
-                raise self._full(queue, 0)
+                raise self._full(queue, 0, cost)
 
-    def no_memory(self, name: str) -> ProtocolError:
-        """The error for a message that the process has no memory for."""
+    def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
+        """The error for a message that the process, or a quota, has no memory for."""
+        if quota is not None and cost <= self.memory.kept_room:
+            return ProtocolError(
+                "quota-exceeded",
+                f"there is no room for a message to {name[:80]}: {kept_told(self.memory, quota)};"
+                " consume some of them, or send fewer",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
         return ProtocolError(
             "memory-limit",
             f"there is no memory to keep a message to {name[:80]} (option max_memory_bytes)",
@@ -152,11 +171,10 @@ class Overflow:
 
     def ready(self) -> list[Client]:
         """The waiting producers whose queue has room again; they wait no more."""
-        room = self.memory.kept_room
         found = [
             client
             for client, queue, size, cost in self.blocked
-            if queue.fits(1, size) and cost <= room
+            if queue.fits(1, size) and cost <= self.memory.kept_room_for(client.quota)
         ]
         if found:
             self.blocked = deque(each for each in self.blocked if each[0] not in found)
@@ -172,12 +190,16 @@ class Overflow:
             return True
         return cost > self.memory.limit_bytes * self.memory.kept_share
 
-    def _full(self, queue: Queue, taken: int) -> QueueFull:
+    def _full(self, queue: Queue, taken: int, cost: int, quota: Quota | None = None) -> QueueFull:
+        """The error for a full queue; or of one that is not, for who has too much waiting."""
+        memory = self.memory
+        why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
+        if quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room:
+            why = f", and no room for more: {kept_told(memory, quota)}"
         error = QueueFull(
             "queue-full",
-            f"{queue.name[:80]} has {queue.held} messages of {queue.size} bytes and is full"
-            " (policy max_messages, max_bytes; option max_memory_bytes); consume some, or send"
-            " more slowly",
+            f"{queue.name[:80]} has {queue.held} messages of {queue.size} bytes{why}; consume some,"
+            " or send more slowly",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
         error.taken = taken

@@ -33,6 +33,7 @@ from trio_stomp.broker._policies import SEED, BrokerPolicies
 from trio_stomp.broker._ports import TakesCensus
 from trio_stomp.broker._publisher import Publisher
 from trio_stomp.broker._queues import QueueBook
+from trio_stomp.broker._quotas import Quotas
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._rules import AccessRules
 from trio_stomp.broker._scheduler import Scheduler
@@ -91,6 +92,7 @@ class Parts:
     fan_out: FanOut = field(init=False)
     chronicle: Chronicle = field(init=False)
     events: BrokerEvents = field(init=False)
+    quotas: Quotas = field(init=False)
     guard: Guard = field(init=False)
     queues: QueueBook = field(init=False)
     acknowledger: Acknowledger = field(init=False)
@@ -137,6 +139,7 @@ class Parts:
     def _make_places(self) -> None:
         """Where messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
+        memory.quota_percent = policies.max_share_per_user
         self.timers = Timers(self.wall)
         self.held = Held(memory)
         self.chronicle = Chronicle(policies.explain_events)
@@ -152,7 +155,8 @@ class Parts:
         names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
         self.fan_out = FanOut(policies, names=names, chronicle=noted, told=told)
         self.events = BrokerEvents(self.routes)
-        self.guard = Guard(self.events, self.dialect, self._is_there, self.rules)
+        self.quotas = Quotas(lambda: self.clients)
+        self.guard = Guard(self.events, self.dialect, self._is_there, self.quotas, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
         self.queues.turns = self.turns
         self.events.chronicle = self.queues.chronicle = noted
@@ -268,6 +272,7 @@ class Parts:
             self.publisher.send_due,
             self.guard,
             self.dialect,
+            self.policies,
             self.wall,
             self.storage,
         )

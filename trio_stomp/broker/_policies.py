@@ -56,6 +56,16 @@ class BrokerPolicies:
         minimum=1,
         live=True,
     )
+    max_schedules_per_user: int = option(
+        100_000, "messages of one user that wait for their time", minimum=1, live=True
+    )
+    max_share_per_user: int = option(
+        50,
+        "percent of names, subscriptions and waiting messages that one user may have, of what"
+        " others leave; 100 = all",
+        minimum=1,
+        live=True,
+    )
     max_destinations: int = option(
         200_000, "destinations remembered; the idle ones go first", minimum=16, live=True
     )

@@ -7,15 +7,15 @@ from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
 from trio_stomp._identity import Identity
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._asker import FEW_SELECTORS, Asker
 from trio_stomp.broker._chronicle import Fate
-from trio_stomp.broker._delivery import ASK, NEVER, Publication
+from trio_stomp.broker._delivery import ASK, Publication
 from trio_stomp.broker._destination import EXPLAIN, LEFT, PRIVATE_QUEUE, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
-from trio_stomp.broker._events import BrokerEvents
-from trio_stomp.broker._evidence import JOB_IS, STORED, hint_of, together, unmatched
+from trio_stomp.broker._events import BrokerEvents, hint_at
+from trio_stomp.broker._evidence import JOB_IS, STORED, together, unmatched, volatile_told
 from trio_stomp.broker._fanout import FanOut
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import NOBODY, LastValues
@@ -73,6 +73,8 @@ class Publisher:
     wall: WallTime = field(factory=WallTime)
     binds: bool = False
     """A transaction that survives as a whole is being done."""
+    behalf: Quota | None = None
+    """Who is charged for what the broker sends now: whoever had it do so."""
     received: int = 0
     duplicates: int = 0
     volatile: int = 0
@@ -84,11 +86,7 @@ class Publisher:
     def __attrs_post_init__(self) -> None:
         self.postponed = Postponed(self)
         self.questions = Questions(
-            self.dialect,
-            self.routes,
-            self.streams,
-            self.overflow,
-            lambda run, now: self.send(None, run, now, now)[0],
+            self.dialect, self.routes, self.streams, self.overflow, self.send_for
         )
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
@@ -109,10 +107,15 @@ class Publisher:
             plan = head.plan = make_plan(head, self.dialect)
         if client is not None and client.rights is not None:
             self.guard.check_send(client, plan)
+        quota = self._quota_of(client)
         for name in plan.names:
-            if self.routes.open(name).kind is Kind.STREAM:
+            if self.routes.open(name, quota).kind is Kind.STREAM:
                 self.questions.check(name, plan.options)
         return head, plan
+
+    def _quota_of(self, client: Client | None) -> Quota | None:
+        """Who is charged for what is sent now."""
+        return self.behalf if client is None else client.quota
 
     def _plan_of(self, head: Head) -> SendPlan:
         """The plan of a header block as it stands; made once, and kept on it."""
@@ -140,7 +143,7 @@ class Publisher:
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
-            route = self.routes.open(plan.names[0])
+            route = self.routes.open(plan.names[0], self._quota_of(client))
             if plan.renamed is not None:
                 (head,) = plan.renamed
             if client is not None:
@@ -151,7 +154,7 @@ class Publisher:
             return send(client, route, head, options, bodies, received_at, now)
         assert plan.renamed is not None
         if client is not None:
-            routes = list(map(self.routes.open, plan.names))
+            routes = [self.routes.open(name, client.quota) for name in plan.names]
             if any(route.line is not None for route in routes):
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, zip(plan.renamed, routes, strict=True))
@@ -172,7 +175,7 @@ class Publisher:
         told: list[bytes] = []
         with self._bound_if_any_survives(client, plan):
             for name, each in plan.heads_by_name(head):
-                route = self.routes.open(name)
+                route = self.routes.open(name, self._quota_of(client))
                 told.append(self.send_on(client, route, each, options, bodies, received_at, now))
         return together(told)
 
@@ -190,17 +193,28 @@ class Publisher:
         send = self._send_once if options and options.dedup_id else self.send_to
         return send(client, route, head, options, bodies, received_at, now)[1]
 
-    def send_due(self, owner: Identity | None, run: FrameRun, now: float, survives: bool) -> int:
+    def send_due(
+        self, owner: Identity | None, quota: Quota | None, run: FrameRun, now: float, survives: bool
+    ) -> int:
         """Send what was scheduled; how many of its messages were taken.
 
         Args:
           owner: Who scheduled it.
+          quota: Who is charged for it.
           survives: The store had it until now, and must have it from now on.
         """
         is_bound = survives and self.log is not None
         binding = self.bound(is_kept=True) if is_bound else nullcontext()
         with self.last_values.left_by(owner), binding:
+            return self.send_for(run, quota, now)
+
+    def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
+        """Send what somebody had the broker send; how many of its messages were taken."""
+        before, self.behalf = self.behalf, quota
+        try:
             return self.send(None, run, now, now)[0]
+        finally:
+            self.behalf = before
 
     @contextmanager
     def bound(self, *, is_kept: bool = False) -> Iterator[None]:
@@ -217,19 +231,22 @@ class Publisher:
         self, client: Client | None, plan: SendPlan
     ) -> AbstractContextManager[None]:
         """Nothing of a composite SEND is seen before all of it may be."""
-        routes = [self.routes.open(name) for name in plan.names]
+        quota = self._quota_of(client)
+        routes = [self.routes.open(name, quota) for name in plan.names]
         if self.log is None or not any(route.stores(plan.options) for route in routes):
             return nullcontext()
         return self.bound(is_kept=client is None)
 
-    def stores(self, head: Head) -> bool:
+    def stores(self, head: Head, quota: Quota | None = None) -> bool:
         """Whether all that is sent with a header block is written to the log first.
 
-        What is not must wait for what its sender sent before.
+        What is not must wait for what its sender sent before. A name that is new is charged to
+        ``quota``.
         """
         try:
             plan = self._plan_of(head)
-            routes = [] if plan.is_personal else [self.routes.open(name) for name in plan.names]
+            names = [] if plan.is_personal else plan.names
+            routes = [self.routes.open(name, quota) for name in names]
         except ProtocolError:
             return False
         return bool(routes) and all(route.stores(plan.options) for route in routes)
@@ -252,15 +269,16 @@ class Publisher:
         Raises:
           QueueFull: it does not.
         """
-        size = sum(map(len, bodies))
-        routes = [self.routes.open(name) for name in plan.names]
+        size, quota = sum(map(len, bodies)), self._quota_of(client)
+        routes = [self.routes.open(name, quota) for name in plan.names]
         self.overflow.check(
             {
-                self.queues.open(route.name): (len(bodies), size, max(map(len, bodies)))
+                self.queues.open(route.name, quota): (len(bodies), size, max(map(len, bodies)))
                 for route in routes
                 if route.kind is Kind.QUEUE and not self.is_orphan(client, route)
             },
             head_cost(head),
+            quota=quota,
         )
 
     def _send_once(
@@ -280,7 +298,8 @@ class Publisher:
         if evidence is not None:
             self.duplicates += len(bodies)
             return len(bodies), evidence
-        self.known.check_room(route, name)
+        quota = self._quota_of(client)
+        self.known.check_room(quota, route, name)
         log = self.log
         survives = (self.binds or route.stores(options)) and not route.private
         with log.together(is_kept=client is None) if log and survives else nullcontext():
@@ -290,7 +309,7 @@ class Publisher:
             if not taken:
                 return 0, evidence
             is_stored = log is not None and survives and log.stored in evidence
-            self.known.remember(client, route, name, is_stored=is_stored)
+            self.known.remember(client, quota, route, name, is_stored=is_stored)
         self.duplicates += len(bodies) - 1
         return len(bodies), evidence
 
@@ -305,8 +324,9 @@ class Publisher:
         now: float,
     ) -> tuple[int, bytes]:
         """Send bodies to one destination; how many were taken, and what RECEIPTs tell of them."""
-        expires_at = self._expiry(route, options, received_at)
+        expires_at = route.ends_at(options, received_at)
         publication = Publication(route, head, bodies, received_at, expires_at, client, options)
+        publication.quota = self.behalf if client is None else client.quota
         if options is not None and options.expires_ms:
             publication.end = DayEnd(options.expires_ms, expires_at, self.wall)
             publication.expires_at = ASK
@@ -368,10 +388,7 @@ class Publisher:
 
     def _note_volatile(self, route: Route) -> None:
         if not self.volatile:
-            self.warn(
-                f"a message to {route.name[:80]} was sent to survive, but nothing survives this"
-                " broker: start it with --data-dir DIR (until then RECEIPTs say stored:memory)"
-            )
+            self.warn(volatile_told(route.name))
         self.volatile += 1
 
     def _count(self, route: Route, bodies: list[bytes], received_at: float, now: float) -> None:
@@ -401,7 +418,7 @@ class Publisher:
         if route.retained is not None and route.retained.bodies[0] is publication.bodies[-1]:
             return unmatched(route.name) + STORED  # who comes is given it as the last value
         if route.ttl_s and route.kind is not Kind.DIAG and not route.private:
-            self._hint(publication)
+            hint_at(self.events, publication)
             self.stale.park(publication, now)
             return unmatched(route.name) + STORED
         return self._drop(publication)
@@ -409,41 +426,28 @@ class Publisher:
     def _drop(self, publication: Publication) -> bytes:
         count = len(publication.bodies)
         route = publication.route
-        self._hint(publication)
+        hint_at(self.events, publication)
         route.dropped += count
         self.fan_out.drops.no_subscriber += count
         self.fan_out.note(Fate.NO_SUBSCRIBER, route, count)
         return unmatched(route.name)
 
-    def _hint(self, publication: Publication) -> None:
-        """Tell once of a destination whose name is nearly that of a queue, and nobody listens."""
-        route = publication.route
-        # Already counted: only the first run of messages has that many.
-        is_first = route.enqueued == len(publication.bodies)
-        if is_first and self.events is not None and (hint := hint_of(route.name)):
-            self.events.tell(
-                "hint",
-                publication.sender,
-                destination=route.name,
-                reason="no-subscriber",
-                detail=hint,
-            )
-
     def _enqueue(self, publication: Publication, now: float) -> int:
         """Put a run into a queue: all at once if it fits, else one by one by its policy."""
         route, bodies = publication.route, publication.bodies
-        queue = self.queues.open(route.name)
+        queue = self.queues.open(route.name, publication.quota)
         options = publication.options
         level = options.priority if options is not None else PRIORITY_DEFAULT
         origin = publication.without_bodies()
         size = sum(map(len, bodies))
-        if queue.fits(len(bodies), size) and charge(self.memory, origin.head, len(bodies), size):
+        count = len(bodies)
+        if queue.fits(count, size) and charge(self.memory, origin.head, count, size, origin.quota):
             self.queues.accept(queue, origin, bodies, level, size)
-            return len(bodies)
+            return count
         for taken, body in enumerate(bodies):
             if not self.overflow.admit(queue, origin, body, level, taken, now):
                 return taken
-        return len(bodies)
+        return count
 
     def _enqueue_later(self, log: Log, publication: Publication) -> bytes:
         """Put a run into a queue of one connection, when all that is bound to it is safe."""
@@ -456,13 +460,6 @@ class Publisher:
 
         log.when_safe(Later(publication.sender, enqueue))
         return STORED
-
-    def _expiry(self, route: Route, options: SendOptions | None, received_at: float) -> float:
-        """When it ends by the broker's clock."""
-        expires_at = received_at + route.ttl_s if route.ttl_s else NEVER
-        if options is not None and options.ttl_ms:
-            expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
-        return expires_at
 
     def _schedule(
         self,
@@ -479,21 +476,24 @@ class Publisher:
             assert client is not None  # the broker itself ends none so
             return count, self.scheduler.end(client, schedule)
         name = plan.options.dedup_id if plan.options is not None else ""
-        route = self.routes.open(plan.names[0])
+        quota = self._quota_of(client)
+        route = self.routes.open(plan.names[0], quota)
         # Told apart now: its repetitions are no duplicates.
         evidence = self.known.find(client, route, name) if name else None
         if evidence is not None:
             self.duplicates += count
             return count, evidence
         if name:
-            self.known.check_room(route, name)
+            self.known.check_room(quota, route, name)
         log = self.log
         survives = log is not None and (self.binds or route.stores(plan.options))
         with nullcontext() if log is None else log.together(is_kept=client is None):
             kept = bodies[:1] if name else bodies
-            job = self.scheduler.keep(client, route, head, schedule, kept, now, survives=survives)
+            job = self.scheduler.keep(
+                client, quota, route, head, schedule, kept, now, survives=survives
+            )
             if name:
-                self.known.remember(client, route, name, is_stored=survives)
+                self.known.remember(client, quota, route, name, is_stored=survives)
         self.duplicates += count - len(kept)
         stored = log.stored if log is not None and survives else STORED
         return count, stored + (JOB_IS % job)

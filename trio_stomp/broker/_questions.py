@@ -5,6 +5,7 @@ from collections.abc import Callable
 from attrs import define
 
 from trio_stomp._errors import ProtocolError
+from trio_stomp._memory import Quota
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._destination import STREAM, check_sendable
 from trio_stomp.broker._dialect import Dialect
@@ -20,14 +21,14 @@ class Questions:
     """Answers them, to where they say.
 
     Args:
-      send: Sends a run that has no sender; how many of its messages were taken.
+      send: Sends a run that has no sender, for whom; how many of its messages were taken.
     """
 
     dialect: Dialect
     routes: RouteTable
     streams: Streams
     overflow: Overflow
-    send: Callable[[FrameRun, float], int]
+    send: Callable[[FrameRun, Quota | None, float], int]
 
     def check(self, name: str, options: SendOptions | None) -> None:
         """Refuse what is sent to a stream and asks nothing.
@@ -55,4 +56,4 @@ class Questions:
         told = (("destination", options.reply_to), ("content-type", "application/json"), *headers)
         bodies = [body] * len(publication.bodies)
         run = FrameRun(Head("SEND", told, len(body), options.reply_to), bodies, [])
-        self.overflow.send_quietly(lambda: self.send(run, now))
+        self.overflow.send_quietly(lambda: self.send(run, publication.quota, now))

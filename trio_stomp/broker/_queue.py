@@ -13,6 +13,7 @@ from trio_stomp.broker._hand_out import SCAN_LIMIT, hand_out
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
 from trio_stomp.broker._queue_host import Death, QueueHost
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
+from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
     from trio_stomp.broker._route import Route
@@ -376,28 +377,41 @@ class Queue:
         size = len(message.body)
         self.size -= size
         # As ``refund``, but this is called for each ACK.
-        head = message.publication.head
+        publication = message.publication
+        head = publication.head
         head.kept -= 1
         if not head.kept:
-            size += head.cost
-        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES)
+            self._release_head(head)
+        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES, publication.quota)
         if not self.consumers:
             self.host.note_quiet(self)
         if message.stored:
             self.host.finish(message.stored)
 
     def _release_all(self, messages: list[Message]) -> None:
-        size = shared = 0
+        """Give back what one or more messages were charged for."""
+        memory = self.host.memory
+        size = since = 0
+        quota = messages[0].publication.quota
         for message in messages:
-            size += len(message.body)
-            head = message.publication.head
+            publication = message.publication
+            if publication.quota is not quota:
+                memory.give_kept(size - since, quota)
+                since, quota = size, publication.quota
+            head = publication.head
             head.kept -= 1
             if not head.kept:
-                shared += head.cost
-        self.size -= size
-        self.host.memory.give_kept(size + shared + MESSAGE_OVERHEAD_BYTES * len(messages))
+                self._release_head(head)
+            size += len(message.body) + MESSAGE_OVERHEAD_BYTES
+        memory.give_kept(size - since, quota)
+        self.size -= size - MESSAGE_OVERHEAD_BYTES * len(messages)
         if self.place:
             self.host.finish_all([message.stored for message in messages if message.stored])
+
+    def _release_head(self, head: Head) -> None:
+        """The last message has gone that waited with a header block."""
+        self.host.memory.give_kept(head.cost, head.payer)
+        head.payer = None
 
     def _ready(self, beneath: float) -> list[Consumer]:
         """Consumers that take a message now, of the highest priority that has any, in turn.

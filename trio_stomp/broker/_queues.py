@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import ProtocolError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._chronicle import Chronicle, Fate, lifetime_rule
 from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination import PRIVATE_QUEUE, Kind
 from trio_stomp.broker._destination_policy import PolicyBook
-from trio_stomp.broker._message import Message, Paged, charge
+from trio_stomp.broker._message import Message, Paged, cost_alone, force
 from trio_stomp.broker._queue import PLACE, Queue
 from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._reach import FEW_QUEUES, Reach, reaches
@@ -86,13 +86,16 @@ class QueueBook:
         """The queues that hold the most messages, at most ``count`` of them."""
         return heapq.nlargest(count, self, key=lambda queue: queue.held)
 
-    def open(self, name: str) -> Queue:
+    def open(self, name: str, quota: Quota | None = None) -> Queue:
         """The queue of a destination, made if need be.
+
+        Args:
+          quota: Who is charged for it if it is made.
 
         Raises:
           ProtocolError: as ``RouteTable.open``.
         """
-        route = self.routes.open(name)
+        route = self.routes.open(name, quota)
         if route.queue is None:
             place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
             route.queue = self.private(route, name, place)
@@ -114,7 +117,7 @@ class QueueBook:
         Those that are there already join in ``reach.join``.
         """
         if pattern is None:
-            self.open(name).attach(consumer)
+            self.open(name, consumer.subscription.quota).attach(consumer)
         else:
             self.reach.add(consumer, name, pattern)
 
@@ -352,17 +355,20 @@ class QueueBook:
     ) -> bool:
         """Make a dead letter of a message and send it to ``name``; False if nobody can have it."""
         head, size = _dead_head(message, queue, death, name), len(message.body)
+        quota = message.publication.quota
         try:
-            route = self.routes.open(name)
+            route = self.routes.open(name, quota)
             if route.kind is not Kind.QUEUE:
                 return self.send_dead(route, head, message, now)
-            grave = self.open(name)
+            grave = self.open(name, quota)
         except ProtocolError:
             return False
-        if not (grave.room_for(message.body) and charge(self.memory, head, 1, size)):
+        if not grave.room_for(message.body) or cost_alone(head, 1, size) > self.memory.kept_room:
             return False
+        # It was its sender's, and is: whatever others have taken meanwhile.
+        force(self.memory, head, 1, size, quota)
         expires_at = now + route.ttl_s if route.ttl_s else NEVER
-        origin = Publication(route, head, [], now, expires_at)
+        origin = Publication(route, head, [], now, expires_at, quota=quota)
         route.enqueued += 1
         origin.is_stored = bool(message.stored)
         self.accept(grave, origin, [message.body], message.level, size)

@@ -57,7 +57,7 @@ class Reach:
         self.names.add(queue.name)
         for consumer in self._trie.match(queue.name):
             if any(reaches(*each, queue.name) for each in self._patterns[consumer]):
-                self.memory.force_table(JOIN_BYTES)
+                self.memory.force_table(JOIN_BYTES, consumer.subscription.quota)
                 self._attach(queue, consumer)
 
     def join(self, consumer: Consumer) -> Work:
@@ -66,13 +66,14 @@ class Reach:
         Raises:
           ProtocolError: there is no memory for so many.
         """
+        quota = consumer.subscription.quota
         for said, pattern in self._patterns.get(consumer, ()):
             for place, queue in enumerate(self.walk(said, pattern)):
                 if consumer not in self._patterns or consumer.subscription.client.is_leaving:
                     return
                 if queue is not None and queue not in consumer.queues:
-                    if not self.memory.take_table(JOIN_BYTES):
-                        raise no_table_memory(f"what {said[:80]} reaches")
+                    if not self.memory.take_table(JOIN_BYTES, quota):
+                        raise no_table_memory(self.memory, f"what {said[:80]} reaches", quota)
                     self._attach(queue, consumer)
                 if place % STEP == STEP - 1:
                     yield
@@ -97,7 +98,7 @@ class Reach:
             queue.detach(consumer)
         returned = max(0, consumer.joined - len(consumer.queues))
         consumer.joined -= returned
-        self.memory.give_table(JOIN_BYTES * returned)
+        self.memory.give_table(JOIN_BYTES * returned, consumer.subscription.quota)
 
     def walk(self, said: str, pattern: Pattern) -> Iterator[Queue | None]:
         """The queues that a wildcard reaches, in order of name; None at a name that it does not.

@@ -46,7 +46,7 @@ class Recovery:
         """Take everything over. Queues stay in the store until somebody consumes them."""
         self.broker.wall.restore(self.recovered.settings.get(STEPS, ""))
         self.broker.streams.known = dict(self.recovered.streams)
-        self.broker.routes.is_restoring = True
+        self.broker.routes.is_restoring = self.broker.memory.is_promised = True
         if self.broker.log is not None:  # pragma: no branch (there is one where a store is)
             self.broker.log.failed.restore(self.recovered.settings)
             if self.recovered.places:
@@ -57,7 +57,7 @@ class Recovery:
         queues = {queue.place: queue for queue in self._durable_queues()}
         for (place, level), state in self.recovered.places.items():
             self._guarded(place, lambda p=place, lv=level, s=state: self._restore(queues, p, lv, s))  # type: ignore[misc]
-        self.broker.routes.is_restoring = False
+        self.broker.routes.is_restoring = self.broker.memory.is_promised = False
 
     def _guarded(self, what: str, call: Callable[[], None]) -> None:
         try:

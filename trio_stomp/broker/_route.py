@@ -9,7 +9,8 @@ from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._identity import Identity
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
+from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._destination import (
     PRIVATE_QUEUE,
     PRIVATE_TOPIC,
@@ -21,6 +22,8 @@ from trio_stomp.broker._destination import (
 from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._histogram import Histogram
 from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker._quiet import Quiet
+from trio_stomp.broker._quotas import no_names
 from trio_stomp.broker._subscription import Client, Subscription
 from trio_stomp.broker._table_costs import no_table_memory, route_cost
 from trio_stomp.broker._trie import WildcardTrie, matches
@@ -49,10 +52,12 @@ class Known:
     Args:
       commit: What its message belongs to.
       stored: What the store calls it; 0 = the store does not know it.
+      quota: Who is charged for it.
     """
 
     commit: int = 0
     stored: int = 0
+    quota: Quota | None = None
 
 
 Seen = OrderedDict[str, Known]
@@ -89,6 +94,8 @@ class Route:
     """Those of these that may be durable."""
     cost: int = 0
     """Bytes of tables that it is charged for while it is known; then 0."""
+    quota: Quota | None = None
+    """Who is charged for it: who named it first."""
     generation: int = _STALE_GENERATION
     exact: dict[Member, None] = field(factory=dict)
     reserved: bool = False
@@ -142,6 +149,13 @@ class Route:
         if self.persistent == "header":
             return options is not None and options.persistent and not self.private
         return self.persistent == "always" and not self.private
+
+    def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
+        """When a message with such headers ends by the broker's clock, wherever it waits."""
+        expires_at = received_at + self.ttl_s if self.ttl_s else NEVER
+        if options is not None and options.ttl_ms:
+            expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
+        return expires_at
 
     def takers(self, publication: "Publication") -> Sequence[Member]:
         """Those of its subscribers that want a publication."""
@@ -208,8 +222,7 @@ class RouteTable:
     wildcard subscriptions, how long their messages took."""
     leaving: dict[Client, None] = field(factory=dict)
     """Clients whose subscriptions end, some in each turn: none of them is found any more."""
-    _quiet: OrderedDict[Route, None] = field(factory=OrderedDict)
-    """Those that may be idle, the oldest first: all that are, and some that are in use again."""
+    _quiet: Quiet = field(factory=Quiet)
     _routes: dict[str, Route] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
     _generation: int = 0
@@ -237,18 +250,21 @@ class RouteTable:
         route = self._routes.get(name)
         return None if route is None else route.queue
 
-    def open(self, name: str) -> Route:
+    def open(self, name: str, quota: Quota | None = None) -> Route:
         """The route of ``name``, made if need be.
+
+        Args:
+          quota: Who is charged for it if it is made.
 
         Raises:
           ProtocolError: the name is too long, of a kind not served, or there are too many.
         """
-        route = self._place(name)
+        route = self._place(name, quota)
         if route.generation != self._generation:
             self._look_up(route)
         return route
 
-    def _place(self, name: str) -> Route:
+    def _place(self, name: str, quota: Quota | None = None) -> Route:
         """The same, whose subscribers may be out of date: for who does not ask for them.
 
         Raises:
@@ -260,9 +276,11 @@ class RouteTable:
             kind = classify(name)
             cost = 0 if self.is_restoring else route_cost(name, kind)
             is_full = len(self._routes) >= self.policies.max_destinations
-            if is_full or cost > self.memory.tables_room:
+            if quota is not None and self._lacks(quota, cost):
+                self._evict_of(quota, name, cost)
+            elif is_full or cost > self.memory.tables_room:
                 self._evict(name, cost)
-            route = self._enter(name, kind)
+            route = self._enter(name, kind, quota)
         return route
 
     def own(self, name: str) -> Route:
@@ -272,14 +290,16 @@ class RouteTable:
             route = self._enter(name, classify(name))
         return route
 
-    def add(self, member: Member, name: str, pattern: Pattern | None) -> None:
+    def add(
+        self, member: Member, name: str, pattern: Pattern | None, quota: Quota | None = None
+    ) -> None:
         """Let ``member`` receive from now on what is sent to ``name``, or matches ``pattern``.
 
         Raises:
           ProtocolError: as ``open``.
         """
         if pattern is None:
-            route = self._place(name)
+            route = self._place(name, quota)
             route.exact[member] = None
             self._outdate(route)
         else:
@@ -300,7 +320,7 @@ class RouteTable:
     def note_quiet(self, route: Route) -> None:
         """A route may have become idle: it lost a subscriber, its last value, or its messages."""
         if self._routes.get(route.name) is route:
-            self._quiet[route] = None
+            self._quiet.note(route)
 
     def matching(self, name: str, pattern: Pattern | None) -> list[Route]:
         """The routes that keep a last value and that a subscription reaches."""
@@ -309,10 +329,10 @@ class RouteTable:
             return [] if route is None or route.retained is None else [route]
         return [route for route in self.retaining if matches(pattern, route.name)]
 
-    def detached(self, name: str, pattern: Pattern | None) -> Route:
+    def detached(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> Route:
         """The route whose counters a feed's queue uses; one of its own for a wildcard."""
         if pattern is None:
-            return self._place(name)
+            return self._place(name, quota)
         # Its counters end with it; what it observes is told of nowhere else.
         return Route(name, classify(name), delivery=self.past.delivery)
 
@@ -320,23 +340,26 @@ class RouteTable:
         """A member is direct now, or no more, or its client leaves: look up before the next use."""
         self._generation += 1
 
-    def check(self, name: str, pattern: Pattern | None) -> None:
+    def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
         """Raise what ``add`` would raise for a subscription to ``name``; change nothing.
 
         Raises:
           ProtocolError: as ``open``.
         """
         if pattern is None:
-            self._place(name)
+            self._place(name, quota)
         else:
             check_length(name, self.policies.max_destination_bytes)
             classify(name)
 
-    def _enter(self, name: str, kind: Kind) -> Route:
+    def _enter(self, name: str, kind: Kind, quota: Quota | None = None) -> Route:
         route = self._routes[name] = Route(name, kind, reserved=is_reserved(name))
         route.cost = route_cost(name, kind)
-        self.memory.force_table(route.cost)
-        self._quiet[route] = None
+        route.quota = quota
+        self.memory.force_table(route.cost, quota)
+        if quota is not None:
+            quota.destinations += 1
+        self._quiet.note(route)
         route.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(route)
         self._look_up(route)
@@ -353,7 +376,7 @@ class RouteTable:
                 continue  # the broker's own, as of an event that was told meanwhile
             if not route.is_unused:
                 return
-            self._quiet.pop(route, None)
+            self._quiet.discard(route)
             self._remove(route)
 
     def _remove(self, route: Route) -> None:
@@ -362,8 +385,10 @@ class RouteTable:
             self.past.add(route)
         self.forget(route)
         route.queue = None  # they know each other, and the collector of cycles comes rarely
-        self.memory.give_table(route.cost)
+        self.memory.give_table(route.cost, route.quota)
         route.cost = 0
+        if route.quota is not None:
+            route.quota.destinations -= 1
 
     def _outdate(self, route: Route) -> None:
         """Look again for its subscribers before the next use: thousands may come or go at once."""
@@ -398,14 +423,9 @@ class RouteTable:
         """
         limit = self.policies.max_destinations
         wanted = max(1, min(limit, len(self._routes)) // 10)
-        wanted += max(0, len(self._routes) - limit)
-        while wanted > 0 and self._quiet:
-            route, _ = self._quiet.popitem(last=False)
-            if route.is_idle:
-                wanted -= 1
-                self._remove(route)
+        self._forget_idle(wanted + max(0, len(self._routes) - limit))
         if cost > self.memory.tables_room:
-            raise no_table_memory(f"destination:{name[:80]}")
+            raise no_table_memory(self.memory, f"destination:{name[:80]}")
         # The broker's own topics come on top of the limit, and must not make room for more.
         if len(self._routes) >= limit:
             raise ProtocolError(
@@ -414,6 +434,31 @@ class RouteTable:
                 " (option max_destinations)",
                 reason=CloseReason.LIMIT_EXCEEDED,
             )
+
+    def _evict_of(self, quota: Quota, name: str, cost: int) -> None:
+        """The same for one user, who has as many names as one may: his own are forgotten first.
+
+        Raises:
+          ProtocolError: there is no place for ``name`` all the same.
+        """
+        self._forget_idle(max(1, quota.destinations // 10), quota)
+        if self._lacks(quota, cost):  # what others do not use is not to be in his way
+            self._forget_idle(max(1, len(self._routes) // 10))
+        if self._lacks(quota, cost):
+            raise no_names(self.memory, quota, f"destination:{name[:80]}")
+
+    def _forget_idle(self, wanted: int, quota: Quota | None = None) -> None:
+        """Forget so many that are idle, the oldest first: of all, or of one user."""
+        while wanted > 0 and (route := self._quiet.take(quota)) is not None:
+            if route.is_idle:
+                wanted -= 1
+                self._remove(route)
+
+    def _lacks(self, quota: Quota, cost: int) -> bool:
+        """Whether one more name is more than a user may have."""
+        memory, used = self.memory, len(self._routes)
+        left = memory.left(quota.destinations, used, self.policies.max_destinations)
+        return left < 1 or cost > memory.tables_room_for(quota)
 
 
 def _has_left(member: Member) -> bool:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._errors import ProtocolError
+from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp._identity import Identity
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp._value import value
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._dialect import Dialect
@@ -20,6 +20,7 @@ from trio_stomp.broker._jobs import Jobs
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, cost_alone
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import SendPlan, make_plan
+from trio_stomp.broker._policies import BrokerPolicies
 from trio_stomp.broker._route import Route
 from trio_stomp.broker._schedule import Removal, Schedule, parse_schedule
 from trio_stomp.broker._send_options import DEDUP_HEADERS
@@ -69,6 +70,8 @@ class Scheduled:
     owner: Identity | None = None
     first: int = 0
     numbers: Sequence[int] = ()
+    quota: Quota | None = None
+    """Who is charged for it, and for what it sends."""
     timer: int = 0
     """The number of the call that sends them; 0 = the store does not have them yet."""
 
@@ -88,16 +91,17 @@ class Scheduler:
     """Keeps messages until their time; each repeats by itself.
 
     Args:
-      send: Sends a run for who scheduled it, and whether it must survive; how many of its messages
-        were taken.
+      send: Sends a run for who scheduled it, whoever is charged, and whether it must survive; how
+        many of its messages were taken.
     """
 
     memory: MemoryBudget
     timers: Timers
     overflow: Overflow
-    send: Callable[[Identity | None, FrameRun, float, bool], int]
+    send: Callable[[Identity | None, Quota | None, FrameRun, float, bool], int]
     guard: Guard
     dialect: Dialect
+    policies: BrokerPolicies
     wall: WallTime
     storage: Storage | None = None
     waiting: int = 0
@@ -116,6 +120,7 @@ class Scheduler:
     def keep(
         self,
         client: Client | None,
+        quota: Quota | None,
         route: Route,
         head: Head,
         schedule: Schedule,
@@ -126,16 +131,23 @@ class Scheduler:
     ) -> int:
         """Keep messages until their time; the number of the last.
 
+        Args:
+          quota: Who is charged for them.
+
         Raises:
           ProtocolError: there is no memory for them, or the time is too far away.
         """
         due_ms = schedule.first_due(self.wall.ms(now))
         cost = cost_alone(head, len(bodies), sum(map(len, bodies)))
-        if not self.memory.take_kept(cost):
-            raise self.overflow.no_memory(route.name)
+        self.check_count(quota, route.name, len(bodies))
+        if not self.memory.take_kept(cost, quota):
+            raise self.overflow.no_memory(route.name, cost, quota)
+        if quota is not None:
+            quota.scheduled += len(bodies)
         due_s = self.wall.clock_s(due_ms)
         item = Scheduled(_unscheduled(head), bodies, schedule, cost, due_ms, due_s)
         item.owner = client.identity if client is not None else None
+        item.quota = quota
         self.waiting += len(bodies)
         if survives and self.storage is not None:
             origin = Publication(route, head, [], now, NEVER, client)
@@ -162,13 +174,16 @@ class Scheduler:
             told_ms = progress.due_ms
             due_s = self.wall.clock_s(told_ms + self.wall.set_ms - progress.set_ms)
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
-        self.memory.force_kept(cost)
         self.waiting += len(run.bodies)
         kept = _unscheduled(head)
         item = Scheduled(kept, run.bodies, schedule, cost, told_ms, due_s, run.ids)
         item.sent = progress.sent if progress else 0
         item.owner = owner
         self._enter(item, run.ids)
+        item.quota = self.guard.quotas.left_by(owner)
+        self.memory.force_kept(cost, item.quota)
+        if item.quota is not None:
+            item.quota.scheduled += len(run.bodies)
         self._arm(item)
         if item in self._by_cron:
             self.timers.call_at(0.0, partial(self._fit, item))
@@ -203,7 +218,25 @@ class Scheduler:
         """It is sent no more."""
         self.jobs.discard(item)
         self.waiting -= len(item.bodies)
-        self.memory.give_kept(item.cost)
+        self.memory.give_kept(item.cost, item.quota)
+        if item.quota is not None:
+            item.quota.scheduled -= len(item.bodies)
+
+    def check_count(self, quota: Quota | None, name: str, count: int) -> None:
+        """Refuse more than one user may schedule: each is work when it is due.
+
+        Raises:
+          ProtocolError: they are too many.
+        """
+        limit = self.policies.max_schedules_per_user
+        if quota is not None and quota.scheduled + count > limit:
+            raise ProtocolError(
+                "too-many-schedules",
+                f"{quota.owner[:60]} has {quota.scheduled} messages that wait for their time, and"
+                f" {limit} is the limit for one user (option max_schedules_per_user); send to"
+                f" {name[:80]} when some of them have been sent",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
 
     def _numbers(self, count: int) -> range:
         """Numbers of messages that are in memory alone."""
@@ -247,7 +280,9 @@ class Scheduler:
         gone, bodies = item.numbers[begin:end], item.bodies[begin:end]
         freed = sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
         item.cost -= freed
-        self.memory.give_kept(freed)
+        self.memory.give_kept(freed, item.quota)
+        if item.quota is not None:
+            item.quota.scheduled -= len(bodies)
         self.waiting -= len(bodies)
         item.bodies = item.bodies[:begin] + item.bodies[end:]
         item.numbers = [*item.numbers[:begin], *item.numbers[end:]]
@@ -320,8 +355,8 @@ class Scheduler:
 
     def _send(self, item: Scheduled, now: float) -> None:
         run = FrameRun(item.head, list(item.bodies), [])
-        survives = bool(item.ids)
-        taken = self.overflow.send_quietly(lambda: self.send(item.owner, run, now, survives))
+        owner, quota, survives = item.owner, item.quota, bool(item.ids)
+        taken = self.overflow.send_quietly(lambda: self.send(owner, quota, run, now, survives))
         self.lost += len(item.bodies) - taken
 
     def _end(self, item: Scheduled) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from lark import Lark, Token
     from lark.exceptions import UnexpectedInput
 
+    from trio_stomp._memory import Quota
+
 _GRAMMAR = r"""
 ?start: disjunction
 ?disjunction: conjunction (_OR conjunction)*
@@ -82,6 +84,8 @@ class Selector:
     """Those that remember a header block until the turn ends."""
     users: int = field(default=0, init=False)
     """Who holds it, as counted by them, so that it is charged once."""
+    payer: "Quota | None" = field(default=None, init=False)
+    """Who is charged for it: who held it first."""
     _head: Head | None = field(default=None, init=False)
     """The header block that was last asked about, in this turn."""
     _truth: bool = field(default=False, init=False)

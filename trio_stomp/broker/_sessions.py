@@ -78,6 +78,7 @@ class Sessions:
         self.events.tell("disconnect", client, reason=reason, detail=detail)
         # Who comes next on this connection is somebody else.
         client.identity, client.user, client.rights = ANONYMOUS, "", None
+        client.quota = None
 
     def answer(self, client: Client, query: str) -> None:
         """The command DIAG: the figures that it asks for.

@@ -14,7 +14,7 @@ import trio
 from attrs import define, field
 from sortedcontainers import SortedDict
 
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._delivery import Publication
 from trio_stomp.broker._policies import DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._route import Route
@@ -56,6 +56,8 @@ class ParkedDestination:
     """All that is charged."""
     overhead: int
     """What is charged for the destination itself, and its channel."""
+    quota: Quota | None = None
+    """Who is charged for those: whose messages came first."""
     sender: "trio.MemorySendChannel[ParkedRun] | None" = None
     receiver: "trio.MemoryReceiveChannel[ParkedRun] | None" = None
     claimed: bool = False
@@ -137,7 +139,7 @@ class StaleQueue:
         parked = self._parked.get(route.name)
         opening = self._opening_cost(parked)
         if parked is None:
-            parked = ParkedDestination(route, run, 0, 0, 0)
+            parked = ParkedDestination(route, run, 0, 0, 0, publication.quota)
             self._parked[route.name] = parked
             self._note_due(publication.ends_at, route.name)
         else:
@@ -146,7 +148,8 @@ class StaleQueue:
         parked.size += count
         self.size += count
         self.statistics.parked += count
-        self._charge(parked, opening + run.size)
+        self._charge(parked, opening, parked.quota)
+        self._charge(parked, run.size, publication.quota)
 
     def claim(self, name: str, pattern: Pattern | None) -> list[ParkedDestination]:
         """What is parked for a new subscription, and not promised to another; now promised to it.
@@ -274,10 +277,10 @@ class StaleQueue:
         count = len(run.publication.bodies)
         self.size -= count
         parked.size -= count
-        self._charge(parked, -run.size)
+        self._charge(parked, -run.size, run.publication.quota)
         following = parked.next()
         if following is None:
-            self._charge(parked, -parked.overhead)
+            self._charge(parked, -parked.overhead, parked.quota)
             parked.close()
             del self._parked[parked.route.name]
             return False
@@ -301,7 +304,7 @@ class StaleQueue:
         """How many messages of a run there is room for."""
         limits, memory, bodies = self.policies, self.memory, publication.bodies
         room = min(
-            limits.max_stale_queue_bytes - self.bytes, memory.kept_room
+            limits.max_stale_queue_bytes - self.bytes, memory.kept_room_for(publication.quota)
         ) - self._opening_cost(self._parked.get(publication.route.name))
         count = min(len(bodies), limits.max_stale_queue_size - self.size)
         if cost <= room:
@@ -320,11 +323,11 @@ class StaleQueue:
             return DESTINATION_OVERHEAD_BYTES
         return CHANNEL_OVERHEAD_BYTES if parked.sender is None else 0
 
-    def _charge(self, parked: ParkedDestination, size: int) -> None:
+    def _charge(self, parked: ParkedDestination, size: int, quota: Quota | None) -> None:
         """Count bytes, which are known to fit; negative: give them back."""
         parked.bytes += size
         self.bytes += size
-        self.memory.give_kept(-size)
+        self.memory.give_kept(-size, quota)
 
 
 def _cost(publication: Publication) -> int:

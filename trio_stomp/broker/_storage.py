@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from trio_stomp.store import Page, Stored
 
 PAGE_SHARE = 0.5
-"""Of the memory for what waits: once so much is in use, deep queues leave messages in the store."""
+"""Of the memory for what waits, of all or of their sender's quota: once so much is in use, deep
+queues leave messages in the store."""
 
 
 @define(eq=False, repr=False)
@@ -52,7 +53,8 @@ class Arrival:
 
     def refund(self) -> None:
         """Give back what they are charged for."""
-        refund(self.storage.memory, self.origin.head, len(self.bodies), self.size)
+        origin, count = self.origin, len(self.bodies)
+        refund(self.storage.memory, origin.head, count, self.size, origin.quota)
 
 
 @define(eq=False, repr=False)
@@ -93,7 +95,7 @@ class Storage:
         queue.spilling -= not arrival.origin.is_stored
         if queue.heir is not None:
             arrival.refund()
-        elif queue.waiting.is_paging(level) or self._is_deep(queue):
+        elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
             arrival.refund()
             queue.put_paged(level, arrival.first, len(bodies), arrival.size)
         else:
@@ -135,10 +137,10 @@ class Storage:
             is_kept=is_kept,
         )
 
-    def _is_deep(self, queue: Queue) -> bool:
-        memory = self.memory
-        limit = memory.limit_bytes * memory.kept_share * PAGE_SHARE
-        return memory.kept_bytes > limit and queue.waiting.count >= LOW_COUNT
+    def _is_deep(self, queue: Queue, origin: Publication) -> bool:
+        if queue.waiting.count < LOW_COUNT:
+            return False
+        return self.memory.has_much(origin.quota, PAGE_SHARE)
 
     # From the store.
 

@@ -34,7 +34,7 @@ from trio_stomp.broker._subscribe_options import (
 from trio_stomp.broker._subscription import Client, Place, Subscription
 from trio_stomp.broker._table_costs import (
     hold_selector,
-    no_table_memory,
+    no_memory_for,
     release_selector,
     subscription_cost,
 )
@@ -105,7 +105,7 @@ class Subscriber:
             lasts = bool(options.durable)
             self.guard.check_subscribe(client, places, kind, browses=options.browser, lasts=lasts)
         for name, pattern in places:
-            self.routes.check(name, pattern)
+            self.routes.check(name, pattern, client.quota)
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
@@ -179,16 +179,16 @@ class Subscriber:
           ProtocolError: there is no memory for it.
         """
         cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
-        selector = subscription.selector
-        if self.memory.take_table(cost):
-            if selector is None or hold_selector(self.memory, selector):
+        selector, quota = subscription.selector, subscription.quota
+        if self.memory.take_table(cost, quota):
+            if selector is None or hold_selector(self.memory, selector, quota):
                 subscription.cost = cost
                 return
-            self.memory.give_table(cost)
-        raise no_table_memory(f"a subscription to {subscription.destination[:80]}")
+            self.memory.give_table(cost, quota)
+        raise no_memory_for(self.memory, subscription)
 
     def _refund(self, subscription: Subscription) -> None:
-        self.memory.give_table(subscription.cost)
+        self.memory.give_table(subscription.cost, subscription.quota)
         if subscription.selector is not None:
             release_selector(self.memory, subscription.selector)
 
@@ -331,11 +331,11 @@ class Subscriber:
                 subscription.feed = self.feeds.join(subscription, consumer, options, now)
             return
         for name, pattern in subscription.places:
-            self.routes.add(subscription, name, pattern)
+            self.routes.add(subscription, name, pattern, subscription.quota)
 
     def expect_replies(self, client: Client, private: str, public: str) -> None:
         """Have a client get what comes to a temporary queue, under the queue's name as id."""
-        self.queues.open(public)
+        self.queues.open(public, client.quota)
         named = (name for each in client.subscriptions.values() for name, _ in each.places)
         if public not in named and private not in client.subscriptions:
             event = Subscribed(private, private, AUTO, (("destination", private),), None)

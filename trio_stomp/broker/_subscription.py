@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp._memory import Quota
 from trio_stomp.broker._delivery import Delivery, Publication
 from trio_stomp.broker._ports import Outbox
 from trio_stomp.broker._wildcards import Pattern
@@ -39,6 +40,8 @@ class Client:
       rights: What it may do; None = everything.
       client_id: Its ``client-id``, which names durable subscriptions, or "".
       version: What it speaks; 1.0 until CONNECT tells.
+      network: What its address counts as; "" = it is on this machine.
+      quota: Who is charged for what it makes; None = nobody, whom only the room of all bounds.
     """
 
     session_id: str
@@ -50,6 +53,8 @@ class Client:
     rights: "Rights | None" = None
     client_id: str = ""
     version: Version = STOMP_1_0
+    network: str = ""
+    quota: Quota | None = None
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
@@ -80,6 +85,10 @@ class Client:
     """The commit that the last of what it sent belongs to; what it is told waits for that."""
     temporary: dict[str, str] = field(factory=dict)
     """Its temporary destinations: name as it says it → name as others say it."""
+
+    def charged(self) -> Quota | None:
+        """Who is charged for what it does now."""
+        return self.quota
 
     @property
     def rules(self) -> HeaderRules:
@@ -116,6 +125,8 @@ class Subscription:
     no_local: bool = False
     cost: int = 0
     """Bytes of tables that it is charged for, until it ends; its selector apart."""
+    quota: Quota | None = field(init=False)
+    """Who is charged for it."""
     outbox: Outbox = field(init=False)
     wire: int = field(init=False)
     is_direct: bool = field(init=False)
@@ -128,6 +139,7 @@ class Subscription:
 
     def __attrs_post_init__(self) -> None:
         self.outbox = self.client.outbox
+        self.quota = self.client.quota
         self.wire = self.client.version.index
         self.note_direct()
 

@@ -7,8 +7,9 @@ messages: a crowd of subscriptions must not stop what is on its way, nor a full 
 from typing import TYPE_CHECKING
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._quotas import no_names
 from trio_stomp.frames import text_cost
 
 if TYPE_CHECKING:
@@ -76,18 +77,21 @@ def id_cost(name: str) -> int:
     return ID_BYTES + text_cost(name)
 
 
-def hold_selector(memory: MemoryBudget, selector: "Selector") -> bool:
-    """Charge a selector, once for all that use it; False if there is no memory."""
-    if not selector.users and not memory.take_table(selector.cost):
-        return False
+def hold_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> bool:
+    """Charge a selector, once for all that use it: who does first; False if there is no memory."""
+    if not selector.users:
+        if not memory.take_table(selector.cost, quota):
+            return False
+        selector.payer = quota
     selector.users += 1
     return True
 
 
-def force_selector(memory: MemoryBudget, selector: "Selector") -> None:
+def force_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> None:
     """Charge a selector that is there already, or must be."""
     if not selector.users:
-        memory.force_table(selector.cost)
+        memory.force_table(selector.cost, quota)
+        selector.payer = quota
     selector.users += 1
 
 
@@ -95,14 +99,23 @@ def release_selector(memory: MemoryBudget, selector: "Selector") -> None:
     """One uses it no more."""
     selector.users -= 1
     if not selector.users:
-        memory.give_table(selector.cost)
+        memory.give_table(selector.cost, selector.payer)
+        selector.payer = None
 
 
-def no_table_memory(what: str) -> ProtocolError:
-    """The error for a name or subscription that there is no memory for."""
+def no_table_memory(memory: MemoryBudget, what: str, quota: Quota | None = None) -> ProtocolError:
+    """The error for a name or subscription that there is no memory for, or no room in a quota."""
+    if quota is not None and memory.tables_room_for(quota) < memory.tables_room:
+        return no_names(memory, quota, what)
     return ProtocolError(
         "memory-limit",
         f"there is no memory for {what}: names and subscriptions take what they may, half as much"
         " as option max_memory_bytes; UNSUBSCRIBE what is not needed, or use fewer names",
         reason=CloseReason.MEMORY_LIMIT,
     )
+
+
+def no_memory_for(memory: MemoryBudget, subscription: "Subscription") -> ProtocolError:
+    """The same for a subscription."""
+    what = f"a subscription to {subscription.destination[:80]}"
+    return no_table_memory(memory, what, subscription.quota)

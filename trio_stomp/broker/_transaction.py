@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._acknowledger import Acknowledger
 from trio_stomp.broker._consumer import CLIENT, Unacked
 from trio_stomp.broker._destination import Kind
@@ -94,13 +94,13 @@ class Committer:
         The room for all is kept. What is acknowledged is nobody's from now on. Its queues hand
         nothing out before the last is there; in front of its topics stands a line.
         """
-        lines, memory = self.publisher.lines, self.overflow.memory
+        lines, memory, quota = self.publisher.lines, self.overflow.memory, client.quota
         for run in planned.runs_later:
             self.publisher.send(client, run, now, now)
         claims = deque([self._claim(client, each) for each in actions if isinstance(each, Acked)])
         frozen = planned.wanted.keys() | _given_back(claims)
-        topics = [self.publisher.routes.open(name) for name in planned.topics]
-        memory.force_kept(sum(put.cost for put in planned.puts))
+        topics = [self.publisher.routes.open(name, quota) for name in planned.topics]
+        memory.force_kept(sum(put.cost for put in planned.puts), quota)
         for queue, (count, size, _) in planned.wanted.items():
             queue.expect(count, size)
         self.queues.freeze(frozen)
@@ -111,7 +111,7 @@ class Committer:
             for action in actions:
                 if isinstance(action, FrameRun):
                     put = next(puts)
-                    put.release(memory)
+                    put.release(memory, quota)
                     foreseen = planned.foresight.about(action.head)
                     for route, head in put.parts:
                         evidence = self._send_part(client, route, head, put, foreseen, now)
@@ -124,7 +124,7 @@ class Committer:
                 yield
         finally:
             for put in puts:
-                put.release(memory)
+                put.release(memory, quota)
             for claim in claims:
                 claim.give_back(now)
             self.queues.thaw(frozen)
@@ -161,14 +161,16 @@ class Committer:
         now: float,
     ) -> bytes:
         """Send a run to one of its destinations; what a RECEIPT tells of it."""
-        publisher = self.publisher
+        publisher, memory = self.publisher, self.overflow.memory
         # As it is now: its subscribers may have come and gone.
         route = publisher.routes.known(route.name) or route
-        publisher.fan_out.foreseen, publisher.known.is_promised = foreseen, True
+        publisher.fan_out.foreseen = foreseen
+        publisher.known.is_promised = memory.is_promised = True  # whatever others took meanwhile
         try:
             return publisher.send_on(client, route, head, put.plan.options, put.bodies, now, now)
         finally:
-            publisher.fan_out.foreseen, publisher.known.is_promised = {}, False
+            publisher.fan_out.foreseen = {}
+            publisher.known.is_promised = memory.is_promised = False
 
     def _do(
         self,
@@ -201,7 +203,7 @@ class Committer:
         for action in actions:
             if isinstance(action, FrameRun):
                 _, plan = self.publisher.plan(client, action.head)
-                routes = map(self.publisher.routes.open, plan.names)
+                routes = [self.publisher.routes.open(name, client.quota) for name in plan.names]
                 if any(route.stores(plan.options) for route in routes):
                     return True
             elif any(self._is_stored(client, action, name) for name in action.ids):
@@ -275,10 +277,13 @@ class Committer:
         for acked in [each for each in actions if isinstance(each, Acked)]:
             for id in acked.ids:
                 self.acknowledger.find(client, acked, id)
-        if planned.ids > self.overflow.memory.tables_room:
-            raise no_table_memory("ids of messages")
+        memory, quota = self.overflow.memory, client.quota
+        if planned.ids > memory.tables_room_for(quota):
+            raise no_table_memory(memory, "ids of messages", quota)
+        count = sum(len(run.bodies) for run in planned.runs_later)
+        self.publisher.scheduler.check_count(quota, planned.scheduled, count)
         charged = sum(head_cost(head) for head in planned.heads if not head.kept)
-        self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled)
+        self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled, quota)
 
     def _plan(self, client: Client, action: FrameRun, planned: "Planned", now: float) -> Work:
         head, plan = self.publisher.plan(client, action.head)
@@ -303,7 +308,7 @@ class Committer:
         largest = max(map(len, action.bodies))
         once = plan.options.dedup_id if plan.options is not None else ""
         for name, each in plan.heads_by_name(head):
-            route = self.publisher.routes.open(name)
+            route = self.publisher.routes.open(name, client.quota)
             planned.ids += self.publisher.known.room_for(route, once) if once else 0
             planned.copies += PUT_COPIES + len(route.subscribers)
             if route.kind is not Kind.QUEUE:
@@ -312,7 +317,7 @@ class Committer:
                 yield from planned.foresight.ask(action.head, each, route)
             elif not self.publisher.is_orphan(client, route):
                 planned.heads[each] = None
-                queue = self.queues.open(name)
+                queue = self.queues.open(name, client.quota)
                 put.queues.append(queue)
                 before = planned.wanted.get(queue, (0, 0, 0))
                 planned.wanted[queue] = (
@@ -354,9 +359,9 @@ class Put:
         heads = sum(head_cost(head) for head in self.plan.renamed or (self.head,))
         return len(self.queues) * each + heads
 
-    def release(self, memory: MemoryBudget) -> None:
+    def release(self, memory: MemoryBudget, quota: Quota | None) -> None:
         """Let go of the room that was kept for it: it is put there now, or never will be."""
-        memory.give_kept(self.cost)
+        memory.give_kept(self.cost, quota)
         for queue in self.queues:
             queue.unexpect(len(self.bodies), self.size)
 

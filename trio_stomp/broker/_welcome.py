@@ -47,7 +47,7 @@ class Welcome:
             if options.browser and subscription.consumer is not None:
                 for name, pattern in subscription.places:
                     if pattern is None:
-                        self.queues.open(name)
+                        self.queues.open(name, subscription.quota)
                 make = partial(self._browse, subscription.consumer, options)
                 self.browses.add(subscription, make, now)
             return

@@ -2,10 +2,14 @@
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp._value import value
+
+if TYPE_CHECKING:
+    from trio_stomp._memory import Quota
 
 CONNECT = "CONNECT"
 STOMP = "STOMP"
@@ -71,6 +75,8 @@ class Head:
     kept: int = 0
     """Messages that wait in queues with it, and are charged for it together; counted by the
     core."""
+    payer: "Quota | None" = field(default=None, repr=False)
+    """Who is charged for it while any of them waits: whose message came first."""
 
     def get(self, name: str) -> str | None:
         """The value of header ``name``, or None."""

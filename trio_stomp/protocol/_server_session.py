@@ -6,7 +6,7 @@ from types import MappingProxyType
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.frames import (
     OPENING,
     UNTIL_NUL,
@@ -71,6 +71,11 @@ class Codecs:
         return len(self.opening.heads) + sum(len(cache.heads) for cache in self.caches)
 
 
+def _nobody() -> Quota | None:
+    """Only the room of all bounds it."""
+    return None
+
+
 @define(eq=False)
 class ServerSession:
     """The broker's side of one STOMP session. No clock, no I/O.
@@ -81,10 +86,12 @@ class ServerSession:
     Args:
       codecs: Shared by all sessions of the broker.
       may_ask: Whether this client may use the DIAG command (loopback only).
+      quota_of: Who is charged for what its transactions hold.
     """
 
     codecs: Codecs
     may_ask: bool = False
+    quota_of: Callable[[], Quota | None] = _nobody
     state: State = State.OPENING
     version: Version = STOMP_1_0
     heartbeats: HeartbeatPlan = NO_HEARTBEATS
@@ -246,7 +253,8 @@ class ServerSession:
 
     def _transactions(self) -> Transactions:
         if self.transactions is None:
-            self.transactions = Transactions(self.codecs.options, self.codecs.memory)
+            codecs = self.codecs
+            self.transactions = Transactions(codecs.options, codecs.memory, self.quota_of)
         return self.transactions
 
     def close(self) -> None:

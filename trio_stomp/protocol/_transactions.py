@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._memory import MemoryBudget
+from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.frames import FrameRun, head_cost, text_cost
 from trio_stomp.protocol._events import Acked
 from trio_stomp.protocol._options import ProtocolOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 Action = FrameRun | Acked
 
@@ -38,10 +38,14 @@ class Transactions:
     Args:
       options: The bounds.
       memory: Charged for what is buffered.
+      quota_of: Whose session it is: known a moment after CONNECT, and not for ever.
     """
 
     options: ProtocolOptions
     memory: MemoryBudget
+    quota_of: "Callable[[], Quota | None]"
+    quota: Quota | None = None
+    """Who is charged for what is buffered now."""
     size: int = 0
     """Bytes that are charged for, of all that are open."""
     _open: dict[str, _Transaction] = field(factory=dict)
@@ -100,7 +104,7 @@ class Transactions:
         transaction = self._find(name)
         del self._open[name]
         self.size -= transaction.size
-        self.memory.give_kept(transaction.size)
+        self.memory.give_kept(transaction.size, self.quota)
         return transaction.actions
 
     def abort_all(self) -> None:
@@ -112,15 +116,20 @@ class Transactions:
         """Charge bytes, or refuse them.
 
         Raises:
-          ProtocolError: they are too many for this connection, or for the process.
+          ProtocolError: they are too many for this connection, its user, or the process.
         """
+        memory, quota = self.memory, self.quota_of()
+        if quota is not self.quota:
+            memory.give_kept(self.size, self.quota)
+            memory.force_kept(self.size, quota)
+            self.quota = quota
         limit = self.options.max_transaction_bytes
-        if self.size + size > limit or not self.memory.take_kept(size):
+        if self.size + size > limit or not memory.take_kept(size, quota):
             what = (
                 f"transaction:{name[:60]} needs {size} bytes more, and the open transactions of"
                 f" this connection have {self.size} of {limit}"
             )
-            raise _too_much(what, "max_transaction_bytes or max_memory_bytes")
+            raise _too_much(what, "max_transaction_bytes, max_memory_bytes or max_share_per_user")
         self.size += size
 
     def _find(self, name: str) -> _Transaction:

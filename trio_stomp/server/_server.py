@@ -31,7 +31,7 @@ from trio_stomp.broker import (
     internal_error,
 )
 from trio_stomp.protocol import Codecs, ServerSession
-from trio_stomp.security import Accounts, Authenticator
+from trio_stomp.security import Accounts, Authenticator, place_of
 from trio_stomp.server._accepting import accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
@@ -370,6 +370,8 @@ class Server:
         outbox.owner = connection
         self.outboxes.touched.add(outbox)
         connection.client = Client(session_id, outbox, wire.remote)
+        connection.client.network = "" if wire.is_loopback else place_of(wire.remote)[0]
+        session.quota_of = connection.client.charged
         return connection
 
     def _retire_connections(self) -> None:
