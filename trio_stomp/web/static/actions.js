@@ -12,6 +12,8 @@ const LEFT_BYTES = 64 * 1024 * 1024;
 const QUIET_MS = 1500;
 
 const EXPLAIN = "DIAG/explain";
+const LEFT = "DIAG/left";
+const MANAGEMENT = "/topic/ActiveMQ.Scheduler.Management";
 /** The broker answers a question in the turn in which it comes. */
 const ANSWER_MS = 10_000;
 
@@ -124,12 +126,12 @@ export function retry(credentials, name, count, chosen, onProgress) {
 }
 
 /**
- * What the broker knows about a question (docs/diag.md, DIAG/explain).
+ * The broker's answer to a question (docs/diag.md), for which `isAnswer(answer)`.
  *
  * It is asked for where it is told to all who listen, not with `reply-to`: that takes the right
  * `monitor` alone, which whoever sees this page has.
  */
-export function explain(credentials, question) {
+function answered(credentials, place, question, isAnswer) {
   return withClient(
     credentials,
     (connection) =>
@@ -137,24 +139,46 @@ export function explain(credentials, question) {
         const late = () => reject(new Ended("", "the broker does not answer"));
         const timer = setTimeout(late, ANSWER_MS);
         const mine = `${Date.now()}-${Math.random()}`;
-        connection.subscribe(EXPLAIN, {}, (message) => {
+        connection.subscribe(place, {}, (message) => {
           if (message.headers["correlation-id"] !== mine) return;
           clearTimeout(timer);
-          const answer = readAnswer(message.body);
+          const answer = readAnswer(message.body, isAnswer);
           if (answer === null) reject(new Ended("", "the broker's answer cannot be read"));
           else resolve(answer);
         });
-        connection.send(EXPLAIN, { "correlation-id": mine }, { body: JSON.stringify(question) });
+        connection.send(place, { "correlation-id": mine }, { body: JSON.stringify(question) });
       }),
   );
 }
 
 /** An answer, or null of what is none: an error here would stop the client. */
-function readAnswer(body) {
+function readAnswer(body, isAnswer) {
   try {
     const answer = JSON.parse(body);
-    return typeof answer.summary === "string" && Array.isArray(answer.events) ? answer : null;
+    return isAnswer(answer) ? answer : null;
   } catch {
     return null;
   }
+}
+
+/** What the broker knows about a message or a destination. */
+export function explain(credentials, question) {
+  const isAnswer = ({ summary, events }) => typeof summary === "string" && Array.isArray(events);
+  return answered(credentials, EXPLAIN, question, isAnswer);
+}
+
+/** A part of what users have left that acts later: {left, next}. */
+export function left(credentials, question) {
+  return answered(credentials, LEFT, question, (answer) => Array.isArray(answer.left));
+}
+
+/** End what is scheduled under an id; returns how many messages that were. */
+export function cancel(credentials, id) {
+  return withClient(credentials, async (connection) => {
+    const asked = { AMQ_SCHEDULER_ACTION: "REMOVE", scheduledJobId: id };
+    const told = await connection.confirmed((receipt) =>
+      connection.send(MANAGEMENT, { ...asked, ...receipt }, { body: "" }),
+    );
+    return Number(told.removed) || 0;
+  });
 }

@@ -4,6 +4,7 @@ import { Palette } from "./charts.js";
 import { byId, el, say, show } from "./dom.js";
 import { Explain } from "./explain.js";
 import * as format from "./format.js";
+import { Left } from "./left.js";
 import { Connections, Destinations, Events, Latency } from "./lists.js";
 import { Model } from "./model.js";
 import { Overview } from "./overview.js";
@@ -29,6 +30,7 @@ const views = {
   connections: new Connections(model, () => watch.welcome.session, redraw),
   destinations: new Destinations(model, redraw),
   queues: new Queues(model, credentials, redraw),
+  schedules: new Left(credentials),
   latency: new Latency(model, palette, redraw),
   events: new Events(model, redraw),
   explain: new Explain(model, credentials),
@@ -100,6 +102,7 @@ byId("login-form").addEventListener("submit", (event) => {
   passcode.value = "";
   views.try.leave();
   views.explain.leave();
+  views.schedules.leave();
   watch.logIn(given);
 });
 

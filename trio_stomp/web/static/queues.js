@@ -254,7 +254,7 @@ export function messageItem(message) {
 }
 
 /** Ask in a dialog: null = no, else the values that are ticked. */
-function ask({ title, text, yes, choices = [], isDangerous = false }) {
+export function ask({ title, text, yes, choices = [], isDangerous = false }) {
   const dialog = byId("confirm");
   const form = byId("confirm-form");
   say(byId("confirm-title"), title);
