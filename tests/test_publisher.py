@@ -396,7 +396,7 @@ def test_a_message_is_sent_when_it_is_due_even_if_its_sender_has_gone(name: str)
     reader.subscribes(name)
     headers = (*scheduled(delay=5000), ("k", "v"))
     publisher.sends(name, "12", "3", headers=headers, receipts=[(2, b"r")])
-    assert evidence(publisher) == (("stored", "memory"),)
+    assert evidence(publisher) == (("stored", "memory"), ("scheduledJobId", "2"))
     head = queue_head(name, *headers)
     assert core.memory.kept_bytes == 2 * MESSAGE_OVERHEAD_BYTES + 3 + head
     assert core.broker.scheduler.waiting == 2
