@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from tests._queue_fakes import Bench, bench
 from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._hand_out import _hand_out_singly, hand_out
+from trio_stomp.broker._hand_out import hand_out
+from trio_stomp.broker._message import Message
 from trio_stomp.broker._queue import Queue
 
 Q = "/queue/q"
@@ -41,6 +42,33 @@ def _filled(
     return desk, desk.queue(Q), [reader.consumer() for reader in readers]
 
 
+def _counted_out(queue: Queue, ready: list[Consumer], now: float) -> dict[Consumer, list[Message]]:
+    """What is to come out, said as simply as it can be."""
+    served: dict[Consumer, list[Message]] = {}
+    passed: list[Message] = []
+    place = 0
+    while ready and (message := queue.waiting.pop()) is not None:
+        if message.publication.is_over(now):
+            queue.expire(message, now)
+            continue
+        owner = queue.groups.owners.get(message.group) if message.group else None
+        if owner is not None and owner not in ready:
+            passed.append(message)
+            continue
+        place = ready.index(owner) if owner is not None else place % len(ready)
+        consumer = queue.last_served = ready[place]
+        if message.group:
+            queue.groups.assign(message.group, consumer)
+        served.setdefault(consumer, []).append(message)
+        if consumer.charge([message]):
+            place += 1
+        else:
+            del ready[place]
+    for message in passed:
+        queue.waiting.give_back(message)
+    return served
+
+
 @given(st.lists(credits, min_size=1, max_size=5), st.lists(runs, min_size=1, max_size=5))
 def test_dealt_is_as_counted_out(
     consumers: list[tuple[str, int, int]], sent: list[tuple[list[int], str, int]]
@@ -49,10 +77,9 @@ def test_dealt_is_as_counted_out(
     for way in ("dealt", "singly"):
         desk, queue, ready = _filled(consumers, sent)
         if way == "dealt":
-            served = hand_out(queue, list(ready), desk.now + 1)
+            served, _ = hand_out(queue, list(ready), desk.now + 1)
         else:
-            served = {}
-            _hand_out_singly(queue, list(ready), desk.now + 1, served)
+            served = _counted_out(queue, list(ready), desk.now + 1)
         given_to = [[m.body for m in served.get(consumer, [])] for consumer in ready]
         left = [(consumer.count_left, consumer.bytes_left) for consumer in ready]
         last = ready.index(queue.last_served) if queue.last_served is not None else None
@@ -63,7 +90,7 @@ def test_dealt_is_as_counted_out(
 
 def test_a_run_is_dealt_in_turn() -> None:
     desk, queue, ready = _filled([("client", 9, 3000)] * 3, [([1] * 7, "", 0)])
-    served = hand_out(queue, list(ready), desk.now + 1)
+    served, _ = hand_out(queue, list(ready), desk.now + 1)
     numbers = [[int(message.body[:3]) for message in served[each]] for each in ready]
     assert numbers == [[0, 3, 6], [1, 4], [2, 5]]
     assert queue.last_served is ready[0]

@@ -157,19 +157,16 @@ class Consumer:
             return self.bytes_left // (size + MESSAGE_OVERHEAD_BYTES)
         return min(self.count_left, self.bytes_left // size) if size else self.count_left
 
-    def fits(self, messages: list[Message]) -> bool:
-        """Whether it takes each of so many messages as ``room_for`` told, whatever their sizes."""
-        return self._cost(messages) <= self.bytes_left
-
     def charge(self, messages: list[Message]) -> bool:
         """Count messages that it is about to be given; whether it takes another."""
-        self.bytes_left -= self._cost(messages)
+        self.bytes_left -= self.cost_of(messages)
         if self.ack == AUTO:
             return self.bytes_left > 0
         self.count_left -= len(messages)
         return self.count_left > 0 and self.bytes_left > 0
 
-    def _cost(self, messages: list[Message]) -> int:
+    def cost_of(self, messages: list[Message]) -> int:
+        """What messages take of ``bytes_left``."""
         size = sum([len(message.body) for message in messages])
         # With auto nothing else bounds how many there are: headers take room in the outbox too.
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size

@@ -2,60 +2,84 @@
 
 from typing import TYPE_CHECKING
 
-from trio_stomp.broker._message import Message
+from trio_stomp.broker._choice import SCAN_LIMIT as SCAN_LIMIT
+from trio_stomp.broker._choice import Choice
 
 if TYPE_CHECKING:
     from trio_stomp.broker._consumer import Consumer
+    from trio_stomp.broker._message import Message
     from trio_stomp.broker._queue import Queue
 
-SCAN_LIMIT = 2_000
-"""How many messages that nobody present takes are looked behind, at most (selectors, groups)."""
 FEW = 4
 """Fewer messages than this are cheaper to look at one by one."""
+MOST = 1024
+"""Messages that are handed out before others have a chance: some 2 ms."""
+MOST_CONSUMERS = 256
+"""To so many consumers at a time: what one is given alone takes three times as long."""
+MOST_BYTES = 1024 * 1024
+"""With no more bytes than this, or one message more."""
 
 
 def hand_out(
     queue: "Queue", ready: "list[Consumer]", now: float
-) -> "dict[Consumer, list[Message]]":
+) -> "tuple[dict[Consumer, list[Message]], bool]":
     """Take messages for ``ready``, one each in turn, until they or the messages are used up.
 
     Args:
       ready: Who takes a message now, in turn; used up.
       now: Seconds of the broker's clock.
+
+    Returns:
+      Who is given what; and whether the time was up before all had been asked about all.
     """
     served: dict[Consumer, list[Message]] = {}
+    most = MOST if len(ready) <= MOST_CONSUMERS else MOST_CONSUMERS
     if not queue.is_choosy:
-        while ready and _deal(queue, ready, now, served):
-            pass
-    if ready and queue.waiting.count:
-        _hand_out_singly(queue, ready, now, served)
-    return served
+        while most and ready:
+            count = _deal(queue, ready, now, served, most)
+            if not count:
+                break
+            most -= count
+    if not ready or not most or not queue.waiting.count:
+        return served, False
+    place = 0
+    if not queue.is_choosy and not queue.groups.owners:
+        place = _hand_out_singly(queue, ready, now, served, most)
+        if place < 0:
+            return served, False
+    return served, Choice(queue, ready, now, served, most, place).run()
 
 
 def _deal(
-    queue: "Queue", ready: "list[Consumer]", now: float, served: "dict[Consumer, list[Message]]"
-) -> bool:
-    """Hand out what anybody may have, whole rounds at once; False if that cannot be done.
+    queue: "Queue",
+    ready: "list[Consumer]",
+    now: float,
+    served: "dict[Consumer, list[Message]]",
+    bound: int,
+) -> int:
+    """Hand out what anybody may have, whole rounds at once; how many, 0 if that cannot be done.
 
     To whom a message goes is what counting them out would say, at a third of the cost.
     """
     waiting = queue.waiting
     first = waiting.next_fresh
     if first is None:
-        return False
+        return 0
     size = len(first.body)
     most = min([consumer.room_for(size) for consumer in ready]) * len(ready)
+    if most > bound:  # whole rounds still; of many consumers one, and the first of them
+        most = bound - bound % len(ready) or bound
     if min(most, waiting.count) < FEW:
-        return False
+        return 0
     messages = waiting.take_fresh(most)
     kinds = {message.publication for message in messages}
     hands = [(each, messages[place :: len(ready)]) for place, each in enumerate(ready)]
     is_plain = all(
         not kind.group and (kind.expires_at > now or not kind.is_over(now)) for kind in kinds
     )
-    if not is_plain or not all(each.fits(part) for each, part in hands):
+    if not is_plain or not _fits(hands):
         waiting.restore_fresh(messages)
-        return False
+        return 0
     queue.last_served = ready[(len(messages) - 1) % len(ready)]
     ready.clear()
     for consumer, part in hands:
@@ -63,16 +87,35 @@ def _deal(
             served.setdefault(consumer, []).extend(part)
         if consumer.charge(part):
             ready.append(consumer)
-    return True
+    return len(messages)
+
+
+def _fits(hands: "list[tuple[Consumer, list[Message]]]") -> bool:
+    """Whether each takes its part, whatever the sizes, and all are no more than a piece's bytes."""
+    size = 0
+    for consumer, part in hands:
+        cost = consumer.cost_of(part)
+        if cost > consumer.bytes_left:
+            return False
+        size += cost
+    return size <= MOST_BYTES
 
 
 def _hand_out_singly(
-    queue: "Queue", ready: "list[Consumer]", now: float, served: "dict[Consumer, list[Message]]"
-) -> None:
-    """The same with a look at each message: whether it has expired, and who may have it."""
-    passed: list[Message] = []
-    place = 0
-    while ready and len(passed) < SCAN_LIMIT:
+    queue: "Queue",
+    ready: "list[Consumer]",
+    now: float,
+    served: "dict[Consumer, list[Message]]",
+    most: int,
+) -> int:
+    """The same with a look at each message, whether it has expired.
+
+    Returns:
+      At one that not everybody may have, and that is left where it stands: whose turn it is among
+      ``ready``. Else -1.
+    """
+    place, room = 0, MOST_BYTES
+    while ready and most and room > 0:
         message = queue.waiting.pop()
         if message is None:
             break
@@ -80,15 +123,13 @@ def _hand_out_singly(
         if publication.expires_at <= now and publication.is_over(now):
             queue.expire(message, now)
             continue
-        group = message.group
-        if group or queue.is_choosy:
-            chosen = _choose(queue, message, ready, place)
-            if chosen is None:
-                passed.append(message)
-                continue
-            place = chosen
-        elif place >= len(ready):
+        if publication.group:
+            queue.waiting.give_back(message)
+            return place
+        if place >= len(ready):
             place = 0
+        most -= 1
+        room -= len(message.body)
         consumer = queue.last_served = ready[place]
         if consumer.charge([message]):
             place += 1
@@ -99,23 +140,4 @@ def _hand_out_singly(
             served[consumer] = [message]
         else:
             messages.append(message)
-    for message in passed:
-        queue.waiting.give_back(message)
-
-
-def _choose(queue: "Queue", message: Message, ready: "list[Consumer]", place: int) -> int | None:
-    """Who among ``ready`` takes a message that not everybody may have, counted from ``place``.
-
-    A group's messages wait for the consumer that has the group, so that they stay in order.
-    """
-    group = message.group
-    owner = queue.groups.owners.get(group) if group else None
-    if owner is not None:
-        return ready.index(owner) if owner in ready and owner.wants(message) else None
-    for offset in range(len(ready)):
-        chosen = (place + offset) % len(ready)
-        if ready[chosen].wants(message):
-            if group:
-                queue.groups.assign(group, ready[chosen])
-            return chosen
-    return None
+    return -1

@@ -1,6 +1,6 @@
 """A message that waits for one consumer, and the store in which messages wait."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from operator import attrgetter
 
@@ -139,7 +139,7 @@ class _Level:
 class Waiting:
     """Messages in order: by priority, then by acceptance.
 
-    What was handed out and came back was accepted before whatever is still fresh, so sorted
+    What was handed out and came back was mostly accepted before whatever is still fresh, so sorted
     lists for the returned and a deque for the fresh keep the order at the cost of a deque.
     """
 
@@ -157,9 +157,31 @@ class Waiting:
         self.count += 1
 
     def extend(self, level: int, messages: list[Message]) -> None:
-        """Put fresh messages of one level behind all of it."""
-        self._level(level).fresh.extend(messages)
+        """Put fresh messages of one level behind all of it, but for such as came later.
+
+        What the store had to have first may come after what was accepted behind it.
+        """
+        fresh = self._level(level).fresh
+        if fresh and fresh[-1].number > messages[0].number:
+            for message in messages:
+                insort(fresh, message, key=_number)
+        else:
+            fresh.extend(messages)
         self.count += len(messages)
+
+    def take(self, place: int, message: Message) -> None:
+        """Take a message out that waits on a level, wherever it stands."""
+        level = self._level(place)
+        fresh = level.fresh
+        if fresh and fresh[0] is message:
+            fresh.popleft()
+        else:
+            start = bisect_left(fresh, message.number, key=_number)
+            if start < len(fresh) and fresh[start] is message:
+                del fresh[start]
+            else:
+                level.returned.take(message)
+        self.count -= 1
 
     def give_back(self, message: Message) -> None:
         """Put a message where it stood before it was taken."""
@@ -174,6 +196,8 @@ class Waiting:
             if level is not None:  # pragma: no branch (a level that is occupied is there)
                 if level.returned.pieces:
                     self.count -= 1
+                    if level.fresh and level.fresh[0].number < level.returned.first.number:
+                        return level.fresh.popleft()  # somebody took what stood behind it
                     return level.returned.pop()
                 if level.fresh:
                     self.count -= 1
@@ -254,7 +278,10 @@ class Waiting:
         level = self._levels[place]
         if level is None:
             return []
-        return [*level.returned, *level.fresh]
+        found = [*level.returned, *level.fresh]
+        if level.returned.pieces:
+            found.sort(key=_number)
+        return found
 
     def level_beneath(self, place: int) -> int:
         """The highest level below ``place`` that may hold messages; -1 = none."""
@@ -271,8 +298,19 @@ class Waiting:
         found = level.returned.behind(number, most)
         fresh = level.fresh
         start = bisect_right(fresh, number, key=_number)
+        if found and start < len(fresh) and fresh[start].number < found[-1].number:
+            found += [fresh[each] for each in range(start, min(len(fresh), start + most))]
+            found.sort(key=_number)
+            return found[:most]
         stop = min(len(fresh), start + most - len(found))
         return found + [fresh[each] for each in range(start, stop)]
+
+    def count_up_to(self, place: int, number: int) -> int:
+        """How many messages in memory of a level have no greater number."""
+        level = self._levels[place]
+        if level is None:
+            return 0
+        return level.returned.count_up_to(number) + bisect_right(level.fresh, number, key=_number)
 
     # What is in the store alone.
 

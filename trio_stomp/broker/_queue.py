@@ -9,8 +9,9 @@ from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._delivery import NEVER, Publication
 from trio_stomp.broker._destination_policy import DestinationPolicy
 from trio_stomp.broker._groups import Groups
-from trio_stomp.broker._hand_out import SCAN_LIMIT, hand_out
+from trio_stomp.broker._hand_out import MOST_CONSUMERS, SCAN_LIMIT, hand_out
 from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
+from trio_stomp.broker._passed import Passed
 from trio_stomp.broker._queue_host import Death, QueueHost
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.frames import Head
@@ -58,6 +59,8 @@ class Queue:
     redelivered: int = 0
     nacked: int = 0
     groups: Groups = field(init=False)
+    passed: Passed | None = None
+    """How far those have looked who do not take everything; None = nobody has."""
     pass_on: Callable[[Message, float], bool] | None = None
     """Of a work queue's member: gives what was refused to another member, if there is one."""
     heir: Callable[[Message, float], None] | None = None
@@ -149,6 +152,8 @@ class Queue:
         self.enqueued += len(messages)
         self.size += size
         self.waiting.extend(level, messages)
+        if self.passed is not None:
+            self.passed.note_back(level, messages[0].number)
         self.host.mark(self)
         self._watch_expiry(messages[0].publication)
 
@@ -193,8 +198,7 @@ class Queue:
             self.heir(message, now)
             return
         if delay_s <= 0:
-            self.waiting.give_back(message)
-            self.host.mark(self)
+            self._put_back(message)
             return
         self.delayed += 1
         self.delayed_bytes += len(message.body)
@@ -206,10 +210,15 @@ class Queue:
                 self._release(message)
                 self.heir(message, at)
                 return
-            self.waiting.give_back(message)
-            self.host.mark(self)
+            self._put_back(message)
 
         self.host.timers.call_at(now + delay_s, due)
+
+    def _put_back(self, message: Message) -> None:
+        self.waiting.give_back(message)
+        if self.passed is not None:
+            self.passed.note_back(message.level, message.number)
+        self.host.mark(self)
 
     # Consumers.
 
@@ -228,6 +237,7 @@ class Queue:
             active = self._active()
             if len(active) < len(self.consumers):
                 self.groups.keep_only(active)
+                self._forget_passed()
         if consumer.selector is not None:
             self.is_choosy = True
         self.host.mark(self)
@@ -238,12 +248,20 @@ class Queue:
         consumer.queues.pop(self, None)
         if self.last_served is consumer:
             self.last_served = None  # or it would be in memory as long as the queue
-        self.groups.leave(consumer)
+        if self.groups.owners:
+            self.groups.leave(consumer)
+            self._forget_passed()  # what was this one's may be others'
+        if self.passed is not None:
+            self.passed.leave(consumer)
         if consumer.selector is not None:
             self._note_choosy()
         if self.consumers:
             self.host.mark(self)
         self.host.note_quiet(self)
+
+    def _forget_passed(self) -> None:
+        if self.passed is not None:
+            self.passed.forget()
 
     def _note_choosy(self) -> None:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
@@ -268,14 +286,17 @@ class Queue:
     # Messages out.
 
     def pump(self, now: float) -> None:
-        """Hand out what consumers take: in turn among those of the highest priority present."""
+        """Hand out what consumers take: in turn among those of the highest priority present.
+
+        As much as there is time for; the rest in a later turn.
+        """
         beneath = NEVER
         while self.waiting.count:
             ready = self._ready(beneath)
             if not ready:
                 break
             level = ready[0].options.priority
-            served = hand_out(self, ready, now)
+            served, is_cut = hand_out(self, ready, now)
             for consumer, messages in served.items():
                 self.unacked += len(messages) if consumer.tracks else 0
                 if not consumer.tracks:
@@ -290,6 +311,9 @@ class Queue:
                 timeout_s = self.policy.ack_timeout_ms / 1000
                 if timeout_s and consumer.tracks:
                     self.host.watch_acks(consumer, first, len(messages), now + timeout_s)
+            if is_cut or (served and self.waiting.count and self.host.is_over()):
+                self.host.mark(self)
+                break
             # What these do not want, others of a lower priority may.
             beneath = NEVER if served else level
         if self.waiting.paged and (self.consumers or self.policy.drops_old):
@@ -419,15 +443,37 @@ class Queue:
         Args:
           beneath: Only of a lower priority than this.
         """
+        active = self._active()
+        if len(active) > MOST_CONSUMERS and not self.is_choosy:
+            return self._some_ready(active, beneath)
         found: list[Consumer] = []
-        for consumer in self._active():
+        for consumer in active:
+            if consumer.options.priority >= beneath:
+                continue
             if found and consumer.options.priority < found[0].options.priority:
                 break
-            if consumer.options.priority < beneath and consumer.is_ready:
+            if consumer.is_ready:
                 found.append(consumer)
         if self.last_served in found:
             place = found.index(self.last_served) + 1
             found = found[place:] + found[:place]
+        return found
+
+    def _some_ready(self, active: list[Consumer], beneath: float) -> list[Consumer]:
+        """The same of thousands: one more than are served in one step, the next ones in turn."""
+        found: list[Consumer] = []
+        last, size = self.last_served, len(active)
+        start = active.index(last) + 1 if last is not None else 0
+        for place in range(start, start + size):
+            consumer = active[place % size]
+            level = consumer.options.priority
+            if level < beneath and consumer.is_ready:
+                if found and level > found[0].options.priority:
+                    found.clear()
+                if not found or level == found[0].options.priority:
+                    found.append(consumer)
+                    if len(found) > MOST_CONSUMERS and level == active[0].options.priority:
+                        break
         return found
 
     def _active(self) -> list[Consumer]:

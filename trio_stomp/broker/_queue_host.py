@@ -32,6 +32,9 @@ class QueueHost(Protocol):
     def mark(self, queue: "Queue") -> None:
         """Have ``queue`` pumped at the end of the turn."""
 
+    def is_over(self) -> bool:
+        """Whether the time is up that handing out may take in this turn."""
+
     def note_quiet(self, queue: "Queue") -> None:
         """A queue without consumers has less in it: it may be idle."""
 

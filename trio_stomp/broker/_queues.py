@@ -281,6 +281,10 @@ class QueueBook:
             if turns.is_over():
                 return
 
+    def is_over(self) -> bool:
+        """Whether the time is up that handing out may take in this turn."""
+        return self.turns.is_over()
+
     def freeze(self, queues: Iterable[Queue]) -> None:
         """A COMMIT begins: hand nothing out from ``queues`` before all of it is there."""
         for queue in queues:

@@ -65,6 +65,22 @@ class Returned:
             del self.pieces[0]
         return message
 
+    def take(self, message: "Message") -> None:
+        """Take out one that is there."""
+        place = self._place(message.number)
+        piece = self.pieces[place]
+        del piece[bisect_left(piece, message.number, key=_number)]
+        if not piece:
+            del self.pieces[place]
+
+    def count_up_to(self, number: int) -> int:
+        """How many there are with no greater number."""
+        if not self.pieces:
+            return 0
+        place = self._place(number)
+        before = sum(map(len, self.pieces[:place]))
+        return before + bisect_right(self.pieces[place], number, key=_number)
+
     def behind(self, number: int, most: int) -> "list[Message]":
         """The first of those with a greater number, at most so many."""
         found: list[Message] = []

@@ -28,6 +28,8 @@ CONSUMER_BYTES = 768
 """What takes messages from queues for a subscription."""
 JOIN_BYTES = 128
 """A queue that a wildcard reaches: its place in the queue's list of consumers, and in theirs."""
+PASSED_BYTES = 256
+"""How far a consumer has looked into a queue, on one level."""
 FEED_BYTES = 2176
 """A subscription's own queue, or its place in a stream."""
 PATTERN_BYTES = 512
