@@ -2,6 +2,7 @@
 
 import os
 import re
+import zlib
 from collections.abc import Generator
 from pathlib import Path
 
@@ -10,6 +11,12 @@ import pytest
 
 STATEMENTS = Path(__file__).parent.parent / "docs" / "conformance.md"
 ROW = re.compile(r"^\| ([A-Z]\d\d) \|", re.MULTILINE)
+
+SERVERS_OF_OTHERS = {"postgresql", "rabbitmq", "activemq"}
+WHOLE = {"dial": "memory", "timed_dial": "memory", "raw_dial": "memory", "ws_dial": "ws-memory"}
+"""By fixture of tests/conformance: the transport over which every test belongs to each push."""
+ONE_OF = 8
+"""Over the others, one of so many does; which one is told by its name, so always the same."""
 
 # The same examples in every run, and no deadline: a busy machine is no failure.
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
@@ -55,6 +62,28 @@ class ConformanceCount:
 def covered_by(item: pytest.Item) -> set[str]:
     """Return the statements that the test's markers name."""
     return {str(number) for marker in item.iter_markers("covers") for number in marker.args}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what of a matrix is for the full tier: before pytest's own -m looks at the marks."""
+    for item in items:
+        if takes_long(item):
+            item.add_marker("full")
+
+
+def takes_long(item: pytest.Item) -> bool:
+    """Whether a test is a cell of a matrix that each push only takes samples of."""
+    callspec = getattr(item, "callspec", None)
+    if callspec is None:
+        return False
+    cell: dict[str, object] = callspec.params
+    if any(isinstance(value, str) and value in SERVERS_OF_OTHERS for value in cell.values()):
+        return True
+    for fixture, whole in WHOLE.items():
+        if cell.get(fixture, whole) != whole:
+            return zlib.crc32(item.nodeid.encode()) % ONE_OF != 0
+    return item.path.name == "test_client_chaos.py" and cell.get("seed", 1) != 1
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -191,6 +191,7 @@ def test_a_message_lost_doubled_or_out_of_order_is_an_error(
         received(numbers)
 
 
+@pytest.mark.full
 def test_a_quick_run_of_what_security_costs_measures_all_settings_alike(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     result = run("--quick", "--secure", "--json", str(file))
@@ -382,6 +383,7 @@ def test_tls_sends_each_byte_once_however_often_the_socket_is_full(
     assert turns > 1
 
 
+@pytest.mark.full
 @needs_compiler
 def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
@@ -404,6 +406,7 @@ def test_a_quick_run_of_latency_measures_all_sides_alike(tmp_path: Path) -> None
     assert "1x1, broker, p50, between: promised 3.0 times floor at most" in result.stdout
 
 
+@pytest.mark.full
 @needs_compiler
 def test_a_quick_run_of_the_distance_to_the_floor_has_topics_and_queues_over_tcp(
     tmp_path: Path,

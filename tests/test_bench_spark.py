@@ -71,6 +71,7 @@ def test_all_that_is_asked_for_is_a_result(source: Any, tmp_path: Path) -> None:
     source.check(tmp_path, 3)
 
 
+@pytest.mark.full
 def test_a_filled_stream_is_drained_and_told_batch_by_batch(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPTS / "bench_spark.py"), "source", "--root", str(tmp_path)]
     path = os.pathsep.join([str(SCRIPTS.parent), os.environ.get("PYTHONPATH", "")])

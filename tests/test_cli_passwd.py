@@ -368,7 +368,7 @@ def test_a_file_that_is_not_there_is_not_made(passwd: Passwd, file: str, command
     assert not os.path.exists(file)
 
 
-@pytest.mark.parametrize("stored", [HASHER.hash(SECRET), SECRET])
+@pytest.mark.parametrize("stored", [HASHER.hash(SECRET), SECRET], ids=["hashed", "plain"])
 def test_a_passcode_is_verified(passwd: Passwd, file: str, stored: str) -> None:
     write(file, f"alice:{stored}\nbob:other\n")
     ran = passwd.typed("verify", file, "alice", keys=[SECRET])

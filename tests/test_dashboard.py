@@ -16,11 +16,8 @@ from tests._foreign import JS, PATIENCE_S, PythonPeer, running_broker
 pytestmark = pytest.mark.foreign
 
 OFTEN = ("--diag-interval-s", "0.2")
-VIEWS = (
-    "overview", "connections", "destinations", "queues", "schedules", "latency", "events",
-    "explain", "try",
-)  # fmt: skip
-ASKING = ("explain", "schedules", "try")
+VIEWS = ("overview", "connections", "destinations", "queues", "latency", "events", "explain", "try")
+ASKING = ("explain", "try")
 """Views that show nothing before they are asked."""
 MARKUP = "<img src=x onerror=alert(1)>"
 LONG = "/topic/" + "W" * 300
@@ -205,6 +202,7 @@ def test_rates_rise_when_messages_are_sent(page: Page, port: int) -> None:
     peer.leave()
 
 
+@pytest.mark.full
 def test_lists_what_was_there_before_it_came(chromium: Chromium, port: int) -> None:
     """Lists of changes leave out what is idle; the stream's history has it."""
     anna = anonymous(port, login="anna", passcode="x")
@@ -231,6 +229,7 @@ def test_lists_what_was_there_before_it_came(chromium: Chromium, port: int) -> N
     anna.leave()
 
 
+@pytest.mark.full
 def test_tells_why_a_connection_ended(page: Page, port: int) -> None:
     peer = anonymous(port, login="anna", passcode="x")
     peer.try_send("/topic/*", "x")
@@ -246,6 +245,7 @@ def test_tells_why_a_connection_ended(page: Page, port: int) -> None:
     shows(page, "#ended-table", "protocol-error")
 
 
+@pytest.mark.full
 def test_the_feed_can_be_paused(page: Page, port: int) -> None:
     page.go("events")
     page.click("#events-pause")
@@ -258,6 +258,7 @@ def test_the_feed_can_be_paused(page: Page, port: int) -> None:
     shows(page, "#events-table", "late")
 
 
+@pytest.mark.full
 def test_drops_are_told_by_reason(page: Page, port: int) -> None:
     peer = anonymous(port)
     peer.send("/topic/nobody", "x")
@@ -284,6 +285,7 @@ def test_what_is_sent_is_received(page: Page) -> None:
     shows(page, "#send-result", "name:value")
 
 
+@pytest.mark.full
 def test_an_error_is_shown_and_the_next_try_works(page: Page) -> None:
     page.go("try")
     page.fill("#send-form [name=destination]", "/topic/*")
@@ -294,6 +296,7 @@ def test_an_error_is_shown_and_the_next_try_works(page: Page) -> None:
     shows(page, "#send-result", "The broker has taken it")
 
 
+@pytest.mark.full
 def test_snippets_name_this_broker(page: Page, port: int) -> None:
     page.go("try")
     python = page.text("#snippet-python")
@@ -328,32 +331,7 @@ def test_a_queue_is_browsed_and_purged(page: Page, port: int) -> None:
     peer.leave()
 
 
-def test_what_is_scheduled_is_listed_and_cancelled(page: Page, port: int) -> None:
-    peer = anonymous(port)
-    for name in ("/queue/soon", "/queue/later"):
-        peer.send(name, "x", {"AMQ_SCHEDULED_DELAY": "3600000"})
-    peer.send("/topic/last", "abc", {"retain": "set"})
-    page.go("schedules")
-    page.click("#schedules-again")  # the first look may have come before
-    shows(page, "#schedules-table", "/queue/later")
-    shows(page, "#schedules-count", "2")
-    page.js(
-        "[...document.querySelectorAll('#schedules-table tr')]"
-        ".find((row) => row.innerText.includes('/queue/soon')).querySelector('button').click()"
-    )
-    shows(page, "#confirm-text", "anonymous has scheduled for /queue/soon")
-    page.click("#confirm-yes")
-    shows(page, "#schedules-count", "1")
-    page.click("#schedules-again")
-    shows(page, "#schedules-count", "1")
-    page.js(
-        "document.getElementById('schedules-what').value = 'last-values';"
-        "document.getElementById('schedules-what').dispatchEvent(new Event('change'))"
-    )
-    shows(page, "#schedules-table", "/topic/last")
-    peer.leave()
-
-
+@pytest.mark.full
 def test_dead_letters_are_tried_again(page: Page, port: int) -> None:
     bury(port, "/queue/jobs", "one", "two", **{"trace": "7"})
     # Known by its id, it would pass for a duplicate of its first sending, and be lost.
@@ -380,6 +358,7 @@ def test_dead_letters_are_tried_again(page: Page, port: int) -> None:
     peer.leave()
 
 
+@pytest.mark.full
 def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> None:
     grave = "/queue/deadletter"
     for name in ("/queue/x", "/queue/trap", "/topic/empty"):
@@ -407,6 +386,7 @@ def test_dead_letters_go_only_where_one_has_agreed(page: Page, port: int) -> Non
     peer.leave()
 
 
+@pytest.mark.full
 def test_dead_letters_elsewhere_are_known_by_a_look(chromium: Chromium, tmp_path: Path) -> None:
     policies = tmp_path / "policies.toml"
     policies.write_text('["/queue/jobs"]\ndead_letter = "/queue/trouble"\n')
@@ -444,6 +424,7 @@ def strict(chromium: Chromium) -> Iterator[int]:
         yield found
 
 
+@pytest.mark.full
 def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
     chromium: Chromium, strict: int
 ) -> None:
@@ -492,6 +473,7 @@ def test_what_happened_to_a_message_is_told_with_the_rule_that_decided(
     peer.leave()
 
 
+@pytest.mark.full
 def test_why_a_subscriber_got_nothing_is_told(page: Page, port: int) -> None:
     peer = anonymous(port, login="anna", passcode="x")
     peer.subscribe("/topic/other")
@@ -513,6 +495,7 @@ def test_why_a_subscriber_got_nothing_is_told(page: Page, port: int) -> None:
     peer.leave()
 
 
+@pytest.mark.full
 def test_the_newest_event_of_a_destination_comes_first(page: Page, port: int) -> None:
     peer = anonymous(port)
     peer.send("/queue/jobs", "x")
@@ -525,6 +508,7 @@ def test_the_newest_event_of_a_destination_comes_first(page: Page, port: int) ->
     peer.leave()
 
 
+@pytest.mark.full
 def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
     peer = anonymous(port)
     peer.subscribe("/topic/t")
@@ -545,6 +529,7 @@ def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
     peer.leave()
 
 
+@pytest.mark.full
 def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
     with (
         running_broker(*OFTEN, "--explain-events", "0") as port,
@@ -554,6 +539,7 @@ def test_where_nothing_is_remembered_that_is_told(chromium: Chromium) -> None:
         shows(page, "#explain-horizon", "option explain_events")
 
 
+@pytest.mark.full
 def test_what_other_views_show_leads_to_its_explanation(page: Page, port: int) -> None:
     bury(port, "/queue/jobs", "x")
     peer = anonymous(port)
@@ -598,6 +584,7 @@ def test_what_other_views_show_leads_to_its_explanation(page: Page, port: int) -
     peer.leave()
 
 
+@pytest.mark.full
 def test_what_is_there_is_offered(page: Page, port: int) -> None:
     peer = anonymous(port, login="anna", passcode="x")
     peer.subscribe("/topic/t")
@@ -613,6 +600,7 @@ def test_what_is_there_is_offered(page: Page, port: int) -> None:
     peer.leave()
 
 
+@pytest.mark.full
 def test_who_may_not_watch_gets_no_explanation_and_is_told_so(
     chromium: Chromium, guarded: int
 ) -> None:
@@ -640,6 +628,7 @@ def test_who_may_not_watch_gets_no_explanation_and_is_told_so(
     anna.leave()
 
 
+@pytest.mark.full
 def test_a_client_can_put_nothing_into_the_figures(chromium: Chromium) -> None:
     """Where there is no stream, the topics are read; clients may send to others of that prefix."""
     with running_broker(*OFTEN, "--no-diag-stream") as port, chromium.page(url(port)) as page:
@@ -694,6 +683,7 @@ def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
     peer.leave()
 
 
+@pytest.mark.full
 def test_follows_the_system_and_the_switch(page: Page) -> None:
     back = "getComputedStyle(document.body).backgroundColor"
     page.prefer("light")
@@ -714,6 +704,7 @@ def test_follows_the_system_and_the_switch(page: Page) -> None:
     page.until(f"{back} === {light!r}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_told_from_its_ground(page: Page, scheme: str) -> None:
     """WCAG 2, AA: 4.5 to 1 for all colours that text has."""
@@ -742,6 +733,7 @@ CONTRAST = """(() => {
 })()"""
 
 
+@pytest.mark.full
 def test_a_phone_needs_no_sideways_scroll(chromium: Chromium, port: int) -> None:
     peer = anonymous(port, login="W" * 200, passcode="x")
     peer.subscribe(LONG)
@@ -768,6 +760,7 @@ def test_a_phone_needs_no_sideways_scroll(chromium: Chromium, port: int) -> None
     peer.leave()
 
 
+@pytest.mark.full
 def test_everything_that_can_be_pressed_has_a_name(page: Page, port: int) -> None:
     bury(port, "/queue/jobs", "x")
     page.go("queues")
@@ -785,6 +778,7 @@ def test_everything_that_can_be_pressed_has_a_name(page: Page, port: int) -> Non
     assert "Retry /queue/DLQ.jobs" in names
 
 
+@pytest.mark.full
 def test_the_keyboard_will_do(page: Page) -> None:
     page.press("Tab", 9)
     assert page.js("document.activeElement.className") == "skip"
@@ -796,6 +790,7 @@ def test_the_keyboard_will_do(page: Page) -> None:
     assert page.js("document.querySelector('#connections-table th').ariaSort") == "ascending"
 
 
+@pytest.mark.full
 def test_a_table_can_be_sorted_before_anything_has_come(page: Page) -> None:
     order = page.js(
         """
@@ -813,6 +808,7 @@ def test_a_table_can_be_sorted_before_anything_has_come(page: Page) -> None:
     assert order == "ascending"
 
 
+@pytest.mark.full
 def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: int) -> None:
     with chromium.page(url(guarded)) as page:
         shows(page, "#login", "who you are")
@@ -856,6 +852,7 @@ def test_what_is_not_allowed_is_told_and_not_offered_again(
     anna.leave()
 
 
+@pytest.mark.full
 def test_who_may_not_watch_may_still_try(chromium: Chromium, guarded: int) -> None:
     with chromium.page(url(guarded)) as page:
         log_in(page, "carl")
@@ -870,6 +867,7 @@ def test_who_may_not_watch_may_still_try(chromium: Chromium, guarded: int) -> No
         live(page)
 
 
+@pytest.mark.full
 def test_comes_back_when_the_broker_does(chromium: Chromium) -> None:
     with running_broker(*OFTEN) as port:
         context = chromium.page(url(port))
@@ -890,6 +888,7 @@ def test_comes_back_when_the_broker_does(chromium: Chromium) -> None:
         context.__exit__(None, None, None)
 
 
+@pytest.mark.full
 def test_does_without_a_stream(chromium: Chromium) -> None:
     with running_broker(*OFTEN, "--no-diag-stream") as port, chromium.page(url(port)) as page:
         live(page)
@@ -900,6 +899,7 @@ def test_does_without_a_stream(chromium: Chromium) -> None:
         assert page.complaints == []
 
 
+@pytest.mark.full
 def test_old_figures_are_called_old(chromium: Chromium) -> None:
     with running_broker("--diag-interval-s", "3600") as port, chromium.page(url(port)) as page:
         anonymous(port).leave()

@@ -62,6 +62,9 @@ PLACEHOLDERS = {
     "passwd verify users alice": "passwd verify --stdin users alice <<< secret",
 }
 
+LONG = {"benchmarks.md", "durability.md"}
+"""Pages whose commands are run before an issue is closed, and not on each push."""
+
 # Blocks and commands that are not run, by page and beginning, and why.
 INSTALLS = "it downloads packages: each run of the checks begins by it, see scripts/check.py"
 EXCHANGE = "tests/test_foreign.py runs it"
@@ -422,7 +425,14 @@ def has_node() -> bool:
     return shutil.which("node") is not None and (JS / "node_modules" / "@stomp").is_dir()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if shell_blocks(page)])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=pytest.mark.full if page in LONG else ())
+        for page in PAGES
+        if shell_blocks(page)
+    ],
+)
 def test_the_commands_of_a_page(page: str, tmp_path: Path) -> None:
     desk = Desk(page, tmp_path)
     try:

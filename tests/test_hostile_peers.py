@@ -245,6 +245,7 @@ async def test_a_half_closed_client_is_served_to_the_end_and_no_longer(
 # --- far too many ---------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.covers("C11")
 async def test_ten_thousand_connects_in_a_minute(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch

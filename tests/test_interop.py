@@ -31,6 +31,18 @@ PATIENCE_S = 150
 BEATS_MS = "300"
 OK, NOT_SUPPORTED = "ok", "not supported by the library"
 CELLS = [(client["name"], transport) for client in EXPECTED for transport in client["transports"]]
+IN_EACH_PUSH = {("stomp.py", "tls"), ("stompjs in Chromium", "ws")}
+"""Beside what is neither TLS nor in a browser."""
+MARKED = [
+    pytest.param(
+        *cell,
+        id="-".join(cell),
+        marks=()
+        if cell in IN_EACH_PUSH or (cell[1] in ("tcp", "ws") and "Chromium" not in cell[0])
+        else pytest.mark.full,
+    )
+    for cell in CELLS
+]
 STEPS = (
     *("connect", "heart-beat", "topic", "together", "ack-auto", "ack-client"),
     *("ack-client-individual", "nack", "commit", "abort", "receipt", "reply", "wildcard"),
@@ -95,7 +107,7 @@ def run(
 
 
 @pytest.mark.foreign
-@pytest.mark.parametrize(("name", "transport"), CELLS, ids=map("-".join, CELLS))
+@pytest.mark.parametrize(("name", "transport"), MARKED)
 def test_a_client_can_do_what_is_expected(
     name: str, transport: str, relay: Relay, tmp_path: Path
 ) -> None:
@@ -117,7 +129,7 @@ def test_a_client_can_do_what_is_expected(
 
 
 @pytest.mark.foreign
-@pytest.mark.parametrize(("name", "transport"), CELLS, ids=map("-".join, CELLS))
+@pytest.mark.parametrize(("name", "transport"), MARKED)
 def test_an_ordered_stop_ends_a_client_as_a_lost_connection_does(
     name: str, transport: str, stopping_relay: Relay, tmp_path: Path
 ) -> None:

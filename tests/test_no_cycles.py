@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from tests._fakes import MEMORY, TCP, TRANSPORTS, Client, Dial, open_dial, until
+from tests._fakes import MEMORY, TCP, TLS, TRANSPORTS, WS_TCP, Client, Dial, open_dial, until
 
 if TYPE_CHECKING:
     from trio_stomp.server import Connection
@@ -67,7 +67,13 @@ async def die_in_a_frame(client: Client) -> None:
     client.abort()
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(
+    "transport",
+    [
+        pytest.param(each, marks=() if each in (MEMORY, TLS, WS_TCP) else pytest.mark.full)
+        for each in TRANSPORTS
+    ],
+)
 @pytest.mark.parametrize(
     "ends", [leave, hang_up, reset, break_a_rule, break_the_frame, die_in_a_frame]
 )

@@ -37,6 +37,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.full
 def test_a_quick_run_delivers_all_and_tells_all(tmp_path: Path) -> None:
     file = tmp_path / "result.json"
     result = run("--quick", "--json", str(file))

@@ -178,6 +178,7 @@ def test_what_a_client_named_is_no_html() -> None:
 # --- with Spark -----------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_rates_know_of_restarts_and_of_lists_that_tell_only_of_changes(
     spark: "SparkSession",
 ) -> None:
@@ -201,6 +202,7 @@ def test_rates_know_of_restarts_and_of_lists_that_tell_only_of_changes(
     assert by_minute["/topic/new", 6] == 12, "new things begin at 0"
 
 
+@pytest.mark.full
 def test_a_time_without_statistics_makes_no_peak(spark: "SparkSession") -> None:
     named = tables(spark, [sent(1, 0, 0), sent(2, 1, 60), sent(3, 21, 1260)])
     named["rates"] = rates(named, LIMITS)
@@ -208,6 +210,7 @@ def test_a_time_without_statistics_makes_no_peak(spark: "SparkSession") -> None:
     assert [row["enqueued_per_s"] for row in found] == [0.0, 1.0, 1.0]
 
 
+@pytest.mark.full
 def test_histograms_are_added_before_percentiles_are_taken(spark: "SparkSession") -> None:
     def told(
         offset: int, minute: int, name: str, counts: list[int], boot: str
@@ -255,6 +258,7 @@ def test_episodes_are_islands(spark: "SparkSession") -> None:
     assert found["begin"].astimezone(UTC).replace(tzinfo=UTC).minute == 0
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("verdict", "unacked", "age"),
     [
@@ -281,6 +285,7 @@ def test_consumers_are_told_apart(
     assert [row["verdict"] for row in found] == ([verdict] if verdict else [])
 
 
+@pytest.mark.full
 def test_losses_are_told_by_reason_and_user(spark: "SparkSession") -> None:
     def event(
         offset: int, name: str, reason: str, detail: str, user: str = ""
@@ -310,6 +315,7 @@ def test_losses_are_told_by_reason_and_user(spark: "SparkSession") -> None:
     assert (dave["user"], dave["times"], dave["dropped"], dave["put_out"]) == ("dave", 1, 42, 1)
 
 
+@pytest.mark.full
 def test_the_sample_is_what_its_script_makes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -327,6 +333,7 @@ def test_the_sample_is_what_its_script_makes(
     assert sum(path.stat().st_size for path in script.DEFAULT.rglob("*.parquet")) < 300_000
 
 
+@pytest.mark.full
 def test_the_analysis_finds_what_happened(spark: "SparkSession", diag_day: Path) -> None:
     """Whatever the script of the sample says of its day, the findings say in words."""
     day = date(2026, 3, 14)

@@ -129,6 +129,7 @@ def test_a_broker_that_lost_its_stream_is_a_gap_row(brokers: Brokers) -> None:
     assert {row["epoch"] for row in found}.isdisjoint({start["epoch"]})
 
 
+@pytest.mark.full
 def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> None:
     port = brokers.start("--diag-interval-s", "0.2")
     place = Place(f"stomp://127.0.0.1:{port}")
@@ -143,6 +144,7 @@ def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> N
     assert table.where("ts IS NULL OR broker_id = '' OR v IS NULL").count() == 0
 
 
+@pytest.mark.full
 def test_a_secret_gets_to_the_broker_and_nowhere_else(
     spark: "SparkSession",
     brokers: Brokers,

@@ -28,7 +28,7 @@ from trio_stomp.spark._tables import open_tables, read_table  # noqa: E402
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 DAY, NEXT, LATER = date(2026, 3, 14), date(2026, 3, 15), date(2026, 3, 20)
 MIDNIGHT_S = 16 * 3600

@@ -25,7 +25,7 @@ from tests._diag_day import diag_day as diag_day  # noqa: E402
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 NOTEBOOK = Path(__file__).parent.parent / "scripts" / "notebooks" / "stats.ipynb"
 PATIENCE_S = 300

@@ -101,6 +101,7 @@ def test_what_is_there_is_drained_in_batches_and_resumed(
     assert keys(tmp_path) == [(server.log.epoch, number) for number in range(255)]
 
 
+@pytest.mark.full
 def test_a_crash_between_write_and_commit_changes_nothing(
     server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -119,6 +120,7 @@ def test_a_crash_between_write_and_commit_changes_nothing(
     assert keys(tmp_path) == [(server.log.epoch, number) for number in range(25)]
 
 
+@pytest.mark.full
 def test_a_lost_checkpoint_overwrites_nothing(
     server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
@@ -131,6 +133,7 @@ def test_a_lost_checkpoint_overwrites_nothing(
     assert len(set(keys(tmp_path))) == 5
 
 
+@pytest.mark.full
 def test_what_is_gone_is_a_row_and_ends_in_its_table(
     spark: "SparkSession",
     sidecar: Any,
@@ -181,6 +184,7 @@ def test_a_refusing_broker_is_told_in_one_line(
     assert str(caught.value).endswith("refused: no stream /stream/other")
 
 
+@pytest.mark.full
 def test_a_signal_lets_the_batch_be_finished_and_no_row_is_lost(
     server: StreamServer, tmp_path: Path
 ) -> None:

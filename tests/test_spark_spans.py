@@ -21,7 +21,7 @@ from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  #
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.full]
 
 LIMITS = Thresholds()
 

@@ -241,7 +241,15 @@ def browsed(opened) -> list[str]:
     return bodies[:-1]
 
 
-@pytest.mark.parametrize("how", ["write-full", "write-eio", "sync-eio", "short"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("write-full", marks=pytest.mark.full),
+        pytest.param("write-eio", marks=pytest.mark.full),
+        "sync-eio",
+        "short",
+    ],
+)
 def test_a_disk_that_fails_is_told_and_the_broker_goes_on(
     shim: Path, link_of, tmp_path: Path, how: str
 ) -> None:

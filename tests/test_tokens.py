@@ -735,9 +735,10 @@ IS_KEY = "is a key, but neither"
         (public(RSA).decode().encode("utf-16-be"), IS_KEY),
         (b"\xef\xbb\xbf" + BODY, IS_KEY),
         (BODY.decode().encode("utf-16"), IS_KEY),
-        (b"\r\n " + SSH, IS_KEY),
-        (SSH.split()[1], IS_KEY),
-        (b"---- BEGIN SSH2 PUBLIC KEY ----\n" + SSH.split()[1], IS_KEY),
+        # Named: what is made anew in each process must not name a test.
+        pytest.param(b"\r\n " + SSH, IS_KEY, id="ssh"),
+        pytest.param(SSH.split()[1], IS_KEY, id="ssh-body"),
+        pytest.param(b"---- BEGIN SSH2 PUBLIC KEY ----\n" + SSH.split()[1], IS_KEY, id="ssh2"),
         (json.dumps(jwk(RSA)).encode(), IS_KEY),
         (json.dumps({"keys": [jwk(RSA)]}, indent=1).encode(), IS_KEY),
         (json.dumps([jwk(RSA)]).encode(), IS_KEY),
