@@ -474,6 +474,25 @@ async def test_a_reader_that_stops_in_its_farewell_is_given_up(autojump_clock: M
         assert dial.server.memory.used_bytes == 0
 
 
+async def test_a_reader_that_takes_next_to_nothing_in_its_farewell_is_given_up(
+    autojump_clock: MockClock,
+) -> None:
+    """3 MB at 256 B/s, and the stall: whoever needs longer would be waited for for ever."""
+    async with open_dial(**QUIET, write_stall_s=2000.0) as dial:
+        slow = await narrow(dial)
+        await slow.subscribe("/t")
+        publisher = await dial.connect()
+        await publisher.publish("/t", *[b"x" * 300_000] * 10, receipt=True)
+        await slow.send("DISCONNECT", {"receipt": "bye"})
+        for _ in range(9):
+            await trio.sleep(1500)
+            await slow.receive()
+            assert len(dial.server.connections) == 2
+        await trio.sleep(1500)
+        assert len(dial.server.connections) == 1
+        assert dial.server.memory.used_bytes == 0
+
+
 # --- memory ---------------------------------------------------------------------------------------
 
 

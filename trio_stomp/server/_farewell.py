@@ -63,15 +63,16 @@ async def _let_out(connection: "Connection", wait: Callable[[], Awaitable[None]]
     outbox, limits = connection.outbox, connection.shared.limits
     is_slow = connection.reason in _NOT_WAITED_FOR
     patience_s = limits.linger_s if is_slow else limits.write_stall_s
-    with trio.move_on_after(patience_s + outbox.waiting_bytes / LEAST_RATE):
-        while True:
-            taken = outbox.bytes_out - connection.wire.untaken()
-            with trio.move_on_after(patience_s):
-                await wait()
-                return True
-            if is_slow or outbox.bytes_out - connection.wire.untaken() == taken:
-                return False
-    return False
+    until = trio.current_time() + patience_s + outbox.waiting_bytes / LEAST_RATE
+    before = outbox.bytes_out - connection.wire.untaken()
+    while True:
+        with trio.move_on_after(patience_s):
+            await wait()
+            return True
+        taken = outbox.bytes_out - connection.wire.untaken()
+        if is_slow or taken == before or trio.current_time() >= until:
+            return False
+        before = taken
 
 
 async def _see_off(connection: "Connection") -> None:
@@ -81,18 +82,18 @@ async def _see_off(connection: "Connection") -> None:
     limits, wire = connection.shared.limits, connection.wire
     left = wire.untaken()
     changed_at = trio.current_time()
-    with trio.move_on_after(limits.linger_s + limits.write_stall_s + left / LEAST_RATE):
-        while True:
-            with trio.move_on_after(max(limits.linger_s, LOOK_S) if left else limits.linger_s):
-                await _read_to_end(connection)
-                return
-            if not left:
-                return
-            now, before, left = trio.current_time(), left, wire.untaken()
-            if left != before:
-                changed_at = now
-            elif now - changed_at >= limits.write_stall_s:
-                return
+    until = changed_at + limits.write_stall_s + left / LEAST_RATE
+    while True:
+        with trio.move_on_after(max(limits.linger_s, LOOK_S) if left else limits.linger_s):
+            await _read_to_end(connection)
+            return
+        now, before, left = trio.current_time(), left, wire.untaken()
+        if not before or now >= until:
+            return
+        if left != before:
+            changed_at = now
+        elif now - changed_at >= limits.write_stall_s:
+            return
 
 
 async def _read_to_end(connection: "Connection") -> None:
