@@ -16,8 +16,11 @@ from tests._foreign import JS, PATIENCE_S, PythonPeer, running_broker
 pytestmark = pytest.mark.foreign
 
 OFTEN = ("--diag-interval-s", "0.2")
-VIEWS = ("overview", "connections", "destinations", "queues", "latency", "events", "explain", "try")
-ASKING = ("explain", "try")
+VIEWS = (
+    "overview", "connections", "destinations", "queues", "schedules", "latency", "events",
+    "explain", "try",
+)  # fmt: skip
+ASKING = ("explain", "schedules", "try")
 """Views that show nothing before they are asked."""
 MARKUP = "<img src=x onerror=alert(1)>"
 LONG = "/topic/" + "W" * 300
@@ -328,6 +331,33 @@ def test_a_queue_is_browsed_and_purged(page: Page, port: int) -> None:
     waiting(page, "/queue/full", "0")
     peer.subscribe("/queue/full")
     assert peer.is_quiet()
+    peer.leave()
+
+
+@pytest.mark.full
+def test_what_is_scheduled_is_listed_and_cancelled(page: Page, port: int) -> None:
+    peer = anonymous(port)
+    for name in ("/queue/soon", "/queue/later"):
+        peer.send(name, "x", {"AMQ_SCHEDULED_DELAY": "3600000"})
+    peer.send("/topic/last", "abc", {"retain": "set"})
+    page.go("schedules")
+    page.click("#schedules-again")  # the first look may have come before
+    shows(page, "#schedules-table", "/queue/later")
+    shows(page, "#schedules-count", "2")
+    page.js(
+        "[...document.querySelectorAll('#schedules-table tr')]"
+        ".find((row) => row.innerText.includes('/queue/soon')).querySelector('button').click()"
+    )
+    shows(page, "#confirm-text", "anonymous has scheduled for /queue/soon")
+    page.click("#confirm-yes")
+    shows(page, "#schedules-count", "1")
+    page.click("#schedules-again")
+    shows(page, "#schedules-count", "1")
+    page.js(
+        "document.getElementById('schedules-what').value = 'last-values';"
+        "document.getElementById('schedules-what').dispatchEvent(new Event('change'))"
+    )
+    shows(page, "#schedules-table", "/topic/last")
     peer.leave()
 
 
