@@ -208,6 +208,21 @@ def commits(port: int, begin: Begin) -> list[Attacker]:
     return attackers
 
 
+def topics(port: int, begin: Begin) -> list[Attacker]:
+    """A COMMIT of 1,023 frames to a topic with 1,024 subscriptions, of 16 connections."""
+    attackers = [Attacker(port) for _ in range(16)]
+    for attacker in attackers:
+        attacker.ask(*[subscribe(number, "/topic/t") for number in range(64)])
+    sender = Attacker(port)
+    sender.ask(
+        "BEGIN\ntransaction:t\n\n",
+        *[send("/topic/t", "x", f"transaction:t\nn:{number}\n") for number in range(1023)],
+    )
+    begin()
+    sender.ask("COMMIT\ntransaction:t\n\n")
+    return [*attackers, sender]
+
+
 def cleared(port: int, begin: Begin) -> list[Attacker]:
     """F11: 30 connections that send once to 4,090 long names each, and stay."""
     begin()
@@ -240,5 +255,6 @@ ASSAULTS = (
     Assault("patterns", patterns),
     Assault("composites", composites),
     Assault("commits", commits),
+    Assault("topics", topics),
     Assault("names", cleared, 64 * MIB, rules=ANYBODY),
 )

@@ -145,8 +145,8 @@ class Acknowledger:
         """ACKs and NACKs were taken into a transaction, or its ABORT has given them back."""
         for event in bound:
             self.widen(client, event)
-        for event in freed:
-            self.narrow(client, event)
+        if freed:
+            self.narrow(client, freed)
 
     def widen(self, client: Client, event: Acked) -> None:
         """An ACK or NACK waits for its COMMIT: what it names fills no window meanwhile (S6).
@@ -157,9 +157,10 @@ class Acknowledger:
             self._note_room(consumer)
             consumer.widen(number, cumulative=consumer.ack == CLIENT)
 
-    def narrow(self, client: Client, event: Acked) -> None:
-        """An ACK or NACK was aborted: what it names is unacknowledged as before."""
-        for consumer, number in self._held(client, event):
+    def narrow(self, client: Client, events: Sequence[Acked]) -> None:
+        """ACKs and NACKs were aborted: what they name is unacknowledged as before."""
+        held = [each for event in events for each in self._held(client, event)]
+        for consumer, number in without_covered(held):
             consumer.narrow(number, cumulative=consumer.ack == CLIENT)
 
     def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
@@ -303,6 +304,15 @@ class Acknowledger:
         pass_on = queue.pass_on if elsewhere else None
         if pass_on is None or not pass_on(message, now):
             queue.give_back(message, delay_s, now)
+
+
+def without_covered(held: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
+    """Deliveries without those that a cumulative ACK of a later one covers, too."""
+    last: dict[Consumer, int] = {}
+    for consumer, number in held:
+        if consumer.ack == CLIENT:
+            last[consumer] = max(number, last.get(consumer, 0))
+    return [each for each in held if each[0].ack != CLIENT] + list(last.items())
 
 
 def _note_lent(client: Client) -> None:

@@ -2,14 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp._memory import MemoryBudget, Quota
-from trio_stomp.broker._acknowledger import Acknowledger
-from trio_stomp.broker._consumer import CLIENT, Unacked
+from trio_stomp.broker._acknowledger import Acknowledger, without_covered
+from trio_stomp.broker._consumer import CLIENT, Consumer, Unacked
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._evidence import STORED
 from trio_stomp.broker._foresight import Foreseen, Foresight
@@ -74,9 +75,8 @@ class Committer:
                     tell(self._do(client, actions, planned, now))
         except RemoteError as error:
             error.receipt_id = error.receipt_id or event.receipt
-            for action in event.actions:
-                if isinstance(action, Acked):
-                    self.acknowledger.narrow(client, action)
+            acks = [action for action in event.actions if isinstance(action, Acked)]
+            self.acknowledger.narrow(client, acks)
             raise
         finally:
             planned.foresight.release()
@@ -200,15 +200,19 @@ class Committer:
 
     def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
         """Whether anything in a transaction concerns the store."""
+        held: list[tuple[Consumer, int]] = []
         for action in actions:
             if isinstance(action, FrameRun):
                 _, plan = self.publisher.plan(client, action.head)
                 routes = [self.publisher.routes.open(name, client.quota) for name in plan.names]
                 if any(route.stores(plan.options) for route in routes):
                     return True
-            elif any(self._is_stored(client, action, name) for name in action.ids):
-                return True
-        return False
+                continue
+            for name in action.ids:
+                found = self.acknowledger.find(client, action, name, forgiving=True)
+                if found is not None:
+                    held.append(found)
+        return any(_is_stored(consumer, number) for consumer, number in without_covered(held))
 
     def _commit_together(
         self,
@@ -235,17 +239,6 @@ class Committer:
             if unacked.message.stored:
                 log.finish(unacked.message.stored)
         log.when_safe(claim)
-
-    def _is_stored(self, client: Client, action: Acked, name: bytes) -> bool:
-        """Whether the store has any of what an ACK is about."""
-        found = self.acknowledger.find(client, action, name, forgiving=True)
-        if found is None:
-            return False
-        consumer, number = found
-        numbers = [number]
-        if consumer.ack == CLIENT:
-            numbers = [each for each in consumer.unacked if each <= number]
-        return any(consumer.unacked[each].message.stored for each in numbers)
 
     def _check(
         self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned", now: float
@@ -328,6 +321,14 @@ class Committer:
             put.parts.append((route, each))
         put.parts.sort(key=_is_last)
         planned.puts.append(put)
+
+
+def _is_stored(consumer: Consumer, number: int) -> bool:
+    """Whether the store has any of what an ACK is about."""
+    if consumer.ack != CLIENT:
+        return consumer.unacked[number].message.stored > 0
+    covered = takewhile(lambda item: item[0] <= number, consumer.unacked.items())
+    return any(unacked.message.stored for _, unacked in covered)
 
 
 def _is_last(part: "tuple[Route, Head]") -> bool:
