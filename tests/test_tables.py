@@ -13,7 +13,7 @@ from tests._durable_fakes import DurableBench
 from tests._hostile import calls_of
 from tests._queue_fakes import Bench
 from trio_stomp._errors import CloseReason
-from trio_stomp._memory import MIN_TABLES_BYTES
+from trio_stomp._memory import MIN_TABLES_BYTES, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker import _groups as groups_module
 from trio_stomp.broker._selector import SelectorCompiler
@@ -102,9 +102,13 @@ def send_once(core: Core, peer: Peer, number: int) -> None:
         pytest.param(subscribing(lambda n: ",".join(f"/t/{n}.{p}" for p in range(9))), id="nine"),
     ],
 )
-def test_what_is_charged_covers_what_it_takes(act: Callable[[Core, Peer, int], None]) -> None:
+@pytest.mark.parametrize("is_somebodys", [False, True])
+def test_what_is_charged_covers_what_it_takes(
+    act: Callable[[Core, Peer, int], None], is_somebodys: bool
+) -> None:
     core = Core(BrokerPolicies(explain_events=0))
     peer = core.peer()
+    peer.client.quota = Quota("alice") if is_somebodys else None
     act(core, peer, 10_000)
     peer.outbox.staged.clear()
     core.broker.events.take()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _AUTO = "auto"
 
-ROUTE_BYTES = 1024
+ROUTE_BYTES = 1152
 QUEUE_BYTES = 1664
 """What a queue takes beside its route."""
 SUBSCRIPTION_BYTES = 768
