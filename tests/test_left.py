@@ -397,3 +397,18 @@ def test_of_a_run_in_memory_one_is_ended() -> None:
     core.passes(6)
     assert core.waiting(Q) == ["a", "c"]
     core.ends()
+
+
+def test_who_ends_one_of_a_run_may_schedule_another() -> None:
+    core = made()
+    judged(core, rules("alice"))
+    alice = enters(core, ALICE)
+    alice.client.quota = core.broker.quotas.left_by(ALICE)
+    last = schedules(alice, *"abc")
+    (item,) = core.broker.scheduler.jobs.beginning_at(0)
+    assert item.quota is not None
+    assert item.quota.scheduled == 3
+    assert removes(alice, last) == 1
+    assert item.quota.scheduled == 2
+    assert removes_all(alice) == 2
+    assert item.quota.scheduled == item.quota.kept_bytes == 0
