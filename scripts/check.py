@@ -36,8 +36,8 @@ COMPILED_TESTS = (
     *("acknowledger", "broker", "broker_model", "browse", "connection", "consumer", "decoder"),
     *("encoder", "fanout", "hand_out", "histogram_memory", "inbox", "last_values", "message"),
     *("message_ids", "no_cycles", "outbox", "publisher", "queue", "queue_model", "quiet_sockets"),
-    *("returned", "route", "server", "session", "subscriber", "tracer", "transaction"),
-    *("transaction_window", "turns", "websocket"),
+    *("returned", "route", "server", "session", "shares_hand_out", "subscriber", "tracer"),
+    *("transaction", "transaction_window", "turns", "websocket"),
 )
 """Tests of what the compiled modules have a part in. By name, and not "everything but": the copy
 has neither ``.ci`` nor a reason to run tests of documents, options or packages once more."""

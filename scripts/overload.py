@@ -29,6 +29,7 @@ idle broker, and 200 ms; ``/livez`` answers within 1 s; RSS as above.
 
     wildcards    180 subscriptions to all of 60,000 queues, in one write
     selectors    1,000 selectors of eight LIKEs, and a message with a header of 16,000 characters
+    choosers     the same selectors at a queue of 50,000 messages, and one who takes them all
     browses      11,000 browses of 50,000 messages, and none is read
     patterns     16,384 patterns of a and *, and 100 new names
     composites   1,024 SENDs to 32 deep queues each

@@ -8,12 +8,13 @@ from tests._queue_fakes import Actor, bench, texts
 from tests._share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker._choice import FEW_PASSED, SCAN_LIMIT
-from trio_stomp.broker._consumer import Consumer
 from trio_stomp.broker._hand_out import MOST as MOST_MESSAGES
 from trio_stomp.broker._hand_out import MOST_BYTES, MOST_CONSUMERS
-from trio_stomp.broker._message import Message
+from trio_stomp.broker._selector import Selector
+from trio_stomp.broker._selector_terms import Lookup
 from trio_stomp.broker._table_costs import PASSED_BYTES
 from trio_stomp.broker._turns import PUMP_S
+from trio_stomp.frames import Head
 
 Q = "/queue/q"
 LONG = " OR ".join(f"n = 'no{each}'" for each in range(40))
@@ -21,17 +22,16 @@ LONG = " OR ".join(f"n = 'no{each}'" for each in range(40))
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of the messages that consumers are asked about."""
-    seen: list[int] = []
-    wants = Consumer.wants
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The header blocks that selectors are asked about."""
+    seen: list[object] = []
+    matches = Selector.matches
 
-    def spy(self: Consumer, message: Message) -> bool:
-        if self.selector is not None:
-            seen.append(message.number)
-        return wants(self, message)
+    def spy(self: Selector, headers: Head | Lookup) -> bool:
+        seen.append(headers)
+        return matches(self, headers)
 
-    monkeypatch.setattr(Consumer, "wants", spy)
+    monkeypatch.setattr(Selector, "matches", spy)
     return seen
 
 
@@ -120,7 +120,7 @@ def test_of_thousands_those_of_a_higher_priority_come_first():
 # Selectors.
 
 
-def test_selectors_are_asked_in_pieces_and_others_are_served_between(asked: list[int]):
+def test_selectors_are_asked_in_pieces_and_others_are_served_between(asked: list[object]):
     desk = Clocked()
     sender, reader, other = desk.actor(), desk.actor(), desk.actor()
     for number in range(50):
@@ -146,7 +146,7 @@ def test_selectors_are_asked_in_pieces_and_others_are_served_between(asked: list
     assert len(asked) <= 50 * 20, "each about each message once"
 
 
-def test_who_has_been_asked_about_a_message_is_not_asked_again(asked: list[int]):
+def test_who_has_been_asked_about_a_message_is_not_asked_again(asked: list[object]):
     desk = bench()
     sender, reader = desk.actor(), desk.actor()
     for number in range(100):

@@ -138,14 +138,37 @@ def selectors(port: int, begin: Begin) -> list[Attacker]:
     # The first selector of a process loads the parser.
     attacker.ask(subscribe(-1, "/topic/overload.first", "selector:a = 1\n"))
     begin()
-    like = f"%{'_' * 63}b{{}}%"
-    frames = []
-    for number in range(1000):
-        terms = " OR ".join(f"h LIKE '{like.format(number * 8 + each)}'" for each in range(8))
-        frames.append(subscribe(number, "/topic/overload.s", f"selector:{terms}\n"))
+    frames = [subscribe(n, "/topic/overload.s", f"selector:{_likes(n)}\n") for n in range(1000)]
     attacker.ask(*frames)
     attacker.ask(send("/topic/overload.s", "x", f"h:{'ab' * 8000}\n"))
     return [attacker]
+
+
+def _likes(number: int) -> str:
+    """A selector of eight LIKEs with many holes each, unlike those of other numbers."""
+    like = f"%{'_' * 63}b{{}}%"
+    return " OR ".join(f"h LIKE '{like.format(number * 8 + each)}'" for each in range(8))
+
+
+def choosers(port: int, begin: Begin) -> list[Attacker]:
+    """F3, of a queue: 50,000 messages, 1,000 consumers with such selectors, and one who takes all.
+
+    Some of the messages have a header of 16,000 letters.
+    """
+    attacker = Attacker(port)
+    long = f"h:{'ab' * 8000}\n"
+    _fill(attacker, (send("/queue/deep", "x", f"n:{n}\n{long}") for n in range(300)))
+    _fill(attacker, (send("/queue/deep", "x", f"n:{n}\n") for n in range(50_000)))
+    attacker.ask(subscribe(-1, "/topic/overload.first", "selector:a = 1\n"))
+    begin()
+    frames = [
+        subscribe(n, "/queue/deep", f"ack:client\nselector:{_likes(n)}\n") for n in range(1000)
+    ]
+    attacker.ask(*frames)
+    taker = Attacker(port)
+    taker.say(subscribe(0, "/queue/deep", "ack:client\nprefetch-count:0\n"))
+    time.sleep(REST_S)
+    return [attacker, taker]
 
 
 def browses(port: int, begin: Begin) -> list[Attacker]:
@@ -251,6 +274,7 @@ ANYBODY = '[[rule]]\nallow = ["send", "receive", "create"]\nto = "**"\nuser = "a
 ASSAULTS = (
     Assault("wildcards", wildcards),
     Assault("selectors", selectors),
+    Assault("choosers", choosers),
     Assault("browses", browses, 64 * MIB),
     Assault("patterns", patterns),
     Assault("composites", composites),
