@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from tests._core_fakes import run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, numbered
+from trio_stomp.broker._destination import PRIVATE_QUEUE
 from trio_stomp.protocol import Acked, Received
 
 HELD = 500
@@ -77,3 +79,13 @@ def test_what_was_aborted_is_counted_against_its_window_once(how: str):
         assert actor.error().get("code") == "unknown-ack"
     assert consumer.excused == {}
     assert seen.looks <= 2 * HELD
+
+
+def test_a_commit_may_acknowledge_what_needs_none_and_answer_who_has_gone():
+    desk = DurableBench()
+    actor = desk.actor()
+    actor.subscribes("/queue/q")
+    tag = actor.client.subscriptions["0"].tag
+    actor.commits(actor.acked(f"{tag}-1"), run_of(f"{PRIVATE_QUEUE}nobody", ["late"]))
+    assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
+    assert desk.broker.fan_out.drops.no_subscriber == 1
