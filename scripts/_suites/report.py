@@ -56,15 +56,17 @@ def differences(
 def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> None:
     """Write the figures, and the names of what failed here, beside those of other suites.
 
-    What was left out is written, too, as far as somebody said why; else its suite decided so.
+    What was left out is written, too, as far as somebody said why; else its suite decided so. If
+    theirs was not run this time, what was seen of it before stays.
     """
     explained = explanations(suite)
     left_out = [test for test, outcome in ours.items() if outcome == SKIPPED]
     figures = json.loads(FIGURES.read_text(encoding="utf-8")) if FIGURES.exists() else {}
+    before = figures.get(suite, {}).get("theirs", figure(None))
     figures[suite] = {
         "title": title,
         "ours": figure(ours),
-        "theirs": figure(theirs),
+        "theirs": before if theirs is None else figure(theirs),
         "failed": sorted(test for test, outcome in ours.items() if outcome == FAILED),
         "left_out": sorted(test for test in left_out if why(test, explained)),
     }
