@@ -28,7 +28,8 @@ class Asker:
     """
 
     turns: Turns = field(factory=Turns)
-    _must_not_wait: bool = False
+    must_not_wait: bool = False
+    """What is sent now has been begun."""
     _asked: Head | None = None
     """All have been asked about it, in this turn: it is to be sent now."""
 
@@ -43,7 +44,7 @@ class Asker:
           NotYet: the sender's share of the turn is over first.
         """
         asked, self._asked = self._asked, None
-        if asked is head or self._must_not_wait:
+        if asked is head or self.must_not_wait:
             return
         work = self._asking(head, parts)
         if not self.turns.finishes(work):
@@ -53,11 +54,11 @@ class Asker:
     @contextmanager
     def at_once(self) -> "Iterator[None]":
         """What is sent inside has been begun, and waits for nothing."""
-        self._must_not_wait = True
+        self.must_not_wait = True
         try:
             yield
         finally:
-            self._must_not_wait = False
+            self.must_not_wait = False
 
     def _asking(self, head: Head, parts: "Iterable[tuple[Head, Route]]") -> Work:
         yield from asking(parts)

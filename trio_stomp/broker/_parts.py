@@ -158,7 +158,7 @@ class Parts:
         self.quotas = Quotas(lambda: self.clients)
         self.guard = Guard(self.events, self.dialect, self._is_there, self.quotas, self.rules)
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
-        self.queues.turns = self.turns
+        self.queues.turns = self.queues.reach.turns = self.turns
         self.events.chronicle = self.queues.chronicle = noted
         ignores = policies.unknown_ack == "ignore"
         self.acknowledger = Acknowledger(self.queues, ignores, self.acks, names)

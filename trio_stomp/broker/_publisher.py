@@ -1,6 +1,6 @@
 """SEND: from a run of frames to topics, work queues, queues, the stale queue or later."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from attrs import define, field
@@ -11,7 +11,7 @@ from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._asker import FEW_SELECTORS, Asker
 from trio_stomp.broker._chronicle import Fate
 from trio_stomp.broker._delivery import ASK, Publication
-from trio_stomp.broker._destination import EXPLAIN, LEFT, PRIVATE_QUEUE, TRACE, Kind
+from trio_stomp.broker._destination import EXPLAIN, LEFT, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents, hint_at
@@ -36,7 +36,7 @@ from trio_stomp.broker._send_options import PRIORITY_DEFAULT, SendOptions
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
-from trio_stomp.broker._temporary import Temporary
+from trio_stomp.broker._temporary import Temporary, is_orphan
 from trio_stomp.broker._turns import NotYet
 from trio_stomp.broker._wall_time import DayEnd, WallTime
 from trio_stomp.frames import FrameRun, Head, head_cost
@@ -132,8 +132,8 @@ class Publisher:
         Fewer than all are taken only by a queue that makes its producers wait.
 
         Raises:
-          NotYet: so many selectors are to be asked first that there is no time for it now, or
-            something is being sent to its topic bit by bit.
+          NotYet: so many selectors are to be asked first, or so many are to join a new queue, that
+            there is no time for it now; or something is being sent to its topic bit by bit.
           ProtocolError: the destination is not to be sent to, or a full queue refuses. In the
             second case ``taken`` on the error tells how many had been accepted before.
         """
@@ -151,6 +151,8 @@ class Publisher:
                     raise NotYet(self.lines.until_free(plan.names))
                 if len(route.careful) > FEW_SELECTORS:
                     self.asker.ask(head, ((head, route),))
+                if route.queue is None:
+                    self._make_queues(client, (route,))
             return send(client, route, head, options, bodies, received_at, now)
         assert plan.renamed is not None
         if client is not None:
@@ -158,8 +160,13 @@ class Publisher:
             if any(route.line is not None for route in routes):
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, zip(plan.renamed, routes, strict=True))
+            self._make_queues(client, routes)
         self._check_room(client, head, plan, bodies)
         return len(bodies), self.send_to_all(client, head, plan, bodies, received_at, now)
+
+    def _make_queues(self, client: Client, routes: Iterable[Route]) -> None:
+        if not self.asker.must_not_wait:
+            self.queues.make(client, [r for r in routes if not is_orphan(client, r)])
 
     def send_to_all(
         self,
@@ -255,12 +262,6 @@ class Publisher:
         """What a RECEIPT tells of messages that a queue has taken."""
         return self.log.stored if self.log is not None and self.stores(head) else STORED
 
-    def is_orphan(self, client: Client | None, route: Route) -> bool:
-        """Whether a reply comes for a client that has gone: nobody could ever consume it."""
-        if route.queue is not None or not route.name.startswith(PRIVATE_QUEUE):
-            return False
-        return client is None or route.name not in client.temporary.values()
-
     def _check_room(
         self, client: Client | None, head: Head, plan: SendPlan, bodies: list[bytes]
     ) -> None:
@@ -275,7 +276,7 @@ class Publisher:
             {
                 self.queues.open(route.name, quota): (len(bodies), size, max(map(len, bodies)))
                 for route in routes
-                if route.kind is Kind.QUEUE and not self.is_orphan(client, route)
+                if route.kind is Kind.QUEUE and not is_orphan(client, route)
             },
             head_cost(head),
             quota=quota,
@@ -335,7 +336,7 @@ class Publisher:
             if self.log is None:
                 self._note_volatile(route)
         if route.kind is Kind.QUEUE:
-            if self.is_orphan(client, route):
+            if is_orphan(client, route):
                 self._count(route, bodies, received_at, now)
                 return len(bodies), self._drop(publication)
             if self.binds and route.private and self.log is not None:
@@ -453,7 +454,7 @@ class Publisher:
         """Put a run into a queue of one connection, when all that is bound to it is safe."""
 
         def enqueue(at: float) -> None:
-            if self.is_orphan(publication.sender, publication.route):
+            if is_orphan(publication.sender, publication.route):
                 self._drop(publication)
             else:
                 self.overflow.send_quietly(lambda: self._enqueue(publication, at))

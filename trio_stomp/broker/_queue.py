@@ -1,5 +1,6 @@
 """A queue: messages in order, each to one consumer."""
 
+from bisect import insort
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -226,12 +227,8 @@ class Queue:
         """Serve ``consumer`` too; once, though its composite destination says it twice."""
         if self in consumer.queues:
             return
-        is_last = not self.consumers or (
-            consumer.options.priority <= self.consumers[-1].options.priority
-        )
-        self.consumers.append(consumer)
-        if not is_last:  # there may be thousands
-            self.consumers.sort(key=lambda each: -each.options.priority)
+        # Behind those of its priority; in place, as there may be thousands.
+        insort(self.consumers, consumer, key=lambda each: -each.options.priority)
         consumer.queues[self] = None
         if self.groups.owners:
             active = self._active()

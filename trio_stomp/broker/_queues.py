@@ -21,9 +21,9 @@ from trio_stomp.broker._queue_host import Death
 from trio_stomp.broker._reach import FEW_QUEUES, Reach, reaches
 from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import DEDUP_HEADERS
-from trio_stomp.broker._subscription import Place, Subscription
+from trio_stomp.broker._subscription import Client, Place, Subscription
 from trio_stomp.broker._timers import Timers
-from trio_stomp.broker._turns import Turns
+from trio_stomp.broker._turns import NotYet, Turns
 from trio_stomp.broker._wildcards import Pattern
 from trio_stomp.frames import Head
 
@@ -101,6 +101,18 @@ class QueueBook:
             route.queue = self.private(route, name, place)
             self.reach.enter(route.queue)
         return route.queue
+
+    def make(self, client: Client, routes: Iterable[Route]) -> None:
+        """Make the queues that a SEND of ``client`` needs.
+
+        Raises:
+          NotYet: many are to join them, and there is no time for it now.
+        """
+        for route in routes:
+            if route.kind is Kind.QUEUE and route.queue is None:
+                queue = self.open(route.name, client.quota)
+                if queue in self.reach.entering:
+                    raise NotYet(self.reach.until_entered(queue))
 
     def private(self, route: Route, name: str, place: str = "") -> Queue:
         """A queue that is found by no name: of one subscription.
@@ -265,12 +277,12 @@ class QueueBook:
 
     def pump(self, now: float) -> None:
         """Hand out what came and what came back, while there is time; the rest later."""
-        marked, turns = self._marked, self.turns
+        marked, turns, entering = self._marked, self.turns, self.reach.entering
         while True:
             if marked:
                 queue = marked.popleft()
                 queue.is_marked = False
-                is_quiet = not (self.routes.leaving or self.ending or self.frozen)
+                is_quiet = not (self.routes.leaving or self.ending or self.frozen or entering)
                 if is_quiet or not self._must_wait(queue):
                     queue.pump(now)
             elif not self.reach.is_searching:
@@ -302,7 +314,7 @@ class QueueBook:
         """Whether what was with a client that leaves must come back first, or order were lost."""
         if not isinstance(source, Queue) or not source.waiting.count:
             return False
-        if source in self.frozen:
+        if source in self.frozen or source in self.reach.entering:
             return True
         subscriptions = [consumer.subscription for consumer in source.consumers]
         gone = [each for each in subscriptions if each.client.is_leaving]

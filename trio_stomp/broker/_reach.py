@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from attrs import define, field
 
 from trio_stomp._memory import MemoryBudget
-from trio_stomp.broker._consumer import Consumer
+from trio_stomp.broker._consumer import Consumer, Source
 from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._sorted_names import SortedNames
 from trio_stomp.broker._table_costs import JOIN_BYTES, no_table_memory
 from trio_stomp.broker._trie import WildcardTrie, matches
-from trio_stomp.broker._turns import Work
+from trio_stomp.broker._turns import Stop, Turns, Work
 from trio_stomp.broker._wildcards import ONE_WORD, Pattern
 
 DEAD_PREFIX = "/queue/DLQ."
@@ -33,6 +33,10 @@ class Reach:
     routes: RouteTable
     memory: MemoryBudget
     names: SortedNames = field(factory=SortedNames)
+    turns: Turns = field(factory=Turns)
+    """Say when the rest of what a new queue needs is for later turns."""
+    entering: dict[Queue, None] = field(factory=dict)
+    """New queues that many have yet to join: one after the other, and none hands out before."""
     _trie: WildcardTrie[Consumer] = field(factory=WildcardTrie)
     _patterns: dict[Consumer, list[tuple[str, Pattern]]] = field(factory=dict)
     _rounds: dict[Consumer, Iterator[Queue | None]] = field(factory=dict)
@@ -53,19 +57,69 @@ class Reach:
         self._patterns.setdefault(consumer, []).append((said, pattern))
 
     def enter(self, queue: Queue) -> None:
-        """Note a new queue, and have those served whose wildcards reach it."""
+        """Note a new queue, and have those served whose wildcards reach it.
+
+        If they are many, some do so in later turns: the queue is ``entering`` until then.
+        """
         self.names.add(queue.name)
-        for consumer in self._trie.match(queue.name):
-            if any(reaches(*each, queue.name) for each in self._patterns[consumer]):
-                self.memory.force_table(JOIN_BYTES, consumer.subscription.quota)
-                self._attach(queue, consumer)
+        if len(self._patterns) <= FEW_QUEUES or not self.turns.is_over():
+            consumers = self._trie.match(queue.name)
+            if len(consumers) <= FEW_QUEUES:
+                for consumer in consumers:
+                    self._let_in(queue, consumer)
+                return
+        self.entering[queue] = None
+        if len(self.entering) == 1:
+            work = self._enter_all()
+            if not self.turns.finishes(work):
+                self.turns.carry_out(work)
+
+    def until_entered(self, queue: Source) -> Work:
+        """Wait until all take from a new queue who should."""
+        while queue in self.entering:
+            self.turns.stop(Stop.BEHIND)
+            yield
+
+    def _enter_all(self) -> Work:
+        try:
+            while self.entering:
+                queue = next(iter(self.entering))
+                yield from self._enter(queue)
+                del self.entering[queue]
+                queue.host.mark(queue)
+        finally:  # a bug must not keep back what is there
+            for queue in self.entering:
+                queue.host.mark(queue)
+            self.entering.clear()
+
+    def _enter(self, queue: Queue) -> Work:
+        """Have those join whose wildcards reach ``queue``, as long as it and they are there."""
+        yield
+        for place, consumer in enumerate(self._trie.match(queue.name)):
+            if place % STEP == STEP - 1:
+                yield
+            if self.routes.queue_of(queue.name) is not queue:
+                return
+            if queue not in consumer.queues and not consumer.subscription.client.is_leaving:
+                self._let_in(queue, consumer)
+
+    def _let_in(self, queue: Queue, consumer: Consumer) -> None:
+        patterns = self._patterns.get(consumer, ())
+        if any(reaches(said, pattern, queue.name) for said, pattern in patterns):
+            self.memory.force_table(JOIN_BYTES, consumer.subscription.quota)
+            self._attach(queue, consumer)
 
     def join(self, consumer: Consumer) -> Work:
         """Let ``consumer`` take from all queues that its wildcards reach, as long as it is there.
 
+        Those that it names, and has made, are entered first.
+
         Raises:
           ProtocolError: there is no memory for so many.
         """
+        if self.entering:
+            for named in list(consumer.queues):
+                yield from self.until_entered(named)
         quota = consumer.subscription.quota
         for said, pattern in self._patterns.get(consumer, ()):
             for place, queue in enumerate(self.walk(said, pattern)):

@@ -8,6 +8,7 @@ can know who were asked.
 
 import secrets
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attrs import define
 
@@ -18,10 +19,20 @@ from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._wildcards import Pattern
 from trio_stomp.frames import Head
 
+if TYPE_CHECKING:
+    from trio_stomp.broker._route import Route
+
 _PUBLIC = {"/temp-queue/": PRIVATE_QUEUE, "/temp-topic/": PRIVATE_TOPIC}
 MAX_TEMPORARY = 1_000
 """Temporary destinations of one connection."""
 SECRET_BYTES = 12
+
+
+def is_orphan(client: Client | None, route: "Route") -> bool:
+    """Whether a reply comes for a client that has gone: nobody could ever consume it."""
+    if route.queue is not None or not route.name.startswith(PRIVATE_QUEUE):
+        return False
+    return client is None or route.name not in client.temporary.values()
 
 
 def unguessable(client: Client) -> str:

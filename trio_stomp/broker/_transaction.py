@@ -24,6 +24,7 @@ from trio_stomp.broker._reach import STEP
 from trio_stomp.broker._schedule import ACTION, Removal
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._table_costs import no_table_memory
+from trio_stomp.broker._temporary import is_orphan
 from trio_stomp.broker._turns import Stop, Work
 from trio_stomp.frames import FrameRun, Head, head_cost
 from trio_stomp.protocol import Acked, Committed
@@ -308,9 +309,10 @@ class Committer:
                 if route.kind in (Kind.TOPIC, Kind.WORK):
                     planned.topics[name] = None
                 yield from planned.foresight.ask(action.head, each, route)
-            elif not self.publisher.is_orphan(client, route):
+            elif not is_orphan(client, route):
                 planned.heads[each] = None
                 queue = self.queues.open(name, client.quota)
+                yield from self.queues.reach.until_entered(queue)
                 put.queues.append(queue)
                 before = planned.wanted.get(queue, (0, 0, 0))
                 planned.wanted[queue] = (
