@@ -1,0 +1,99 @@
+"""Running lanes side by side: what a step says is shown whole when it has ended."""
+
+import os
+import subprocess
+import tempfile
+import threading
+import time
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from _check.steps import Lane, Step
+
+
+def say(text: str) -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def shout(text: str) -> None:
+    """Say what is left out, so that nobody overlooks it."""
+    line = "!" * 78
+    say(f"{line}\n{text}\n{line}")
+
+
+class Took(NamedTuple):
+    """How a step ended."""
+
+    name: str
+    took_s: float
+    processor_s: float
+    """Its own and that of all it waited for: hardly more on a busy machine."""
+    code: int
+
+
+class Runner:
+    """Runs lanes, and knows how each step ended."""
+
+    def __init__(self) -> None:
+        self.took: list[Took] = []
+        self._printing = threading.Lock()
+
+    def run(self, lanes: Sequence[Lane]) -> bool:
+        """Run all lanes side by side; whether every step passed.
+
+        A lane ends at its first step that fails, the others go on: one run tells of all.
+        """
+        with ThreadPoolExecutor(max(1, len(lanes))) as pool:
+            return all(list(pool.map(self._run_lane, lanes)))
+
+    def _run_lane(self, lane: Lane) -> bool:
+        return all(self._passes(step) for step in lane)
+
+    def _passes(self, step: Step) -> bool:
+        """Run one step; show what it said, and how long it took."""
+        with self._printing:
+            say(f"=== {step.name}: begins")
+        start = time.monotonic()
+        with tempfile.TemporaryFile() as said:
+            run = subprocess.Popen(
+                step.command, cwd=step.cwd, stdout=said, stderr=subprocess.STDOUT
+            )
+            _, status, used = os.wait4(run.pid, 0)
+            run.returncode = code = os.waitstatus_to_exitcode(status)
+            took = time.monotonic() - start
+            said.seek(0)
+            text = said.read().decode(errors="replace")
+        worked = used.ru_utime + used.ru_stime
+        result = "passed" if code == 0 else f"FAILED with exit code {code}"
+        with self._printing:
+            self.took.append(Took(step.name, took, worked, code))
+            say(f"\n=== {step.name}: {' '.join(step.command)}\n{shortened(text)}")
+            say(f"=== {step.name}: {result} in {took:.1f} s, {worked:.1f} s of processor\n")
+        return code == 0
+
+
+def shortened(text: str) -> str:
+    """Leave out pytest's lines of dots: nobody reads them afterwards."""
+    lines = text.splitlines()
+    return "\n".join(line for line in lines if not (line and set(line.split(" [")[0]) <= set(".s")))
+
+
+def slowest_files(results: Path, limit: int = 15) -> Iterator[str]:
+    """Yield the files of tests that took longest, summed over what pytest told."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for file in sorted(results.glob("*.xml")):
+        for case in ET.parse(file).iter("testcase"):
+            module = case.get("classname", "").split(".Test")[0]
+            seconds[f"{module} ({file.stem})"] += float(case.get("time", 0))
+    for name, took in sorted(seconds.items(), key=lambda each: -each[1])[:limit]:
+        yield f"{took:7.1f} s  {name}"
+
+
+def let_python_keep_what_it_compiles() -> None:
+    """Without that, each of some 1,000 processes that the tests start compiles everything anew."""
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -1,0 +1,188 @@
+"""What each tier runs, as lanes: the steps of a lane run one after the other, lanes side by side.
+
+CONTRIBUTING.md has the table of what each tier proves, and how long each step took.
+"""
+
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TESTS = ROOT / "tests"
+NODE_TESTS = TESTS / "js"
+PYTHON_CODE = ("trio_stomp", "scripts", "tests")
+RESULTS = ROOT / "build" / "check"
+"""What pytest tells of each step, for the slowest files."""
+
+# Floors without a single await: every branch of theirs can be reached by a plain test.
+SYNCHRONOUS_FLOORS = ("frames", "protocol", "broker")
+FLOOR_COVERAGE = 100
+"""In percent, branches too; nothing rounds up to it."""
+
+FLOOR = re.compile(rf"^(?:from|import) trio_stomp\.(?:{'|'.join(SYNCHRONOUS_FLOORS)})\b", re.M)
+ABOVE = re.compile(
+    r"^(?:from|import) (?:trio_stomp\.(?:transport|security|client|server|peer|diag|web|config|cli"
+    r"|testing|spark)|trio|subprocess|socket|spark)\b",
+    re.M,
+)
+"""What a test of the synchronous floors alone never imports."""
+
+PROCESSES = ("-n", "4", "--dist", "loadfile")
+"""More than cores, beside other lanes: many tests wait for sockets, and not for a processor."""
+
+FUZZ_S = {"push": 2, "full": 15}
+"""For each target; docs/security.md tells of longer runs."""
+
+TORTURE = {
+    "push": ("--minutes", "0.2", "--clients", "50"),
+    "full": ("--minutes", "0.35", "--clients", "60"),
+}
+"""And some seconds for what is left; ten minutes with 100 clients belong before a release."""
+
+COMPILED = ROOT / "build" / "compiled"
+COMPILED_TESTS = (
+    *("acknowledger", "broker", "broker_model", "browse", "connection", "consumer", "decoder"),
+    *("encoder", "fanout", "hand_out", "histogram_memory", "inbox", "last_values", "message"),
+    *("message_ids", "no_cycles", "outbox", "publisher", "queue", "queue_model", "quiet_sockets"),
+    *("returned", "route", "server", "session", "subscriber", "tracer", "transaction"),
+    *("transaction_window", "turns", "websocket"),
+)
+"""Tests of what the compiled modules have a part in. By name, and not "everything but": the copy
+has neither ``.ci`` nor a reason to run tests of documents, options or packages once more."""
+
+
+class Step(NamedTuple):
+    """One check: what it is called, what it runs, and where."""
+
+    name: str
+    command: Sequence[str]
+    cwd: Path = ROOT
+
+
+Lane = Sequence[Step]
+
+
+def files_of_tests() -> Iterator[Path]:
+    """Yield every file of tests, in the order of their names."""
+    yield from sorted(TESTS.rglob("test_*.py"))
+
+
+def floor_tests() -> list[str]:
+    """Return the files that ask nothing but the synchronous floors."""
+    found = []
+    for file in files_of_tests():
+        text = file.read_text(encoding="utf-8")
+        if FLOOR.search(text) and not ABOVE.search(text):
+            found.append(file.relative_to(ROOT).as_posix())
+    return found
+
+
+def pytest_step(name: str, *more: str, cwd: Path = ROOT, path: Path | None = None) -> Step:
+    """Return a step that runs pytest and tells RESULTS how long each test took."""
+    result = RESULTS / f"{name.replace(' ', '-')}.xml"
+    set_path = ("env", f"PYTHONPATH={path}") if path else ()
+    command = (*set_path, sys.executable, "-m", "pytest", "-q", f"--junitxml={result}", *more)
+    return Step(name, command, cwd)
+
+
+def lint_steps() -> Iterator[Step]:
+    """Yield what reads the sources and runs nothing of them, but for the types."""
+    run = (sys.executable, "-m", "ruff")
+    yield Step("lint", (*run, "check", *PYTHON_CODE))
+    yield Step("format", (*run, "format", "--check", *PYTHON_CODE))
+
+
+def types_step() -> Step:
+    """Return the step of mypy: a minute or two on a new cache."""
+    return Step("types", (sys.executable, "-m", "mypy", "--strict", *PYTHON_CODE))
+
+
+def tests_steps(tier: str) -> Iterator[Step]:
+    """Yield all tests but Spark's, in several processes, and the gate on the floors' coverage."""
+    sources = (f"--cov=trio_stomp/{floor}" for floor in SYNCHRONOUS_FLOORS)
+    traced = (*sources, "--cov-branch", "--cov-report=")
+    yield pytest_step("tests", *PROCESSES, "-m", marked(tier, "not spark"), *traced)
+    report = (sys.executable, "-m", "coverage", "report", f"--fail-under={FLOOR_COVERAGE}")
+    yield Step("branch coverage of the synchronous floors", report)
+
+
+def spark_step(tier: str) -> Step:
+    """Return the tests of Spark, one after the other: they share one session."""
+    files = (
+        file.relative_to(ROOT).as_posix()
+        for file in files_of_tests()
+        if "pytest.mark.spark" in file.read_text(encoding="utf-8")
+    )
+    return pytest_step("tests of Spark", "-m", marked(tier, "spark"), *files)
+
+
+def marked(tier: str, which: str) -> str:
+    """Return pytest's -m of a tier."""
+    return which if tier == "full" else f"{which} and not full"
+
+
+def compiled_steps(tier: str) -> Iterator[Step]:
+    """Yield the checks of the variant that mypyc compiles; none without a C compiler."""
+    if not has_compiler():
+        return
+    yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED)))
+    files = (f"tests/test_{name}.py" for name in COMPILED_TESTS)
+    chosen = () if tier == "full" else ("-m", "not full")
+    name = "tests of the compiled variant"
+    yield pytest_step(name, "-n", "2", *chosen, *files, cwd=COMPILED, path=COMPILED)
+
+
+def has_compiler() -> bool:
+    """Whether there is a C compiler."""
+    return any(map(shutil.which, ("cc", "gcc", "clang")))
+
+
+def fuzz_steps(tier: str) -> Iterator[Step]:
+    """Yield the fuzzing and the torture, whose time does not depend on how fast the machine is."""
+    fuzz = ("scripts/fuzz.py", "--seconds", f"{FUZZ_S[tier]}", "--jobs", "2")
+    yield Step("fuzz", (sys.executable, *fuzz))
+    yield Step("torture", (sys.executable, "scripts/torture.py", *TORTURE[tier]))
+
+
+def node_steps() -> Iterator[Step]:
+    """Yield what brings the browser's client in, if it can be had and is not there."""
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        return
+    lock = NODE_TESTS / "package-lock.json"
+    installed = NODE_TESTS / "node_modules" / ".package-lock.json"
+    if not (installed.exists() and installed.stat().st_mtime >= lock.stat().st_mtime):
+        yield Step("npm packages of tests/js", (npm, "ci"), NODE_TESTS)
+
+
+def fast_lanes() -> Iterator[Lane]:
+    """Yield the lanes of ``--fast``: the sources, floors 0 to 2, and the store."""
+    stores = sorted(path.relative_to(ROOT).as_posix() for path in TESTS.glob("test_store_*.py"))
+    yield (*lint_steps(), types_step())
+    yield (
+        pytest_step(
+            "tests of floors and store", "-n", "2", "-m", "not full", *floor_tests(), *stores
+        ),
+    )
+
+
+def lanes(tier: str) -> Iterator[Lane]:
+    """Yield the lanes of a tier: "fast", "push" or "full"."""
+    if tier == "fast":
+        yield from fast_lanes()
+        return
+    audit = Step("known holes of packages", (sys.executable, "scripts/audit.py"))
+    # The tests take longest: beside them stands one lane of what is left.
+    yield (*lint_steps(), *tests_steps(tier))
+    yield (types_step(), audit, *compiled_steps(tier), spark_step(tier), *fuzz_steps(tier))
+
+
+def absent() -> Iterator[str]:
+    """Yield what cannot be checked here, so that nobody overlooks it."""
+    if not has_compiler():
+        yield "no C compiler is there: the compiled variant is NOT tested"
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        yield "node or npm is not there: the tests with stompjs are SKIPPED"
