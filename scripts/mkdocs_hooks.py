@@ -1,7 +1,8 @@
 """Hooks of conf/mkdocs.yml: what lies outside of docs becomes part of the site.
 
-The pages link to the README, the changelog, CONTRIBUTING and to files of the source, as they must where they are
-read without a site. Here those of PAGES become pages, the files are copied, and links follow.
+The pages link to the README and others beside docs, and to files of the source, as they must where
+they are read without a site. Here those of PAGES become pages, the files are copied, and links
+follow.
 """
 
 import os
@@ -13,7 +14,11 @@ from typing import Any, Protocol
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 
-PAGES = {"README.md": "readme.md", "CHANGELOG.md": "changes.md", "CONTRIBUTING.md": "contributing.md"}
+PAGES = {
+    "README.md": "readme.md",
+    "CHANGELOG.md": "changes.md",
+    "CONTRIBUTING.md": "contributing.md",
+}
 COPIES = "files/"
 
 _LINK = re.compile(r"(\]\()([^)#\s]+)((?:#[^)\s]*)?\))")

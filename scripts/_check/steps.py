@@ -176,7 +176,8 @@ def lanes(tier: str) -> Iterator[Lane]:
         return
     audit = Step("known holes of packages", (sys.executable, "scripts/audit.py"))
     # The tests take longest: beside them stands one lane of what is left.
-    yield (*lint_steps(), *tests_steps(tier))
+    yield tuple(lint_steps())
+    yield tuple(tests_steps(tier))
     yield (types_step(), audit, *compiled_steps(tier), spark_step(tier), *fuzz_steps(tier))
 
 
