@@ -13,6 +13,7 @@ from tests._queue_fakes import Actor, Bench
 from tests._quota_fakes import ALL, KIB, MIB, user
 from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker._feed import Feed
 from trio_stomp.broker._message import cost_alone
 from trio_stomp.broker._scheduler import Scheduled, Scheduler
 from trio_stomp.broker._table_costs import JOIN_BYTES, id_cost
@@ -52,7 +53,9 @@ def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, 
     names: Counter[Quota | None] = Counter()
     later: Counter[Quota | None] = Counter()
     feeds = list(broker.feeds.durables)
-    queues = set(broker.queues) | {each.queue for each in broker.feeds.all()}
+    exact = [each for route in broker.routes for each in route.exact if isinstance(each, Feed)]
+    joined = [*broker.feeds.durables, *exact]
+    queues = set(broker.queues) | {each.queue for each in joined}
     heads, selectors = set(), set()
     for queue in queues:
         unacked = [

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from attrs import define
 
 from trio_stomp._errors import ProtocolError
+from trio_stomp.broker._claim import MUCH
 from trio_stomp.broker._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
 from trio_stomp.broker._message import Message
 from trio_stomp.broker._message_names import MAX_DIGITS, MessageNames
@@ -14,6 +15,9 @@ from trio_stomp.broker._reach import FEW_QUEUES
 from trio_stomp.broker._stream_options import ID_MARK
 from trio_stomp.broker._subscription import Client
 from trio_stomp.protocol import Acked
+
+MANY_NACKS = 256
+"""More of them, each of which may bury something, are done bit by bit."""
 
 
 @define(eq=False, repr=False)
@@ -55,6 +59,22 @@ class Acknowledger:
                 is_stored |= unacked.message.stored > 0
                 self.settle(unacked, event, now)
         return is_stored
+
+    def is_much(self, client: Client, event: Acked) -> bool:
+        """Whether ACKs or NACKs are to be done bit by bit, as a ``Claim``."""
+        if event.negative and len(event.ids) > MANY_NACKS:
+            return True
+        if not client.acks_up_to:
+            return False
+        left = MUCH
+        seen: dict[Consumer, None] = {}
+        for name in event.ids:
+            subscription = client.tags.get(name.rpartition(b"-")[0])
+            consumer = subscription.consumer if subscription is not None else None
+            if consumer is not None and consumer.ack == CLIENT and consumer not in seen:
+                seen[consumer] = None
+                left -= len(consumer.unacked)
+        return left < 0
 
     def resolve(self, client: Client, event: Acked) -> Acked:
         """The same by deliveries, where it names messages: of each the one that the client has.
@@ -103,7 +123,7 @@ class Acknowledger:
         wanted = set(numbers)
         if len(wanted) < len(numbers) or not consumer.unacked.keys() >= wanted:
             return []
-        self._note_room(consumer)
+        self.note_room(consumer)
         return consumer.take_run(numbers)
 
     def _settle_run(self, run: list[Unacked]) -> bool:
@@ -131,10 +151,10 @@ class Acknowledger:
             self.counters.ignored += 1
             return []
         consumer, number = found
-        self._note_room(consumer)
+        self.note_room(consumer)
         return consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
 
-    def _note_room(self, consumer: Consumer) -> None:
+    def note_room(self, consumer: Consumer) -> None:
         """A consumer is about to have more credit."""
         # One that has some left has been offered all that its queues hold; but to pump a few costs
         # less than to ask.
@@ -154,7 +174,7 @@ class Acknowledger:
         It stays its consumer's; one that names nothing is an error at COMMIT.
         """
         for consumer, number in self._held(client, event):
-            self._note_room(consumer)
+            self.note_room(consumer)
             consumer.widen(number, cumulative=consumer.ack == CLIENT)
 
     def narrow(self, client: Client, events: Sequence[Acked]) -> None:
@@ -186,9 +206,19 @@ class Acknowledger:
             unacked.queue.settle(unacked.message)
 
     def find(
-        self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
+        self,
+        client: Client,
+        event: Acked,
+        name: bytes,
+        *,
+        forgiving: bool = False,
+        claimed: dict[Consumer, int] | None = None,
     ) -> tuple[Consumer, int] | None:
         """Whose delivery ``name`` is; None if it is one that needs no ACK.
+
+        Args:
+          forgiving: Of ids that are unknown.
+          claimed: Up to which number of each consumer they are so by now.
 
         Raises:
           ProtocolError: as ``apply``.
@@ -207,7 +237,9 @@ class Acknowledger:
                     f" but to {subscription.id}",
                 )
             number = int(digits)
-            if number in consumer.unacked:
+            if number in consumer.unacked and (
+                claimed is None or number > claimed.get(consumer, 0)
+            ):
                 return consumer, number
         if forgiving or self.ignores_unknown:
             return None
@@ -251,13 +283,13 @@ class Acknowledger:
 
     def time_out(self, consumer: Consumer, number: int, now: float) -> None:
         """A delivery was not acknowledged in time: as if it had been NACKed."""
-        self._note_room(consumer)
+        self.note_room(consumer)
         for unacked in consumer.take_acked(number, cumulative=False):
             self._retry(unacked, now)
 
     def take_unsent(self, consumer: Consumer, numbers: Sequence[int], now: float) -> None:
         """Deliveries expired before they were written: they are dead, and their credit is free."""
-        self._note_room(consumer)
+        self.note_room(consumer)
         for number in numbers:
             if number in consumer.unacked:
                 for unacked in consumer.take_acked(number, cumulative=False):

@@ -14,7 +14,8 @@ from trio_stomp._errors import CloseReason, RemoteError
 from trio_stomp._identity import Identity
 from trio_stomp._memory import Quota
 from trio_stomp.broker._blame import asked_receipt, quoted
-from trio_stomp.broker._configuration import configure_all
+from trio_stomp.broker._claim import Claim, claim_all
+from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
@@ -23,13 +24,11 @@ from trio_stomp.broker._error_frame import error_frame
 from trio_stomp.broker._evidence import of_earlier
 from trio_stomp.broker._explain import Explainer
 from trio_stomp.broker._leaving import LOST
-from trio_stomp.broker._log import PageWanted, StreamWanted
 from trio_stomp.broker._monitor import monitor_body
 from trio_stomp.broker._overflow import QueueFull
 from trio_stomp.broker._parts import Parts
 from trio_stomp.broker._ports import Nowhere
 from trio_stomp.broker._sessions import Sessions
-from trio_stomp.broker._stream import Stream
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._tracer import Tracer
 from trio_stomp.broker._transaction import Committer
@@ -50,7 +49,6 @@ from trio_stomp.protocol import (
 
 if TYPE_CHECKING:
     from trio_stomp.broker._rules import AccessRules
-    from trio_stomp.store import Page, Streamed
 
 
 def _nothing() -> None:
@@ -145,12 +143,11 @@ class Broker(Parts):
                         return
                 elif type(event) is Acked:
                     event = self.acknowledger.resolve(client, event)
-                    if self.acknowledger.apply(client, event, now) and self.log is not None:
-                        client.acked = self.log.turn
-                    if self.chronicle.is_kept:
-                        self.chronicle.acknowledged(client, event)
-                    for _, name in event.receipts:
-                        self.durability.tell(client, encode_receipt(name), name)
+                    if self.acknowledger.is_much(client, event):
+                        self._acknowledge(client, event, events[place + 1 :], received_at, now)
+                        return
+                    is_stored = self.acknowledger.apply(client, event, now)
+                    self._acknowledged(client, event, is_stored=is_stored)
                 else:
                     work = self._apply_rare(client, event, now)
                     if work is not None and not self.turns.finishes(work):
@@ -177,10 +174,14 @@ class Broker(Parts):
         """Let other policies hold from now on, for what is there already, too.
 
         What waits stays, though it may be more than a new bound allows: a bound is for what comes.
+        Where there are very many destinations, some follow in later turns.
         """
         self.book = self.queues.policies = book
         self.memory.quota_percent = self.policies.max_share_per_user
-        configure_all(self.routes, self.feeds.all(), self)
+        work = configuring(self.routes, self.feeds, self)
+        self.turns.begin(SHARE_S)
+        if not self.turns.finishes(work):
+            self.turns.carry_out(work)
 
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
@@ -299,12 +300,6 @@ class Broker(Parts):
             # Whoever looks at the timers calls this again soon, and lets others come before.
             self.timers.call_at(now, _nothing_yet)
 
-    @property
-    def is_monitored(self) -> bool:
-        """Whether anybody would get what ``publish_monitor`` tells."""
-        route = self.routes.known(MONITOR)
-        return route is not None and bool(route.subscribers)
-
     def publish_monitor(self, now: float) -> None:
         """Tell stompserver's ``/queue/monitor`` about the queues, if there are any."""
         body = monitor_body(self.queues)
@@ -324,23 +319,6 @@ class Broker(Parts):
                 # An event told of the loss of an event would be lost in turn, and double each turn.
                 self._settle_slow(now, tells=False)
 
-    def keep(
-        self,
-        stream: Stream,
-        name: str,
-        body: bytes,
-        headers: Sequence[tuple[str, str]],
-        now: float,
-    ) -> None:
-        """Put a message of the broker's own into a stream, unless the store is far behind."""
-        if self.log is None or not self.log.is_full:
-            head = Head("SEND", (("destination", name), *headers), len(body), name)
-            self.streams.append(stream, head, [body], now, is_urgent=False)
-
-    def has_subscribers(self, name: str) -> bool:
-        """Whether a ``publish`` to ``name`` would reach anybody."""
-        return bool(self.routes.own(name).subscribers)
-
     # The store.
 
     def committed(self, number: int, now: float) -> None:
@@ -352,21 +330,6 @@ class Broker(Parts):
     def uncommitted(self, error: str, now: float) -> None:
         """The store could not: who sent what is lost is told so, and nobody sees it."""
         self.durability.uncommitted(error, now)
-
-    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
-        """Messages that were in the store alone have been read; None = they could not be."""
-        assert self.storage is not None
-        self.storage.loaded(wanted, page, now)
-
-    def loaded_stream(
-        self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float
-    ) -> None:
-        """Messages of a stream have been read, or an offset found; None = it failed."""
-        if isinstance(found, int):
-            assert wanted.found is not None
-            wanted.found(found)
-        else:
-            self.streams.loaded(wanted, found)
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
         now = self.chronicle.now
@@ -445,6 +408,41 @@ class Broker(Parts):
         if client.farewell is not None:
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
+
+    # ACK, NACK.
+
+    def _acknowledge(
+        self,
+        client: Client,
+        event: Acked,
+        later: Sequence[Event],
+        received_at: float,
+        now: float,
+    ) -> None:
+        """Do much, bit by bit; from now on it is nobody's, and done though its client goes."""
+        claims, error = claim_all(self.acknowledger, client, (event,))
+        if error is not None:
+            error.receipt_id, error.excerpt = asked_receipt(event), quoted(event)
+            later = [Refused(error.kept())]
+        work = self._acknowledging(client, event, claims, now, is_whole=error is None)
+        self.wait_turn(client, work, later, received_at)
+
+    def _acknowledging(
+        self, client: Client, event: Acked, claims: Sequence[Claim], now: float, *, is_whole: bool
+    ) -> Work:
+        for claim in claims:
+            yield from claim.all_of_it(now)
+        if is_whole:
+            self._acknowledged(client, event, is_stored=True)
+
+    def _acknowledged(self, client: Client, event: Acked, *, is_stored: bool) -> None:
+        """Answer ACKs or NACKs that were done, once that is safe."""
+        if is_stored and self.log is not None:
+            client.acked = self.log.turn
+        if self.chronicle.is_kept:
+            self.chronicle.acknowledged(client, event)
+        for _, name in event.receipts:
+            self.durability.tell(client, encode_receipt(name), name)
 
     # Everything else.
 

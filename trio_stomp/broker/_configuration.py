@@ -3,15 +3,18 @@
 from typing import TYPE_CHECKING, Protocol
 
 from trio_stomp.broker._destination import Kind
+from trio_stomp.broker._feed import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from trio_stomp.broker._destination_policy import PolicyBook
-    from trio_stomp.broker._feed import Feed
+    from trio_stomp.broker._feeds import Feeds
     from trio_stomp.broker._policies import BrokerPolicies
-    from trio_stomp.broker._route import Route
+    from trio_stomp.broker._route import Route, RouteTable
     from trio_stomp.broker._streams import Streams
+    from trio_stomp.broker._turns import Work
+
+STEP = 8
+"""Destinations that are given their policies in one piece of work."""
 
 
 class ConfigurationHost(Protocol):
@@ -40,11 +43,21 @@ def configure(route: "Route", host: ConfigurationHost) -> None:
         route.queue.policy = policy
 
 
-def configure_all(
-    routes: "Iterable[Route]", feeds: "Iterable[Feed]", host: ConfigurationHost
-) -> None:
-    """Give all that is there already what holds for it now."""
-    for route in routes:
-        configure(route, host)
-    for feed in feeds:
-        feed.queue.policy = host.book.policy_for(feed.queue.route.name)
+def configuring(routes: "RouteTable", feeds: "Feeds", host: ConfigurationHost) -> "Work":
+    """Give all that is there already what holds for it by then, bit by bit."""
+    for place, route in enumerate(list(routes)):
+        if routes.has(route):
+            configure(route, host)
+            for feed in route.exact:
+                if isinstance(feed, Feed):
+                    _configure_feed(feed, host)
+        if place % STEP == STEP - 1:
+            yield
+    for place, feed in enumerate(list(feeds.durables)):
+        _configure_feed(feed, host)
+        if place % STEP == STEP - 1:
+            yield
+
+
+def _configure_feed(feed: Feed, host: ConfigurationHost) -> None:
+    feed.queue.policy = host.book.policy_for(feed.queue.route.name)

@@ -1,5 +1,6 @@
 """A subscription that takes messages from queues: its credit, and what it has not acknowledged."""
 
+from bisect import bisect_right
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Protocol
 
@@ -123,6 +124,7 @@ class Consumer:
         self.count_left = self.options.prefetch_count
         self.bytes_left = self.options.prefetch_bytes if self.tracks else AUTO_BATCH_BYTES
         self.repeats_number = b""
+        self.subscription.client.acks_up_to |= self.ack == CLIENT
         self.says_ack = self.ack != AUTO and self.subscription.client.version.acks_by_header
         if self.says_ack:
             # The prefix ends in the ack header's tag: the message id follows with the same value.
@@ -235,6 +237,19 @@ class Consumer:
             numbers = list(takewhile(lambda each: each <= number, self.unacked))
         return [self._forget(each) for each in numbers]
 
+    def claim(self, number: int, *, cumulative: bool) -> dict[int, Unacked]:
+        """The same, in order; but they fill its window until each is released."""
+        unacked = self.unacked
+        if not cumulative or next(iter(unacked)) == number:
+            return {number: unacked.pop(number)}
+        numbers = list(unacked)
+        place = bisect_right(numbers, number)
+        # There may be very many: the lesser part moves.
+        if 2 * place <= len(numbers):
+            return {each: unacked.pop(each) for each in numbers[:place]}
+        self.unacked = {each: unacked.pop(each) for each in numbers[place:]}
+        return unacked
+
     def take_run(self, numbers: list[int]) -> list[Unacked]:
         """The deliveries of these numbers, all of which it has, no longer its own."""
         if self.excused or self.lent is not None:
@@ -292,6 +307,11 @@ class Consumer:
 
     def _forget(self, number: int) -> Unacked:
         unacked = self.unacked.pop(number)
+        self.release(number, unacked)
+        return unacked
+
+    def release(self, number: int, unacked: Unacked) -> None:
+        """A delivery fills its window no longer."""
         if self.lent is not None:
             del self.lent[unacked.message.number]
         if number in self.excused:
@@ -299,7 +319,6 @@ class Consumer:
         else:
             self.count_left += 1
             self.bytes_left += len(unacked.message.body)
-        return unacked
 
     def _encode(self, messages: list[Message], first: int) -> list[bytes]:
         tails = [b""]

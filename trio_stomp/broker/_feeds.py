@@ -1,8 +1,6 @@
 """Feeds: topic and work-queue subscriptions with acknowledgements, and durable ones."""
 
-from collections.abc import Iterator
 from functools import partial
-from itertools import chain
 
 from attrs import define, field
 
@@ -109,11 +107,6 @@ class Feeds:
             self.memory.force_table(feed.cost, feed.quota)
             if self.log is not None:
                 remember(self.log, feed)
-
-    def all(self) -> Iterator[Feed]:
-        """Every feed, durable or not."""
-        feeds = (each for route in self.routes for each in route.exact if isinstance(each, Feed))
-        return chain(self.durables, feeds)
 
     def leave(self, subscription: Subscription, consumer: Consumer, feed: Feed, now: float) -> None:
         """A consumer goes: durable feeds stay, others end, and work goes to the other members."""

@@ -1,7 +1,9 @@
 """What the core is made of, and how the parts are joined."""
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
@@ -13,6 +15,7 @@ from trio_stomp.broker._browses import Browses
 from trio_stomp.broker._burial import send_dead
 from trio_stomp.broker._chronicle import Chronicle
 from trio_stomp.broker._configuration import configure
+from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._dialect import Dialect, dialect
 from trio_stomp.broker._duplicates import Duplicates
@@ -25,7 +28,7 @@ from trio_stomp.broker._last_values import LastValues
 from trio_stomp.broker._leaving import Leaving
 from trio_stomp.broker._left import Left
 from trio_stomp.broker._lines import Lines
-from trio_stomp.broker._log import Log
+from trio_stomp.broker._log import Log, PageWanted, StreamWanted
 from trio_stomp.broker._message_names import MessageNames
 from trio_stomp.broker._overflow import Overflow
 from trio_stomp.broker._plan import make_plan
@@ -40,6 +43,7 @@ from trio_stomp.broker._scheduler import Scheduler
 from trio_stomp.broker._selector import SelectorCompiler
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._storage import Storage
+from trio_stomp.broker._stream import Stream
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client
@@ -48,6 +52,10 @@ from trio_stomp.broker._timers import Timers
 from trio_stomp.broker._turns import Turns
 from trio_stomp.broker._wall_time import STEPS, WallTime
 from trio_stomp.broker._welcome import Welcome
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.store import Page, Streamed
 
 
 def _native() -> Dialect:
@@ -135,6 +143,44 @@ class Parts:
             self.log.keep(STEPS, self.wall.told())
         self.stale.judge_anew()
         self.scheduler.judge_anew(now)
+
+    @property
+    def is_monitored(self) -> bool:
+        """Whether anybody would get what ``publish_monitor`` tells."""
+        route = self.routes.known(MONITOR)
+        return route is not None and bool(route.subscribers)
+
+    def keep(
+        self,
+        stream: Stream,
+        name: str,
+        body: bytes,
+        headers: Sequence[tuple[str, str]],
+        now: float,
+    ) -> None:
+        """Put a message of the broker's own into a stream, unless the store is far behind."""
+        if self.log is None or not self.log.is_full:
+            head = Head("SEND", (("destination", name), *headers), len(body), name)
+            self.streams.append(stream, head, [body], now, is_urgent=False)
+
+    def has_subscribers(self, name: str) -> bool:
+        """Whether a ``publish`` to ``name`` would reach anybody."""
+        return bool(self.routes.own(name).subscribers)
+
+    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
+        """Messages that were in the store alone have been read; None = they could not be."""
+        assert self.storage is not None
+        self.storage.loaded(wanted, page, now)
+
+    def loaded_stream(
+        self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float
+    ) -> None:
+        """Messages of a stream have been read, or an offset found; None = it failed."""
+        if isinstance(found, int):
+            assert wanted.found is not None
+            wanted.found(found)
+        else:
+            self.streams.loaded(wanted, found)
 
     def _make_places(self) -> None:
         """Where messages are on their way, or wait."""

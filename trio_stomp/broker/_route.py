@@ -238,6 +238,10 @@ class RouteTable:
         """Wildcard subscriptions."""
         return len(self._wildcards)
 
+    def has(self, route: Route) -> bool:
+        """Whether a route is in use, and no other has taken its place."""
+        return self._routes.get(route.name) is route
+
     def known(self, name: str) -> Route | None:
         """The route of ``name`` with its subscribers up to date, if it is in use."""
         route = self._routes.get(name)

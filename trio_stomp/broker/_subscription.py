@@ -63,6 +63,8 @@ class Client:
     until it acknowledges by ``message-id``."""
     takes_unasked: bool = False
     """It was subscribed to a queue in the mode auto: an ACK may be of what needs none."""
+    acks_up_to: bool = False
+    """It was subscribed in the mode client: an ACK may cover much."""
     is_refused: bool = False
     """It was told an ERROR, or has left: whatever else it sent is ignored."""
     is_lost: bool = False

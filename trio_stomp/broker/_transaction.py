@@ -1,7 +1,6 @@
 """COMMIT: all that was said in a transaction, or nothing of it (T04)."""
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
@@ -10,7 +9,8 @@ from attrs import define, field
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._acknowledger import Acknowledger, without_covered
-from trio_stomp.broker._consumer import CLIENT, Consumer, Unacked
+from trio_stomp.broker._claim import Claim, claim_all
+from trio_stomp.broker._consumer import CLIENT, Consumer
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._evidence import STORED
 from trio_stomp.broker._foresight import Foreseen, Foresight
@@ -37,8 +37,6 @@ MANY_COPIES = 1024
 """More than this is carried out bit by bit: copies for subscribers, and what takes as long."""
 PUT_COPIES = 8
 """To send a run to a destination takes as long as so many copies, however many there are."""
-SETTLED = 64
-"""Deliveries that are settled in one piece of work."""
 
 
 @define(eq=False, repr=False)
@@ -98,8 +96,8 @@ class Committer:
         lines, memory, quota = self.publisher.lines, self.overflow.memory, client.quota
         for run in planned.runs_later:
             self.publisher.send(client, run, now, now)
-        claims = deque([self._claim(client, each) for each in actions if isinstance(each, Acked)])
-        frozen = planned.wanted.keys() | _given_back(claims)
+        claims = self._claim(client, actions)
+        frozen = planned.wanted.keys()
         topics = [self.publisher.routes.open(name, quota) for name in planned.topics]
         memory.force_kept(sum(put.cost for put in planned.puts), quota)
         for queue, (count, size, _) in planned.wanted.items():
@@ -107,8 +105,10 @@ class Committer:
         self.queues.freeze(frozen)
         lines.open(topics)
         puts = iter(planned.puts)
-        told = b""
+        told, place = b"", 0
         try:
+            for claim in claims:
+                yield from claim.freezing()
             for action in actions:
                 if isinstance(action, FrameRun):
                     put = next(puts)
@@ -120,9 +120,11 @@ class Committer:
                         if route.kind is not Kind.QUEUE:
                             yield
                 else:
-                    yield from self._settle(claims[0], now)
-                    claims.popleft()
+                    yield from claims[place].settling(now)
+                    place += 1
                 yield
+            for claim in claims:
+                yield from claim.thawing()
         finally:
             for put in puts:
                 put.release(memory, quota)
@@ -135,22 +137,13 @@ class Committer:
             lines.turns.stop(Stop.BEHIND)
             yield
 
-    def _claim(self, client: Client, action: Acked) -> "_Settling":
-        """Take what an ACK or NACK is about from its consumer: it is nobody's until it is settled.
+    def _claim(self, client: Client, actions: Sequence[FrameRun | Acked]) -> list[Claim]:
+        """Take what ACKs and NACKs are about from their consumers: it is nobody's until settled.
 
         An id may have been covered by a cumulative ACK before it (A18).
         """
-        taken: deque[Unacked] = deque()
-        for name in action.ids:
-            taken += self.acknowledger.take(client, action, name, forgiving=True)
-        return _Settling(client, self.acknowledger, action, taken)
-
-    def _settle(self, claim: "_Settling", now: float) -> Work:
-        """Do what an ACK or NACK says, bit by bit."""
-        while claim.taken:
-            for _ in range(min(SETTLED, len(claim.taken))):
-                self.acknowledger.settle(claim.taken.popleft(), claim.action, now)
-            yield
+        acks = [each for each in actions if isinstance(each, Acked)]
+        return claim_all(self.acknowledger, client, acks, forgiving=True)[0]
 
     def _send_part(
         self,
@@ -225,21 +218,15 @@ class Committer:
     ) -> bytes:
         """Have the store do all of it as one record; the clients see it after that."""
         told = b""
+        claims = iter(self._claim(client, actions))
         with self.publisher.bound():
             for action in actions:
                 if isinstance(action, FrameRun):
                     evidence = self._send(client, action, planned, now)
                     told = told or (log.stored if log.stored in evidence else b"")
                 else:
-                    self._acknowledge(log, client, action)
+                    _acknowledge(log, next(claims))
         return told
-
-    def _acknowledge(self, log: Log, client: Client, action: Acked) -> None:
-        claim = self._claim(client, action)
-        for unacked in claim.taken if not action.negative else ():
-            if unacked.message.stored:
-                log.finish(unacked.message.stored)
-        log.when_safe(claim)
 
     def _check(
         self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned", now: float
@@ -270,7 +257,9 @@ class Committer:
                 )
         for acked in [each for each in actions if isinstance(each, Acked)]:
             for id in acked.ids:
-                self.acknowledger.find(client, acked, id)
+                found = self.acknowledger.find(client, acked, id)
+                if found is not None:
+                    planned.copies += _most(found[0])
         memory, quota = self.overflow.memory, client.quota
         if planned.ids > memory.tables_room_for(quota):
             raise no_table_memory(memory, "ids of messages", quota)
@@ -333,6 +322,11 @@ def _is_stored(consumer: Consumer, number: int) -> bool:
     return any(unacked.message.stored for _, unacked in covered)
 
 
+def _most(consumer: Consumer) -> int:
+    """How much an ACK of it may be about, at the most."""
+    return len(consumer.unacked) if consumer.ack == CLIENT else 1
+
+
 def _is_last(part: "tuple[Route, Head]") -> bool:
     """Queues come first: no room is kept for them once a run is being sent."""
     return part[0].kind is not Kind.QUEUE
@@ -393,33 +387,8 @@ class Planned:
     """How much it is to carry out."""
 
 
-@define(eq=False, repr=False)
-class _Settling:
-    """Deliveries whose ACK or NACK waits for the store: meanwhile they are nobody's."""
-
-    client: Client
-    acknowledger: Acknowledger
-    action: Acked
-    taken: deque[Unacked]
-
-    def commit(self, now: float) -> None:
-        """As ``Effect``."""
-        for unacked in self.taken:
-            if not self.action.negative:
-                unacked.message.stored = 0  # the store knows
-            self.acknowledger.settle(unacked, self.action, now)
-
-    def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
-        self.give_back(now)
-
-    def give_back(self, now: float) -> None:
-        """Let them be delivered again."""
-        for unacked in self.taken:
-            self.acknowledger.give_back(unacked, now)
-
-
-def _given_back(claims: "Iterable[_Settling]") -> set[Queue]:
-    """The queues into which something of what was refused may come back."""
-    refused = [each for claim in claims if claim.action.negative for each in claim.taken]
-    return {each.queue for each in refused if isinstance(each.queue, Queue)}
+def _acknowledge(log: Log, claim: Claim) -> None:
+    """Have the store forget what is acknowledged; it is done when that is safe."""
+    if not claim.event.negative and (stored := claim.stored):
+        log.finish_all(stored)
+    log.when_safe(claim)
