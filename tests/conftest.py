@@ -11,7 +11,8 @@ import pytest
 STATEMENTS = Path(__file__).parent.parent / "docs" / "conformance.md"
 ROW = re.compile(r"^\| ([A-Z]\d\d) \|", re.MULTILINE)
 
-SERVERS_OF_OTHERS = {"postgresql", "rabbitmq", "activemq"}
+SERVER_OF_OTHERS = "postgresql"
+"""As a parameter: of tests that need a server, which are for the full tier."""
 WHOLE = {"dial": "memory", "timed_dial": "memory", "raw_dial": "memory", "ws_dial": "ws-memory"}
 """By fixture of tests/conformance: the transport over which every test belongs to each push."""
 ONE_OF = 8
@@ -83,7 +84,7 @@ def takes_long(item: pytest.Item) -> bool:
     if callspec is None:
         return False
     cell: dict[str, object] = callspec.params
-    if any(isinstance(value, str) and value in SERVERS_OF_OTHERS for value in cell.values()):
+    if SERVER_OF_OTHERS in (value for value in cell.values() if isinstance(value, str)):
         return True
     for fixture, whole in WHOLE.items():
         if cell.get(fixture, whole) != whole:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 SCRIPT = Path(__file__).parent.parent / "scripts" / "scale.py"
-PATIENCE_S = 120
+PATIENCE_S = 300
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs epoll, /proc")
 
