@@ -250,24 +250,14 @@ def test_another_destination_or_selector_begins_it_anew(destination: str, header
     core.ends()
 
 
-def test_without_a_client_id_a_durable_subscription_is_shared():
-    core = Core()
-    publisher, one, two = core.peer(), core.peer(), core.peer()
-    one.subscribes("a", ack="client", headers=DURABLE)
-    two.subscribes("a", ack="client", headers=DURABLE)
-    publisher.sends("a", *numbered("m", 4))
-    assert (one.bodies(), two.bodies()) == (["m0", "m2"], ["m1", "m3"])
-    assert one.outbox.closed is two.outbox.closed is None
-    one.is_gone()
-    assert deliveries(two)[2:] == [("m0", "2"), ("m2", "2")]
-    two.acks(two.messages()[-1])
-    two.unsubscribes(headers=DURABLE)
-    core.ends()
-
-
-def test_in_artemis_connections_of_one_client_id_share_a_durable_subscription():
-    core = Core(dialect="artemis")
-    publisher, one, two = core.peer(), core.peer(client_id="me"), core.peer(client_id="me")
+@pytest.mark.parametrize(
+    ("dialect", "client_id"), [("native", ""), ("artemis", "me")], ids=["no-id", "artemis"]
+)
+def test_a_durable_subscription_is_shared(dialect: str, client_id: str):
+    """Without a client id; in the dialect artemis by all connections of one."""
+    core = Core(dialect=dialect)
+    publisher = core.peer()
+    one, two = (core.peer(client_id=client_id) for _ in range(2))
     one.subscribes("a", ack="client", headers=DURABLE)
     two.subscribes("a", ack="client", headers=DURABLE)
     publisher.sends("a", *numbered("m", 4))

@@ -45,6 +45,15 @@ def begun(desk: Clocked | ClockedDurable, client: Actor) -> None:
     assert desk.broker.lines.busy
 
 
+def begun_with_ack(desk: Clocked, client: Actor, other: Actor) -> None:
+    """Begin a COMMIT that also acknowledges what ``other`` sent to /queue/a."""
+    client.subscribes("/queue/a", ack="client-individual")
+    other.sends("/queue/a", "x")
+    [held] = client.reads()
+    client.does(Committed([*runs(TOPIC), client.acked(held)], b"done"))
+    begun(desk, client)
+
+
 def bodies(actor: Actor, id: str = "0") -> list[str]:
     return [frame.text for frame in actor.writes() if frame.get("subscription") == id]
 
@@ -258,11 +267,7 @@ def test_an_ack_that_waits_for_the_rest_of_its_commit_does_not_time_out():
     desk = Clocked({"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
     takers(desk)
     busy, other = desk.actor(), desk.actor()
-    busy.subscribes("/queue/a", ack="client-individual")
-    other.sends("/queue/a", "x")
-    [held] = busy.reads()
-    busy.does(Committed([*runs(TOPIC), busy.acked(held)], b"done"))
-    begun(desk, busy)
+    begun_with_ack(desk, busy, other)
     desk.passes(1)
     desk.settles()
     assert desk.broker.acks.redelivered == 0
@@ -459,11 +464,7 @@ def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(monkeypatch: pyte
     desk = Clocked()
     takers(desk)
     busy, other = desk.actor(), desk.actor()
-    busy.subscribes("/queue/a", ack="client-individual")
-    other.sends("/queue/a", "x")
-    [held] = busy.reads()
-    busy.does(Committed([*runs(TOPIC), busy.acked(held)], b"done"))
-    begun(desk, busy)
+    begun_with_ack(desk, busy, other)
     other.sends(TOPIC, "waits")
     monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):

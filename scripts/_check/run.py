@@ -1,4 +1,4 @@
-"""Running lanes side by side: what a step says is shown whole when it has ended."""
+"""Runs lanes side by side, and prints the output of a step when the step has ended."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def say(text: str) -> None:
 
 
 def shout(text: str) -> None:
-    """Say what is left out, so that nobody overlooks it."""
+    """Print a warning between two lines of exclamation marks."""
     line = "!" * 78
     say(f"{line}\n{text}\n{line}")
 

@@ -1,4 +1,4 @@
-"""What each tier runs, as lanes: the steps of a lane run one after the other, lanes side by side.
+"""The steps of each tier, as lanes: a lane runs its steps in order, beside the other lanes.
 
 CONTRIBUTING.md has the table of what each tier proves, and how long each step took.
 """
@@ -15,7 +15,7 @@ TESTS = ROOT / "tests"
 NODE_TESTS = TESTS / "js"
 PYTHON_CODE = ("trio_stomp", "scripts", "tests")
 RESULTS = ROOT / "build" / "check"
-"""What pytest tells of each step, for the slowest files."""
+"""The folder of pytest's reports, one for each step: the slowest files are read from them."""
 
 # Floors without a single await: every branch of theirs can be reached by a plain test.
 SYNCHRONOUS_FLOORS = ("frames", "protocol", "broker")
@@ -28,10 +28,10 @@ ABOVE = re.compile(
     r"|testing|spark)|trio|subprocess|socket|spark)\b",
     re.M,
 )
-"""What a test of the synchronous floors alone never imports."""
+"""Imports that exclude a file of tests from the tests of the synchronous floors."""
 
 PROCESSES = ("-n", "4", "--dist", "loadfile")
-"""More than cores, beside other lanes: many tests wait for sockets, and not for a processor."""
+"""More processes than cores: many tests wait for sockets, not for a processor."""
 
 FUZZ_S = {"push": 2, "full": 15}
 """For each target; docs/security.md tells of longer runs."""
@@ -89,7 +89,7 @@ def pytest_step(name: str, *more: str, cwd: Path = ROOT, path: Path | None = Non
 
 
 def lint_steps() -> Iterator[Step]:
-    """Yield what reads the sources and runs nothing of them, but for the types."""
+    """Yield the checks of style, which run nothing of the sources."""
     run = (sys.executable, "-m", "ruff")
     yield Step("lint", (*run, "check", *PYTHON_CODE))
     yield Step("format", (*run, "format", "--check", *PYTHON_CODE))
@@ -148,7 +148,7 @@ def fuzz_steps(tier: str) -> Iterator[Step]:
 
 
 def node_steps() -> Iterator[Step]:
-    """Yield what brings the browser's client in, if it can be had and is not there."""
+    """Yield the step that installs the browser's client, unless that is done or npm is missing."""
     npm = shutil.which("npm")
     if npm is None or shutil.which("node") is None:
         return
@@ -182,7 +182,7 @@ def lanes(tier: str) -> Iterator[Lane]:
 
 
 def absent() -> Iterator[str]:
-    """Yield what cannot be checked here, so that nobody overlooks it."""
+    """Yield a warning for each check that this machine cannot run."""
     if not has_compiler():
         yield "no C compiler is there: the compiled variant is NOT tested"
     if shutil.which("npm") is None or shutil.which("node") is None:
