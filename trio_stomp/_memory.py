@@ -50,7 +50,7 @@ class MemoryBudget:
     """What names, subscriptions, patterns, selectors and ids take: counted apart from messages, so
     that neither can shut out the other."""
     quota_percent: int = 100
-    """How much of what others leave one user may have of anything."""
+    """The percentage of what others leave that one user may have of each pool."""
     is_promised: bool = False
     """Room was kept for what is charged now: nobody's quota is in its way."""
 

@@ -61,7 +61,7 @@ class Acknowledger:
         return is_stored
 
     def is_much(self, client: Client, event: Acked) -> bool:
-        """Whether ACKs or NACKs are to be done bit by bit, as a ``Claim``."""
+        """Return whether ACKs or NACKs are so many that a ``Claim`` settles them in pieces."""
         if event.negative and len(event.ids) > MANY_NACKS:
             return True
         if not client.acks_up_to:

@@ -26,7 +26,7 @@ SELECTOR_BYTES = 64
 
 
 class Need(Enum):
-    """What a browse waits for."""
+    """The event that a browse waits for."""
 
     TURN = "time"
     ROOM = "its client takes more"

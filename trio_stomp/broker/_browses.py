@@ -62,7 +62,7 @@ class Browses:
     _reading: "dict[Subscription, Browse]" = field(factory=dict)
     """Those that have one, or are about to."""
     _steps: int = TURN_STEPS
-    """What is left of this turn's."""
+    """Steps that are left of this turn."""
     _is_due: bool = False
     """The timers have been told."""
 

@@ -18,17 +18,17 @@ PIECE = 64
 FEW_PASSED = 16
 """Behind no more messages than this nobody's place is remembered."""
 MOST_BYTES = 1024 * 1024
-"""What is handed out at once has no more bytes than this, or one message more."""
+"""Bytes that are handed out at once, at most; one message may exceed it."""
 LOOK_AGAIN_S = 1.0
 """What has expired behind others is looked for as often as this."""
 GONE, PASSED, CUT = 0, 1, 2
-"""What becomes of a message that is offered; ``CUT``: not all have been asked about it."""
+"""The outcome of an offer; ``CUT``: not all consumers have been asked yet."""
 WEIGHT = 64
 """So much is done between two looks at the clock."""
 ASKED_WEIGHT = 4
 """To ask a selector, and to look at a message; a character of a selector's text adds 1."""
 CONSUMERS_A_WEIGHT = 8
-"""So many consumers are passed over in the time of 1."""
+"""Consumers that are passed over in the time that one offer takes."""
 
 
 @define(eq=False, repr=False)
@@ -185,7 +185,7 @@ class Choice:
         self._is_changed |= len(owners) <= before
 
     def _look_at_clock(self) -> bool:
-        """Whether the time is up; it is not asked for each trifle."""
+        """Return whether the time is up, looking at the clock only now and then."""
         if self._weight >= WEIGHT:
             self._weight = 0
             self.is_cut = self.queue.host.is_over()

@@ -1,4 +1,4 @@
-"""What ACKs and NACKs are about, taken from its consumers at once and settled bit by bit."""
+"""Settles a large ACK or NACK in pieces: its deliveries are taken from their consumers at once."""
 
 from bisect import bisect_right
 from collections import deque
@@ -23,7 +23,7 @@ SETTLED = 64
 SEEN = 1024
 """Deliveries that are only looked at in one."""
 MUCH = 2048
-"""So many deliveries are settled in one step; of more, bit by bit."""
+"""Deliveries that are settled in one step."""
 Pool = deque[tuple[int, Unacked]]
 """Deliveries in order, by number."""
 
@@ -40,13 +40,13 @@ class Claim:
     acknowledger: "Acknowledger"
     event: "Acked"
     parts: list[tuple[Consumer, Pool]] = field(factory=list)
-    """What is left to settle, and whose it was."""
+    """Deliveries left to settle, with their consumers."""
     frozen: dict[Queue, None] = field(factory=dict)
     """Into which something may come back: they hand out nothing before all of it is there."""
 
     @property
     def stored(self) -> list[int]:
-        """What the store calls those of them that it has."""
+        """Their ids in the store."""
         each = (unacked.message.stored for _, pool in self.parts for _, unacked in pool)
         return [id for id in each if id]
 

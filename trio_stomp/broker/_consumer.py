@@ -168,7 +168,7 @@ class Consumer:
         return self.count_left > 0 and self.bytes_left > 0
 
     def cost_of(self, messages: list[Message]) -> int:
-        """What messages take of ``bytes_left``."""
+        """Return the bytes that messages take of ``bytes_left``."""
         size = sum([len(message.body) for message in messages])
         # With auto nothing else bounds how many there are: headers take room in the outbox too.
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size

@@ -89,7 +89,7 @@ class Durables:
         self._feeds[feed.durable, feed.owner] = feed
 
     def count(self, quota: Quota) -> int:
-        """How many are charged to a quota."""
+        """Return the number of those that are charged to a quota."""
         return sum(feed.quota is quota for feed in self._feeds.values())
 
     def give(self, feed: Feed, owner: str) -> None:

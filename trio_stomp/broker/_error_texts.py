@@ -1,4 +1,4 @@
-"""What an ERROR says in another broker's words, for programs that compare its texts."""
+"""The texts of ERRORs in another broker's words, for programs that compare them."""
 
 import re
 from collections.abc import Mapping, Sequence

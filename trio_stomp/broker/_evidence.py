@@ -26,7 +26,7 @@ _NUMBERED = re.compile(rb"^(x-stream-offset|scheduledJobId):(\d+)$", re.MULTILIN
 
 
 def unmatched(name: str) -> bytes:
-    """What a RECEIPT tells of a message that nobody takes."""
+    """Return what a RECEIPT tells of a message that nobody takes."""
     return MATCHED_NONE + HINTS.get(nearly(name), b"")
 
 
@@ -59,7 +59,7 @@ def together(told: list[bytes]) -> bytes:
 
 
 def volatile_told(name: str) -> str:
-    """What the operator is told when a message that is to survive cannot."""
+    """The warning to the operator when a message that is to survive cannot."""
     return (
         f"a message to {name[:80]} was sent to survive, but nothing survives this broker: start it"
         " with --data-dir DIR (until then RECEIPTs say stored:memory)"

@@ -162,7 +162,7 @@ class Explainer:
         return verdict(found, claim, number, events, self), found
 
     def _of_queue(self, accepted: int) -> Answer:
-        """What became of a queue's message, by its own name."""
+        """Return what became of a queue's message, by its ``message-id``."""
         events = self._all()
         given = [each for each in events if each[0] in ("delivered", "shown")]
         claim = next((each for each in reversed(given) if accepted in each[7]), None)

@@ -19,7 +19,7 @@ MAX_FORESEEN = 256 * 1024
 """So many takers are remembered for one transaction; who sends to more has the rest asked on the
 way, which then takes less than to give them what they take."""
 PLACE_BYTES = 8
-"""What one of them takes in a list."""
+"""Bytes that one of them takes in a list."""
 
 
 @define(eq=False, repr=False)
@@ -44,7 +44,7 @@ class Asked:
 
 @define(eq=False, repr=False)
 class Said:
-    """Who, of those asked, takes a header block."""
+    """Those whose selector takes a header block, of those asked."""
 
     told: Head
     asked: Asked
@@ -68,7 +68,7 @@ Foreseen = dict[str, Said]
 
 @define(eq=False, repr=False)
 class Foresight:
-    """What selectors say to the header blocks of one transaction."""
+    """The answers of selectors to the header blocks of one transaction."""
 
     memory: MemoryBudget
     _said: dict[Head, Foreseen] = field(factory=dict)

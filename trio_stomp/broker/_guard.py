@@ -57,7 +57,7 @@ class Guard:
     revoked: int = 0
     """Messages that were left behind by who may not send them any more."""
     changes: int = 0
-    """How often the rules, or who exists, have changed."""
+    """Changes of the rules, or of the users that exist, so far."""
     exists: Callable[[Identity], bool] = _exists
     """Whether there is still such a user, as far as can be known."""
 
@@ -120,7 +120,7 @@ class Guard:
         return True
 
     def may_end(self, client: Client, owner: Identity | None, names: Iterable[str]) -> bool:
-        """Whether a client may end what somebody left for ``names``: his own, or by ``admin``."""
+        """Return whether a client may end it: its own, or with ``admin`` on all ``names``."""
         rights = client.rights
         if rights is None or (owner is not None and owner.name == client.identity.name != ""):
             return True

@@ -1,4 +1,4 @@
-"""What clients sent while they have to wait: kept in order, and charged."""
+"""Events of clients that have to wait, kept in order and charged to memory."""
 
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from trio_stomp.protocol import Event
 
 EVENT_BYTES = 512
-"""What any event takes, about; most are much smaller."""
+"""Bytes that an event takes, about; most take much less."""
 ITEM_BYTES = 64
-"""What a body, or the id in an ACK, takes beside its bytes."""
+"""Bytes that a body, or the id in an ACK, takes beside its own."""
 
 
 @define(eq=False, repr=False)

@@ -37,7 +37,7 @@ class LastValues:
     guard: Guard
     storage: Storage | None = None
     _owner: Identity | None = None
-    """Who left what the broker sends now."""
+    """The owner of the scheduled message that is being sent."""
 
     @contextmanager
     def left_by(self, owner: Identity | None) -> Iterator[None]:
@@ -49,7 +49,7 @@ class LastValues:
             self._owner = None
 
     def keeper(self, publication: Publication) -> Keeper:
-        """Who answers for a message that may become a last value."""
+        """Return the owner of a message that may become a last value."""
         sender = publication.sender
         owner = sender.identity if sender is not None else self._owner
         return Keeper(owner, self.guard.changes)
@@ -117,7 +117,7 @@ class LastValues:
         self.keep(publication, RETAIN_SET, Keeper(owner, UNJUDGED, id))
 
     def may_be_given(self, route: Route) -> bool:
-        """Whether who sent a route's last value may send it today; if not, it has ended."""
+        """Return whether the owner of a last value may send it today; if not, end it."""
         keeper = self.routes.retaining[route]
         if keeper.judged == self.guard.changes:
             return True

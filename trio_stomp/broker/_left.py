@@ -1,4 +1,4 @@
-"""What users have left behind that acts later, for who may look at the broker: ``DIAG/left``."""
+"""Answers ``DIAG/left``: the scheduled messages and last values that users have left."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -87,7 +87,7 @@ class Left:
 
 
 def _name(owner: Identity | None) -> str | None:
-    """Who it was, as rules call him; None = nobody knows."""
+    """The owner's name in the rules; None = unknown."""
     return None if owner is None else owner.name or ANONYMOUS_NAME
 
 

@@ -132,7 +132,7 @@ class Lines:
         self.turns.awaken()
 
     def has(self, client: "Client | None") -> bool:
-        """Whether something that a client sent waits for its turn."""
+        """Return whether anything that a client sent waits in a line."""
         return client in self._errands
 
     def until_sent(self, client: "Client") -> Work:
@@ -144,7 +144,7 @@ class Lines:
 
 @define(eq=False, repr=False)
 class _Errands:
-    """What one client sent and waits for its turn at its topic, in order: a work."""
+    """SENDs of one client that wait in a topic's line, in order: a ``Work``."""
 
     lines: Lines
     client: "Client | None"

@@ -100,7 +100,7 @@ class Log:
     failed: Failed = field(init=False, factory=Failed)
     """How many deliveries of messages failed."""
     identity: str = field(init=False, default="")
-    """How the names of this store's messages begin."""
+    """The prefix of this store's ``message-id`` values."""
     stored: bytes = field(init=False)
     _is_identified: bool = False
     """The store knows that."""

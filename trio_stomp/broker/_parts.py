@@ -146,7 +146,7 @@ class Parts:
 
     @property
     def is_monitored(self) -> bool:
-        """Whether anybody would get what ``publish_monitor`` tells."""
+        """Return whether ``publish_monitor`` would reach a subscriber."""
         route = self.routes.known(MONITOR)
         return route is not None and bool(route.subscribers)
 
@@ -164,7 +164,7 @@ class Parts:
             self.streams.append(stream, head, [body], now, is_urgent=False)
 
     def has_subscribers(self, name: str) -> bool:
-        """Whether a ``publish`` to ``name`` would reach anybody."""
+        """Return whether ``publish`` to ``name`` would reach a subscriber."""
         return bool(self.routes.own(name).subscribers)
 
     def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:

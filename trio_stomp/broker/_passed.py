@@ -35,7 +35,7 @@ class Passed:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody's place is remembered."""
+        """Return whether no consumer's position is kept."""
         return not any(self._upto.values())
 
     def renew(self, now: float) -> None:

@@ -26,7 +26,7 @@ MAX_REMEMBERED = 64 * 1024
 """So many answers of selectors are remembered until the store has answered; others are asked
 again."""
 ANSWER_BYTES = 100
-"""What one of them takes."""
+"""Bytes that one of them takes."""
 
 
 @define(eq=False, repr=False)
@@ -90,7 +90,7 @@ class Postponed:
 
 
 def _matched(publication: "Publication", members: "Sequence[Member]") -> bytes:
-    """What a RECEIPT tells of how many get a message."""
+    """Return what a RECEIPT tells of the number of takers."""
     route = publication.route
     matched = len(route.direct) + sum(1 for member in members if member.wants(publication))
     return b"matched:%d\n" % matched if matched else unmatched(route.name)

@@ -74,7 +74,7 @@ class Publisher:
     binds: bool = False
     """A transaction that survives as a whole is being done."""
     behalf: Quota | None = None
-    """Who is charged for what the broker sends now: whoever had it do so."""
+    """The quota that is charged for what the broker sends on a user's behalf."""
     received: int = 0
     duplicates: int = 0
     volatile: int = 0
@@ -114,7 +114,7 @@ class Publisher:
         return head, plan
 
     def _quota_of(self, client: Client | None) -> Quota | None:
-        """Who is charged for what is sent now."""
+        """Return the quota that is charged for what is sent now."""
         return self.behalf if client is None else client.quota
 
     def _plan_of(self, head: Head) -> SendPlan:
