@@ -1,7 +1,8 @@
 """The broker's pages, asked without a wire, or over one."""
 
 import json
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 import h11
 import trio
@@ -11,6 +12,8 @@ from tests._fakes import Dial
 from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web import Site, WebOptions, add_pages
+
+T = TypeVar("T")
 
 
 @frozen
@@ -33,6 +36,16 @@ class Reply:
         assert self.headers["cache-control"] == "no-store"
         assert self.body.isascii()
         return json.loads(self.body)
+
+
+def whole(pieces: Generator[None, None, T]) -> T:
+    """Return what is made in pieces, all of them at once."""
+    try:
+        while True:
+            next(pieces)
+    except StopIteration as made:
+        value: T = made.value
+        return value
 
 
 def parse(answer: bytes, method: str = "GET") -> Reply:
@@ -66,7 +79,7 @@ def ask(
 ) -> Reply:
     """What the site of a broker answers."""
     request = HttpRequest(method, target, headers)
-    return parse(dial.server.pages.respond(request), method)
+    return parse(whole(dial.server.pages.respond(request)), method)
 
 
 async def ask_over_wire(

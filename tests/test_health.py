@@ -1,7 +1,6 @@
 """/healthz: each check alone, the worst of them, and a disk that hangs."""
 
 import math
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from tests._site import add_all, ask
 from tests.test_durable_server import DurableDial
 from trio_stomp.broker import Histogram
 from trio_stomp.diag import Reporter
+from trio_stomp.diag._process import open_files
 from trio_stomp.store import StoreStatistics
 from trio_stomp.web._health import (
     DEGRADED,
@@ -27,7 +27,6 @@ from trio_stomp.web._health import (
     Disk,
     Health,
     files_limit,
-    open_files,
 )
 
 QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
@@ -186,11 +185,7 @@ def test_descriptors_of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     assert files_limit() == 0
     monkeypatch.setattr(sys, "platform", "win32")
     assert files_limit() == 0
-
-    def listdir(_: str) -> list[str]:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(os, "listdir", listdir)
+    monkeypatch.setattr("trio_stomp.diag._process._FILES", "/nowhere")
     assert open_files() == 0
 
 

@@ -18,7 +18,7 @@ from trio.testing import MockClock
 
 from tests._fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
 from tests._queue_fakes import Bench
-from tests._site import add_all, ask, ask_over_wire
+from tests._site import add_all, ask, ask_over_wire, whole
 from tests.test_durable_server import DurableDial
 from trio_stomp import CloseReason
 from trio_stomp.broker import Histogram, Route
@@ -26,7 +26,7 @@ from trio_stomp.broker._destination import Kind
 from trio_stomp.diag import Figures, Reporter
 from trio_stomp.diag._figures import summed
 from trio_stomp.web import WebOptions
-from trio_stomp.web._queue_figures import count_queues
+from trio_stomp.web._queue_figures import QueueCount
 from trio_stomp.web._ranking import OTHER, Counts, Ranking
 
 ROOT = Path(__file__).parent.parent
@@ -250,7 +250,8 @@ async def test_totals_are_those_of_diag() -> None:
         assert told("delivery_seconds_count") == route.delivery.count == 5
         assert told("delivery_seconds_sum") == pytest.approx(route.delivery.sum_s)
         figures = figures_of(dial)
-        (record,) = figures.connections(list(dial.server.connections))
+        (connection,) = dial.server.connections
+        record = figures.connection(connection)
         assert told("frames_received_total") == record["frames_in_total"]
         assert told("bytes_received_total") == record["bytes_in_total"]
         assert told("bytes_sent_total") == record["bytes_out_total"]
@@ -395,7 +396,9 @@ def test_a_queue_that_is_called_like_the_others_is_one_of_them() -> None:
     bench = Bench()
     for name in ("other", "/queue/q"):
         bench.broker.queues.open(name)
-    figures = count_queues(list(bench.broker.routes), 5)
+    count = QueueCount(5)
+    count.add(list(bench.broker.queues))
+    figures = whole(count.figures())
     assert figures.count == 2
     assert list(figures.fullest) == ["/queue/q", OTHER]
 
@@ -419,7 +422,7 @@ async def test_nothing_is_computed_before_somebody_asks(monkeypatch: pytest.Monk
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
         asked: list[str] = []
-        for name in ("present", "routes", "process", "turns"):
+        for name in ("counting", "queue", "process", "turns"):
             monkeypatch.setattr(Figures, name, lambda self, *a, _name=name: asked.append(_name))
         add_all(dial)
         await client.publish("/topic/t", b"x", receipt=True)
@@ -471,7 +474,10 @@ def test_no_series_ever_shrinks_and_all_increases_are_told(
         elif step == "forget":
             past.add(table.pop(route.name))
         else:
-            found = ranking.count(list(table.values()), past)
+            look = ranking.begin(past)
+            for route in table.values():
+                look.add([route])
+            found = whole(ranking.end(look))
             assert len(found) <= limit + 1
             after: dict[Route | str, Counts] = {
                 (name if name == OTHER else table[name]): found[name] for name in found

@@ -8,8 +8,9 @@ from pathlib import Path
 import h11
 import pytest
 
+from tests._site import whole
 from trio_stomp.transport._http import HttpRequest
-from trio_stomp.web import Page, Site
+from trio_stomp.web import Page, Site, in_one
 from trio_stomp.web._static import TYPES, read_files
 
 NASTY = "\"'><script>alert(1)</script>\\"
@@ -43,7 +44,7 @@ def asked(
     client = h11.Connection(h11.CLIENT)
     client.send(h11.Request(method=method, target=target, headers=[("Host", "x")]))
     client.send(h11.EndOfMessage())
-    client.receive_data(site.respond(request))
+    client.receive_data(whole(site.respond(request)))
     response = client.next_event()
     assert isinstance(response, h11.Response)
     body = b""
@@ -202,7 +203,7 @@ def test_every_file_has_a_type() -> None:
 
 
 def test_the_dashboard_is_for_everybody_and_other_pages_as_they_say() -> None:
-    page = Page(lambda request: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi")
+    page = Page(in_one(lambda request: b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
     site = Site("", "", str, {"/metrics": page})
     assert not site.is_private(HttpRequest("GET", "/", ()))
     assert not site.is_private(HttpRequest("GET", "/static/dashboard.js", ()))
@@ -213,8 +214,8 @@ def test_the_dashboard_is_for_everybody_and_other_pages_as_they_say() -> None:
 
 
 def test_a_page_of_the_operator_comes_before_ours() -> None:
-    site = Site("", "", str, {"/": Page(lambda request: b"mine", is_private=False)})
-    assert site.respond(HttpRequest("GET", "/", ())) == b"mine"
+    site = Site("", "", str, {"/": Page(in_one(lambda request: b"mine"), is_private=False)})
+    assert whole(site.respond(HttpRequest("GET", "/", ()))) == b"mine"
 
 
 @pytest.mark.covers("W08", "X13")

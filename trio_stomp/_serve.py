@@ -24,7 +24,7 @@ from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Clock, EventFeed, Server, ServerEvent, ServerHandle
 from trio_stomp.store import Recovered, Store
-from trio_stomp.web import Page, Site, add_pages, explain_page
+from trio_stomp.web import Page, Site, add_pages, explain_page, in_one
 
 logger = logging.getLogger("trio_stomp")
 
@@ -209,7 +209,7 @@ def _assemble(
     store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, store)
-    site.pages["/explain"] = Page(partial(explain_page, broker.explainer.explain))
+    site.pages["/explain"] = Page(in_one(partial(explain_page, broker.explainer.explain)))
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
     return server
 

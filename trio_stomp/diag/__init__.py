@@ -13,5 +13,6 @@ from trio_stomp._schema import TABLES as TABLES
 from trio_stomp._schema import Field as Field
 from trio_stomp._schema import Table as Table
 from trio_stomp.diag._figures import Figures as Figures
+from trio_stomp.diag._figures import Present as Present
 from trio_stomp.diag._options import DiagOptions as DiagOptions
 from trio_stomp.diag._reporter import Reporter as Reporter

@@ -110,19 +110,6 @@ def buffers_record(server: "Server", census: Census) -> Record:
     }
 
 
-def queue_records(
-    server: "Server", queues: list[Queue], parked: list[ParkedDestination], now: float
-) -> list[Record]:
-    """The fields of the table ``queue``: the input queue, the queues, then what is parked.
-
-    Args:
-      queues: The queues to be told of.
-      parked: The destinations to be told of.
-      now: Seconds of the broker's clock.
-    """
-    return [queue_record(server, each, now) for each in (None, *queues, *parked)]
-
-
 def queue_record(server: "Server", thing: Queue | ParkedDestination | None, now: float) -> Record:
     """The fields of the table ``queue``, of one thing.
 

@@ -92,6 +92,8 @@ class ConnectionShared:
     """Open connections that are WebSockets."""
     parting: trio.Semaphore = field(factory=lambda: trio.Semaphore(PARTING_AT_ONCE))
     """Where thousands end at once, what others send must not queue behind them all."""
+    one_page: trio.Lock = field(factory=trio.Lock)
+    """Who has it makes a page that takes long."""
 
 
 @define(eq=False, repr=False)

@@ -1,7 +1,10 @@
 """Plain HTTP on the port: who asks, and may he see figures?"""
 
 import secrets
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Protocol
+
+import trio
 
 from trio_stomp._errors import RemoteError
 from trio_stomp.broker import Action
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
 
 WATCHING = "DIAG"
 """What one must be allowed to monitor, to see pages with figures."""
+SHARE_S = 0.002
+"""How long a page is made before others have their turn."""
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 
@@ -29,8 +34,8 @@ class Pages(Protocol):
     def is_private(self, request: HttpRequest) -> bool:
         """Whether the page that it asks for tells figures, and is for those who may monitor."""
 
-    def respond(self, request: HttpRequest) -> bytes:
-        """The whole answer."""
+    def respond(self, request: HttpRequest) -> Generator[None, None, bytes]:
+        """Make the whole answer, in pieces of some 0.1 ms."""
 
 
 async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
@@ -39,7 +44,8 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
     Raises:
       HttpError: it may not be told.
 
-    Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
+    Checkpoint: only if a passcode must be hashed, or the page takes long. Limits: the connect
+    timeout holds.
     """
     if asks_sockjs_info(request):
         return sockjs_info(
@@ -51,7 +57,29 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
     pages = connection.shared.pages
     if pages.is_private(request):
         await _check_may_monitor(connection, request)
-    return pages.respond(request)
+    return await _made(pages.respond(request), connection.shared.one_page)
+
+
+async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
+    """Have a page made, a share of time in turn with whoever else is ready.
+
+    Pages of more than a piece are made one after the other: together they take no more of the
+    event loop than one.
+    """
+    try:
+        next(page)
+        async with one:
+            until = trio.current_time() + SHARE_S
+            while True:
+                next(page)
+                if trio.current_time() >= until:
+                    await trio.lowlevel.checkpoint()
+                    until = trio.current_time() + SHARE_S
+    except StopIteration as made:
+        answer: bytes = made.value
+        return answer
+    finally:
+        page.close()
 
 
 def needs_no_login(connection: "Connection") -> bool:

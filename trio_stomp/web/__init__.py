@@ -9,6 +9,7 @@ of the dashboard, which it gets as any client of STOMP does (``static/``).
 from trio_stomp.web._explain import explain_page as explain_page
 from trio_stomp.web._options import WebOptions as WebOptions
 from trio_stomp.web._pages import add_pages as add_pages
+from trio_stomp.web._pieces import in_one as in_one
 from trio_stomp.web._routes import respond as respond
 from trio_stomp.web._site import Page as Page
 from trio_stomp.web._site import Site as Site

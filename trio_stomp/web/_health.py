@@ -1,6 +1,5 @@
 """``/healthz``: how the broker is, and why."""
 
-import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -108,14 +107,6 @@ def files_limit() -> int:
     return 0 if limit == resource.RLIM_INFINITY else limit
 
 
-def open_files() -> int:
-    """How many files the process has open; 0 = nobody knows."""
-    try:
-        return len(os.listdir("/proc/self/fd")) - 1
-    except OSError:
-        return 0
-
-
 @define(eq=False, repr=False)
 class Health:
     """Looks at the broker when it is asked.
@@ -129,8 +120,12 @@ class Health:
     server: "Server"
     figures: "Figures"
     disk: Disk
-    files: Callable[[], tuple[int, int]] = field(default=lambda: (open_files(), files_limit()))
+    files: Callable[[], tuple[int, int]] = field()
     """Open files, and the limit."""
+
+    @files.default
+    def _files_of_now(self) -> Callable[[], tuple[int, int]]:
+        return lambda: (self.figures.open_files(), files_limit())
 
     def healthz(self, request: HttpRequest) -> Answer:
         """All checks; 503 if one of them fails."""

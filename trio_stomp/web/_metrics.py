@@ -2,32 +2,36 @@
 
 The broker counts in plain integers for its own sake; they are read here when somebody asks, so
 that nothing of this costs a message anything. Needs prometheus-client (the extra ``metrics``).
+
+Destinations, queues and connections are looked at in pieces, each once: what is told of one of
+them, and of all together, is of the same moment; one and the next may be some moments apart.
 """
 
 import platform
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
-from prometheus_client import CollectorRegistry, ProcessCollector
+from attrs import define, field, frozen
+from prometheus_client import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
     GaugeMetricFamily,
     HistogramMetricFamily,
-    Metric,
     SummaryMetricFamily,
 )
 
 from trio_stomp._version import __version__
-from trio_stomp.broker import BOUNDS_MS, Histogram, Route
+from trio_stomp.broker import BOUNDS_MS, Histogram
 from trio_stomp.transport import HttpRequest
+from trio_stomp.web._pieces import LOOKS, Pieces
+from trio_stomp.web._process_metrics import process_figures
 from trio_stomp.web._query import NOT_KEPT, Answer, Query
-from trio_stomp.web._queue_figures import QueueFigures, count_queues
-from trio_stomp.web._ranking import Ranking
+from trio_stomp.web._queue_figures import QueueCount, QueueFigures
+from trio_stomp.web._ranking import Counts, Ranking
 
 if TYPE_CHECKING:
-    from trio_stomp.diag import Figures
+    from trio_stomp.diag import Figures, Present
     from trio_stomp.server import Server
 
 PREFIX = "trio_stomp_"
@@ -46,18 +50,22 @@ _LE = (*(f"{bound / 1000:g}" for bound in BOUNDS_MS), "+Inf")
 
 Labelled = Iterable[tuple[tuple[str, ...], float]]
 
+Families = Iterator[Metric | None]
+"""Metrics; None = the end of a piece."""
+
+_OPENMETRICS, _END = "application/openmetrics-text", b"# EOF\n"
+"""Where there is an end, and it; the encoder puts it behind each piece."""
+
 
 def counter(name: str, help: str, value: float) -> Metric:
     """A counter without labels."""
     return CounterMetricFamily(PREFIX + name, help, value=value)
 
 
-def counters(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Metric:
+def counters(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Families:
     """A counter for each set of labels."""
     family = CounterMetricFamily(PREFIX + name, help, labels=labels)
-    for said, value in values:
-        family.add_metric(said, value)
-    return family
+    yield from _filled(family, values)
 
 
 def gauge(name: str, help: str, value: float) -> Metric:
@@ -65,12 +73,18 @@ def gauge(name: str, help: str, value: float) -> Metric:
     return GaugeMetricFamily(PREFIX + name, help, value=value)
 
 
-def gauges(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Metric:
+def gauges(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Families:
     """A gauge for each set of labels."""
     family = GaugeMetricFamily(PREFIX + name, help, labels=labels)
-    for said, value in values:
+    yield from _filled(family, values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Labelled) -> Families:
+    for place, (said, value) in enumerate(values, 1):
         family.add_metric(said, value)
-    return family
+        if place % LOOKS == 0:
+            yield None
+    yield family
 
 
 def histogram(name: str, help: str, times: Histogram) -> Metric:
@@ -83,9 +97,24 @@ def histogram(name: str, help: str, times: Histogram) -> Metric:
     return HistogramMetricFamily(PREFIX + name, help, buckets=buckets, sum_value=times.sum_s)
 
 
+@frozen(eq=False)
+class Counted:
+    """What there are many of, counted.
+
+    Args:
+      times: Deliveries, from socket to socket, of all messages since the boot.
+      destinations: Of the busiest by name, and of the others together.
+    """
+
+    present: "Present"
+    times: Histogram
+    queues: QueueFigures
+    destinations: Mapping[str, Counts]
+
+
 @define(eq=False, repr=False)
 class BrokerCollector:
-    """Reads the broker's figures; what ``prometheus_client`` calls a collector.
+    """Reads the broker's figures.
 
     Args:
       server: Whose.
@@ -101,32 +130,54 @@ class BrokerCollector:
     def __attrs_post_init__(self) -> None:
         self._ranking = Ranking(self.limit)
 
-    def collect(self) -> Iterator[Metric]:
-        """All figures of this moment."""
-        routes = self.figures.routes()
+    def collect(self, counted: Counted) -> Families:
+        """All figures: ``counted``, and the others of this moment."""
         yield from self._about()
-        yield from self._connections()
-        yield from self._messages(routes)
+        yield from self._connections(counted.present)
+        yield from self._messages(counted.times)
         yield from self._fates()
-        yield from self._queues(count_queues(routes, self.limit))
+        yield from self._queues(counted.queues)
         yield from self._stale()
-        yield from self._destinations(routes)
+        yield from self._destinations(counted.destinations)
         yield from self._room()
         yield from self._store()
+        yield from process_figures(self.figures.open_files())
 
-    def _about(self) -> Iterator[Metric]:
+    def counting(self) -> Pieces[Counted]:
+        """Count what there are many of, in pieces; one such count at a time."""
+        present = yield from self.figures.counting()
+        table = self.server.broker.routes
+        # What is forgotten meanwhile is one of these routes, and not of those of the past.
+        routes, past = list(table), table.past
+        assert past.delivery is not None
+        times = Histogram()
+        times.add(past.delivery)
+        ranking, queues = self._ranking.begin(past), QueueCount(self.limit)
+        for place in range(0, len(routes), LOOKS):
+            # Telling of DIAG's own would only tell of the telling.
+            some = [route for route in routes[place : place + LOOKS] if not route.reserved]
+            ranking.add(some)
+            queues.add([route.queue for route in some if route.queue is not None])
+            for route in some:
+                if route.delivery is not None:
+                    times.add(route.delivery)
+            yield
+        destinations = yield from self._ranking.end(ranking)
+        return Counted(present, times, (yield from queues.figures()), destinations)
+
+    def _about(self) -> Families:
         said = (__version__, platform.python_version())
-        yield gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
+        yield from gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
         is_ready = not self.server.why_unready()
         yield gauge("ready", "Whether more clients may be sent here (/readyz).", is_ready)
         times = self.figures.turns()
         yield histogram("event_loop_lag_seconds", "How long turns held the event loop.", times)
 
-    def _connections(self) -> Iterator[Metric]:
+    def _connections(self, present: "Present") -> Families:
         server = self.server
-        present, attempts = self.figures.present(), server.authenticator.attempts
+        attempts = server.authenticator.attempts
         traffic = present.traffic
-        yield gauges(
+        yield from gauges(
             "connections",
             "Connections of now; version none = no session is open.",
             ("transport", "tls", "version"),
@@ -138,24 +189,26 @@ class BrokerCollector:
             "Those that were turned away, as there were too many.",
             server.admission.refused,
         )
-        yield counters(
+        yield from counters(
             "connections_opened",
             "Connections whose CONNECT was read.",
             ("transport", "tls"),
             [((way, tls), traffic.opened.get(name, 0)) for name, way, tls in _TRANSPORTS],
         )
         ended = [((reason.text,), count) for reason, count in server.ended.items()]
-        yield counters("connections_closed", "Connections that have ended.", ("reason",), ended)
+        yield from counters(
+            "connections_closed", "Connections that have ended.", ("reason",), ended
+        )
         yield counter("frames_received", "Frames, heart-beats not counted.", traffic.frames_in)
         sent = [(("MESSAGE",), traffic.frames_out)]
-        yield counters("frames_sent", "Frames written, by command.", ("command",), sent)
+        yield from counters("frames_sent", "Frames written, by command.", ("command",), sent)
         yield counter("bytes_received", "Bytes received.", traffic.bytes_in)
         yield counter("bytes_sent", "Bytes sent.", traffic.bytes_out)
         late = traffic.heartbeats_missed
         yield counter("heartbeats_late", "Silences longer than promised.", late)
         yield gauge("transactions_open", "Transactions begun and not ended.", present.transactions)
         yield gauge("outbox_bytes", "Bytes that wait to be written.", present.waiting_bytes)
-        yield counters(
+        yield from counters(
             "auth_attempts",
             "Logins.",
             ("result",),
@@ -168,7 +221,7 @@ class BrokerCollector:
             ],
         )
 
-    def _messages(self, routes: list[Route]) -> Iterator[Metric]:
+    def _messages(self, times: Histogram) -> Families:
         broker = self.server.broker
         received, acks = broker.publisher.received, broker.acks
         unroutable = broker.fan_out.drops.no_subscriber
@@ -189,30 +242,29 @@ class BrokerCollector:
         yield counter("messages_redelivered", "Messages given back.", acks.redelivered)
         yield counter("messages_acked", "Deliveries acknowledged.", acks.acked)
         yield counter("messages_nacked", "Deliveries refused.", acks.nacked)
-        times = self.figures.delivery_times(routes)
         yield histogram("delivery_seconds", "From the sender's socket to the receiver's.", times)
 
-    def _fates(self) -> Iterator[Metric]:
+    def _fates(self) -> Families:
         broker = self.server.broker
         dropped = [((reason,), count) for reason, count in self.figures.drops().items()]
-        yield counters("messages_dropped", "Messages thrown away.", ("reason",), dropped)
-        yield counters(
+        yield from counters("messages_dropped", "Messages thrown away.", ("reason",), dropped)
+        yield from counters(
             "messages_expired",
             "Messages that outlived their time, by where they did.",
             ("place",),
             [((place,), count) for place, count in self.figures.expired().items()],
         )
         kept = [((death.value,), count) for death, count in broker.queues.deaths.kept.items()]
-        yield counters("messages_dead_lettered", "Dead letters made.", ("reason",), kept)
+        yield from counters("messages_dead_lettered", "Dead letters made.", ("reason",), kept)
         lost = broker.events.lost
         yield counter("diag_events_lost", "Events of one turn beyond what is told of.", lost)
 
-    def _queues(self, queues: QueueFigures) -> Iterator[Metric]:
+    def _queues(self, queues: QueueFigures) -> Families:
         states = ((("ready",), queues.ready), (("unacked",), queues.unacked))
         yield gauge("queues", "Queues.", queues.count)
-        yield gauges("queue_messages", "Messages in all queues.", ("state",), states)
+        yield from gauges("queue_messages", "Messages in all queues.", ("state",), states)
         yield gauge("queue_bytes", "Bytes of their bodies.", queues.bytes)
-        yield gauges(
+        yield from gauges(
             "queue_depth",
             "Messages in the fullest queues.",
             ("queue", "state"),
@@ -223,9 +275,11 @@ class BrokerCollector:
             ),
         )
         consumers = [((name,), each.consumers) for name, each in queues.fullest.items()]
-        yield gauges("queue_consumers", "Consumers of the fullest queues.", ("queue",), consumers)
+        yield from gauges(
+            "queue_consumers", "Consumers of the fullest queues.", ("queue",), consumers
+        )
 
-    def _stale(self) -> Iterator[Metric]:
+    def _stale(self) -> Families:
         stale = self.server.broker.stale
         yield gauge("stale_messages", "Messages parked for late subscribers.", stale.size)
         yield gauge("stale_bytes", "What they cost.", stale.bytes)
@@ -233,8 +287,7 @@ class BrokerCollector:
         yield counter("stale_parked", "Messages parked.", statistics.parked)
         yield counter("stale_revived", "Those given to a late subscriber.", statistics.revived)
 
-    def _destinations(self, routes: list[Route]) -> Iterator[Metric]:
-        counted = self._ranking.count(routes, self.server.broker.routes.past)
+    def _destinations(self, counted: Mapping[str, Counts]) -> Families:
         for place, (name, help) in enumerate(
             (
                 ("destination_messages_received", "Messages sent to the busiest destinations."),
@@ -243,9 +296,9 @@ class BrokerCollector:
             )
         ):
             values = [((each,), counts[place]) for each, counts in counted.items()]
-            yield counters(name, help, ("destination",), values)
+            yield from counters(name, help, ("destination",), values)
 
-    def _room(self) -> Iterator[Metric]:
+    def _room(self) -> Families:
         server = self.server
         memory, inbox = server.memory, server.inbox
         yield gauge("memory_budget_bytes", "The most for messages.", memory.limit_bytes)
@@ -254,7 +307,7 @@ class BrokerCollector:
         yield gauge("input_queue_frames", "Frames that wait for the dispatcher.", inbox.frames)
         yield gauge("input_queue_bytes", "What they came in.", inbox.bytes)
 
-    def _store(self) -> Iterator[Metric]:
+    def _store(self) -> Families:
         committer = self.server.committer
         if committer is None:
             return
@@ -287,13 +340,8 @@ class Metrics:
     """
 
     collector: BrokerCollector
-    _registry: CollectorRegistry = field(factory=lambda: CollectorRegistry(auto_describe=False))
 
-    def __attrs_post_init__(self) -> None:
-        self._registry.register(self.collector)
-        ProcessCollector(registry=self._registry)
-
-    def answer(self, request: HttpRequest) -> Answer:
+    def answer(self, request: HttpRequest) -> Pieces[Answer]:
         """All metrics, in the format that the request accepts."""
         Query.of(request, ())
         accepted = b",".join(request.values(b"accept"))[:MAX_ACCEPT_BYTES].decode("latin-1")
@@ -302,4 +350,36 @@ class Metrics:
         except (TypeError, ValueError):
             # A version that is none; whatever this asks for, plain text is understood.
             encode, content_type = choose_encoder("")
-        return 200, (("Content-Type", content_type), *NOT_KEPT), encode(self._registry)
+        yield
+        counted = yield from self.collector.counting()
+        pieces: list[bytes] = []
+        for metric in self.collector.collect(counted):
+            if metric is not None:
+                for piece in encoded(metric, encode):
+                    pieces.append(piece.removesuffix(_END))
+                    yield
+            yield
+        if content_type.startswith(_OPENMETRICS):
+            pieces.append(_END)
+        return 200, (("Content-Type", content_type), *NOT_KEPT), b"".join(pieces)
+
+
+@frozen
+class _Only:
+    """What an encoder asks for its metrics."""
+
+    metric: Metric
+
+    def collect(self) -> list[Metric]:
+        """The one."""
+        return [self.metric]
+
+
+def encoded(metric: Metric, encode: "Callable[[Any], bytes]") -> Iterator[bytes]:
+    """Encode a metric, some of its samples at a time."""
+    samples = metric.samples
+    for place in range(0, max(1, len(samples)), LOOKS):
+        metric.samples = samples[place : place + LOOKS]
+        text = encode(_Only(metric))
+        # Each begins with HELP and TYPE, which are to be told once.
+        yield text.split(b"\n", 2)[2] if place else text

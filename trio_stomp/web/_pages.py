@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web._health import Disk, Health
 from trio_stomp.web._options import WebOptions
+from trio_stomp.web._pieces import in_one
 from trio_stomp.web._query import NOT_KEPT, Answer, page
 from trio_stomp.web._site import Page, Site
 from trio_stomp.web._tables import Tables
@@ -32,7 +33,7 @@ def add_pages(
       data_dir: Where the store has its files; "" = nowhere. Asked once how full its disk is.
     """
     tables = Tables(server, figures)
-    site.pages["/healthz"] = page(Health(server, figures, Disk(data_dir)).healthz)
+    site.pages["/healthz"] = page(in_one(Health(server, figures, Disk(data_dir)).healthz))
     site.pages["/varz"] = page(tables.varz)
     site.pages["/connz"] = page(tables.connz)
     site.pages["/subsz"] = page(tables.subsz)
@@ -45,7 +46,7 @@ def _metrics(server: "Server", figures: "Figures", options: WebOptions) -> Page:
         # Here and not above: it is optional.
         from trio_stomp.web._metrics import BrokerCollector, Metrics
     except ImportError:
-        return page(_not_implemented)
+        return page(in_one(_not_implemented))
     return page(Metrics(BrokerCollector(server, figures, options.metrics_destinations)).answer)
 
 

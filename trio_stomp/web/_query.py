@@ -2,13 +2,17 @@
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from attrs import frozen
 
 from trio_stomp.transport import HttpError, HttpRequest, encode_response
+from trio_stomp.web._pieces import RECORDS, Pieces
 from trio_stomp.web._site import Page
+
+T = TypeVar("T")
 
 MAX_PARAMETERS = 16
 NOT_KEPT = (("Cache-Control", "no-store"),)
@@ -96,12 +100,12 @@ Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 """Status, headers and body."""
 
 
-def page(build: Callable[[HttpRequest], Answer]) -> Page:
+def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
     """A private page that may raise ``HttpError``, and leaves the body of a HEAD out."""
 
-    def answer(request: HttpRequest) -> bytes:
+    def answer(request: HttpRequest) -> Pieces[bytes]:
         try:
-            status, headers, body = build(request)
+            status, headers, body = yield from build(request)
         except HttpError as error:
             # repr() has made whatever the peer sent plain text; but not every text is UTF-8.
             status, headers = error.status, (*NOT_KEPT, *error.headers)
@@ -115,6 +119,27 @@ def as_json(record: Mapping[str, object], status: int = 200) -> Answer:
     """A record as the answer."""
     # As on the DIAG topics: pure ASCII, neither NaN nor infinity.
     return status, JSON, json.dumps(record, allow_nan=False).encode() + b"\n"
+
+
+def as_list(
+    record: Mapping[str, object],
+    name: str,
+    things: Sequence[T],
+    describe: Callable[[T], Mapping[str, object]],
+) -> Pieces[Answer]:
+    """Return a record as the answer, with a list of records behind it.
+
+    Args:
+      name: Of the list.
+      describe: Makes the record of a thing.
+    """
+    items: list[str] = []
+    for place in range(0, len(things), RECORDS):
+        records = [describe(each) for each in things[place : place + RECORDS]]
+        items.append(json.dumps(records, allow_nan=False)[1:-1])
+        yield
+    text = json.dumps({**record, name: []}, allow_nan=False)
+    return 200, JSON, f"{text[:-2]}{', '.join(items)}]}}\n".encode()
 
 
 def _hint(name: str, known: list[str]) -> str:

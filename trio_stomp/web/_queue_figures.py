@@ -1,12 +1,12 @@
 """The queues, counted: all together, the fullest by name."""
 
-import heapq
 from collections.abc import Sequence
 from operator import add
 
-from attrs import frozen
+from attrs import define, field, frozen
 
-from trio_stomp.broker import Route
+from trio_stomp.broker import Queue
+from trio_stomp.web._pieces import LOOKS, Greatest, Pieces
 from trio_stomp.web._ranking import OTHER
 
 
@@ -40,29 +40,55 @@ class QueueFigures:
     fullest: dict[str, Filling]
 
 
-def count_queues(routes: Sequence[Route], limit: int) -> QueueFigures:
-    """Count the queues of some destinations.
+@define(eq=False, repr=False)
+class QueueCount:
+    """Counts queues that are shown to it piece by piece, each at one moment.
 
     Args:
       limit: How many are told of by name.
     """
-    queues = [route.queue for route in routes if route.queue is not None]
-    depths = [queue.depth for queue in queues]
-    unacked = [queue.unacked for queue in queues]
-    consumers = [len(queue.consumers) for queue in queues]
-    held = list(map(add, depths, unacked))
-    fullest: dict[str, Filling] = {}
-    for place in heapq.nlargest(limit, range(len(queues)), key=held.__getitem__):
-        # A queue of that very name would be told twice: it is one of the others.
-        if queues[place].name != OTHER:
-            filling = Filling(depths[place], unacked[place], consumers[place])
-            fullest[queues[place].name] = filling
-    told = fullest.values()
-    ready, taken = sum(depths), sum(unacked)
-    fullest[OTHER] = Filling(
-        ready - sum([each.ready for each in told]),
-        taken - sum([each.unacked for each in told]),
-        sum(consumers) - sum([each.consumers for each in told]),
-    )
-    size = sum([queue.size for queue in queues])
-    return QueueFigures(len(queues), ready, taken, size, fullest)
+
+    limit: int
+    _count: int = 0
+    _ready: int = 0
+    _unacked: int = 0
+    _bytes: int = 0
+    _consumers: int = 0
+    _fullest: Greatest[tuple[str, Filling]] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._fullest = Greatest(self.limit)
+
+    def add(self, queues: Sequence[Queue]) -> None:
+        """Look at some more."""
+        depths = [queue.depth for queue in queues]
+        unacked = [queue.unacked for queue in queues]
+        consumers = [len(queue.consumers) for queue in queues]
+        self._count += len(queues)
+        self._ready += sum(depths)
+        self._unacked += sum(unacked)
+        self._consumers += sum(consumers)
+        self._bytes += sum([queue.size for queue in queues])
+        held = list(map(add, depths, unacked))
+        self._fullest.add(
+            [
+                (count, (queues[place].name, Filling(depths[place], unacked[place], takers)))
+                for place, (count, takers) in enumerate(zip(held, consumers, strict=True))
+                if count > self._fullest.least
+            ]
+        )
+
+    def figures(self) -> Pieces[QueueFigures]:
+        """Return what all were like."""
+        told: dict[str, Filling] = {}
+        ready, unacked, consumers = self._ready, self._unacked, self._consumers
+        for place, (name, each) in enumerate((yield from self._fullest.found())):
+            # A queue of that very name would be told twice: it is one of the others.
+            if name != OTHER:
+                told[name] = each
+                ready, unacked = ready - each.ready, unacked - each.unacked
+                consumers -= each.consumers
+            if place % LOOKS == LOOKS - 1:
+                yield
+        told[OTHER] = Filling(ready, unacked, consumers)
+        return QueueFigures(self._count, self._ready, self._unacked, self._bytes, told)

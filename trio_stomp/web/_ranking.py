@@ -5,12 +5,12 @@ series here ever shrinks: a destination is counted from when it first is among t
 ``other`` keeps what it was given, whoever comes to be counted by name, or is not any more.
 """
 
-import heapq
 from collections.abc import Sequence
 
 from attrs import define, field
 
 from trio_stomp.broker import Route
+from trio_stomp.web._pieces import LOOKS, Greatest, Pieces
 
 OTHER = "other"
 
@@ -22,16 +22,41 @@ def _counts(route: Route) -> Counts:
     return route.enqueued, route.delivered, route.dropped
 
 
-def _activity(route: Route) -> int:
-    return route.enqueued + route.delivered
-
-
 def _less(counts: Counts, others: Counts) -> Counts:
     return counts[0] - others[0], counts[1] - others[1], counts[2] - others[2]
 
 
 def _plus(counts: Counts, others: Counts) -> Counts:
     return counts[0] + others[0], counts[1] + others[1], counts[2] + others[2]
+
+
+@define(eq=False, repr=False)
+class Look:
+    """One look at all destinations, some at a time; each is counted at one moment.
+
+    Args:
+      total: Of all so far, and of those that have been forgotten before.
+    """
+
+    total: Counts
+    _busiest: Greatest[tuple[Route, Counts]]
+
+    def add(self, routes: Sequence[Route]) -> None:
+        """Look at some more."""
+        counts = [_counts(route) for route in routes]
+        self.total = _plus(self.total, _total(counts))
+        least = self._busiest.least
+        self._busiest.add(
+            [
+                (each[0] + each[1], (route, each))
+                for route, each in zip(routes, counts, strict=True)
+                if each[0] + each[1] > least
+            ]
+        )
+
+    def busiest(self) -> Pieces[list[tuple[Route, Counts]]]:
+        """Return the busiest, and what they have counted."""
+        return (yield from self._busiest.found())
 
 
 @define(eq=False, repr=False)
@@ -50,33 +75,42 @@ class Ranking:
     _retired: Counts = (0, 0, 0)
     """What was told by the names of those that are not named any more."""
 
-    def count(self, routes: Sequence[Route], past: Route) -> dict[str, Counts]:
-        """The counters of this moment, by name; those of ``other`` at the end.
+    def begin(self, past: Route) -> Look:
+        """Begin a look at all destinations that there are; one is to be ended before the next.
 
         Args:
-          routes: All of them that there are.
-          past: The counters of those that have been forgotten.
+          past: The counters of those that have been forgotten; of no other is it known then.
         """
-        busiest = heapq.nlargest(self.limit, routes, key=_activity)
+        return Look(_counts(past), Greatest(self.limit))
+
+    def end(self, look: Look) -> Pieces[dict[str, Counts]]:
+        """Return the counters by name; those of ``other`` at the end."""
         # A destination with that very name would be told twice: it is one of the others.
-        chosen = dict.fromkeys(each for each in busiest if each.name != OTHER)
-        for route, told in self._told.items():
+        busiest = yield from look.busiest()
+        chosen = {route: counts for route, counts in busiest if route.name != OTHER}
+        retired, starts, told = self._retired, dict[Route, Counts](), dict[Route, Counts]()
+        other = look.total
+        for place, (route, counts) in enumerate(self._told.items()):
             if route not in chosen:
                 # What it got since then is told of ``other``.
-                self._retired = _plus(self._retired, told)
-        self._starts = {each: self._starts.get(each) or _counts(each) for each in chosen}
-        self._told = {each: _less(_counts(each), self._starts[each]) for each in chosen}
-        other = _less(_total(routes, past), self._retired)
-        for counts in self._told.values():
-            other = _less(other, counts)
-        found = {route.name: counts for route, counts in self._told.items()}
-        found[OTHER] = other
+                retired = _plus(retired, counts)
+            if place % LOOKS == LOOKS - 1:
+                yield
+        for place, (route, counts) in enumerate(chosen.items()):
+            start = starts[route] = self._starts.get(route) or counts
+            told[route] = _less(counts, start)
+            other = _less(other, told[route])
+            if place % LOOKS == LOOKS - 1:
+                yield
+        self._starts, self._told, self._retired = starts, told, retired
+        found = {route.name: counts for route, counts in told.items()}
+        found[OTHER] = _less(other, retired)
         return found
 
 
-def _total(routes: Sequence[Route], past: Route) -> Counts:
+def _total(counts: Sequence[Counts]) -> Counts:
     return (
-        past.enqueued + sum([route.enqueued for route in routes]),
-        past.delivered + sum([route.delivered for route in routes]),
-        past.dropped + sum([route.dropped for route in routes]),
+        sum([each[0] for each in counts]),
+        sum([each[1] for each in counts]),
+        sum([each[2] for each in counts]),
     )

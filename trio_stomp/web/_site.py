@@ -5,6 +5,7 @@ from collections.abc import Callable
 from attrs import define, field, frozen
 
 from trio_stomp.transport import HttpRequest
+from trio_stomp.web._pieces import Pieces, in_one
 from trio_stomp.web._routes import refuse_method, respond
 from trio_stomp.web._static import read_files
 
@@ -14,11 +15,11 @@ class Page:
     """One page.
 
     Args:
-      answer: The whole answer to a GET or HEAD of it.
+      answer: Makes the whole answer to a GET or HEAD of it, in pieces.
       is_private: It tells figures of the broker.
     """
 
-    answer: Callable[[HttpRequest], bytes]
+    answer: Callable[[HttpRequest], Pieces[bytes]]
     is_private: bool = True
 
 
@@ -41,18 +42,18 @@ class Site:
     def __attrs_post_init__(self) -> None:
         # The dashboard is for everybody: it holds no figures, it asks for them as a client.
         for path, file in read_files(self.version, self.address).items():
-            self.pages.setdefault(path, Page(file.answer, is_private=False))
+            self.pages.setdefault(path, Page(in_one(file.answer), is_private=False))
 
     def is_private(self, request: HttpRequest) -> bool:
         """Whether the page that it asks for tells figures."""
         page = self.pages.get(request.path)
         return page is not None and page.is_private
 
-    def respond(self, request: HttpRequest) -> bytes:
-        """The whole answer; whether it may be told has been asked before."""
+    def respond(self, request: HttpRequest) -> Pieces[bytes]:
+        """Make the whole answer, in pieces; whether it may be told has been asked before."""
         page = self.pages.get(request.path)
         if page is None:
             return respond(request, unready=self.why_unready())
         if request.method not in ("GET", "HEAD"):
             return refuse_method(request)
-        return page.answer(request)
+        return (yield from page.answer(request))

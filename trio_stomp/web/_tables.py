@@ -2,11 +2,11 @@
 
 ``/varz`` the process and its totals, ``/connz`` connections, ``/subsz`` subscriptions, ``/queuez``
 queues. The records are those of the DIAG topics, made for one page only; what it costs beside that
-is one look at each thing of the list, and only where something has to be sorted or left out.
+is one look at each thing of the list, and only where something has to be sorted or left out. All
+is done in pieces: what is listed was there when the page was begun.
 """
 
-import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import define
 
 from trio_stomp._version import __version__
-from trio_stomp.broker import Feed, Queue, Subscription
+from trio_stomp.broker import Feed, ParkedDestination, Queue, Subscription
 from trio_stomp.server import Connection
 from trio_stomp.transport import HttpError, HttpRequest
-from trio_stomp.web._query import Answer, Query, as_json
+from trio_stomp.web._pieces import LOOKS, Pieces, chosen, greatest
+from trio_stomp.web._query import Answer, Query, as_json, as_list
 
 if TYPE_CHECKING:
     from trio_stomp.diag import Figures
@@ -119,15 +120,15 @@ class Window:
             query.number("limit", LIMIT, least=1, most=MAX_LIMIT),
         )
 
-    def cut(self, things: Iterable[T]) -> list[T]:
+    def cut(self, things: Sequence[T]) -> Sequence[T]:
         """The part of ``things``."""
-        return list(islice(things, self.offset, self.offset + self.limit))
+        return things[self.offset : self.offset + self.limit]
 
-    def greatest(self, things: Iterable[T], key: "Key[T] | None") -> list[T]:
+    def greatest(self, things: Sequence[T], key: "Key[T] | None") -> Pieces[Sequence[T]]:
         """The part of ``things``, greatest first; as they stand without ``key``."""
         if key is None:
             return self.cut(things)
-        return heapq.nlargest(self.offset + self.limit, things, key=key)[self.offset :]
+        return (yield from greatest(things, key, self.offset + self.limit))[self.offset :]
 
     def record(self, total: int, count: int) -> dict[str, object]:
         """What is told of the list beside the part."""
@@ -146,12 +147,13 @@ class Tables:
     server: "Server"
     figures: "Figures"
 
-    def varz(self, request: HttpRequest) -> Answer:
+    def varz(self, request: HttpRequest) -> Pieces[Answer]:
         """The process, its limits and totals."""
         Query.of(request, ())
         server, figures = self.server, self.figures
         session, stale = figures.session_and_stale()
-        present, memory, inbox = figures.present(), server.memory, server.inbox
+        yield
+        present, memory, inbox = (yield from figures.counting()), server.memory, server.inbox
         return as_json(
             {
                 **figures.head(),
@@ -222,112 +224,125 @@ class Tables:
             "not_anonymous_total": attempts.not_anonymous,
         }
 
-    def connz(self, request: HttpRequest) -> Answer:
+    def connz(self, request: HttpRequest) -> Pieces[Answer]:
         """Connections."""
         query = Query.of(request, ("sort", "state", "limit", "offset"))
         window = Window.of(query)
         order = query.word("sort", CONNECTION_ORDERS)
         state = query.word("state", (ANY, "opening", "open", "closed"))
-        connections: Sequence[Connection] | Mapping[Connection, None] = self.server.connections
+        yield
+        head, connections = self.figures.head(), list(self.server.connections)
         if state != ANY:
-            connections = [each for each in connections if self.figures.state(each) == state]
-        part = window.greatest(connections, CONNECTION_ORDERS[order])
-        return as_json(
-            {
-                **self.figures.head(),
-                **window.record(len(connections), len(part)),
-                "sort": order,
-                "state": state,
-                "connections": self.figures.connections(part),
-            }
-        )
+            connections = yield from chosen(
+                connections, lambda each: self.figures.state(each) == state
+            )
+        part = yield from window.greatest(connections, CONNECTION_ORDERS[order])
+        record = {
+            **head,
+            **window.record(len(connections), len(part)),
+            "sort": order,
+            "state": state,
+        }
+        return (yield from as_list(record, "connections", part, self.figures.connection))
 
-    def subsz(self, request: HttpRequest) -> Answer:
+    def subsz(self, request: HttpRequest) -> Pieces[Answer]:
         """Subscriptions, client by client; then durable ones that nobody is connected to."""
         query = Query.of(request, ("session", "state", "limit", "offset"))
         window = Window.of(query)
         session = query.text("session")
         state = query.word("state", (ANY, CONNECTED, AWAY, DURABLE))
-        broker = self.server.broker
         if session and state not in (ANY, CONNECTED):
             raise HttpError(400, f"session tells of one client, which has none of state {state}")
-        kept = [] if session else self._durables(state)
+        yield
+        head, broker = self.figures.head(), self.server.broker
+        kept = [] if session else (yield from self._durables(state))
+        part: list[Subscription | Feed] = []
+        total = 0
         if session:
-            listed = [
-                subscription
-                for client in broker.clients
-                if client.session_id == session
-                for subscription in client.subscriptions.values()
-            ]
-            total, part = len(listed), window.cut(listed)
+            clients = yield from chosen(
+                list(broker.clients), lambda client: client.session_id == session
+            )
+            listed = [each for client in clients for each in client.subscriptions.values()]
+            total, part = len(listed), list(window.cut(listed))
         elif state in (ANY, CONNECTED):
             total = len(broker.subscriber)
-            part = list(islice(self._subscriptions_from(window.offset), window.limit))
-        else:
-            total, part = 0, []
+            part += yield from self._subscriptions(window)
         behind = max(0, window.offset - total)
-        durables = kept[behind : behind + window.limit - len(part)]
-        total += len(kept)
-        return as_json(
-            {
-                **self.figures.head(),
-                **window.record(total, len(part) + len(durables)),
-                "state": state,
-                "wildcards": broker.routes.wildcards,
-                "destinations": len(broker.routes),
-                "subscriptions": [
-                    *self.figures.subscriptions(part),
-                    *self.figures.durables(durables),
-                ],
-            }
-        )
+        part += kept[behind : behind + window.limit - len(part)]
+        record = {
+            **head,
+            **window.record(total + len(kept), len(part)),
+            "state": state,
+            "wildcards": broker.routes.wildcards,
+            "destinations": len(broker.routes),
+        }
+        return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
-    def _durables(self, state: str) -> list[Feed]:
+    def _durables(self, state: str) -> Pieces[list[Feed]]:
         """The durable subscriptions that are told of beside the connected ones, oldest first."""
         if state == CONNECTED:
             return []
-        durables = self.server.broker.feeds.durables
-        return [each for each in durables if state == DURABLE or not each.queue.consumers]
+        durables = list(self.server.broker.feeds.durables)
+        return (
+            yield from chosen(durables, lambda each: state == DURABLE or not each.queue.consumers)
+        )
 
-    def _subscriptions_from(self, offset: int) -> Iterator[Subscription]:
-        """Subscriptions behind the first ``offset``; clients before that are not looked into."""
-        for client in self.server.broker.clients:
-            mine = client.subscriptions
-            if offset >= len(mine):
-                offset -= len(mine)
-                continue
-            yield from islice(mine.values(), offset, None)
-            offset = 0
+    def _subscriptions(self, window: Window) -> Pieces[list[Subscription]]:
+        """The part of all subscriptions; clients before it are not looked into."""
+        clients = list(self.server.broker.clients)
+        found: list[Subscription] = []
+        offset = window.offset
+        for place in range(0, len(clients), LOOKS):
+            for client in clients[place : place + LOOKS]:
+                mine = client.subscriptions
+                end = offset + window.limit - len(found)
+                found += islice(mine.values(), offset, end)
+                offset = max(0, offset - len(mine))
+            if len(found) == window.limit:
+                break
+            yield
+        return found
 
-    def queuez(self, request: HttpRequest) -> Answer:
+    def queuez(self, request: HttpRequest) -> Pieces[Answer]:
         """Queues, or what is parked for late subscribers."""
         query = Query.of(request, ("sort", "state", "limit", "offset"))
         window = Window.of(query)
         order = query.word("sort", QUEUE_ORDERS)
         state = query.word("state", (ANY, "waiting", "idle", "parked"))
-        figures, stale = self.figures, self.server.broker.stale
+        if state == "parked" and order != HELD:
+            raise HttpError(400, f"sort is {order!r}, but what is parked is sorted by {HELD}")
+        yield
+        figures, broker = self.figures, self.server.broker
+        head, first = figures.head(), figures.queue(None)
+        part: list[Queue | ParkedDestination] = []
         if state == "parked":
-            if order != HELD:
-                raise HttpError(400, f"sort is {order!r}, but what is parked is sorted by {HELD}")
-            total = stale.destinations()
-            parked = stale.largest(window.offset + window.limit)[window.offset :]
-            records = figures.queues([], parked)
+            total = broker.stale.destinations()
+            part += yield from window.greatest(broker.stale.candidates(), _parked)
         else:
-            queues = [each for each in self.server.broker.queues if _is_in(each, state)]
+            queues = yield from self._queues(state)
             total = len(queues)
-            records = figures.queues(window.greatest(queues, QUEUE_ORDERS[order]), [])
-        first, *rest = records
-        return as_json(
-            {
-                **figures.head(),
-                **window.record(total, len(rest)),
-                "sort": order,
-                "state": state,
-                "input": first,
-                "queues": rest,
-            }
-        )
+            part += yield from window.greatest(queues, QUEUE_ORDERS[order])
+        record = {
+            **head,
+            **window.record(total, len(part)),
+            "sort": order,
+            "state": state,
+            "input": first,
+        }
+        return (yield from as_list(record, "queues", part, figures.queue))
+
+    def _queues(self, state: str) -> Pieces[list[Queue]]:
+        routes, found = list(self.server.broker.routes), list[Queue]()
+        for place in range(0, len(routes), LOOKS):
+            queues = [route.queue for route in routes[place : place + LOOKS]]
+            found += [each for each in queues if each is not None and _is_in(each, state)]
+            yield
+        return found
 
 
 def _is_in(queue: Queue, state: str) -> bool:
     return state == ANY or (queue.held > 0) == (state == "waiting")
+
+
+def _parked(parked: ParkedDestination) -> float:
+    return parked.size
