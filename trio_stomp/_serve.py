@@ -18,7 +18,7 @@ from trio_stomp._storage import open_store
 from trio_stomp._version import __version__
 from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
 from trio_stomp.broker import dialect as find_dialect
-from trio_stomp.config import Settings, adopt, own, policy_book
+from trio_stomp.config import Settings, adopt, own, policy_book, put
 from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
@@ -30,6 +30,8 @@ logger = logging.getLogger("trio_stomp")
 
 KEPT_SHARE = 0.8
 """Of the memory, for what waits in queues and the stale queue."""
+LOGGED = 50
+"""Lines that are logged before others have a turn."""
 _SESSIONS_PER_BOOT = 1_000_000
 
 
@@ -134,13 +136,18 @@ async def _reload(
 async def _use(
     settings: Settings, security: Security, server: Server, new: Settings, access: Access
 ) -> None:
-    adopt(own(settings), new)  # whether it can be done at all
-    book = policy_book(new)
+    # Of thousands of policies each step takes long: a thread does what changes nothing.
+    copy = own(settings)
+    told = await trio.to_thread.run_sync(adopt, copy, new)  # whether it can be done at all
+    book = await trio.to_thread.run_sync(policy_book, new)
+    for place, change in enumerate(told):
+        level = logging.INFO if change.is_live else logging.WARNING
+        logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
+        if place % LOGGED == LOGGED - 1:
+            await trio.lowlevel.checkpoint()
 
     def apply() -> None:
-        for change in adopt(settings, new):
-            level = logging.INFO if change.is_live else logging.WARNING
-            logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
+        put(settings, new)
         security.use(access)
         server.memory.limit_bytes = settings.server.max_memory_bytes
         server.broker.use_policies(book)

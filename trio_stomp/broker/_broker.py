@@ -17,14 +17,13 @@ from trio_stomp.broker._blame import asked_receipt, quoted
 from trio_stomp.broker._claim import Claim, claim_all
 from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._delivery import NEVER, Delivery, Publication
-from trio_stomp.broker._destination import MONITOR
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
 from trio_stomp.broker._evidence import of_earlier
 from trio_stomp.broker._explain import Explainer
 from trio_stomp.broker._leaving import LOST
-from trio_stomp.broker._monitor import monitor_body
+from trio_stomp.broker._monitor import Monitor
 from trio_stomp.broker._overflow import QueueFull
 from trio_stomp.broker._parts import Parts
 from trio_stomp.broker._ports import Nowhere
@@ -75,6 +74,7 @@ class Broker(Parts):
     committer: Committer = field(init=False)
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
+    monitor: Monitor = field(init=False)
     _nowhere: Nowhere = field(init=False)
     _is_cut: bool = field(init=False)
     """The last turn was too short for all producers that had room again."""
@@ -97,6 +97,7 @@ class Broker(Parts):
             self.chronicle, self.boot, self.dialect, self.routes, self.clients, self.guard, self
         )
         self.tracer = Tracer(self.events, self.clients, self.timers)
+        self.monitor = Monitor(self.routes, self.turns, self.publish)
         self.answers.explain = self.explainer.explain
         self.answers.send = self._send_answer
         self.answers.trace = lambda text: self.tracer.ask(text, self.chronicle.now)
@@ -126,6 +127,8 @@ class Broker(Parts):
     def _carry_out(
         self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
+        if self.guard.unjudged:
+            self.guard.judge(client)
         for place, event in enumerate(events):
             if client.is_refused:
                 return
@@ -178,10 +181,7 @@ class Broker(Parts):
         """
         self.book = self.queues.policies = book
         self.memory.quota_percent = self.policies.max_share_per_user
-        work = configuring(self.routes, self.feeds, self)
-        self.turns.begin(SHARE_S)
-        if not self.turns.finishes(work):
-            self.turns.carry_out(work)
+        self.turns.start(configuring(self.routes, self.feeds, self), self.turns.now)
 
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
@@ -189,14 +189,14 @@ class Broker(Parts):
         """Judge by other rules from now on.
 
         Whoever is nobody any more, or is subscribed to what it may not receive any more, is told
-        so and goes; it may come back and be judged anew.
+        so and goes; it may come back and be judged anew. Where many are here, some follow in later
+        turns, but before anything that they send.
 
         Args:
           rules: None = nothing is denied to anybody.
           is_known: Whether an identity that was proved before would be today.
         """
-        for client, error in self.guard.judge_again(rules, list(self.clients), is_known):
-            self.refuse(client, error, now)
+        self.turns.start(self.guard.judging(rules, self.clients, is_known, self), now)
 
     def end_turn(self, now: float) -> None:
         """Let those go on who wait, and hand out what came into queues; as far as there is time."""
@@ -302,9 +302,8 @@ class Broker(Parts):
 
     def publish_monitor(self, now: float) -> None:
         """Tell stompserver's ``/queue/monitor`` about the queues, if there are any."""
-        body = monitor_body(self.queues)
-        if body:
-            self.publish(MONITOR, body, (), now)
+        if not self.monitor.is_busy:
+            self.turns.start(self.monitor.work(), now)
 
     def publish(
         self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float

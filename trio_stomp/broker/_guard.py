@@ -4,10 +4,10 @@ A client's own words never decide: composite and foreign names are resolved befo
 durable destination is judged as what it is to others, a stream as the topic that it is the log of.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from attrs import define
+from attrs import define, field
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
 from trio_stomp._identity import ANONYMOUS_NAME, Identity
@@ -20,14 +20,19 @@ from trio_stomp.broker._quotas import Quotas
 from trio_stomp.broker._rules import AccessRules, Action, needs
 from trio_stomp.broker._send_options import SendOptions
 from trio_stomp.broker._subscription import Client
+from trio_stomp.broker._turns import Turns, TurnsHost, Work
 from trio_stomp.broker._wildcards import Pattern
 
 if TYPE_CHECKING:
     from trio_stomp.broker._feed import Feed
-    from trio_stomp.broker._subscription import Place
+    from trio_stomp.broker._subscription import Place, Subscription
 
 QUESTIONS = "DIAG"
 """What the command DIAG is judged as."""
+
+
+def _nothing_to_judge(_: Client) -> None:
+    """Rules have not changed."""
 
 
 def _exists(_: Identity) -> bool:
@@ -52,6 +57,7 @@ class Guard:
     dialect: Dialect
     is_there: Callable[[str], bool]
     quotas: Quotas
+    turns: Turns
     rules: AccessRules | None = None
     denied: int = 0
     revoked: int = 0
@@ -60,6 +66,10 @@ class Guard:
     """Changes of the rules, or of the users that exist, so far."""
     exists: Callable[[Identity], bool] = _exists
     """Whether there is still such a user, as far as can be known."""
+    unjudged: dict[Client, None] = field(factory=dict)
+    """Who has yet to be judged by rules that have changed."""
+    _judge: Callable[[Client], None] = _nothing_to_judge
+    """Judges one of them; what it is subscribed to comes later."""
 
     def admit(self, client: Client) -> None:
         """Give a client the rights and the quota of who it is, by the rules of now."""
@@ -148,44 +158,68 @@ class Guard:
             elif kind is Kind.QUEUE and pattern is None and not browses:
                 self._check_new_queue(client, name)
 
-    def judge_again(
+    def judging(
         self,
         rules: AccessRules | None,
         clients: Iterable[Client],
         is_known: Callable[[Identity], bool],
-    ) -> Iterator[tuple[Client, RemoteError]]:
-        """Judge by other rules from now on; which ``clients`` may not stay as they are, and why.
+        host: TurnsHost,
+    ) -> Work:
+        """Judge by other rules from now on, and bit by bit those who are here.
+
+        Who sends something before is judged then (``judge``); it stays subscribed until its turn.
 
         Args:
           is_known: Whether an identity that was proved before would be today.
+          host: Refuses those who may not stay as they are.
         """
+        for client in list(self.unjudged):
+            self.judge(client)  # of the rules before: each change asks who was known before it
         self.rules = rules
         self.changes += 1
-        for client in clients:
-            self.admit(client)
-            try:
-                if not is_known(client.identity):
-                    raise ProtocolError(
-                        "authentication-failed",
-                        "the operator has changed who may log in; log in again",
-                        reason=CloseReason.AUTHENTICATION_FAILED,
-                    )
-                self.check_again(client)
-            except RemoteError as error:
-                yield client, error
+        here = list(clients)
+        self.unjudged = dict.fromkeys(here)
 
-    def check_again(self, client: Client) -> None:
-        """All that a client is subscribed to, by rules that have changed."""
-        for each in client.subscriptions.values():
-            consumer, feed = each.consumer, each.feed
-            places = feed.places if feed is not None else each.places
-            self.check_subscribe(
-                client,
-                places,
-                classify(places[0][0]),
-                browses=consumer is not None and consumer.options.browser,
-                lasts=feed is not None and bool(feed.durable),
-            )
+        def judge(client: Client) -> None:
+            self.admit(client)
+            if not is_known(client.identity):
+                error = ProtocolError(
+                    "authentication-failed",
+                    "the operator has changed who may log in; log in again",
+                    reason=CloseReason.AUTHENTICATION_FAILED,
+                )
+                host.refuse(client, error, self.turns.now)
+
+        self._judge = judge
+        for client in here:
+            self.judge(client)
+            yield
+            for each in list(client.subscriptions.values()):
+                if client.is_refused:
+                    break
+                try:
+                    self._check_again(client, each)
+                except RemoteError as error:
+                    host.refuse(client, error, self.turns.now)
+                yield
+
+    def judge(self, client: Client) -> None:
+        """Judge who has yet to be, before anything else is done for it."""
+        if client in self.unjudged:
+            del self.unjudged[client]
+            self._judge(client)
+
+    def _check_again(self, client: Client, each: "Subscription") -> None:
+        """What a client is subscribed to, by rules that have changed."""
+        consumer, feed = each.consumer, each.feed
+        places = feed.places if feed is not None else each.places
+        self.check_subscribe(
+            client,
+            places,
+            classify(places[0][0]),
+            browses=consumer is not None and consumer.options.browser,
+            lasts=feed is not None and bool(feed.durable),
+        )
 
     def check_temporary(self, client: Client, name: str) -> None:
         """Make a temporary destination, as its owner calls it."""

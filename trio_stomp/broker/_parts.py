@@ -202,7 +202,9 @@ class Parts:
         self.fan_out = FanOut(policies, names=names, chronicle=noted, told=told)
         self.events = BrokerEvents(self.routes)
         self.quotas = Quotas(lambda: self.clients)
-        self.guard = Guard(self.events, self.dialect, self._is_there, self.quotas, self.rules)
+        self.guard = Guard(
+            self.events, self.dialect, self._is_there, self.quotas, self.turns, self.rules
+        )
         self.queues = QueueBook(self.routes, self.book, memory, self.timers)
         self.queues.turns = self.queues.reach.turns = self.turns
         self.events.chronicle = self.queues.chronicle = noted

@@ -113,6 +113,13 @@ class Turns:
         """Have a work done that is nobody's, as ``wait``."""
         self._waiting[work] = None, work
 
+    def start(self, work: Work, now: float) -> None:
+        """Do a share of a work that is nobody's now, and the rest in later turns."""
+        self.now = now
+        self.begin(SHARE_S)
+        if not self.finishes(work):
+            self.carry_out(work)
+
     def awaken(self) -> bool:
         """Something has ended for which works may wait: let them look again; if there are any."""
         if not self._blocked:

@@ -158,7 +158,8 @@ async def _obey(
     while (number := await anext(signals)) == signal.SIGHUP:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            settings = reread() if reread is not None else None
+            # In a thread: 5,000 policies take 0.3 s to be read.
+            settings = await trio.to_thread.run_sync(reread) if reread is not None else None
             await handle.reload(settings)
             if settings is not None:
                 logging.getLogger().setLevel(settings.log.log_level.upper())

@@ -120,8 +120,9 @@ def own(settings: Settings) -> Settings:
 def adopt(settings: Settings, new: Settings) -> tuple[Change, ...]:
     """Change the live part of the settings that a running broker has, in place.
 
-    This is the one place where a frozen group of options changes. To be called between two turns
-    of the dispatcher, or in one, by the task that owns the broker; nothing here waits.
+    This, with ``put``, is the one place where a frozen group of options changes. To be called
+    between two turns of the dispatcher, or in one, by the task that owns the broker; nothing here
+    waits.
 
     Args:
       settings: Those that the broker was made with, after ``own``.
@@ -134,6 +135,16 @@ def adopt(settings: Settings, new: Settings) -> tuple[Change, ...]:
         changed; nothing has been.
     """
     told = changes(settings, new)
+    put(settings, new)
+    return told
+
+
+def put(settings: Settings, new: Settings) -> None:
+    """As ``adopt``, which it is a part of; it does not look for what differs, and takes no time.
+
+    Raises:
+      OptionError: as ``adopt``.
+    """
     live: dict[str, dict[str, Any]] = {}
     for spec in options():
         if spec.live:
@@ -144,7 +155,6 @@ def adopt(settings: Settings, new: Settings) -> tuple[Change, ...]:
             object.__setattr__(getattr(settings, group), name, value)
     object.__setattr__(settings, DESTINATIONS, new.destinations)
     object.__setattr__(settings, RULES, new.rules)
-    return told
 
 
 def _value(settings: Settings, spec: OptionSpec) -> object:
