@@ -38,6 +38,7 @@ from trio_stomp.server._framing import (
 from trio_stomp.server._outbox import (
     BULK_INLINE_BYTES,
     CLEARED_AT_ONCE,
+    COUNTED_AT_ONCE,
     INLINE_BYTES,
     STUCK_S,
     Outbox,
@@ -650,6 +651,29 @@ async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
         assert held[0] == 3 * CLEARED_AT_ONCE + 1
         assert held[-1] == 0
         assert max(freed) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
+
+
+async def test_what_many_lost_connections_had_is_counted_bit_by_bit() -> None:
+    """16 that were lost at once, with 64,000 runs each, held everybody up for 100 ms."""
+    async with open_rig() as rig:
+        rig.stage(b"half written")
+        rig.publish()
+        for _ in range(2 * COUNTED_AT_ONCE):
+            rig.stage(b"x")
+        rig.publish()
+        rig.outbox.break_off()
+        assert rig.used == 0
+        rig.outbox.break_off()
+        counted = [rig.outbox.shared.unsent]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rig.outbox.clear_away)
+            while counted[-1] <= 2 * COUNTED_AT_ONCE and len(counted) < 99:
+                await trio.lowlevel.checkpoint()
+                counted.append(rig.outbox.shared.unsent)
+        steps = {later - earlier for earlier, later in itertools.pairwise(counted)}
+        assert counted[0] == 1
+        assert counted[-1] == 2 * COUNTED_AT_ONCE + 1
+        assert max(steps) <= 2 * COUNTED_AT_ONCE  # between two looks there may be two steps
 
 
 async def test_nothing_thrown_away_is_nothing_to_wait_for() -> None:
