@@ -10,9 +10,10 @@ from trio_stomp.broker._turns import NotYet, Turns, Work
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from trio_stomp.broker._route import Member, Route
+    from trio_stomp.broker._route import Route
+    from trio_stomp.broker._takers import Member
 
 Answers = dict[Selector, bool]
 
@@ -33,7 +34,7 @@ class Asker:
     _asked: Head | None = None
     """All have been asked about it, in this turn: it is to be sent now."""
 
-    def ask(self, head: Head, parts: "Iterable[tuple[Head, Route]]") -> None:
+    def ask(self, head: Head, parts: "Sequence[tuple[Route, Head]]") -> None:
         """Ask the selectors of all subscribers to the routes of a SEND.
 
         Args:
@@ -60,19 +61,19 @@ class Asker:
         finally:
             self.must_not_wait = False
 
-    def _asking(self, head: Head, parts: "Iterable[tuple[Head, Route]]") -> Work:
+    def _asking(self, head: Head, parts: "Sequence[tuple[Route, Head]]") -> Work:
         yield from asking(parts)
         self._asked = head
 
 
-def asking(parts: "Iterable[tuple[Head, Route]]") -> Work:
+def asking(parts: "Sequence[tuple[Route, Head]]") -> Work:
     """Ask the selectors of all subscribers to some routes, bit by bit; then they remember it.
 
     Args:
       parts: Each of the routes, with the block as that one's subscribers are told it.
     """
     said: list[tuple[Head, Answers]] = []
-    for told, route in parts:
+    for route, told in parts:
         answers: Answers = {}
         said.append((told, answers))
         for member in route.careful:  # who comes meanwhile is asked on the way

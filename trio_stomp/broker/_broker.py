@@ -20,18 +20,19 @@ from trio_stomp.broker._delivery import NEVER, Delivery, Publication
 from trio_stomp.broker._destination_policy import PolicyBook
 from trio_stomp.broker._durability import Durability
 from trio_stomp.broker._error_frame import error_frame
-from trio_stomp.broker._evidence import of_earlier
 from trio_stomp.broker._explain import Explainer
+from trio_stomp.broker._fanout_pieces import Giving
 from trio_stomp.broker._leaving import LOST
 from trio_stomp.broker._monitor import Monitor
 from trio_stomp.broker._overflow import QueueFull
 from trio_stomp.broker._parts import Parts
 from trio_stomp.broker._ports import Nowhere
+from trio_stomp.broker._receipts import Receipts
 from trio_stomp.broker._sessions import Sessions
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._tracer import Tracer
 from trio_stomp.broker._transaction import Committer
-from trio_stomp.broker._turns import PUMP_S, SHARE_S, NotYet, Work
+from trio_stomp.broker._turns import PUMP_S, SHARE_S, Begun, NotYet, Work
 from trio_stomp.frames import FrameRun, Head, encode_receipt
 from trio_stomp.protocol import (
     Acked,
@@ -70,6 +71,7 @@ class Broker(Parts):
     """
 
     durability: Durability = field(init=False)
+    receipts: Receipts = field(init=False)
     sessions: Sessions = field(init=False)
     committer: Committer = field(init=False)
     explainer: Explainer = field(init=False)
@@ -93,6 +95,7 @@ class Broker(Parts):
             self.guard,
         )
         self.durability = Durability(self.log, self.publisher, self.streams, self)
+        self.receipts = Receipts(self.durability)
         self.explainer = Explainer(
             self.chronicle, self.boot, self.dialect, self.routes, self.clients, self.guard, self
         )
@@ -159,6 +162,11 @@ class Broker(Parts):
             except NotYet as later:
                 self.wait_turn(client, later.work, events[place:], received_at)
                 return
+            except Begun as begun:
+                work = self._giving(client, event, begun.giving)
+                if not self.turns.finishes(work):
+                    self.wait_turn(client, work, events[place + 1 :], received_at)
+                    return
             except RemoteError as error:
                 self.routes.forget_new()
                 if error.receipt_id is None:
@@ -343,37 +351,22 @@ class Broker(Parts):
         try:
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
-            self._receipts(client, run, error.taken, self.publisher.stored(run.head))
+            self.receipts.of_run(client, run, error.taken, self.publisher.stored(run.head))
             following = (name for place, name in run.receipts if place == error.taken + 1)
             error.receipt_id = next(following, None)
             raise
         if run.receipts:
-            self._receipts(client, run, taken, evidence)
+            self.receipts.of_run(client, run, taken, evidence)
         if taken == len(run.bodies):
             return None
         later = [(place - taken, name) for place, name in run.receipts if place > taken]
         return FrameRun(run.head, run.bodies[taken:], later)
 
-    def _receipts(self, client: Client, run: FrameRun, taken: int, evidence: bytes) -> None:
-        for place, name in run.receipts:
-            if place <= taken:
-                self._receipt(client, name, of_earlier(evidence, taken - place))
-
-    def _receipt(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
-        """Answer a frame, behind whatever the client must wait for."""
-        frame = encode_receipt(name, evidence)
-        if client.awaited:
-            self.durability.tell(client, frame, name)
-        else:
-            client.outbox.stage_frame(frame)
-
-    def _committed(self, client: Client, event: Committed, evidence: bytes) -> None:
-        if event.receipt is not None:
-            self._receipt(client, event.receipt, evidence)
-        for action in event.actions:
-            if isinstance(action, FrameRun):
-                for _, name in action.receipts:
-                    self._receipt(client, name)
+    def _giving(self, client: Client, event: Event, giving: Giving) -> Work:
+        """Give a run that was sent to very many; its receipts are answered when all have it."""
+        assert isinstance(event, FrameRun)
+        giving.tell = partial(self.receipts.of_run, client, event, len(event.bodies))
+        return giving.pieces()
 
     def _block(
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
@@ -463,9 +456,9 @@ class Broker(Parts):
                     self.publisher.plan(client, head)  # COMMIT asks again
                 self.acknowledger.bind(client, acked, returned)
                 for _, name in receipts:
-                    self._receipt(client, name)
+                    self.receipts.give(client, name)
             case Committed():
-                tell = partial(self._committed, client, event)
+                tell = partial(self.receipts.of_commit, client, event)
                 return self.committer.commit(client, event, now, tell)
             case Left(receipt):
                 if not self.durability.holds_leaving(client, event):

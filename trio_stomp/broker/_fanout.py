@@ -11,8 +11,9 @@ from trio_stomp.broker._error_frame import turn_away
 from trio_stomp.broker._foresight import Foreseen
 from trio_stomp.broker._message_names import MessageNames
 from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
-from trio_stomp.broker._route import Member, Route
+from trio_stomp.broker._route import Route
 from trio_stomp.broker._subscription import Subscription
+from trio_stomp.broker._takers import Member
 from trio_stomp.frames import message_blocks, message_tails
 
 if TYPE_CHECKING:
@@ -53,12 +54,12 @@ class FanOut:
         route, bodies = publication.route, publication.bodies
         first = self.number(len(bodies))
         origin = publication.without_bodies()
-        one = _encode(origin, self.told + blocks[2], bodies, first)
+        one = encode(origin, self.told + blocks[2], bodies, first)
         copies = 0
         if blocks[0] is blocks[2] and blocks[1] is blocks[2]:
             for subscription in route.direct:
                 if not subscription.outbox.stage(subscription.prefix, one):
-                    self._overflow(subscription, one)
+                    self.overflow(subscription, one)
             copies = len(route.direct)
             self.count(one, copies)
             others: Sequence[Member] = route.careful
@@ -71,7 +72,7 @@ class FanOut:
             wire = member.wire
             delivery = encoded[wire]
             if delivery is None:
-                delivery = _encode(origin, self.told + blocks[wire], bodies, first)
+                delivery = encode(origin, self.told + blocks[wire], bodies, first)
                 encoded[wire] = delivery
             if member.receive(publication, delivery, self):
                 copies += 1
@@ -135,7 +136,7 @@ class FanOut:
         self, subscription: Subscription, publication: Publication, bodies: list[bytes]
     ) -> Delivery:
         block = self.told + message_blocks(publication.head)[subscription.wire]
-        return _encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
+        return encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage to one subscriber, behind what it still has to be given."""
@@ -144,19 +145,19 @@ class FanOut:
             self.stage(subscription, delivery)
         elif not revival.follow(delivery):
             self.count(delivery, 1)
-            self._overflow(subscription, delivery)
+            self.overflow(subscription, delivery)
 
     def stage(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage to one subscriber, at once, and count it."""
         self.count(delivery, 1)
         if not subscription.outbox.stage(subscription.prefix, delivery):
-            self._overflow(subscription, delivery)
+            self.overflow(subscription, delivery)
 
     def show(self, subscription: Subscription, delivery: Delivery) -> None:
         """Stage what is only looked at: its message stays where it is, so it is none delivered."""
         if not subscription.outbox.stage(subscription.prefix, delivery):
             delivered = self.delivered
-            self._overflow(subscription, delivery)
+            self.overflow(subscription, delivery)
             self.delivered = delivered  # from which it has taken what was never added
 
     def expire(
@@ -202,7 +203,7 @@ class FanOut:
         route.delivered += delivered
         route.bytes_out += delivery.size * copies
 
-    def _overflow(self, subscription: Subscription, delivery: Delivery) -> None:
+    def overflow(self, subscription: Subscription, delivery: Delivery) -> None:
         """The subscriber is too slow: what its destination's policy says."""
         lost = 0
         is_staged = False
@@ -241,6 +242,7 @@ class FanOut:
         return lost
 
 
-def _encode(origin: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:
+def encode(origin: Publication, block: bytes, bodies: list[bytes], first: int) -> Delivery:
+    """Return the bodies of a run as MESSAGEs with a header block, numbered from ``first``."""
     tails = message_tails(origin.head, block, bodies, first)
     return Delivery(tails, len(bodies), sum(map(len, tails)), origin)

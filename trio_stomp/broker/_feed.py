@@ -52,6 +52,13 @@ class Feed:
     """Who is charged for it, and for what waits in its queue: its subscriber, not who sends."""
     is_welcomed: bool = False
     """It was given what was there before it; nobody who returns to it is given that again."""
+    is_ended: bool = False
+    """It stands among the subscribers no more."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it stands among the subscribers still."""
+        return not self.is_ended
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
         """Queue the messages; how many were taken. ``delivery`` is for those without a queue."""

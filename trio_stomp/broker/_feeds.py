@@ -23,7 +23,7 @@ from trio_stomp.broker._policies import DISCONNECT, DROP_OLDEST, BrokerPolicies
 from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._revival import Revival
-from trio_stomp.broker._route import Member, Route, RouteTable
+from trio_stomp.broker._route import Route, RouteTable
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._subscribe_options import SubscribeOptions
@@ -36,6 +36,7 @@ from trio_stomp.broker._table_costs import (
     places_cost,
     release_selector,
 )
+from trio_stomp.broker._takers import Member
 from trio_stomp.frames import redelivered_head
 
 
@@ -305,6 +306,7 @@ class Feeds:
                 release_selector(self.memory, feed.selector)
 
     def _end(self, feed: Feed, now: float) -> None:
+        feed.is_ended = True
         self._refund(feed)
         for name, pattern in feed.places:
             self.routes.remove(feed, name, pattern)

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trio_stomp.broker._delivery import Publication
-    from trio_stomp.broker._route import Member, Route
+    from trio_stomp.broker._route import Route
+    from trio_stomp.broker._takers import Member
 
 MAX_FORESEEN = 256 * 1024
 """So many takers are remembered for one transaction; who sends to more has the rest asked on the

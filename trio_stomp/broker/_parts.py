@@ -21,6 +21,7 @@ from trio_stomp.broker._dialect import Dialect, dialect
 from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents
 from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._fanout_pieces import FanOutInPieces
 from trio_stomp.broker._feeds import Feeds
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._held import Held
@@ -313,6 +314,7 @@ class Parts:
         self.queues.send_dead = partial(send_dead, self.publisher)
         self.publisher.asker = Asker(self.turns)
         self.publisher.lines = self.lines = Lines(self.turns, self.memory, self.routes)
+        self.publisher.in_pieces = FanOutInPieces(self.fan_out, self.lines, self.routes)
         self.publisher.scheduler = self.scheduler = Scheduler(
             self.memory,
             self.timers,

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from trio_stomp.broker._foresight import Foreseen, Foresight
     from trio_stomp.broker._log import Log
     from trio_stomp.broker._publisher import Publisher
-    from trio_stomp.broker._route import Keeper, Member, Route
+    from trio_stomp.broker._route import Keeper, Route
     from trio_stomp.broker._subscription import Client
+    from trio_stomp.broker._takers import Member
     from trio_stomp.broker._turns import Work
 
 MAX_REMEMBERED = 64 * 1024
@@ -44,8 +45,15 @@ class Postponed:
         self.put(publication, partial(self._show, publication, asked, keeper))
 
     def _show(self, publication: "Publication", asked: str, keeper: "Keeper") -> Iterator[None]:
-        self.publisher.show(publication, asked, keeper, self.publisher.lines.turns.now)
+        publisher = self.publisher
+        publication.route = self.look_up(publication)
+        publisher.show(publication, asked, keeper, publisher.lines.turns.now)
+        yield from publisher.in_pieces.rest()
         yield
+
+    def look_up(self, publication: "Publication") -> "Route":
+        """Return its destination as it is now: subscribers may have come and gone."""
+        return self.publisher.routes.known(publication.route.name) or publication.route
 
     def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
         """Have messages seen in their turn; they are charged meanwhile."""
@@ -65,14 +73,14 @@ class Postponed:
         if self.foresight is None or route.durables:
             members = fan_out.among(route.careful, publication)
         for feed in route.durables:
-            if feed.durable and publication.is_stored:
+            if feed.durable and publication.is_stored and not feed.is_ended:
                 matched += feed.take(publication, publication.bodies) > 0
         is_safe = publication.is_stored and (is_kept or matched or bool(offset))
         if not (is_safe or publisher.binds):
             publication.is_stored = False
             if asked:
                 publisher.last_values.keep(publication, asked, keeper)
-            return publisher.distribute(publication, now) + offset
+            return publisher.see(publication, "", NOBODY, now) + offset
 
         unseen = Unseen(self, publication, asked, keeper, fan_out.foreseen, self.foresight)
         unseen.hold(members)
@@ -140,23 +148,24 @@ class Unseen:
         """As ``Effect``: at once, if there is time for it and nothing stands before it."""
         lines = self.postponed.publisher.lines
         route = self._look_up()
-        is_long = self._must_ask or lines.turns.is_over()
-        if is_long or route.line is not None or lines.has(self.client):
+        is_long = route.is_large(len(self.publication.bodies)) or lines.turns.is_over()
+        is_first = route.line is None and not lines.has(self.client)
+        if is_long or self._must_ask or not is_first:
             self.postponed.put(self.publication, partial(self._seeing))
         else:
             self._see(now)
 
     def _look_up(self) -> "Route":
-        """Its destination as it is now: subscribers may have come and gone."""
         publication = self.publication
-        routes = self.postponed.publisher.routes
-        publication.route = routes.known(publication.route.name) or publication.route
+        publication.route = self.postponed.look_up(publication)
         return publication.route
 
     def _seeing(self) -> "Work":
         if self._must_ask:
-            yield from asking([(self.publication.head, self._look_up())])
-        self._see(self.postponed.publisher.lines.turns.now)
+            yield from asking([(self._look_up(), self.publication.head)])
+        publisher = self.postponed.publisher
+        self._see(publisher.lines.turns.now)
+        yield from publisher.in_pieces.rest()
         yield
 
     def _see(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """SEND: from a run of frames to topics, work queues, queues, the stale queue or later."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 
 from attrs import define, field
 
@@ -15,8 +15,9 @@ from trio_stomp.broker._destination import EXPLAIN, LEFT, TRACE, Kind
 from trio_stomp.broker._dialect import Dialect
 from trio_stomp.broker._duplicates import Duplicates
 from trio_stomp.broker._events import BrokerEvents, hint_at
-from trio_stomp.broker._evidence import JOB_IS, STORED, together, unmatched, volatile_told
+from trio_stomp.broker._evidence import STORED, together, unmatched, volatile_told
 from trio_stomp.broker._fanout import FanOut
+from trio_stomp.broker._fanout_pieces import FanOutInPieces
 from trio_stomp.broker._guard import Guard
 from trio_stomp.broker._last_values import NOBODY, LastValues
 from trio_stomp.broker._ledger import Later
@@ -30,14 +31,14 @@ from trio_stomp.broker._postponed import Postponed
 from trio_stomp.broker._questions import Questions
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._route import Keeper, Route, RouteTable
-from trio_stomp.broker._schedule import Removal, Schedule
 from trio_stomp.broker._scheduler import Scheduler
+from trio_stomp.broker._send_later import schedule
 from trio_stomp.broker._send_options import PRIORITY_DEFAULT, SendOptions
 from trio_stomp.broker._stale import StaleQueue
 from trio_stomp.broker._streams import Streams
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._temporary import Temporary, is_orphan
-from trio_stomp.broker._turns import NotYet
+from trio_stomp.broker._turns import Begun, NotYet
 from trio_stomp.broker._wall_time import DayEnd, WallTime
 from trio_stomp.frames import FrameRun, Head, head_cost
 
@@ -67,6 +68,8 @@ class Publisher:
     """Asks selectors before anything is sent; joined by the broker, too."""
     lines: Lines = field(init=False)
     """In front of topics; joined by the broker, too."""
+    in_pieces: FanOutInPieces = field(init=False)
+    """Gives to very many; joined by the broker, too."""
     postponed: Postponed = field(init=False)
     log: Log | None = None
     """What is to survive is written here first; None = nothing survives."""
@@ -107,13 +110,13 @@ class Publisher:
             plan = head.plan = make_plan(head, self.dialect)
         if client is not None and client.rights is not None:
             self.guard.check_send(client, plan)
-        quota = self._quota_of(client)
+        quota = self.quota_of(client)
         for name in plan.names:
-            if self.routes.open(name, quota).kind is Kind.STREAM:
+            if self.routes.place(name, quota).kind is Kind.STREAM:
                 self.questions.check(name, plan.options)
         return head, plan
 
-    def _quota_of(self, client: Client | None) -> Quota | None:
+    def quota_of(self, client: Client | None) -> Quota | None:
         """Return the quota that is charged for what is sent now."""
         return self.behalf if client is None else client.quota
 
@@ -134,57 +137,75 @@ class Publisher:
         Raises:
           NotYet: so many selectors are to be asked first, or so many are to join a new queue, that
             there is no time for it now; or something is being sent to its topic bit by bit.
+          Begun: it is sent, and very many have still to be given it.
           ProtocolError: the destination is not to be sent to, or a full queue refuses. In the
             second case ``taken`` on the error tells how many had been accepted before.
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
-            return self._schedule(client, head, plan, plan.schedule, run.bodies, now)
+            return schedule(self, client, head, plan, run.bodies, now)
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
-            route = self.routes.open(plan.names[0], self._quota_of(client))
+            route = self.routes.open(plan.names[0], self.quota_of(client))
             if plan.renamed is not None:
                 (head,) = plan.renamed
             if client is not None:
                 if route.line is not None:
                     raise NotYet(self.lines.until_free(plan.names))
-                if len(route.careful) > FEW_SELECTORS:
-                    self.asker.ask(head, ((head, route),))
+                # In a crowd each is asked when it is given it; the store wants to know before.
+                asks = self.log is not None or not route.is_crowded
+                if asks and len(route.careful) > FEW_SELECTORS:
+                    self.asker.ask(head, ((route, head),))
                 if route.queue is None:
                     self._make_queues(client, (route,))
-            return send(client, route, head, options, bodies, received_at, now)
+            taken, evidence = send(client, route, head, options, bodies, received_at, now)
+            if self.in_pieces.begun:
+                raise Begun(self.in_pieces.giving([evidence]))
+            return taken, evidence
         assert plan.renamed is not None
+        quota = self.quota_of(client)
+        routes = [self.routes.place(name, quota) for name in plan.names]
+        may_wait = client is not None and not self.asker.must_not_wait
+        self.in_pieces.look_up(run.head, routes, may_wait=may_wait)
+        parts = list(zip(routes, plan.renamed, strict=True))
         if client is not None:
-            routes = [self.routes.open(name, client.quota) for name in plan.names]
             if any(route.line is not None for route in routes):
                 raise NotYet(self.lines.until_free(plan.names))
-            self.asker.ask(head, zip(plan.renamed, routes, strict=True))
+            self.asker.ask(head, parts)
             self._make_queues(client, routes)
-        self._check_room(client, head, plan, bodies)
-        return len(bodies), self.send_to_all(client, head, plan, bodies, received_at, now)
+        self._check_room(client, routes, head, bodies)
+        told = self._send_to_all(client, parts, options, bodies, received_at, now)
+        if self.in_pieces.begun:
+            raise Begun(self.in_pieces.giving(told))
+        return len(bodies), together(told)
 
     def _make_queues(self, client: Client, routes: Iterable[Route]) -> None:
         if not self.asker.must_not_wait:
             self.queues.make(client, [r for r in routes if not is_orphan(client, r)])
 
-    def send_to_all(
+    def _send_to_all(
         self,
         client: Client | None,
-        head: Head,
-        plan: SendPlan,
+        parts: list[tuple[Route, Head]],
+        options: SendOptions | None,
         bodies: list[bytes],
         received_at: float,
         now: float,
-    ) -> bytes:
-        """Send bodies to all that a plan names, where there is room; what their RECEIPTs tell."""
-        options = plan.options
-        told: list[bytes] = []
-        with self._bound_if_any_survives(client, plan):
-            for name, each in plan.heads_by_name(head):
-                route = self.routes.open(name, self._quota_of(client))
-                told.append(self.send_on(client, route, each, options, bodies, received_at, now))
-        return together(told)
+    ) -> list[bytes]:
+        """Send bodies to several destinations, where there is room; what their RECEIPTs tell."""
+        log = self.log
+        # Nothing of it is seen before all of it may be.
+        binds = log is not None and any(route.stores(options) for route, _ in parts)
+        try:
+            with self.bound(is_kept=client is None) if binds else nullcontext():
+                return [
+                    self.send_on(client, route, each, options, bodies, received_at, now)
+                    for route, each in parts
+                ]
+        except ProtocolError:
+            self.in_pieces.begun.clear()
+            raise
 
     def send_on(
         self,
@@ -234,16 +255,6 @@ class Publisher:
         finally:
             self.binds = before
 
-    def _bound_if_any_survives(
-        self, client: Client | None, plan: SendPlan
-    ) -> AbstractContextManager[None]:
-        """Nothing of a composite SEND is seen before all of it may be."""
-        quota = self._quota_of(client)
-        routes = [self.routes.open(name, quota) for name in plan.names]
-        if self.log is None or not any(route.stores(plan.options) for route in routes):
-            return nullcontext()
-        return self.bound(is_kept=client is None)
-
     def stores(self, head: Head, quota: Quota | None = None) -> bool:
         """Whether all that is sent with a header block is written to the log first.
 
@@ -253,7 +264,7 @@ class Publisher:
         try:
             plan = self._plan_of(head)
             names = [] if plan.is_personal else plan.names
-            routes = [self.routes.open(name, quota) for name in names]
+            routes = [self.routes.place(name, quota) for name in names]
         except ProtocolError:
             return False
         return bool(routes) and all(route.stores(plan.options) for route in routes)
@@ -263,15 +274,14 @@ class Publisher:
         return self.log.stored if self.log is not None and self.stores(head) else STORED
 
     def _check_room(
-        self, client: Client | None, head: Head, plan: SendPlan, bodies: list[bytes]
+        self, client: Client | None, routes: list[Route], head: Head, bodies: list[bytes]
     ) -> None:
         """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
 
         Raises:
           QueueFull: it does not.
         """
-        size, quota = sum(map(len, bodies)), self._quota_of(client)
-        routes = [self.routes.open(name, quota) for name in plan.names]
+        size, quota = sum(map(len, bodies)), self.quota_of(client)
         self.overflow.check(
             {
                 self.queues.open(route.name, quota): (len(bodies), size, max(map(len, bodies)))
@@ -299,7 +309,7 @@ class Publisher:
         if evidence is not None:
             self.duplicates += len(bodies)
             return len(bodies), evidence
-        quota = self._quota_of(client)
+        quota = self.quota_of(client)
         self.known.check_room(quota, route, name)
         log = self.log
         survives = (self.binds or route.stores(options)) and not route.private
@@ -359,10 +369,17 @@ class Publisher:
         if self.log is not None and (publication.is_stored or asked or self.binds):
             return len(bodies), self.postponed.store(self.log, publication, asked, now)
         keeper = self.last_values.keeper(publication) if asked else NOBODY
-        if route.line is not None and client is None:
+        return len(bodies), self.see(publication, asked, keeper, now)
+
+    def see(self, publication: Publication, asked: str, keeper: Keeper, now: float) -> bytes:
+        """Have a topic's messages seen, now or behind others; what their RECEIPTs tell."""
+        route = publication.route
+        if publication.sender is None and (
+            route.line is not None or route.is_large(len(publication.bodies))
+        ):
             self.postponed.send_behind(publication, asked, keeper)
-            return len(bodies), b""
-        return len(bodies), self.show(publication, asked, keeper, now)
+            return b""
+        return self.show(publication, asked, keeper, now)
 
     def show(self, publication: Publication, asked: str, keeper: Keeper, now: float) -> bytes:
         """Have a topic's messages seen, now; what their RECEIPTs tell.
@@ -405,6 +422,9 @@ class Publisher:
         if not route.subscribers and route.name not in (EXPLAIN, TRACE, LEFT):
             return self._keep(publication, now)
         if route.kind is Kind.TOPIC:
+            if route.is_large(len(publication.bodies)):
+                self.in_pieces.begin(publication)
+                return b""
             return b"matched:%d\n" % self.fan_out.to_all(publication)
         if route.kind is Kind.WORK:
             if not self.fan_out.in_turn(publication):
@@ -461,40 +481,3 @@ class Publisher:
 
         log.when_safe(Later(publication.sender, enqueue))
         return STORED
-
-    def _schedule(
-        self,
-        client: Client | None,
-        head: Head,
-        plan: SendPlan,
-        schedule: Schedule | Removal,
-        bodies: list[bytes],
-        now: float,
-    ) -> tuple[int, bytes]:
-        """Keep messages until their time; or end some that are kept."""
-        count = len(bodies)
-        if isinstance(schedule, Removal):
-            assert client is not None  # the broker itself ends none so
-            return count, self.scheduler.end(client, schedule)
-        name = plan.options.dedup_id if plan.options is not None else ""
-        quota = self._quota_of(client)
-        route = self.routes.open(plan.names[0], quota)
-        # Told apart now: its repetitions are no duplicates.
-        evidence = self.known.find(client, route, name) if name else None
-        if evidence is not None:
-            self.duplicates += count
-            return count, evidence
-        if name:
-            self.known.check_room(quota, route, name)
-        log = self.log
-        survives = log is not None and (self.binds or route.stores(plan.options))
-        with nullcontext() if log is None else log.together(is_kept=client is None):
-            kept = bodies[:1] if name else bodies
-            job = self.scheduler.keep(
-                client, quota, route, head, schedule, kept, now, survives=survives
-            )
-            if name:
-                self.known.remember(client, quota, route, name, is_stored=survives)
-        self.duplicates += count - len(kept)
-        stored = log.stored if log is not None and survives else STORED
-        return count, stored + (JOB_IS % job)

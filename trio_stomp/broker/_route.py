@@ -26,6 +26,7 @@ from trio_stomp.broker._quiet import Quiet
 from trio_stomp.broker._quotas import no_names
 from trio_stomp.broker._subscription import Client, Subscription
 from trio_stomp.broker._table_costs import no_table_memory, route_cost
+from trio_stomp.broker._takers import MANY_TAKERS, NO_TAKERS, Member, Takers, takers_of
 from trio_stomp.broker._trie import WildcardTrie, matches
 from trio_stomp.broker._wildcards import Pattern
 
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 _STALE_GENERATION = -1
 MAX_FORGOTTEN = 64
 """A refused frame cannot have named many more destinations."""
-
-Member = Subscription | Feed
-"""Who stands among the subscribers of a topic or work queue."""
 
 
 @define(eq=False, repr=False)
@@ -92,6 +90,10 @@ class Route:
     """The others."""
     durables: tuple[Feed, ...] = ()
     """Those of these that may be durable."""
+    feeds: int = 0
+    """How many of them put each message into a queue."""
+    is_crowded: bool = False
+    """It is a topic of more than MANY_TAKERS."""
     cost: int = 0
     """Bytes of tables that it is charged for while it is known; then 0."""
     quota: Quota | None = None
@@ -149,6 +151,10 @@ class Route:
         if self.persistent == "header":
             return options is not None and options.persistent and not self.private
         return self.persistent == "always" and not self.private
+
+    def is_large(self, count: int) -> bool:
+        """Whether it takes long to give its subscribers a run of so many messages."""
+        return self.is_crowded or self.feeds * count > MANY_TAKERS
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
         """When a message with such headers ends by the broker's clock, wherever it waits."""
@@ -226,6 +232,8 @@ class RouteTable:
     _routes: dict[str, Route] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
     _generation: int = 0
+    _crowd: Takers | None = None
+    """Of the crowded topic that was looked up last."""
 
     def __len__(self) -> int:
         return len(self._routes)
@@ -263,12 +271,26 @@ class RouteTable:
         Raises:
           ProtocolError: the name is too long, of a kind not served, or there are too many.
         """
-        route = self._place(name, quota)
+        route = self.place(name, quota)
         if route.generation != self._generation:
             self._look_up(route)
         return route
 
-    def _place(self, name: str, quota: Quota | None = None) -> Route:
+    def refresh(self, route: Route) -> None:
+        """Look up the subscribers of a route that is in use, if they are out of date."""
+        if route.generation != self._generation:
+            self._look_up(route)
+
+    def is_current(self, route: Route) -> bool:
+        """Whether the subscribers of a route are those of this moment."""
+        return route.generation == self._generation
+
+    def is_long(self, route: Route) -> bool:
+        """Whether the subscribers of a route are to be looked up first, and may be very many."""
+        most = len(route.exact) + len(self._wildcards)
+        return most > MANY_TAKERS and route.generation != self._generation
+
+    def place(self, name: str, quota: Quota | None = None) -> Route:
         """The same, whose subscribers may be out of date: for who does not ask for them.
 
         Raises:
@@ -289,9 +311,10 @@ class RouteTable:
 
     def own(self, name: str) -> Route:
         """The route of one of the broker's own topics, which a full table must not refuse."""
+        if name not in self._routes:
+            self._enter(name, classify(name))
         route = self.known(name)
-        if route is None:
-            route = self._enter(name, classify(name))
+        assert route is not None
         return route
 
     def add(
@@ -303,12 +326,12 @@ class RouteTable:
           ProtocolError: as ``open``.
         """
         if pattern is None:
-            route = self._place(name, quota)
+            route = self.place(name, quota)
             route.exact[member] = None
             self._outdate(route)
         else:
             self._wildcards.add(pattern, member)
-            self._generation += 1
+            self.note_change()
 
     def remove(self, member: Member, name: str, pattern: Pattern | None) -> None:
         """Let ``member`` receive nothing more from there."""
@@ -319,7 +342,7 @@ class RouteTable:
             self.note_quiet(route)
         else:
             self._wildcards.remove(pattern, member)
-            self._generation += 1
+            self.note_change()
 
     def note_quiet(self, route: Route) -> None:
         """A route may have become idle: it lost a subscriber, its last value, or its messages."""
@@ -336,13 +359,14 @@ class RouteTable:
     def detached(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> Route:
         """The route whose counters a feed's queue uses; one of its own for a wildcard."""
         if pattern is None:
-            return self._place(name, quota)
+            return self.place(name, quota)
         # Its counters end with it; what it observes is told of nowhere else.
         return Route(name, classify(name), delivery=self.past.delivery)
 
     def note_change(self) -> None:
         """A member is direct now, or no more, or its client leaves: look up before the next use."""
         self._generation += 1
+        self._crowd = None
 
     def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
         """Raise what ``add`` would raise for a subscription to ``name``; change nothing.
@@ -351,7 +375,7 @@ class RouteTable:
           ProtocolError: as ``open``.
         """
         if pattern is None:
-            self._place(name, quota)
+            self.place(name, quota)
         else:
             check_length(name, self.policies.max_destination_bytes)
             classify(name)
@@ -366,7 +390,6 @@ class RouteTable:
         self._quiet.note(route)
         route.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(route)
-        self._look_up(route)
         return route
 
     def forget_new(self) -> None:
@@ -396,25 +419,20 @@ class RouteTable:
 
     def _outdate(self, route: Route) -> None:
         """Look again for its subscribers before the next use: thousands may come or go at once."""
-        route.subscribers = route.direct = route.careful = route.durables = ()
+        NO_TAKERS.lend(route)
+        self._crowd = None
         route.generation = _STALE_GENERATION
 
     def _look_up(self, route: Route) -> None:
         wild = () if route.private else self._wildcards.match(route.name)
-        found = [*route.exact, *wild]
-        if len(found) > len(route.exact):
-            # A composite destination may reach the same place twice.
-            found = sorted(dict.fromkeys(found), key=_by_number)
-        if self.leaving:
-            found = [each for each in found if not _has_left(each)]
-        route.subscribers = tuple(found)
-        route.direct = tuple(
-            each for each in found if isinstance(each, Subscription) and each.is_direct
-        )
-        careful = [each for each in found if not each.is_direct]
-        route.careful = tuple(careful)
-        feeds = [each for each in careful if isinstance(each, Feed) and each.durable]
-        route.durables = tuple(feeds)
+        found: list[Member] = [*route.exact, *wild]
+        takers, is_topic = self._crowd, route.kind is Kind.TOPIC
+        if takers is None or not is_topic or takers.found != found:
+            has_wild, leaves = len(found) > len(route.exact), bool(self.leaving)
+            takers = takers_of(found, is_topic=is_topic, has_wild=has_wild, leaves=leaves)
+            if takers.is_crowded:
+                self._crowd = takers
+        takers.lend(route)
         route.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:
@@ -463,16 +481,3 @@ class RouteTable:
         memory, used = self.memory, len(self._routes)
         left = memory.left(quota.destinations, used, self.policies.max_destinations)
         return left < 1 or cost > memory.tables_room_for(quota)
-
-
-def _has_left(member: Member) -> bool:
-    """Whether it ends soon, since its client leaves; what is durable stays."""
-    if isinstance(member, Feed):
-        # Several consume it if it was durable once, and ended by name.
-        is_left = all(each.subscription.client.is_leaving for each in member.queue.consumers)
-        return is_left and not member.durable
-    return member.client.is_leaving
-
-
-def _by_number(member: Member) -> int:
-    return member.number

@@ -149,6 +149,12 @@ class Subscription:
         """Look again whether anything stands between the fan-out and the outbox."""
         self.is_direct = self.revival is None and self.selector is None and not self.no_local
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not ended, nor its client begun to leave."""
+        client = self.client
+        return client.subscriptions.get(self.key) is self and not client.is_leaving
+
     def wants(self, publication: Publication) -> bool:
         """Whether it is to get these messages."""
         if self.no_local and publication.sender is self.client:

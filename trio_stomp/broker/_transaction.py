@@ -67,7 +67,7 @@ class Committer:
             if log is not None and self._survives(client, actions):
                 with self.publisher.asker.at_once():
                     tell(self._commit_together(log, client, actions, planned, now))
-            elif planned.copies > MANY_COPIES:
+            elif planned.copies > MANY_COPIES or planned.is_large():
                 yield from self._do_in_pieces(client, actions, planned, now, tell)
             else:
                 with self.publisher.asker.at_once():
@@ -116,6 +116,7 @@ class Committer:
                     foreseen = planned.foresight.about(action.head)
                     for route, head in put.parts:
                         evidence = self._send_part(client, route, head, put, foreseen, now)
+                        yield from self.publisher.in_pieces.rest()
                         told = told or (STORED if STORED in evidence else b"")
                         if route.kind is not Kind.QUEUE:
                             yield
@@ -293,7 +294,9 @@ class Committer:
         for name, each in plan.heads_by_name(head):
             route = self.publisher.routes.open(name, client.quota)
             planned.ids += self.publisher.known.room_for(route, once) if once else 0
-            planned.copies += PUT_COPIES + len(route.subscribers)
+            planned.copies += PUT_COPIES + len(route.subscribers) + route.feeds * count
+            if route.is_crowded:
+                yield
             if route.kind is not Kind.QUEUE:
                 if route.kind in (Kind.TOPIC, Kind.WORK):
                     planned.topics[name] = None
@@ -385,6 +388,10 @@ class Planned:
     """Bytes of the ids of messages that must not be taken twice."""
     copies: int = 0
     """How much it is to carry out."""
+
+    def is_large(self) -> bool:
+        """Whether one of its runs goes to very many by now, who came while it was planned."""
+        return any(route.is_large(len(put.bodies)) for put in self.puts for route, _ in put.parts)
 
 
 def _acknowledge(log: Log, claim: Claim) -> None:

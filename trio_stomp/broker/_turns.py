@@ -16,6 +16,7 @@ from trio_stomp.broker._delivery import NEVER
 from trio_stomp.broker._error_frame import internal_error
 
 if TYPE_CHECKING:
+    from trio_stomp.broker._fanout_pieces import Giving
     from trio_stomp.broker._subscription import Client
 
 
@@ -39,6 +40,14 @@ class NotYet(Exception):
     def __init__(self, work: Work) -> None:
         super().__init__()
         self.work = work
+
+
+class Begun(Exception):
+    """Something that a client asked for is done; to tell others of it is left to ``giving``."""
+
+    def __init__(self, giving: "Giving") -> None:
+        super().__init__()
+        self.giving = giving
 
 
 SHARE_S = 0.002

@@ -1,0 +1,194 @@
+"""A fan-out to very many subscribers, bit by bit: others are served between its pieces.
+
+What is sent to a topic is decided on at once, as for few: what is counted, kept, written to a
+stream, and who is to have it. To give it to them is done in pieces. Meanwhile a line stands in
+front of the topic, so that what others send there comes behind it (``Lines``).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker._evidence import together
+from trio_stomp.broker._fanout import FanOut, encode
+from trio_stomp.broker._feed import Feed
+from trio_stomp.broker._lines import Lines
+from trio_stomp.broker._turns import NotYet, Stop, Work
+from trio_stomp.frames import message_blocks
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._delivery import Delivery, Publication
+    from trio_stomp.broker._route import Route, RouteTable
+    from trio_stomp.broker._subscription import Subscription
+    from trio_stomp.broker._takers import Member
+    from trio_stomp.frames import Head
+
+STEP = 128
+"""Subscribers that are given a run in one piece."""
+CAREFUL = 4
+"""One that is looked at twice takes as long as so many others; so does a message to its queue."""
+
+
+def _to_nobody(evidence: bytes) -> None:
+    """No RECEIPT was asked for."""
+
+
+@define(eq=False, repr=False)
+class Share:
+    """A run of messages for a topic, and those who were subscribed when it was sent.
+
+    Whoever ends its subscription meanwhile gets no more of it.
+    """
+
+    fan_out: FanOut
+    routes: "RouteTable"
+    publication: "Publication"
+    direct: "Sequence[Subscription]"
+    careful: "Sequence[Member]"
+    taken: int = 0
+    """How many have taken it."""
+
+    def pieces(self) -> Work:
+        """Give it to all of them."""
+        publication, fan_out = self.publication, self.fan_out
+        blocks = message_blocks(publication.head)
+        first = fan_out.number(len(publication.bodies))
+        encoded: dict[bytes, Delivery] = {}
+        for block in blocks:
+            if block not in encoded:
+                encoded[block] = self._encode(block, first)
+        deliveries = [encoded[block] for block in blocks]
+        for place in range(0, len(self.direct), STEP):
+            self._stage(self.direct[place : place + STEP], deliveries)
+            yield
+        left = STEP
+        for member in self.careful:
+            if member.is_there and member.receive(publication, deliveries[member.wire], fan_out):
+                self.taken += 1
+            left -= CAREFUL
+            if isinstance(member, Feed):
+                left -= CAREFUL * len(publication.bodies)
+            if left <= 0 or member.selector is not None:
+                left = STEP
+                yield
+        if fan_out.chronicle is not None and not publication.route.reserved:
+            fan_out.chronicle.sent(publication, first, self.taken)
+
+    def _encode(self, block: bytes, first: int) -> "Delivery":
+        origin = self.publication.without_bodies()
+        return encode(origin, self.fan_out.told + block, self.publication.bodies, first)
+
+    def _stage(
+        self, subscriptions: "Sequence[Subscription]", deliveries: "Sequence[Delivery]"
+    ) -> None:
+        fan_out, route = self.fan_out, self.publication.route
+        if not (self.routes.is_current(route) and route.direct is self.direct):
+            subscriptions = [each for each in subscriptions if each.is_there]
+        one = deliveries[0]
+        if any(each is not one for each in deliveries):
+            for subscription in subscriptions:
+                fan_out.stage(subscription, deliveries[subscription.wire])
+        else:
+            for subscription in subscriptions:
+                if not subscription.outbox.stage(subscription.prefix, one):
+                    fan_out.overflow(subscription, one)
+            fan_out.count(one, len(subscriptions))
+        self.taken += len(subscriptions)
+
+
+@define(eq=False, repr=False)
+class Giving:
+    """What one SEND gives to very many, of one topic or several.
+
+    Args:
+      evidence: What its RECEIPT tells beside how many take it, for each of its destinations.
+    """
+
+    lines: Lines
+    shares: list[Share]
+    evidence: list[bytes]
+    tell: Callable[[bytes], None] = _to_nobody
+    """Told what the RECEIPT tells when all have it."""
+
+    def pieces(self) -> Work:
+        """Give all of it, first in the lines of its topics; nothing undoes it."""
+        routes: dict[Route, None] = dict.fromkeys(each.publication.route for each in self.shares)
+        self.lines.open(routes)
+        try:
+            for share in self.shares:
+                yield from share.pieces()
+        finally:
+            were_awaited = self.lines.close(routes)
+        self.tell(self._told())
+        if were_awaited:
+            self.lines.turns.stop(Stop.BEHIND)
+            yield
+
+    def _told(self) -> bytes:
+        matched = [b"matched:%d\n" % share.taken for share in self.shares]
+        if len(self.evidence) == 1:
+            return matched[0] + self.evidence[0]
+        return together([*matched, *self.evidence])
+
+
+@define(eq=False, repr=False)
+class FanOutInPieces:
+    """Part of the publisher: what it has begun to give to very many."""
+
+    fan_out: FanOut
+    lines: Lines
+    routes: "RouteTable"
+    begun: list[Share] = field(factory=list)
+    _ready: "Head | None" = None
+    """All routes of what is sent with it have been looked up, in this turn."""
+
+    def look_up(self, head: "Head", routes: "list[Route]", *, may_wait: bool) -> None:
+        """Look for the subscribers of all ``routes``.
+
+        Args:
+          head: What is sent to them, as its sender said it.
+          may_wait: If they may be very many it is done bit by bit.
+
+        Raises:
+          NotYet: it is to be done first.
+        """
+        is_ready, self._ready = self._ready is head, None
+        if may_wait and not is_ready and any(map(self.routes.is_long, routes)):
+            raise NotYet(self._looking(head, routes))
+        for route in routes:
+            # If others came or went on the way: who has gone gets nothing (``Share``).
+            if not (is_ready and route.is_crowded):
+                self.routes.refresh(route)
+
+    def _looking(self, head: "Head", routes: "list[Route]") -> Work:
+        """Look for subscribers while none can come; ``head`` is sent next, in the same turn."""
+        yield from self.lines.until_free([route.name for route in routes])
+        there = [route for route in routes if self.routes.has(route)]
+        self.lines.open(there)
+        try:
+            for route in there:
+                self.routes.refresh(route)
+                yield
+        finally:
+            self.lines.close(there)
+        self._ready = head
+
+    def begin(self, publication: "Publication") -> None:
+        """Note who gets a publication; whoever had it sent has it given before anything else."""
+        route, fan_out = publication.route, self.fan_out
+        careful: Sequence[Member] = route.careful
+        if fan_out.foreseen:
+            careful = fan_out.among(careful, publication)
+        self.begun.append(Share(fan_out, self.routes, publication, route.direct, careful))
+
+    def giving(self, evidence: list[bytes]) -> Giving:
+        """Take what was begun by one SEND, whose RECEIPT tells ``evidence`` beside."""
+        begun, self.begun = self.begun, []
+        return Giving(self.lines, begun, evidence)
+
+    def rest(self) -> Work:
+        """Give what was begun by somebody who stands first in the lines already."""
+        begun, self.begun = self.begun, []
+        for share in begun:
+            yield from share.pieces()
