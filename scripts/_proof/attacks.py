@@ -10,6 +10,7 @@ import select
 import socket
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import NamedTuple
 
@@ -258,6 +259,35 @@ def cleared(port: int, begin: Begin) -> list[Attacker]:
     return attackers
 
 
+def pages(port: int, begin: Begin) -> list[Attacker]:
+    """A program that asks for metrics and lists, four at a time, beside much to tell of."""
+    attacker = Attacker(port)
+    _fill(attacker, (send(f"/queue/z.{n}") for n in range(60_000)))
+    _fill(attacker, (subscribe(n, f"/topic/z.{n}.*") for n in range(9_000)))
+    begin()
+    until = time.monotonic() + REST_S
+
+    def ask(path: str) -> None:
+        while time.monotonic() < until and not attacker.refusal:
+            if not _get(port, path).startswith(b"HTTP/1.1 200 "):
+                attacker.refusal = f"no {path}"
+
+    paths = ("/metrics", "/queuez?limit=1000&sort=bytes", "/queuez?state=waiting&offset=30000")
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(ask, (*paths, "/subsz?limit=1000&offset=8000")))
+    return [attacker]
+
+
+def _get(port: int, path: str) -> bytes:
+    """Ask for a page; the whole answer."""
+    with socket.create_connection((HOST, port), PATIENCE_S) as line:
+        line.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        answer = bytearray()
+        while piece := line.recv(1 << 20):
+            answer += piece
+    return bytes(answer)
+
+
 def _fill(attacker: Attacker, frames: Iterable[str]) -> None:
     """Carry out many frames, so many at a time as disturb nobody."""
     some: list[str] = []
@@ -280,5 +310,6 @@ ASSAULTS = (
     Assault("composites", composites),
     Assault("commits", commits),
     Assault("topics", topics),
+    Assault("pages", pages),
     Assault("names", cleared, 64 * MIB, rules=ANYBODY),
 )

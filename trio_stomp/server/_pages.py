@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 WATCHING = "DIAG"
 """What one must be allowed to monitor, to see pages with figures."""
-SHARE_S = 0.002
-"""How long a page is made before others have their turn."""
+SHARE_S = 0.001
+"""How long a page is made before others have their turn, and the least that it then rests."""
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 
@@ -63,8 +63,8 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
 async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
     """Have a page made, a share of time in turn with whoever else is ready.
 
-    Pages of more than a piece are made one after the other: together they take no more of the
-    event loop than one.
+    Pages of more than a piece are made one after the other, and rest as long as they work: together
+    they take half of the event loop at most.
     """
     try:
         next(page)
@@ -73,7 +73,7 @@ async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
             while True:
                 next(page)
                 if trio.current_time() >= until:
-                    await trio.lowlevel.checkpoint()
+                    await trio.sleep(SHARE_S)
                     until = trio.current_time() + SHARE_S
     except StopIteration as made:
         answer: bytes = made.value

@@ -22,6 +22,8 @@ Pieces = Generator[None, None, T]
 
 LOOKS = 250
 """Things of a list that are looked at in one piece."""
+FREED = 4
+"""Lists of so many things that are freed in one piece."""
 RECORDS = 25
 """Records that are made and encoded in one piece."""
 
@@ -69,6 +71,10 @@ class Greatest(Generic[T]):
         merged = islice(heapq.merge(*self._runs, key=_key, reverse=True), self.count)
         while some := [each for _, each in islice(merged, LOOKS)]:
             found += some
+            yield
+        del merged
+        while self._runs:  # to free all at once takes long, too
+            del self._runs[-FREED:]
             yield
         return found
 

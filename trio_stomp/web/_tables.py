@@ -17,7 +17,7 @@ from trio_stomp._version import __version__
 from trio_stomp.broker import Feed, ParkedDestination, Queue, Subscription
 from trio_stomp.server import Connection
 from trio_stomp.transport import HttpError, HttpRequest
-from trio_stomp.web._pieces import LOOKS, Pieces, chosen, greatest
+from trio_stomp.web._pieces import LOOKS, Greatest, Pieces, chosen, greatest
 from trio_stomp.web._query import Answer, Query, as_json, as_list
 
 if TYPE_CHECKING:
@@ -319,9 +319,8 @@ class Tables:
             total = broker.stale.destinations()
             part += yield from window.greatest(broker.stale.candidates(), _parked)
         else:
-            queues = yield from self._queues(state)
-            total = len(queues)
-            part += yield from window.greatest(queues, QUEUE_ORDERS[order])
+            total, queues = yield from self._queues(state, window, QUEUE_ORDERS[order])
+            part += queues
         record = {
             **head,
             **window.record(total, len(part)),
@@ -331,13 +330,19 @@ class Tables:
         }
         return (yield from as_list(record, "queues", part, figures.queue))
 
-    def _queues(self, state: str) -> Pieces[list[Queue]]:
-        routes, found = list(self.server.broker.routes), list[Queue]()
+    def _queues(
+        self, state: str, window: Window, key: "Key[Queue]"
+    ) -> Pieces[tuple[int, list[Queue]]]:
+        """How many queues there are, and the part of them, greatest first."""
+        best, total = Greatest[Queue](window.offset + window.limit), 0
+        routes = list(self.server.broker.routes)
         for place in range(0, len(routes), LOOKS):
             queues = [route.queue for route in routes[place : place + LOOKS]]
-            found += [each for each in queues if each is not None and _is_in(each, state)]
+            wanted = [each for each in queues if each is not None and _is_in(each, state)]
+            best.add([(key(each), each) for each in wanted])
+            total += len(wanted)
             yield
-        return found
+        return total, (yield from best.found())[window.offset :]
 
 
 def _is_in(queue: Queue, state: str) -> bool:
