@@ -673,7 +673,7 @@ async def test_what_many_lost_connections_had_is_counted_bit_by_bit() -> None:
         steps = {later - earlier for earlier, later in itertools.pairwise(counted)}
         assert counted[0] == 1
         assert counted[-1] == 2 * COUNTED_AT_ONCE + 1
-        assert max(steps) <= 2 * COUNTED_AT_ONCE  # between two looks there may be two steps
+        assert max(steps) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
 
 
 async def test_nothing_thrown_away_is_nothing_to_wait_for() -> None:
