@@ -210,6 +210,7 @@ class Broker(Parts):
         """Let those go on who wait, and hand out what came into queues; as far as there is time."""
         self.chronicle.now = now
         turns, overflow = self.turns, self.overflow
+        self.durability.go_on(now)
         turns.catch_up(self, now)
         turns.begin(PUMP_S)
         self.queues.pump(now)
@@ -230,7 +231,8 @@ class Broker(Parts):
     @property
     def has_more(self) -> bool:
         """Whether something is left for another turn, to be begun as soon as others had theirs."""
-        return self._is_cut or len(self.turns) > 0 or self.queues.is_marked
+        is_waiting = len(self.turns) > 0 or self.queues.is_marked
+        return self._is_cut or is_waiting or self.durability.has_more
 
     def forget(
         self,

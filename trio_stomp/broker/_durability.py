@@ -54,6 +54,8 @@ class Durability:
     publisher: Publisher
     streams: Streams
     host: DurabilityHost
+    _has_seen: bool = False
+    """What the store has answered was seen to in this turn."""
 
     def is_awaited(self, client: Client) -> bool:
         """Whether something that ``client`` sent is not safe yet."""
@@ -106,9 +108,28 @@ class Durability:
     def committed(self, number: int, now: float) -> None:
         """The store has everything up to a commit number."""
         assert self.log is not None
-        self.publisher.lines.turns.begin(SHARE_S)
-        self.log.commit(number, now)
+        turns, self._has_seen = self.publisher.lines.turns, True
+        turns.begin(SHARE_S)
+        self.log.commit(number, now, turns.is_over)
         self._go_on(self.log, now)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether more is to be done of what the store has answered."""
+        return self.log is not None and self.log.has_more
+
+    def go_on(self, now: float) -> None:
+        """Do more of it, once in a turn."""
+        log, has_seen, self._has_seen = self.log, self._has_seen, False
+        if log is None:
+            return
+        log.begin_turn()
+        if has_seen or not log.has_more:
+            return
+        turns = self.publisher.lines.turns
+        turns.begin(SHARE_S)
+        log.go_on(now, turns.is_over)
+        self._go_on(log, now)
 
     def uncommitted(self, error: str, now: float) -> None:
         """The store could not: who sent what is lost is told so, and nobody sees it."""

@@ -48,6 +48,13 @@ class Later:
         """As ``Effect``."""
 
 
+def _nothing(now: float) -> None:
+    """What is done already."""
+
+
+_DONE = Later(None, _nothing)
+
+
 @define(eq=False, repr=False)
 class Showing:
     """Messages of a stream that its readers see as soon as the store has them."""
@@ -123,6 +130,10 @@ class Ledger:
     """The same of the effects."""
     old_size: int = 0
     """Bytes of those entries."""
+    seen: int = 0
+    """So many of the effects are done."""
+    wholes: dict[int, int] = field(factory=dict)
+    """Of effects that are done in one step: the place of the first, and behind the last."""
 
     @property
     def is_empty(self) -> bool:
@@ -137,6 +148,20 @@ class Ledger:
         if self.done:
             records.append(Done(self.done))
         return Turn(records, self.patience_s < LAZY_S)
+
+    def do(self, now: float, is_over: "Callable[[], bool]") -> bool:
+        """Do what is to be done once its records are safe, while there is time; whether all is."""
+        effects = self.effects
+        while self.seen < len(effects):
+            behind = self.wholes.get(self.seen, self.seen + 1)
+            while self.seen < behind:
+                # Freed one by one: to free very many takes as long as to do them.
+                effect, effects[self.seen] = effects[self.seen], _DONE
+                self.seen += 1
+                effect.commit(now)
+            if is_over():
+                break
+        return self.seen == len(effects)
 
     def take_new(self) -> tuple[list[Entry], list[Effect]]:
         """Take out what no failure has been through before."""
@@ -155,6 +180,7 @@ class Ledger:
         self.old_entries, self.old_effects = len(self.entries), len(self.effects)
         self.size = self.old_size + ID_BYTES * (len(self.done) + len(self.delivered))
         self.patience_s = 0.0
+        self.wholes.clear()
 
 
 @define(eq=False, repr=False)
@@ -165,6 +191,8 @@ class Binding:
     records: list[Record] = field(factory=list)
     done: list[int] = field(factory=list)
     size: int = 0
+    place: Entry | None = None
+    """Where it stands among the others, if it is written over several turns."""
 
     def entry(self) -> Entry | None:
         """All of them as one record, if there are any."""

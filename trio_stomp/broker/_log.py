@@ -14,7 +14,7 @@ from attrs import define, field
 
 from trio_stomp.broker._failed import Failed
 from trio_stomp.broker._ledger import LAZY_S, Binding, Effect, Entry, Ledger, Showing, Telling
-from trio_stomp.store import Append, Begin, Forget, Keep, Put, Record, Turn
+from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
     from trio_stomp._errors import CloseReason
@@ -34,6 +34,11 @@ MAX_DELIVERED = 1_000_000
 """Deliveries that are remembered while the store fails: they are told after a crash, no more."""
 IDENTITY = "identity"
 """The setting that says how the names of a store's messages begin."""
+
+
+def _never() -> bool:
+    return False
+
 
 Shown = Callable[[list["Message"], int, float], None]
 """Told messages that were looked at, the id up to which that is all, and the time."""
@@ -108,6 +113,12 @@ class Log:
     _sent: deque[Ledger] = field(factory=deque)
     _bound: Binding | None = None
     """What is being written as a whole."""
+    _whole: Binding | None = None
+    """What is written as a whole over several turns."""
+    _has_ended: bool = False
+    """That was done in this turn: what comes next is for another one."""
+    _answered: int = 0
+    """Number of the last commit that the store has; what is to be done then may not be done yet."""
     _unshown: list[Showing] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
@@ -259,14 +270,66 @@ class Log:
             yield
             return
         bound = self._bound = Binding(is_kept)
+        first = len(self._open.effects)
         try:
             yield
         finally:
             self._bound = outer
+            if len(self._open.effects) > first:
+                self._open.wholes[first] = len(self._open.effects)
             if is_kept and not bound.records:
                 self._open.done.extend(bound.done)  # bound to nothing
             elif (entry := bound.entry()) is not None:
                 self._open.entries.append(entry)
+
+    @property
+    def is_writing(self) -> bool:
+        """Whether something is written as a whole over several turns."""
+        return self._whole is not None
+
+    @property
+    def may_begin(self) -> bool:
+        """Whether ``begin_whole`` may be called: each is given to the store before the next."""
+        return not (self._whole is not None or self._has_ended)
+
+    def begin_turn(self) -> None:
+        """The store has been given what was written in earlier turns, unless that goes on."""
+        self._has_ended = False
+
+    def begin_whole(self) -> Binding:
+        """Begin what holds as a whole, or not at all, and is written over several turns.
+
+        The store is given it when it has ended, and what others write meanwhile behind it: so ids
+        and offsets come to the store in order. There is one at a time.
+        """
+        assert self._whole is None
+        whole = self._whole = Binding(is_kept=False, place=Entry(Atomic(()), False, 0))
+        self._open.entries.append(whole.place)  # type: ignore[arg-type]
+        return whole
+
+    def does_part(self, whole: Binding, work: Iterator[None]) -> bool:
+        """Do a piece of ``work``; what it writes is part of ``whole``. Whether it was not over."""
+        self._bound = whole
+        try:
+            return next(work, whole) is not whole
+        finally:
+            self._bound = None
+
+    def holds(self, whole: Binding) -> bool:
+        """Whether ``whole`` can still come to hold: the store has not failed meanwhile."""
+        return self._whole is whole
+
+    def end_whole(self, whole: Binding) -> None:
+        """No more comes to ``whole``."""
+        if not self.holds(whole):
+            return
+        self._whole, self._has_ended = None, True
+        place, entry = whole.place, whole.entry()
+        assert place is not None
+        if entry is None:
+            self._open.entries.remove(place)
+        else:
+            place.record, place.size = entry.record, entry.size
 
     def when_safe(self, effect: Effect) -> None:
         """Do ``effect`` when all that has been written so far is safe."""
@@ -299,8 +362,10 @@ class Log:
     # What the dispatcher takes and answers.
 
     def take(self) -> Turn | None:
-        """This turn's records, to be appended; None if there are none."""
+        """This turn's records, to be appended; None if there are none, or not all of a whole."""
         ledger = self._open
+        if self._whole is not None:
+            return None
         if ledger.is_empty and not ledger.effects:
             return None
         self.patience_s = min(self.patience_s, ledger.patience_s)
@@ -318,14 +383,27 @@ class Log:
         pages, self.pages = self.pages, []
         return pages
 
-    def commit(self, number: int, now: float) -> None:
-        """The store has everything up to a commit number."""
-        while self._sent and self._sent[0].number <= number:
-            ledger = self._sent.popleft()
+    def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
+        """The store has everything up to a commit number: do what waited for it, as ``go_on``."""
+        self._answered = number
+        self.go_on(now, is_over)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there was no time yet for all that waited for what the store has."""
+        return bool(self._sent) and self._sent[0].number <= self._answered
+
+    def go_on(self, now: float, is_over: Callable[[], bool] = _never) -> None:
+        """Do what waited for what the store has, in order, while there is time."""
+        while self.has_more:
+            ledger = self._sent[0]
+            if not ledger.do(now, is_over):
+                return
+            self._sent.popleft()
             self.committed = ledger.number
             self.pending_bytes -= ledger.size
-            for effect in ledger.effects:
-                effect.commit(now)
+            if is_over():
+                return
 
     def take_unshown(self) -> list[Showing]:
         """What of streams was under way when the store failed, in order."""
@@ -337,7 +415,9 @@ class Log:
 
         What is tried again stays where it is, however often that comes to nothing.
         """
+        self.go_on(now)  # what is safe is not withdrawn
         self.failures += 1
+        self._whole = None
         again, *others = *self._sent, self._open
         self._sent.clear()
         self._open = again

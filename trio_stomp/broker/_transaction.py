@@ -1,27 +1,30 @@
 """COMMIT: all that was said in a transaction, or nothing of it (T04)."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define
 
 from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp._memory import MemoryBudget, Quota
 from trio_stomp.broker._acknowledger import Acknowledger, without_covered
 from trio_stomp.broker._claim import Claim, claim_all
 from trio_stomp.broker._consumer import CLIENT, Consumer
 from trio_stomp.broker._destination import Kind
 from trio_stomp.broker._evidence import STORED
 from trio_stomp.broker._foresight import Foreseen, Foresight
+from trio_stomp.broker._ledger import Binding, Later
 from trio_stomp.broker._log import Log
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES, cost_alone
+from trio_stomp.broker._message import cost_alone
 from trio_stomp.broker._overflow import Overflow
+from trio_stomp.broker._planned import Planned, Put
 from trio_stomp.broker._publisher import Publisher
-from trio_stomp.broker._queue import Queue
 from trio_stomp.broker._queues import QueueBook
 from trio_stomp.broker._reach import STEP
+from trio_stomp.broker._revealing import Revealing
 from trio_stomp.broker._schedule import ACTION, Removal
+from trio_stomp.broker._send_later import schedule
 from trio_stomp.broker._subscription import Client
 from trio_stomp.broker._table_costs import no_table_memory
 from trio_stomp.broker._temporary import is_orphan
@@ -30,7 +33,6 @@ from trio_stomp.frames import FrameRun, Head, head_cost
 from trio_stomp.protocol import Acked, Committed
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._plan import SendPlan
     from trio_stomp.broker._route import Route
 
 MANY_COPIES = 1024
@@ -65,6 +67,10 @@ class Committer:
             yield from self._check(client, actions, planned, now)
             log = self.publisher.log
             if log is not None and self._survives(client, actions):
+                if planned.is_long:
+                    work = self._write_in_pieces(log, client, event, actions, planned, now, tell)
+                    yield from work
+                    return
                 with self.publisher.asker.at_once():
                     tell(self._commit_together(log, client, actions, planned, now))
             elif planned.copies > MANY_COPIES or planned.is_large():
@@ -84,7 +90,7 @@ class Committer:
         self,
         client: Client,
         actions: Sequence[FrameRun | Acked],
-        planned: "Planned",
+        planned: Planned,
         now: float,
         tell: Callable[[bytes], None],
     ) -> Work:
@@ -93,15 +99,10 @@ class Committer:
         The room for all is kept. What is acknowledged is nobody's from now on. Its queues hand
         nothing out before the last is there; in front of its topics stands a line.
         """
-        lines, memory, quota = self.publisher.lines, self.overflow.memory, client.quota
-        for run in planned.runs_later:
-            self.publisher.send(client, run, now, now)
+        lines = self.publisher.lines
         claims = self._claim(client, actions)
         frozen = planned.wanted.keys()
-        topics = [self.publisher.routes.open(name, quota) for name in planned.topics]
-        memory.force_kept(sum(put.cost for put in planned.puts), quota)
-        for queue, (count, size, _) in planned.wanted.items():
-            queue.expect(count, size)
+        topics = self._keep_room(client, planned)
         self.queues.freeze(frozen)
         lines.open(topics)
         puts = iter(planned.puts)
@@ -111,15 +112,8 @@ class Committer:
                 yield from claim.freezing()
             for action in actions:
                 if isinstance(action, FrameRun):
-                    put = next(puts)
-                    put.release(memory, quota)
-                    foreseen = planned.foresight.about(action.head)
-                    for route, head in put.parts:
-                        evidence = self._send_part(client, route, head, put, foreseen, now)
-                        yield from self.publisher.in_pieces.rest()
-                        told = told or (STORED if STORED in evidence else b"")
-                        if route.kind is not Kind.QUEUE:
-                            yield
+                    evidence = yield from self._put(client, action, next(puts), planned, now)
+                    told = told or (STORED if STORED in evidence else b"")
                 else:
                     yield from claims[place].settling(now)
                     place += 1
@@ -127,8 +121,7 @@ class Committer:
             for claim in claims:
                 yield from claim.thawing()
         finally:
-            for put in puts:
-                put.release(memory, quota)
+            self._give_room(client, puts)
             for claim in claims:
                 claim.give_back(now)
             self.queues.thaw(frozen)
@@ -137,6 +130,116 @@ class Committer:
         if were_awaited:
             lines.turns.stop(Stop.BEHIND)
             yield
+
+    def _write_in_pieces(
+        self,
+        log: Log,
+        client: Client,
+        event: Committed,
+        actions: Sequence[FrameRun | Acked],
+        planned: Planned,
+        now: float,
+        tell: Callable[[bytes], None],
+    ) -> Work:
+        """Have the store do many actions as one record; the clients see it after that.
+
+        The store is given nothing before the last is written, so its client goes on before others.
+        If it fails meanwhile, nothing of this holds, and the client is told so.
+        """
+        lines = self.publisher.lines
+        claims = deque(self._claim(client, actions))
+        topics = self._keep_room(client, planned)
+        lines.open(topics)
+        puts = iter(planned.puts)
+        revealing = Revealing(self.queues, lines, client, planned.wanted.keys(), topics)
+        whole = log.begin_whole()
+        lines.turns.first = client
+        log.when_safe(Later(client, revealing.begin, event.receipt))
+        told: list[bytes] = []
+        work = self._write(log, client, actions, planned, puts, claims, now, told)
+        try:
+            while log.holds(whole) and self._goes_on(log, whole, planned, work):
+                yield
+        finally:
+            self._give_room(client, puts)
+            for claim in claims:
+                claim.give_back(now)
+            is_written = log.holds(whole)
+            if is_written:
+                log.when_safe(Later(client, revealing.end))
+            log.end_whole(whole)
+            lines.turns.first = None
+            were_awaited = lines.close(topics)
+        if is_written:
+            tell(log.stored if any(log.stored in each for each in told) else b"")
+        if were_awaited:
+            lines.turns.stop(Stop.BEHIND)
+            yield
+
+    def _write(
+        self,
+        log: Log,
+        client: Client,
+        actions: Sequence[FrameRun | Acked],
+        planned: Planned,
+        puts: "Iterator[Put]",
+        claims: deque[Claim],
+        now: float,
+        told: list[bytes],
+    ) -> Work:
+        """Write action by action; ``told`` is what their RECEIPTs would tell."""
+        for action in actions:
+            if isinstance(action, FrameRun):
+                told.append((yield from self._put(client, action, next(puts), planned, now)))
+            else:
+                _acknowledge(log, claims.popleft())
+            yield
+
+    def _goes_on(self, log: Log, whole: Binding, planned: Planned, work: Work) -> bool:
+        """Do a piece of ``work``, which the store is to do as a whole; False = it is over."""
+        publisher = self.publisher
+        publisher.binds, publisher.postponed.foresight = True, planned.foresight
+        try:
+            return log.does_part(whole, work)
+        finally:
+            publisher.binds, publisher.postponed.foresight = False, None
+
+    def _keep_room(self, client: Client, planned: Planned) -> "list[Route]":
+        """Keep room for all of it, whatever others take meanwhile; its topics."""
+        quota = client.quota
+        self.overflow.memory.force_kept(sum(put.cost for put in planned.puts), quota)
+        if quota is not None:
+            quota.scheduled += sum(put.later for put in planned.puts)
+        for queue, (count, size, _) in planned.wanted.items():
+            queue.expect(count, size)
+        return [self.publisher.routes.open(name, quota) for name in planned.topics]
+
+    def _give_room(self, client: Client, puts: "Iterable[Put]") -> None:
+        for put in puts:
+            put.release(self.overflow.memory, client.quota)
+
+    def _put(
+        self, client: Client, run: FrameRun, put: Put, planned: Planned, now: float
+    ) -> Generator[None, None, bytes]:
+        """Send a run, bit by bit; what RECEIPTs tell of it."""
+        put.release(self.overflow.memory, client.quota)
+        foreseen, told = planned.foresight.about(run.head), b""
+        if put.later:
+            told = self._schedule(client, put, now)
+        for route, head in put.parts:
+            told += self._send_part(client, route, head, put, foreseen, now)
+            yield from self.publisher.in_pieces.rest()
+            if route.kind is not Kind.QUEUE:
+                yield
+        return told
+
+    def _schedule(self, client: Client, put: Put, now: float) -> bytes:
+        publisher, memory = self.publisher, self.overflow.memory
+        publisher.known.is_promised = memory.is_promised = True
+        try:
+            return schedule(publisher, client, put.head, put.plan, put.bodies, now)[1]
+        finally:
+            publisher.known.is_promised = memory.is_promised = False
 
     def _claim(self, client: Client, actions: Sequence[FrameRun | Acked]) -> list[Claim]:
         """Take what ACKs and NACKs are about from their consumers: it is nobody's until settled.
@@ -151,7 +254,7 @@ class Committer:
         client: Client,
         route: "Route",
         head: Head,
-        put: "Put",
+        put: Put,
         foreseen: Foreseen,
         now: float,
     ) -> bytes:
@@ -171,7 +274,7 @@ class Committer:
         self,
         client: Client,
         actions: Sequence[FrameRun | Acked],
-        planned: "Planned",
+        planned: Planned,
         now: float,
     ) -> bytes:
         told = b""
@@ -184,7 +287,7 @@ class Committer:
                 self.acknowledger.apply(client, action, now, forgiving=True)
         return told
 
-    def _send(self, client: Client, run: FrameRun, planned: "Planned", now: float) -> bytes:
+    def _send(self, client: Client, run: FrameRun, planned: Planned, now: float) -> bytes:
         publisher, foresight = self.publisher, planned.foresight
         publisher.fan_out.foreseen = foresight.about(run.head)
         publisher.postponed.foresight = foresight
@@ -214,7 +317,7 @@ class Committer:
         log: Log,
         client: Client,
         actions: Sequence[FrameRun | Acked],
-        planned: "Planned",
+        planned: Planned,
         now: float,
     ) -> bytes:
         """Have the store do all of it as one record; the clients see it after that."""
@@ -230,7 +333,7 @@ class Committer:
         return told
 
     def _check(
-        self, client: Client, actions: Sequence[FrameRun | Acked], planned: "Planned", now: float
+        self, client: Client, actions: Sequence[FrameRun | Acked], planned: Planned, now: float
     ) -> Work:
         """Plan all actions; the last step sees whether all of them can be done.
 
@@ -243,7 +346,8 @@ class Committer:
                 yield from self._plan(client, action, planned, now)
             if place % STEP == STEP - 1 or planned.copies > MANY_COPIES:
                 yield
-        yield from self.publisher.lines.until_free(planned.topics)
+        planned.is_long = planned.copies > MANY_COPIES
+        yield from self._until_free(planned)
         if client.rights is not rights:  # changed meanwhile
             for head in [each.head for each in actions if isinstance(each, FrameRun)]:
                 self.publisher.plan(client, head)
@@ -269,7 +373,16 @@ class Committer:
         charged = sum(head_cost(head) for head in planned.heads if not head.kept)
         self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled, quota)
 
-    def _plan(self, client: Client, action: FrameRun, planned: "Planned", now: float) -> Work:
+    def _until_free(self, planned: Planned) -> Work:
+        """Wait until nothing stands before it: in its topics' lines, or on the way to the store."""
+        lines, log = self.publisher.lines, self.publisher.log
+        yield from lines.until_free(planned.topics)
+        while planned.is_long and log is not None and not log.may_begin:
+            lines.turns.stop(Stop.BEHIND)
+            yield
+            yield from lines.until_free(planned.topics)
+
+    def _plan(self, client: Client, action: FrameRun, planned: Planned, now: float) -> Work:
         head, plan = self.publisher.plan(client, action.head)
         planned.names |= dict.fromkeys(plan.names)
         count, size = len(action.bodies), sum(map(len, action.bodies))
@@ -333,65 +446,6 @@ def _most(consumer: Consumer) -> int:
 def _is_last(part: "tuple[Route, Head]") -> bool:
     """Queues come first: no room is kept for them once a run is being sent."""
     return part[0].kind is not Kind.QUEUE
-
-
-@define(eq=False, repr=False)
-class Put:
-    """A run of a transaction, and the queues that it goes to.
-
-    Args:
-      parts: Where it goes, and its block there; queues first.
-    """
-
-    head: Head
-    plan: "SendPlan"
-    bodies: list[bytes]
-    size: int
-    queues: list[Queue] = field(factory=list)
-    parts: "list[tuple[Route, Head]]" = field(factory=list)
-
-    @property
-    def cost(self) -> int:
-        """The most bytes that it will be charged for where it waits."""
-        if not self.queues:
-            return 0
-        each = self.size + MESSAGE_OVERHEAD_BYTES * len(self.bodies)
-        heads = sum(head_cost(head) for head in self.plan.renamed or (self.head,))
-        return len(self.queues) * each + heads
-
-    def release(self, memory: MemoryBudget, quota: Quota | None) -> None:
-        """Let go of the room that was kept for it: it is put there now, or never will be."""
-        memory.give_kept(self.cost, quota)
-        for queue in self.queues:
-            queue.unexpect(len(self.bodies), self.size)
-
-
-@define(eq=False, repr=False)
-class Planned:
-    """What the actions of a transaction come to."""
-
-    foresight: Foresight
-    names: dict[str, None] = field(factory=dict)
-    topics: dict[str, None] = field(factory=dict)
-    """Those of them that have subscribers, who are given it bit by bit."""
-    wanted: dict[Queue, tuple[int, int, int]] = field(factory=dict)
-    """Messages, bytes of their bodies, and of the largest one, for each queue."""
-    heads: dict[Head, None] = field(factory=dict)
-    puts: list[Put] = field(factory=list)
-    later: int = 0
-    """What its scheduled messages cost."""
-    scheduled: str = ""
-    """Where one of those goes."""
-    runs_later: list[FrameRun] = field(factory=list)
-    """Those messages."""
-    ids: int = 0
-    """Bytes of the ids of messages that must not be taken twice."""
-    copies: int = 0
-    """How much it is to carry out."""
-
-    def is_large(self) -> bool:
-        """Whether one of its runs goes to very many by now, who came while it was planned."""
-        return any(route.is_large(len(put.bodies)) for put in self.puts for route, _ in put.parts)
 
 
 def _acknowledge(log: Log, claim: Claim) -> None:

@@ -84,6 +84,8 @@ class Turns:
     """When whatever is being done should be left for a later turn."""
     now: float = 0.0
     """When the turn began in which the works go on, by the broker's clock."""
+    first: "Client | None" = None
+    """Who goes on before all others, in half of the time: the store waits for it."""
     _waiting: "OrderedDict[object, tuple[Client | None, Work]]" = field(factory=OrderedDict)
     """By whose it is; a work that is nobody's by itself."""
     _blocked: "OrderedDict[Client, Work]" = field(factory=OrderedDict)
@@ -143,7 +145,16 @@ class Turns:
         if not self._waiting:
             return
         self.now = now
-        self.begin(SHARE_S)
+        if self.first in self._waiting:
+            self.begin(SHARE_S if len(self._waiting) == 1 else SHARE_S / 2)
+            client, work = self._waiting.pop(self.first)
+            assert client is not None
+            self._go_on_with(client, work, host, now)
+            if client in self._waiting and len(self._waiting) == 1:
+                return
+            self.begin(SHARE_S / 2)
+        else:
+            self.begin(SHARE_S)
         for _ in range(len(self._waiting)):
             _, (client, work) = self._waiting.popitem(last=False)
             if client is None:

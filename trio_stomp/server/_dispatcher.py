@@ -77,11 +77,15 @@ class Dispatcher:
 
     async def _finish(self, committer: Committer) -> None:
         """Have the store take what is left, if it can."""
-        while not (committer.is_idle and not self._calls) and not committer.error:
+        while (self._has_more or not committer.is_idle) and not committer.error:
             committer.hurry()
-            if not self._calls:
+            if not self._has_more:
                 await committer.wait_answer()
             self._end_turn(self.clock.now())
+
+    @property
+    def _has_more(self) -> bool:
+        return bool(self._calls) or self.broker.has_more
 
     def _turn(self, item: Item) -> None:
         """Apply ``item`` and what waits behind it, as much as is a turn's; then publish."""
