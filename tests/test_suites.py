@@ -1,11 +1,13 @@
 """scripts/suites.py reads what the suites of others print, and says what nobody explained."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from _suites import outcomes, report
+from _suites import gem, outcomes, report, running
 from _suites.outcomes import FAILED, PASSED, SKIPPED
+from _suites.sides import Side
 from _suites.suites import SUITES
 from attrs import evolve
 
@@ -31,6 +33,9 @@ Failure: test_conn_1p_0124(TestConnection1P)
 ===============================================================================
 : (0.010000)
   test_conn_1p_0130:\t\t\t\t\t.: (0.002000)
+  test_conn_1p_0135:\t\t\t\t\t
+Logger initialized
+.: (65.002000)
   test_left_out:\t\t\t\t\tO
 : (0.001000)
 
@@ -64,6 +69,7 @@ SPEC {"name": "Ack later", "status": "pending"}
                 "TestAnonymous.test_client_ack_with_symbol_10": PASSED,
                 "TestConnection1P.test_conn_1p_0124": FAILED,
                 "TestConnection1P.test_conn_1p_0130": PASSED,
+                "TestConnection1P.test_conn_1p_0135": PASSED,
                 "TestConnection1P.test_left_out": SKIPPED,
             },
             id="test-unit",
@@ -139,3 +145,24 @@ def test_a_suite_says_which_program_or_file_it_lacks(tmp_path: Path) -> None:
     jar.touch()
     assert suite.lacks(tmp_path) == ""
     assert evolve(suite, needs=("no-such-program",)).lacks(tmp_path)
+
+
+def test_the_gems_long_tests_are_run_in_each_setting_and_count_even_if_they_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ruby(command: Sequence[str], folder: Path, told: Mapping[str, str], patience_s: int) -> str:
+        assert (folder, patience_s) == (tmp_path / "stomp-gem", gem.PATIENCE_S)
+        only = command[-1] if "-n" in command else "test_all"
+        assert ("STOMP_HB11LONG" in told) == (only in gem.LONG)
+        assert ("STOMP_AMQ11" in told) == (only == gem.NO_CONTENT_LENGTH)
+        return "" if only == gem.LONG[0] else f"TestConnection1P: \n  {only}:\t.: (65.0)\n"
+
+    monkeypatch.setattr(running, "run", ruby)
+    found = gem.run(tmp_path, Side("ours", 61613, 0, 0), tmp_path)
+    versions = ["1.1", "1.1 STOMP", "1.2", "1.2 STOMP", "1.2 CRLF", "1.2 CRLF STOMP"]
+    tests = ["test_all", *gem.LONG, gem.NO_CONTENT_LENGTH]
+    expected = {f"TestConnection1P.{test} [{each}]": PASSED for test in tests for each in versions}
+    expected["TestConnection1P.test_all [1.0]"] = PASSED
+    for each in versions:
+        expected[f"TestConnection1P.{gem.LONG[0]} [{each}]"] = FAILED
+    assert found == expected

@@ -15,7 +15,9 @@ Outcomes = Mapping[str, str]
 # "  test_name:<tabs>.: (0.005819)" below "TestClass: ", as test-unit prints it with --verbose; what
 # has failed says why in between, from the line of the mark on.
 _RUBY_CLASS = re.compile(r"^(\w+): $")
-_RUBY_TEST = re.compile(r"^  ([^\s:]+):\s*([.FEPON])(?:: \([\d.]+\))?$")
+# A test that prints has its mark on a line below.
+_RUBY_TEST = re.compile(r"^  ([^\s:]+):\s*([.FEPON])?(?:: \([\d.]+\))?$")
+_RUBY_MARK = re.compile(r"^([.FEPON])(?:: \([\d.]+\))?$")
 
 
 def of_junit_xml(text: str) -> Outcomes:
@@ -34,13 +36,17 @@ def of_junit_xml(text: str) -> Outcomes:
 def of_test_unit(text: str) -> Outcomes:
     """Read what Ruby's test-unit prints with ``--verbose``."""
     found: dict[str, str] = {}
-    group = ""
+    group = name = ""
     for line in text.splitlines():
+        mark = _RUBY_MARK.match(line)
         if title := _RUBY_CLASS.match(line):
             group = title[1]
         elif test := _RUBY_TEST.match(line):
-            outcome = {".": PASSED, "F": FAILED, "E": FAILED}.get(test[2], SKIPPED)
-            found[f"{group}.{test[1]}"] = outcome
+            name, mark = f"{group}.{test[1]}", test if test[2] else None
+        if name and mark:
+            said = mark[mark.re.groups]
+            found[name] = {".": PASSED, "F": FAILED, "E": FAILED}.get(said, SKIPPED)
+            name = ""
     return found
 
 

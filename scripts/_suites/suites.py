@@ -5,13 +5,10 @@ from typing import Protocol
 
 from attrs import frozen
 
-from _suites import activemq, outcomes, sides, stomp_py
+from _suites import activemq, gem, outcomes, sides, stomp_py
 from _suites.outcomes import Outcomes
 from _suites.running import run, run_pytest
-from _suites.sides import LOGIN, PASSCODE, STANDARD_PORT, Side, Start
-
-GEM_PATIENCE_S = 120
-"""For one setting, which takes 15 s."""
+from _suites.sides import STANDARD_PORT, Side, Start
 
 
 class Runs(Protocol):
@@ -67,39 +64,6 @@ def _rabbitmq(sources: Path, side: Side, scratch: Path) -> Outcomes:
     }
     files = [f"{name}.py" for name in names]
     return run_pytest(folder, ["-o", "python_files=*.py", *files], environment, scratch)
-
-
-def _gem(sources: Path, side: Side, scratch: Path) -> Outcomes:
-    """Run the gem's tests once in each version, each with STOMP and with CRLF where it may."""
-    del scratch
-    load = 'Dir["./test/test_*.rb"].reject { |f| f =~ /helper/ }.sort.each { |f| require f }'
-    if not side.tls_port:
-        load = load.replace("helper", "helper|ssl")
-    base = {
-        "STOMP_HOST": "127.0.0.1",
-        "STOMP_PORT": str(side.port),
-        "STOMP_SSLPORT": str(side.tls_port),
-        "STOMP_USER": LOGIN,
-        "STOMP_PASSCODE": PASSCODE,
-    }
-    if side.tls_port:
-        base["STOMP_TESTSSL"] = "1"
-    if side.name == "rabbitmq":
-        base |= {"STOMP_RABBIT": "1", "STOMP_DOTQUEUE": "1", "STOMP_NOWILD": "1"}
-    settings: dict[str, dict[str, str]] = {"1.0": {}}
-    for version in ("1.1", "1.2"):
-        told = {"STOMP_TEST11p": version}
-        settings |= {version: told, f"{version} STOMP": {**told, "STOMP_CONN": "1"}}
-    crlf = {"STOMP_TEST11p": "1.2", "STOMP_CRLF": "1"}
-    settings |= {"1.2 CRLF": crlf, "1.2 CRLF STOMP": {**crlf, "STOMP_CONN": "1"}}
-    found: dict[str, str] = {}
-    for setting, told in settings.items():
-        command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
-        said = outcomes.of_test_unit(
-            run(command, sources / "stomp-gem", {**base, **told}, GEM_PATIENCE_S)
-        )
-        found |= {f"{name} [{setting}]": each for name, each in said.items()}
-    return found
 
 
 # jasmine's own reporter names only what failed.
@@ -166,7 +130,7 @@ SUITES = (
         ("ruby",),
         lambda: sides.ours(login=""),
         lambda: sides.rabbitmq(anonymous=True),
-        _gem,
+        gem.run,
     ),
     Suite(
         "rabbitmq",

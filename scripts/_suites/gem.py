@@ -1,0 +1,85 @@
+"""The Ruby gem's tests, those that take a minute each too."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from _suites import outcomes, running
+from _suites.outcomes import Outcomes
+from _suites.sides import LOGIN, PASSCODE, Side
+
+PATIENCE_S = 120
+"""For one setting, which takes 15 s, and for one long test, which takes 65 s."""
+
+LONG = tuple(
+    f"test_conn_1p_{number}" for number in ("0080", "0090", "0100", "0130", "0135", "0140")
+)
+"""Of heart-beats; each sleeps for 65 s."""
+NO_CONTENT_LENGTH = "test_conn_1p_0210"
+"""Only there if told of ActiveMQ, which leaves out others' assertions: it is run by itself."""
+
+_ALL = 'Dir["./test/test_*.rb"].reject { |f| f =~ /helper/ }.sort.each { |f| require f }'
+_ONE = 'require "./test/test_connection1p.rb"'
+
+Settings = Mapping[str, Mapping[str, str]]
+"""How it is told in the results -> variables."""
+
+
+def run(sources: Path, side: Side, scratch: Path) -> Outcomes:
+    """Run them once in each version, each with STOMP and with CRLF where it may.
+
+    The long ones sleep in processes of their own while the others run.
+    """
+    del scratch
+    folder, settings = sources / "stomp-gem", _settings(side)
+    later = {name: told for name, told in settings.items() if "STOMP_TEST11p" in told}
+    load = _ALL if side.tls_port else _ALL.replace("helper", "helper|ssl")
+    found: dict[str, str] = {}
+    with ThreadPoolExecutor(len(later) * len(LONG)) as pool:
+        long = [
+            pool.submit(_ran, folder, name, {**told, "STOMP_HB11LONG": "1"}, _ONE, test)
+            for name, told in later.items()
+            for test in LONG
+        ]
+        for name, told in settings.items():
+            found |= _ran(folder, name, told, load)
+        for name, told in later.items():
+            found |= _ran(folder, name, {**told, "STOMP_AMQ11": "1"}, _ONE, NO_CONTENT_LENGTH)
+        for each in long:
+            found |= each.result()
+    return found
+
+
+def _settings(side: Side) -> Settings:
+    """Return the settings, each with all that has to be told."""
+    base = {
+        "STOMP_HOST": "127.0.0.1",
+        "STOMP_PORT": str(side.port),
+        "STOMP_SSLPORT": str(side.tls_port),
+        "STOMP_USER": LOGIN,
+        "STOMP_PASSCODE": PASSCODE,
+    }
+    if side.tls_port:
+        base["STOMP_TESTSSL"] = "1"
+    if side.name == "rabbitmq":
+        base |= {"STOMP_RABBIT": "1", "STOMP_DOTQUEUE": "1", "STOMP_NOWILD": "1"}
+    settings = {"1.0": base}
+    for version in ("1.1", "1.2"):
+        told = {**base, "STOMP_TEST11p": version}
+        settings |= {version: told, f"{version} STOMP": {**told, "STOMP_CONN": "1"}}
+    crlf = {**base, "STOMP_TEST11p": "1.2", "STOMP_CRLF": "1"}
+    return settings | {"1.2 CRLF": crlf, "1.2 CRLF STOMP": {**crlf, "STOMP_CONN": "1"}}
+
+
+def _ran(
+    folder: Path, setting: str, told: Mapping[str, str], load: str, only: str = ""
+) -> Outcomes:
+    """Return what became of all that it loads, or of one test, FAILED if that says nothing."""
+    command = ["ruby", "-Ilib", "-Itest", "-e", load, "--", "--verbose", "--no-use-color"]
+    if only:
+        command += ["-n", only]
+    said = outcomes.of_test_unit(running.run(command, folder, told, PATIENCE_S))
+    if only:
+        name = f"TestConnection1P.{only}"
+        said = {name: said.get(name, outcomes.FAILED)}
+    return {f"{name} [{setting}]": each for name, each in said.items()}
