@@ -12,10 +12,11 @@ from trio.testing import MockClock
 from tests._core_fakes import AMPLE, Core, OutboxFake, Peer
 from tests._durable_fakes import DurableBench
 from tests._fakes import MEMORY, TCP, open_dial, until
+from tests._share_fakes import STEP_S, Clocked
 from trio_stomp._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker import Client as BrokerClient
-from trio_stomp.broker._leaving import MAX_ENDED, SUBSCRIPTION_COST
+from trio_stomp.broker._leaving import LEAVING_S, MAX_ENDED, SUBSCRIPTION_COST
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server._inbox import Control
 
@@ -58,6 +59,29 @@ class Sliced(Core):
 def depth(core: Core, name: str) -> int:
     queue = core.broker.queues.open(name)
     return queue.waiting.count
+
+
+@pytest.mark.parametrize("count", [20, 2 * MAX_ENDED // SUBSCRIPTION_COST])
+def test_they_end_by_time_too_where_each_takes_long(count: int):
+    """As the patterns of one who has 8,191 of them do, 30 µs each: a slice took 7.6 ms."""
+    desk = Clocked()
+    reader = desk.actor()
+    for number in range(count):
+        reader.does(Subscribed(str(number), f"/topic/t{number}.*", "auto", (), None))
+        desk.turn()
+    reader.subscribes("/temp-queue/x", "temporary")
+    desk.settles()
+    assert reader.client.temporary
+    left, most = [len(desk.broker.subscriber)], round(LEAVING_S / STEP_S) + 1
+    desk.broker.forget(reader.client, CloseReason.CONNECTION_LOST, desk.now)
+    left.append(len(desk.broker.subscriber))
+    while not desk.broker.leaving.is_over:
+        desk.passes(0)
+        left.append(len(desk.broker.subscriber))
+    assert max(before - after for before, after in pairwise(left)) <= most
+    assert left[-1] == 0
+    assert not reader.client.temporary
+    assert reader.client not in desk.broker.clients
 
 
 # --- what others see ------------------------------------------------------------------------------

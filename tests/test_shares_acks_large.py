@@ -1,6 +1,7 @@
 """A cumulative ACK or NACK of very much is done in pieces, and nothing undoes it half-way."""
 
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -11,10 +12,14 @@ from tests._share_fakes import MOST, STEP_S, Clocked, ClockedDurable
 from trio_stomp._errors import CloseReason, ProtocolError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker._claim import SETTLED, claim_all
+from trio_stomp.broker._consumer import WIDENED
+from trio_stomp.broker._turns import SHARE_S
+from trio_stomp.protocol import Received
 
 HELD = 10_000
 ALL = numbered("", HELD)
 TIMEOUT_S = 5.0
+PIECES = round(2 * SHARE_S / STEP_S) + 2
 BOOK = {"/queue/q": DestinationPolicy(ack_timeout_ms=round(1000 * TIMEOUT_S))}
 
 
@@ -256,3 +261,43 @@ def test_what_the_store_could_not_write_is_given_back():
     assert actor.writes()[-1].command == "ERROR"
     leaves(desk)
     assert desk.waiting("/queue/q") == ALL
+
+
+def test_what_one_ack_takes_into_a_transaction_in_a_turn_is_bounded():
+    """Of a window of 65,535, the most that may be, it was one step of 9 to 10 ms."""
+    desk = Clocked(BOOK)
+    actor, ids = has(desk)
+    consumer = actor.consumer()
+    desk.actor().sends("/queue/q", "behind")
+    acked = actor.acked(ids[-1])
+    seen = [0]
+
+    actor.does(Received([(1, b"bound")], acked=(acked,)), Received([], returned=(acked,)))
+    seen.append(len(consumer.excused))
+    while desk.broker.has_more:
+        desk.turn()
+        seen.append(len(consumer.excused))
+    assert max(abs(after - before) for before, after in pairwise(seen)) <= PIECES * WIDENED
+    frames = actor.writes()
+    assert [each.command for each in frames] == ["RECEIPT", "MESSAGE"], "it filled no window"
+    assert consumer.excused == {}
+    assert (consumer.count_left, len(consumer.unacked)) == (-1, HELD + 1)
+
+
+@pytest.mark.parametrize("is_freed", [False, True])
+def test_what_times_out_meanwhile_is_not_in_the_transaction(is_freed: bool):
+    desk = Clocked(BOOK)
+    actor, ids = has(desk)
+    consumer = actor.consumer()
+    acked = actor.acked(ids[-1])
+    works = [desk.broker.acknowledger.binding(actor.client, (acked,), ())]
+    if is_freed:
+        list(works.pop())
+        works.append(desk.broker.acknowledger.binding(actor.client, (), (acked,)))
+    next(works[0])
+    gone = next(iter(consumer.unacked))
+    desk.broker.acknowledger.time_out(consumer, gone, desk.now)
+    list(works[0])
+    assert len(consumer.unacked) == HELD - 1
+    assert len(consumer.excused) == (0 if is_freed else HELD - 1)
+    assert consumer.count_left == (1 if is_freed else HELD)

@@ -1,6 +1,7 @@
 """ACK and NACK, and messages that come back."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from attrs import define
 
@@ -15,6 +16,9 @@ from trio_stomp.broker._reach import FEW_QUEUES
 from trio_stomp.broker._stream_options import ID_MARK
 from trio_stomp.broker._subscription import Client
 from trio_stomp.protocol import Acked
+
+if TYPE_CHECKING:
+    from trio_stomp.broker._turns import Work
 
 MANY_NACKS = 256
 """More of them, each of which may bury something, are done bit by bit."""
@@ -161,27 +165,25 @@ class Acknowledger:
         if len(consumer.queues) <= FEW_QUEUES or not consumer.has_credit:
             self.queues.want(consumer)
 
-    def bind(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> None:
-        """ACKs and NACKs were taken into a transaction, or its ABORT has given them back."""
-        for event in bound:
-            self.widen(client, event)
-        if freed:
-            self.narrow(client, freed)
+    def binding(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> "Work":
+        """ACKs and NACKs were taken into a transaction, or its ABORT has given them back.
 
-    def widen(self, client: Client, event: Acked) -> None:
-        """An ACK or NACK waits for its COMMIT: what it names fills no window meanwhile (S6).
-
-        It stays its consumer's; one that names nothing is an error at COMMIT.
+        What they name fills no window until their COMMIT (S6); it stays its consumer's. One that
+        names nothing is an error at COMMIT.
         """
-        for consumer, number in self._held(client, event):
-            self.note_room(consumer)
-            consumer.widen(number, cumulative=consumer.ack == CLIENT)
+        for event in bound:
+            for consumer, number in self._held(client, event):
+                for _ in consumer.widening(number, cumulative=consumer.ack == CLIENT):
+                    yield
+                    self.note_room(consumer)
+        if freed:
+            yield from self.narrowing(client, freed)
 
-    def narrow(self, client: Client, events: Sequence[Acked]) -> None:
+    def narrowing(self, client: Client, events: Sequence[Acked]) -> "Work":
         """ACKs and NACKs were aborted: what they name is unacknowledged as before."""
         held = [each for event in events for each in self._held(client, event)]
         for consumer, number in without_covered(held):
-            consumer.narrow(number, cumulative=consumer.ack == CLIENT)
+            yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
 
     def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
         """The deliveries that are named, as far as they are unacknowledged ones."""

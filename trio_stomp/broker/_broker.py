@@ -456,9 +456,10 @@ class Broker(Parts):
             case Received(receipts, head, acked, returned):
                 if head is not None and client.rights is not None:
                     self.publisher.plan(client, head)  # COMMIT asks again
-                self.acknowledger.bind(client, acked, returned)
                 for _, name in receipts:
                     self.receipts.give(client, name)
+                if acked or returned:
+                    return self.acknowledger.binding(client, acked, returned)
             case Committed():
                 tell = partial(self.receipts.of_commit, client, event)
                 return self.committer.commit(client, event, now, tell)

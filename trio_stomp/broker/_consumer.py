@@ -15,7 +15,7 @@ from trio_stomp.broker._subscription import Subscription
 from trio_stomp.frames import Head, message_blocks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from trio_stomp.broker._destination_policy import DestinationPolicy
     from trio_stomp.broker._queue import Queue
@@ -29,6 +29,8 @@ INDIVIDUAL = "client-individual"
 TIME_STEP_S = 1.0
 MAX_TIMES = 1_000
 """Moments of delivery that are remembered; of too many every second one is forgotten."""
+WIDENED = 128
+"""Deliveries that come into a transaction, or out of it, in one piece of work."""
 AUTO_BATCH_BYTES = 256 * 1024
 """What an auto consumer is given at once, if its outbox has room."""
 
@@ -279,25 +281,38 @@ class Consumer:
                 break
         return last
 
-    def widen(self, number: int, *, cumulative: bool) -> None:
-        """Count a delivery, or all up to it, no longer against its window; it keeps them."""
+    def widening(self, number: int, *, cumulative: bool) -> "Iterator[None]":
+        """Count a delivery, or all up to it, no longer against its window; it keeps them.
+
+        Before each step it has less credit than behind it.
+        """
         # From the newest back: what an earlier ACK of a transaction covers need not be seen again.
-        for each in reversed(self.unacked) if cumulative else (number,):
-            if each <= number:
+        numbers = [number]
+        if cumulative:
+            numbers = list(self.unacked)
+            del numbers[bisect_right(numbers, number) :]
+            numbers.reverse()
+        for place in range(0, len(numbers), WIDENED):
+            yield
+            for each in numbers[place : place + WIDENED]:
+                unacked = self.unacked.get(each)
                 if each in self.excused:
                     return
-                self.excused[each] = None
-                self.count_left += 1
-                self.bytes_left += len(self.unacked[each].message.body)
+                if unacked is not None:  # nor is it timed out meanwhile
+                    self.excused[each] = None
+                    self.count_left += 1
+                    self.bytes_left += len(unacked.message.body)
 
-    def narrow(self, number: int, *, cumulative: bool) -> None:
+    def narrowing(self, number: int, *, cumulative: bool) -> "Iterator[None]":
         """Count them against its window again."""
         numbers = [each for each in self.excused if each <= number] if cumulative else [number]
-        for each in numbers:
-            if each in self.excused:
-                del self.excused[each]
-                self.count_left -= 1
-                self.bytes_left -= len(self.unacked[each].message.body)
+        for place in range(0, len(numbers), WIDENED):
+            yield
+            for each in numbers[place : place + WIDENED]:
+                if each in self.excused:
+                    del self.excused[each]
+                    self.count_left -= 1
+                    self.bytes_left -= len(self.unacked[each].message.body)
 
     def lend(self, number: int, unacked: Unacked) -> None:
         """Count a message as its own until it acknowledges it."""

@@ -42,7 +42,7 @@ class _Bits:
     def discard(self, number: int) -> bool:
         """Take a pattern out; whether none is left."""
         if self.few is None:
-            self.many &= ~(1 << number)
+            self.many ^= 1 << number
             return not self.many
         self.few.discard(number)
         return not self.few

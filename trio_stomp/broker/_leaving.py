@@ -13,7 +13,7 @@ from trio_stomp.broker._route import RouteTable
 from trio_stomp.broker._subscriber import Subscriber
 from trio_stomp.broker._subscription import Client, Subscription
 from trio_stomp.broker._timers import Timers
-from trio_stomp.broker._turns import Work
+from trio_stomp.broker._turns import Turns, Work
 
 MAX_ENDED = 2_000
 """So many messages go back in one turn; 250 subscriptions to topics, or 125 to queues, take as
@@ -34,6 +34,10 @@ sent nonsense. Not what the broker, a limit, an operator or a DISCONNECT ended."
 SUBSCRIPTION_COST = 8
 """The end of a subscription, of its place in a queue, or of a temporary destination takes as long
 as so many messages take to go back."""
+
+
+LEAVING_S = 0.001
+"""What that may take in a turn, should each take longer: one of very many patterns takes 30 µs."""
 
 
 def _nothing_yet(now: float) -> None:
@@ -61,8 +65,12 @@ class Leaving:
     acknowledger: Acknowledger
     timers: Timers
     slice_size: int = MAX_ENDED
+    turns: Turns = field(factory=Turns)
+    """Say when the rest is for later turns, though the slice is not used up."""
     _then: dict[Client, list[Callable[[], None]]] = field(factory=dict)
     """What is to be done once each has left."""
+    _until: float = 0.0
+    """When the rest is left for a later turn, by the clock of ``turns``."""
 
     def leave(self, client: Client, now: float, then: Callable[[], None] | None = None) -> None:
         """End all that ``client`` has; it is refused, and its outbox is closed in the same turn.
@@ -73,8 +81,7 @@ class Leaving:
         """
         calls = self._then.get(client)
         if calls is None:
-            if self._is_little(client):
-                self.end_all(client, now)
+            if self._is_little(client) and self._ends_all(client, now):
                 if then is not None:
                     then()
                 return
@@ -92,23 +99,17 @@ class Leaving:
             self._end_temporary(client, now)
             yield
 
-    def end_all(self, client: Client, now: float) -> None:
-        """End what is left of a client's subscriptions, and its temporary destinations, at once."""
-        for subscription in list(client.subscriptions.values()):
-            self.subscriber.end(subscription, now)
-        while client.temporary:
-            self._end_temporary(client, now)
-
     def go_on(self, now: float) -> None:
         """Do one more slice, if anybody is leaving; to be called soon after a timer is due."""
         leaving, urgent = self.routes.leaving, self.queues.urgent
         if not leaving:
             return
         left = self.slice_size
+        self._until = self.turns.clock() + LEAVING_S
         try:
             while left > 0 and urgent:
                 subscription, _ = urgent.popitem()
-                left -= self._end(subscription, left, now)
+                left = self._within(left - self._end(subscription, left, now))
             while left > 0 and leaving:
                 # In turn: whoever has little to end does not wait for those who have much.
                 client = next(iter(leaving))
@@ -138,6 +139,23 @@ class Leaving:
                 return False
         return left >= 0
 
+    def _ends_all(self, client: Client, now: float) -> bool:
+        """End what a client has, as far as there is time; whether that was all."""
+        self._until = self.turns.clock() + LEAVING_S
+        for subscription in list(client.subscriptions.values()):
+            self.subscriber.end(subscription, now)
+            if not self._within(1):
+                return False
+        while client.temporary:
+            self._end_temporary(client, now)
+            if not self._within(1):
+                return False
+        return True
+
+    def _within(self, left: int) -> int:
+        """Return what is left of a slice: nothing if the time is up."""
+        return left if self.turns.clock() < self._until else 0
+
     def _begin(self, client: Client, now: float) -> None:
         client.is_leaving = True
         self.routes.leaving[client] = None
@@ -154,10 +172,10 @@ class Leaving:
         most = 1 + left // SUBSCRIPTION_COST
         for subscription in list(islice(client.subscriptions.values(), most)):
             if left > 0:
-                left -= self._end(subscription, left, now)
+                left = self._within(left - self._end(subscription, left, now))
         while left > 0 and client.temporary:
             self._end_temporary(client, now)
-            left -= SUBSCRIPTION_COST
+            left = self._within(left - SUBSCRIPTION_COST)
         if not (client.subscriptions or client.temporary):
             del self.routes.leaving[client]
             for call in self._then.pop(client):

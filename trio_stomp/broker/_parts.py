@@ -290,6 +290,7 @@ class Parts:
         self.leaving = Leaving(
             self.subscriber, self.routes, self.queues, self.acknowledger, self.timers
         )
+        self.leaving.turns = self.turns
 
     def _make_publisher(self, temporary: Temporary) -> None:
         self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)

@@ -81,7 +81,7 @@ class Committer:
         except RemoteError as error:
             error.receipt_id = error.receipt_id or event.receipt
             acks = [action for action in event.actions if isinstance(action, Acked)]
-            self.acknowledger.narrow(client, acks)
+            yield from self.acknowledger.narrowing(client, acks)
             raise
         finally:
             planned.foresight.release()
