@@ -6,12 +6,15 @@ import pytest
 
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor
+from tests._share_fakes import MOST, ClockedDurable
 from trio_stomp._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, DestinationPolicy
+from trio_stomp.broker._last_values import JUDGED
 from trio_stomp.broker._owner import HEADER, owner_line, parted
 from trio_stomp.broker._rules import Action, Rule
 from trio_stomp.broker._stored_head import decode_head
 from trio_stomp.frames import V1_2, encode_header
+from trio_stomp.protocol import Subscribed
 from trio_stomp.store import Put, Turn
 
 Q, T = "/queue/q", "/topic/t"
@@ -19,6 +22,7 @@ ALICE = Identity("alice", method="passcode")
 BOB = Identity("bob", method="passcode")
 OPS = Identity("carol", frozenset({"ops", "staff"}), method="token")
 ANYTHING = frozenset(Action)
+MANY = 3_000
 LATER: dict[str, Any] = {"AMQ_SCHEDULED_DELAY": "5000"}
 
 
@@ -328,3 +332,75 @@ def test_one_that_ends_takes_nothing_of_the_next_with_it() -> None:
     core = core.restarts()
     judged(core, rules("bob"))
     assert got(core, T) == ["his"]
+
+
+# Many last values, judged bit by bit.
+
+
+@pytest.mark.parametrize("is_in_line", [False, True])
+def test_very_many_last_values_are_judged_in_pieces(is_in_line: bool):
+    """All were judged in the turn of the first wildcard SUBSCRIBE after the rules had changed."""
+    core = ClockedDurable()
+    judged(core, rules("alice", "carol"))
+    sender, reader = enters(core, ALICE), enters(core, OPS)
+    for number in range(MANY):
+        sender.sends(f"/topic/{number % 2}.{number}", "hers", retain="set")
+    settled(core)
+    assert len(core.broker.routes.retaining) == MANY
+    judged(core, rules("carol"))
+    if is_in_line:
+        route = core.broker.routes.open("/topic/far")
+        core.broker.lines.open([route])
+    reader.does(Subscribed("0", "/topic/none", "auto", (), b"one"))
+    assert core.broker.guard.revoked == 0, "it reaches none of them"
+    reader.does(Subscribed("1", "/topic/0.*", "auto", (), b"half"))
+    most, before = 0, 0
+    settled_in = 0
+    while core.broker.has_more:
+        core.turn()
+        now = core.broker.guard.revoked
+        most, before = max(most, now - before), now
+        settled_in += 1
+    assert 0 < most <= MOST * JUDGED < MANY / 2
+    assert before == MANY / 2
+    assert [each.get("receipt-id") for each in reader.writes()] == ["one", "half"]
+    assert core.broker.last_values.must_judge, "the others have not been judged"
+    reader.does(Subscribed("2", "/topic/*.*", "auto", (), b"all"))
+    settled(core)
+    assert not core.broker.routes.retaining
+    assert not core.broker.last_values.must_judge
+
+
+def test_a_subscribe_that_waits_for_that_goes_on_or_is_refused_with_its_receipt():
+    core = ClockedDurable()
+    judged(core, rules("alice"))
+    sender = enters(core, ALICE)
+    for number in range(100 * JUDGED):
+        sender.sends(f"/topic/{number}", f"{number}", retain="set")
+    sender.sends("/queue/z", "1")
+    settled(core)
+    judged(core, rules("alice"))
+    sender.does(Subscribed("0", "/queue/*", "auto", (), b"r0"))
+    sender.does(Subscribed("1", "/topic/*", "auto", (), b"r1"))
+    refused = enters(core, ALICE)
+    for receipt in (b"r2", b"r3"):
+        refused.does(Subscribed("0", "/topic/*.x", "auto", (), receipt))
+    assert core.broker.has_more
+    last = list(core.broker.routes.retaining)[-1]
+    enters(core, ALICE).sends(last.name, "", retain="remove")
+    settled(core)
+    frames = sender.writes()
+    told = [(each.command, each.get("receipt-id")) for each in frames]
+    assert [each for each in told if each[0] != "MESSAGE"] == [
+        ("RECEIPT", "r0"),
+        ("RECEIPT", "r1"),
+    ]
+    told_other = [(each.command, each.get("receipt-id")) for each in refused.writes()]
+    assert told_other == [("RECEIPT", "r2"), ("ERROR", "r3")]
+    assert told.count(("MESSAGE", None)) == 100 * JUDGED
+
+
+def settled(core: ClockedDurable) -> None:
+    while core.broker.has_more or core.turns:
+        core.turn()
+        core.answers()

@@ -446,10 +446,13 @@ class Broker(Parts):
             case Opened():
                 self.sessions.open(client, event)
             case Subscribed():
+                subscribe: Callable[[], Work | None]
                 subscribe = partial(self.subscriber.add, client, event, now)
                 if self.lines.busy:
                     places = self.subscriber.places(client, event)
-                    return self.lines.subscribe(places, subscribe, event.receipt)
+                    subscribe = partial(self.lines.subscribe, places, subscribe, event.receipt)
+                if self.last_values.must_judge:
+                    return self.last_values.subscribe(client, event, self.subscriber, subscribe)
                 return subscribe()
             case Unsubscribed():
                 return self.subscriber.remove(client, event, now)
