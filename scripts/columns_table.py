@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trio_stomp._schema import PAGE, PREFIX, TABLES, Field
+from trio_stomp.base.schema import PAGE, PREFIX, TABLES, Field
 from trio_stomp.spark._tables import DATE, IDX, RAW
 
 DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "analysis.md"

@@ -8,11 +8,11 @@ from attrs import define, evolve, field
 
 from tests._fakes import MEMORY, Dial, MemoryListener, abort, open_dial
 from trio_stomp import ServerHandle, Settings
-from trio_stomp._security import Security
-from trio_stomp._serve import _assemble
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.client import ReconnectPolicy
 from trio_stomp.server import Server
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
 
 QUICK = ReconnectPolicy(first_delay_s=0.1, random=lambda: 1.0)
 NEVER = 1 << 60

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from attrs import define, field
 
 from tests._fakes import lose
-from trio_stomp._errors import CloseReason
-from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import (
     AccessRules,
     Broker,
@@ -277,11 +277,18 @@ def queue_head(destination: str = "/queue/q", *headers: tuple[str, str]) -> int:
 
 def lasting_bytes(broker: Broker) -> int:
     """What is charged for names, ids and durable subscriptions, which outlive their clients."""
-    feeds = list(broker.feeds.durables)
-    selectors = {feed.selector for feed in feeds if feed.selector is not None}
-    ids = sum(256 + len(name.encode()) for route in broker.routes for name in route.seen)
-    names = sum(route.cost for route in broker.routes)
-    return names + ids + sum(feed.cost for feed in feeds) + sum(each.cost for each in selectors)
+    bindings = list(broker.bindings.durables)
+    selectors = {binding.selector for binding in bindings if binding.selector is not None}
+    ids = sum(
+        256 + len(name.encode()) for destination in broker.destinations for name in destination.seen
+    )
+    names = sum(destination.cost for destination in broker.destinations)
+    return (
+        names
+        + ids
+        + sum(binding.cost for binding in bindings)
+        + sum(each.cost for each in selectors)
+    )
 
 
 @define(eq=False, repr=False)
@@ -487,7 +494,7 @@ class Core:
         assert self.memory.used_bytes == self.memory.kept_bytes == 0
         assert self.memory.tables_bytes == lasting_bytes(self.broker)
         assert len(self.broker.timers) == 0
-        assert len(self.broker.subscriber) == self.broker.routes.wildcards == 0
+        assert len(self.broker.subscriber) == self.broker.destinations.wildcards == 0
         assert not self.broker.clients
 
 

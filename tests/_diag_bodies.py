@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trio_stomp._schema import PREFIX, Field
+from trio_stomp.base.schema import PREFIX, Field
 from trio_stomp.spark._tables import KINDS, RAW
 
 START = datetime(2026, 3, 14, 8, 0, tzinfo=UTC)

@@ -32,11 +32,11 @@ from wsproto.events import (
 
 from tests._tls import authority
 from trio_stomp import CloseReason, ServerHandle, Settings
-from trio_stomp._entrances import address_of, open_entrances
-from trio_stomp._security import Security
-from trio_stomp._serve import _assemble
 from trio_stomp.broker import Delivery
 from trio_stomp.server import Entrance, Server
+from trio_stomp.startup._entrances import address_of, open_entrances
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
 
 PATIENCE_S = 30.0
 """A client that waits longer for the broker has found a bug. Virtual time under a mock clock."""
@@ -702,7 +702,7 @@ def lose(delivery: Delivery) -> int:
     """What the port says of a delivery that is thrown away: how many are lost, and where."""
     if delivery.returns:
         return 0
-    delivery.publication.route.dropped += delivery.count
+    delivery.publication.destination.dropped += delivery.count
     return delivery.count
 
 

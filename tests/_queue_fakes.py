@@ -18,7 +18,7 @@ from tests._core_fakes import (
     read_frames,
     run_of,
 )
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import (
     Broker,
     BrokerPolicies,
@@ -29,8 +29,8 @@ from trio_stomp.broker import (
     PolicyBook,
     dialect,
 )
-from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._queue import Queue
+from trio_stomp.broker.queues._consumer import Consumer
+from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     Acked,
@@ -273,17 +273,17 @@ class Bench:
 
     def queue(self, name: str) -> Queue:
         """A queue that exists."""
-        route = self.broker.routes.known(name)
-        assert route is not None
-        assert route.queue is not None
-        return route.queue
+        destination = self.broker.destinations.known(name)
+        assert destination is not None
+        assert destination.queue is not None
+        return destination.queue
 
     def waiting(self, name: str) -> list[str]:
         """Bodies of what waits in a queue, in order; [] if there is none."""
-        route = self.broker.routes.known(name)
-        if route is None or route.queue is None:
+        destination = self.broker.destinations.known(name)
+        if destination is None or destination.queue is None:
             return []
-        return [message.body.decode() for message in route.queue.waiting.in_order()]
+        return [message.body.decode() for message in destination.queue.waiting.in_order()]
 
     def heads_bytes(self) -> int:
         """What the header blocks of all messages are charged that wait or are unacknowledged."""

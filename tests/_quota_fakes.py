@@ -2,9 +2,9 @@
 
 from tests._core_fakes import VERSIONS
 from tests._queue_fakes import Actor, Bench
-from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules
-from trio_stomp.broker._rules import Action, Rule
+from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.protocol import NO_HEARTBEATS, Opened
 
 KIB = 1024

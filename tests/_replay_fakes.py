@@ -6,7 +6,7 @@ from tests._core_fakes import Received, queue_head
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._stream import Stream
+from trio_stomp.broker.streams._stream import Stream
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 BOOK = {TOPIC: DestinationPolicy(stream=True)}
@@ -16,7 +16,7 @@ CHARGED = 257 + queue_head(TOPIC, ("kind", "n"))
 
 
 def stream_of(bench: Bench) -> Stream:
-    return bench.broker.streams.find(STREAM, bench.broker.routes.open)
+    return bench.broker.streams.find(STREAM, bench.broker.destinations.open)
 
 
 def filled(count: int, *, stored: bool = False, window: int = 0) -> Bench:

@@ -4,7 +4,7 @@ from attrs import define, field
 
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
-from trio_stomp.broker._turns import PUMP_S, SHARE_S
+from trio_stomp.broker.delivery._turns import PUMP_S, SHARE_S
 
 STEP_S = 0.0001
 """What a piece of work takes."""

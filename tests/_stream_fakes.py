@@ -13,8 +13,8 @@ import pytest
 from attrs import define, field
 
 from trio_stomp.store import Append, Files, Streamed
-from trio_stomp.store import _stream_segment as segment_module
-from trio_stomp.store._stream_log import StreamLog
+from trio_stomp.store.streams import _segment as segment_module
+from trio_stomp.store.streams._log import StreamLog
 
 DIRECTORY = "/data/streams/x"
 NAME = "/topic/x"

@@ -5,7 +5,7 @@ import pytest
 from tests._core_fakes import Core
 from tests._queue_fakes import Bench, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._queue_host import Death
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
 Q = "/queue/q"
 
@@ -58,7 +58,7 @@ def test_a_nack_without_requeue_is_the_end():
     actor.nacks(actor.reads()[1], requeue=False)
     assert actor.reads() == []
     assert desk.waiting("/queue/DLQ.q") == ["0", "1"]
-    assert desk.broker.queues.deaths.buried[Death.REJECTED] == 2
+    assert desk.broker.queues.deaths.buried[DeadLetterReason.REJECTED] == 2
     assert desk.queue(Q).unacked == 1
     desk.ends()
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._errors import OptionError
-from trio_stomp._identity import ANONYMOUS, Identity
-from trio_stomp.broker._rules import AccessRules, Action, Rule
+from trio_stomp.base._errors import OptionError
+from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.broker.rules._rules import AccessRules, Action, Rule
 from trio_stomp.config._acl_file import (
     MAX_PERSONAL_RULES,
     MAX_RULES,

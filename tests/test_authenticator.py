@@ -10,8 +10,8 @@ import trio
 from attrs import define
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.security import Accounts, Authenticator, Credentials, SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
 from trio_stomp.security._tokens import TokenRefused, TokenVerifier

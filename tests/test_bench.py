@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests._tls import authority
-from trio_stomp._identity import Identity
+from trio_stomp.base._identity import Identity
 from trio_stomp.broker import Action
 from trio_stomp.config import read_acl_file
 
@@ -531,22 +531,22 @@ def test_the_floor_gives_a_queue_s_messages_as_the_broker_does(bench: Bench, flo
     def told(port: int) -> list[bytes]:
         """What a producer gets, who takes two at a time, and who takes whatever comes."""
         opened = [wire.Connection.open(port, websocket=False) for _ in range(3)]
-        producer, careful, eager = (each.socket for each in opened)
-        with closing(producer), closing(careful), closing(eager):
+        producer, filtered, eager = (each.socket for each in opened)
+        with closing(producer), closing(filtered), closing(eager):
             asked = subscribe % (1, "client-individual", "prefetch-count:2\n")
             opened[1].ask(asked.encode(), b"RECEIPT\n")
             opened[2].ask((subscribe % (2, "auto", "")).encode(), b"RECEIPT\n")
             producer.sendall(sends)
-            got = [_frames(producer, 1), _frames(careful, 2), _frames(eager, 5)]
+            got = [_frames(producer, 1), _frames(filtered, 2), _frames(eager, 5)]
             producer.sendall(sends)
             got += [_frames(producer, 1), _frames(eager, 7)]
             acks = b"".join(b"ACK\nid:%b\n\n\0" % id for id in ack.findall(got[1]))
-            careful.sendall(
+            filtered.sendall(
                 acks + b"BEGIN\ntransaction:e\n\n\0ABORT\ntransaction:e\nreceipt:e\n\n\0"
             )
-            got.append(_frames(careful, 1))
+            got.append(_frames(filtered, 1))
             producer.sendall(sends)
-            got += [_frames(producer, 1), _frames(careful, 2), _frames(eager, 5)]
+            got += [_frames(producer, 1), _frames(filtered, 2), _frames(eager, 5)]
             return got
 
     with process.running_broker(()) as broker:

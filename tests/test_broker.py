@@ -6,7 +6,7 @@ import pytest
 import trio.testing
 
 from tests._core_fakes import AMPLE, VERSIONS, Core, run_of, ttl_core
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import (
     NEVER,
     BrokerEvent,
@@ -16,7 +16,7 @@ from trio_stomp.broker import (
     PolicyBook,
     Publication,
 )
-from trio_stomp.broker._events import MAX_PENDING
+from trio_stomp.broker.routing._events import MAX_PENDING
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
     Acked,
@@ -128,7 +128,7 @@ def test_who_is_lost_has_its_frames_processed_and_its_subscriptions_ended():
     assert len(other.bodies()) == 1001
     assert len(peer.bodies()) == 1000
     assert len(core.broker.subscriber) == 1
-    assert core.broker.routes.wildcards == 0
+    assert core.broker.destinations.wildcards == 0
 
 
 # --- receipts and errors --------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def test_a_refused_run_leaves_no_trace(asker: int, told: str | None):
     assert peer.frames("RECEIPT") == []
     assert peer.error().get("receipt-id") == told  # the first frame is the one at fault
     assert core.broker.publisher.received == core.broker.fan_out.messages == 0
-    assert len(core.broker.routes) <= 1  # at most the topic of an event
+    assert len(core.broker.destinations) <= 1  # at most the topic of an event
 
 
 def test_an_error_closes_with_the_reason_of_its_rule():
@@ -444,8 +444,8 @@ def test_whoever_holds_a_client_that_has_gone_holds_no_more_of_it():
     assert nowhere is peers[1].client.outbox, "one is enough"
     core.peer().sends("/topic/t", "x")
     assert not gone.outbox.staged
-    route = core.broker.routes.open("/topic/t")
-    publication = Publication(route, run_of("/topic/t").head, [], core.now, NEVER)
+    destination = core.broker.destinations.open("/topic/t")
+    publication = Publication(destination, run_of("/topic/t").head, [], core.now, NEVER)
     delivery = Delivery([b"", b"x\0"], 1, 2, publication)
     nowhere.stage_frame(b"RECEIPT\nreceipt-id:1\n\n\0")
     assert nowhere.stage(b"MESSAGE\n", delivery), "what is refused would make a slow consumer"

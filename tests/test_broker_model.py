@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests._core_fakes import Core, Peer, head_bytes
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker._stale import (
+from trio_stomp.broker.topics._stale import (
     CHANNEL_OVERHEAD_BYTES,
     DESTINATION_OVERHEAD_BYTES,
     MESSAGE_OVERHEAD_BYTES,
@@ -397,7 +397,7 @@ class BrokerModel(RuleBasedStateMachine):
         for reader in self.readers:
             self.check_outbox(reader)
             assert len(reader.peer.client.subscriptions) == len(reader.members)
-            assert reader.peer.client.reviving == sum(
+            assert reader.peer.client.catching_up == sum(
                 member.claims is not None for member in reader.members
             )
 
@@ -405,7 +405,7 @@ class BrokerModel(RuleBasedStateMachine):
     def parked_messages_are_where_the_model_has_them(self) -> None:
         stale = self.core.broker.stale
         assert {
-            parked.route.name: (parked.size, parked.bytes, parked.claimed)
+            parked.destination.name: (parked.size, parked.bytes, parked.claimed)
             for parked in stale.largest(99)
         } == {
             name: (sum(len(run.bodies) for run in parked.runs), parked.cost, parked.claimed)
@@ -441,9 +441,12 @@ class BrokerModel(RuleBasedStateMachine):
         assert stale.revived == counts["revived"]
         assert stale.expired == counts["stale_expired"]
         assert stale.dropped == counts["stale_dropped"]
-        for route in broker.routes:
+        for destination in broker.destinations:
             for what in ("enqueued", "delivered", "dropped", "expired"):
-                assert getattr(route, what) == self.by_name[what, route.name], (route.name, what)
+                assert getattr(destination, what) == self.by_name[what, destination.name], (
+                    destination.name,
+                    what,
+                )
         assert broker.fan_out.slow == []
 
     @invariant()

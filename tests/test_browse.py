@@ -6,7 +6,7 @@ import pytest
 
 from tests._core_fakes import Core, Pairs, Peer, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._browses import MAX_BROWSES, TURN_STEPS, BrowseStatistics
+from trio_stomp.broker.browsing._browses import MAX_BROWSES, TURN_STEPS, BrowseStatistics
 
 BROWSER: Pairs = (("browser", "true"),)
 
@@ -46,7 +46,7 @@ def test_an_acknowledgement_of_what_was_only_shown_is_ignored():
     browser.acks(browser.messages()[0], receipt=b"r")
     assert browser.frames("RECEIPT")[0].get("receipt-id") == "r"
     assert browser.outbox.closed is None
-    assert core.broker.routes.open("/queue/q").queue is not None
+    assert core.broker.destinations.open("/queue/q").queue is not None
     assert core.broker.acks.ignored == 1
 
 
@@ -62,7 +62,7 @@ def test_a_browser_is_shown_as_much_as_it_takes():
     assert seen(browser) == ["m0", "m1", "m2", "m3"]
     browser.drains()
     assert seen(browser)[4:] == ["m4", "end"]
-    assert core.broker.subscriber.welcome.browses.statistics().unfinished == 0
+    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
     reader.subscribes("/queue/q")
     reader.drains()
     core.ends()
@@ -125,7 +125,7 @@ def test_a_connection_is_shown_some_browses_at_once_and_the_rest_after_them():
     core = Core()
     publisher, browser, reader = core.peer(), core.peer(room=1), core.peer()
     publisher.sends("/queue/q", "m0", "m1")
-    browses = core.broker.subscriber.welcome.browses
+    browses = core.broker.subscriber.initial_delivery.browses
     for number in range(MAX_BROWSES + 5):
         browser.subscribes("/queue/q", f"{number}", headers=BROWSER)
     assert browses.statistics() == BrowseStatistics(MAX_BROWSES + 5, MAX_BROWSES, 0)
@@ -215,7 +215,7 @@ def test_many_browses_of_a_deep_queue_take_no_memory():
     assert taken / len(peers) / MAX_BROWSES < 10_000
     for peer in peers:
         peer.is_gone()
-    assert core.broker.subscriber.welcome.browses.statistics().unfinished == 0
+    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
     core.broker.queues.end("/queue/q", core.now)
     core.ends()
 
@@ -223,7 +223,7 @@ def test_many_browses_of_a_deep_queue_take_no_memory():
 def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty():
     core = Core()
     browser = core.peer(room=0)
-    browses = core.broker.subscriber.welcome.browses
+    browses = core.broker.subscriber.initial_delivery.browses
     for number in range(MAX_BROWSES + 1):
         browser.subscribes(f"/queue/{number}", f"{number}", headers=BROWSER)
     core.broker.queues.end(f"/queue/{MAX_BROWSES}", core.now)
@@ -241,7 +241,7 @@ def test_a_browser_that_goes_leaves_nothing_behind():
     publisher.sends("/queue/q", "m0", "m1")
     browser.subscribes("/queue/q", headers=BROWSER)
     browser.unsubscribes()
-    assert core.broker.subscriber.welcome.browses.statistics().unfinished == 0
+    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
     browser.drains()
     assert seen(browser) == ["m0"]
     reader.subscribes("/queue/q")
@@ -276,7 +276,7 @@ def test_a_browser_looks_into_several_queues_and_makes_none():
     publisher.sends("/queue/DLQ.a", "4")
     browser.subscribes("/queue/b,/queue/a.*,/queue/>", headers=BROWSER)
     assert seen(browser) == ["3", "1", "2", "end"]
-    assert core.broker.routes.known("/queue/a.*") is None
+    assert core.broker.destinations.known("/queue/a.*") is None
     reader = core.peer()
     reader.subscribes("/queue/b,/queue/a.*,/queue/DLQ.*")
     reader.drains()
@@ -324,12 +324,12 @@ def test_what_is_shown_is_counted_nowhere_as_delivered():
     browser.subscribes("/queue/p,/queue/q", headers=BROWSER)
     assert len(seen(browser)) == 5
     browser.drains()
-    route = core.broker.routes.open("/queue/q")
+    destination = core.broker.destinations.open("/queue/q")
     assert core.broker.fan_out.delivered == before
-    assert (route.delivered, route.bytes_out, route.delivery) == (0, 0, None)
+    assert (destination.delivered, destination.bytes_out, destination.delivery) == (0, 0, None)
     reader.subscribes("/queue/q")
     reader.drains()
-    assert (route.delivered, core.broker.fan_out.delivered - before) == (3, 3)
+    assert (destination.delivered, core.broker.fan_out.delivered - before) == (3, 3)
     core.broker.queues.end("/queue/p", core.now)
     core.ends()
 
@@ -342,7 +342,7 @@ def test_what_a_slow_browser_is_not_shown_is_not_dropped(policy: str):
     before = core.broker.fan_out.delivered
     browser.subscribes("/queue/q", headers=BROWSER)
     assert (browser.outbox.closed is not None) == (policy == "disconnect")
-    route = core.broker.routes.open("/queue/q")
-    assert (route.delivered, route.dropped) == (0, 0)
+    destination = core.broker.destinations.open("/queue/q")
+    assert (destination.delivered, destination.dropped) == (0, 0)
     assert core.broker.fan_out.delivered == before
     core.broker.queues.end("/queue/q", core.now)

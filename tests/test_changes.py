@@ -78,12 +78,15 @@ def test_whatever_is_told_of_a_destination_is_in_its_mark(name: str) -> None:
     bench = Bench(policies=BrokerPolicies(ttl_ms=60_000))
     sender, reader, other = bench.actor(), bench.actor(), bench.actor()
     sender.sends(name, "first")
-    route = bench.broker.routes.open(name)
+    destination = bench.broker.destinations.open(name)
     seen = []
 
     def note() -> None:
         seen.append(
-            (destination_record(route, bench.broker), destination_mark(route, bench.broker))
+            (
+                destination_record(destination, bench.broker),
+                destination_mark(destination, bench.broker),
+            )
         )
 
     for step in (

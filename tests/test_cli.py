@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
+from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import main, parse
 from trio_stomp.config import Settings, options
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._errors import OptionError
-from trio_stomp.cli import _acl
-from trio_stomp.cli._acl import main
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli.commands import _acl
+from trio_stomp.cli.commands._acl import main
 
 EXAMPLE = Path(__file__).parent.parent / "conf" / "acl.toml"
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._errors import OptionError
-from trio_stomp.cli import _stompserver
-from trio_stomp.cli._config import main
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli.aliases import _stompserver
+from trio_stomp.cli.commands._config import main
 from trio_stomp.config import Settings, load, options, read_ruby_file
 
 Write = Callable[..., str]

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
-from trio_stomp.cli._passwd import main
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli.commands._passwd import main
 from trio_stomp.security import PasscodeChecker, change_user_file, is_hashed, read_user_file
 
 argon2 = pytest.importorskip("argon2", reason="pip install 'trio-stomp[security]'")
@@ -579,7 +579,7 @@ PROGRAM = """
 import argon2, os, sys
 # The first of a session that opens a terminal makes it the session's.
 os.close(os.open(os.ttyname(0), os.O_RDWR))
-from trio_stomp.cli._passwd import main
+from trio_stomp.cli.commands._passwd import main
 hasher = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 sys.exit(main(sys.argv[1:], hasher=hasher))
 """

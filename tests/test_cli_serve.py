@@ -17,17 +17,17 @@ import pytest
 import trio
 import trio.testing
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _main
 from trio_stomp.cli._banner import banner, size, snippet
 from trio_stomp.cli._log import set_up_log
-from trio_stomp.cli._process import (
+from trio_stomp.cli.commands._serve import CannotListen, explain, run
+from trio_stomp.cli.process._process import (
     raise_file_limit,
     set_up_allocator,
     set_up_garbage_collection,
     set_up_threads,
 )
-from trio_stomp.cli._serve import CannotListen, explain, run
 from trio_stomp.config import ListenOptions, Settings
 
 
@@ -289,7 +289,7 @@ class FakeServer:
 
 def install(monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> None:
     """Let the command line find the fake where it looks for ``serve``."""
-    monkeypatch.setattr("trio_stomp._serve.serve", server.serve)
+    monkeypatch.setattr("trio_stomp.startup._serve.serve", server.serve)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

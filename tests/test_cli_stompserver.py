@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import main, parse
 from trio_stomp.config import Settings
 
@@ -130,8 +130,8 @@ def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
 def test_a_directory_that_cannot_be_made_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("trio_stomp.cli._serve.set_up_log", lambda *_: None)
-    monkeypatch.setattr("trio_stomp.cli._serve.set_up_garbage_collection", lambda: None)
+    monkeypatch.setattr("trio_stomp.cli.commands._serve.set_up_log", lambda *_: None)
+    monkeypatch.setattr("trio_stomp.cli.commands._serve.set_up_garbage_collection", lambda: None)
     (tmp_path / "file").touch()
     assert main(["-q", "dbm", "-s", str(tmp_path / "file" / "x")]) == 1
     assert "cannot be made: Not a directory; name another" in capsys.readouterr().err

@@ -24,17 +24,9 @@ import pytest
 from tests._tls import authority
 from tests._tool_fakes import FakeSite, check_refused, environment, fake_site, run, running
 from tests.test_store_tools import fill
-from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
-from trio_stomp.cli import (
-    _completion,
-    _connect_options,
-    _health,
-    _http_get,
-    _main,
-    _send,
-    main,
-)
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli import _connect_options, _http_get, _main, main
 from trio_stomp.cli._connect_options import (
     Access,
     Address,
@@ -57,6 +49,7 @@ from trio_stomp.cli._tool import (
     show_table,
     size_in_bytes,
 )
+from trio_stomp.cli.commands import _completion, _health, _send
 from trio_stomp.client import ConnectFailed
 from trio_stomp.store import JournalStore
 from trio_stomp.testing import threaded_broker

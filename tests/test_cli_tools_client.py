@@ -17,13 +17,14 @@ import pytest
 import trio
 
 from tests._tool_fakes import PATIENCE_S, check_refused, environment, run, running
-from trio_stomp._errors import OptionError
-from trio_stomp.cli import _bench, _schedules, _send, _session, _subs, main
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli import _session, main
 from trio_stomp.cli._connect_options import Address
-from trio_stomp.cli._dlq import dead_letters_of, deliveries
 from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
-from trio_stomp.cli._subscribe import Printer, start_of
 from trio_stomp.cli._tool import CannotDo
+from trio_stomp.cli.commands import _bench, _schedules, _send, _subs
+from trio_stomp.cli.commands._dlq import dead_letters_of, deliveries
+from trio_stomp.cli.commands._subscribe import Printer, start_of
 from trio_stomp.client import (
     AuthenticationError,
     BrokerError,
@@ -725,13 +726,13 @@ def test_a_queue_that_others_empty_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # A message that is on its way to somebody else is counted, and never comes.
-    monkeypatch.setattr("trio_stomp.cli._dlq.SILENCE_S", 0.2)
+    monkeypatch.setattr("trio_stomp.cli.commands._dlq.SILENCE_S", 0.2)
 
     async def overcount(*arguments: object) -> int:
         return 2
 
     kill(broker, "/queue/d7", "a")
-    monkeypatch.setattr("trio_stomp.cli._dlq._browse", overcount)
+    monkeypatch.setattr("trio_stomp.cli.commands._dlq._browse", overcount)
     assert told(capsys, "dlq", "drop", "d7", "--yes") == "/queue/DLQ.d7: 1 dropped\n"
 
 

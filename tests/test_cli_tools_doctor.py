@@ -17,15 +17,17 @@ import pytest
 from tests._tls import authority
 from tests._tool_fakes import fake_site, run
 from trio_stomp import OptionError
-from trio_stomp.cli import _doctor, _doctor_disk, _doctor_machine
-from trio_stomp.cli._doctor_disk import (
+from trio_stomp.cli.commands._doctor import _disk as _doctor_disk
+from trio_stomp.cli.commands._doctor import _doctor
+from trio_stomp.cli.commands._doctor import _machine as _doctor_machine
+from trio_stomp.cli.commands._doctor._disk import (
     check_data_directory,
     check_kind,
     check_space,
     check_sync,
     file_system,
 )
-from trio_stomp.cli._doctor_machine import (
+from trio_stomp.cli.commands._doctor._machine import (
     FAIL,
     OK,
     WARN,

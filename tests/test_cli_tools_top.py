@@ -13,9 +13,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests._tool_fakes import PATIENCE_S, environment, run, running
-from trio_stomp.cli import _top, main
-from trio_stomp.cli._top_board import SORTS, Board, Things, percentile
-from trio_stomp.cli._top_screen import _time, size
+from trio_stomp.cli import main
+from trio_stomp.cli.commands._top import _top
+from trio_stomp.cli.commands._top._board import SORTS, Board, Things, percentile
+from trio_stomp.cli.commands._top._screen import _time, size
 from trio_stomp.testing import ThreadedBroker, threaded_broker
 
 rich = pytest.importorskip("rich", reason="pip install 'trio-stomp[cli]'")
@@ -97,7 +98,7 @@ def test_a_counter_that_went_back_is_no_rate() -> None:
 
 
 def test_things_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trio_stomp.cli._top_board.MAX_THINGS", 2)
+    monkeypatch.setattr("trio_stomp.cli.commands._top._board.MAX_THINGS", 2)
     things = Things(("destination",))
     things.take({"ts": "1", "items": [{"destination": str(n)} for n in range(9)]})
     assert len(things.now) == 2
@@ -244,7 +245,7 @@ def test_times(value: float, text: str) -> None:
 
 
 def test_a_client_cannot_drive_the_screen(capsys: pytest.CaptureFixture[str]) -> None:
-    from trio_stomp.cli._top_screen import open_console, screen
+    from trio_stomp.cli.commands._top._screen import open_console, screen
 
     board = Board()
     tell(board, "process", 0, broker_id="[red]x\x1b[31m", store_bytes=5)

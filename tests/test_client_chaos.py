@@ -37,7 +37,7 @@ from tests._chaos import (
     most_dials,
     worsen,
 )
-from trio_stomp import Settings, _serve
+from trio_stomp import Settings
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.client import (
     BrokerError,
@@ -52,6 +52,7 @@ from trio_stomp.client import (
 )
 from trio_stomp.server import Server
 from trio_stomp.server._appender import Appender
+from trio_stomp.startup import _serve
 from trio_stomp.store import Turn
 from trio_stomp.testing import Faults, TestBroker, _broker, open_test_broker
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp._errors import FrameError, OptionError, ProtocolError
+from trio_stomp.base._errors import FrameError, OptionError, ProtocolError
 from trio_stomp.frames import (
     V1_2,
     FrameDecoder,
@@ -113,11 +113,11 @@ def test_a_receipt_tells_its_evidence() -> None:
     ],
 )
 def test_what_is_not_plain_is_understood_by_the_decoder_alone(data: bytes) -> None:
-    fast, careful = opened(), slow(opened())
-    told = show(careful.receive_data(data * 2))
+    fast, filtered = opened(), slow(opened())
+    told = show(filtered.receive_data(data * 2))
     assert len(told) == 2
     assert show(fast.receive_data(data * 2)) == told
-    assert fast.error is careful.error is None
+    assert fast.error is filtered.error is None
 
 
 @st.composite
@@ -166,8 +166,8 @@ def conversations(draw: st.DrawFn) -> bytes:
 def test_the_fast_way_and_the_decoder_understand_the_same(
     data: bytes, cuts: list[int], version: str
 ) -> None:
-    fast, careful = opened(version), slow(opened(version))
-    expected = careful.receive_data(data)
+    fast, filtered = opened(version), slow(opened(version))
+    expected = filtered.receive_data(data)
     got: list[Told] = []
     at = 0
     for cut in cuts:
@@ -175,9 +175,9 @@ def test_the_fast_way_and_the_decoder_understand_the_same(
         at += cut
     got += fast.receive_data(data[at:])
     assert show(got) == show(expected)
-    assert (fast.error is None) == (careful.error is None)
-    if fast.error is not None and careful.error is not None:
-        assert fast.error.code == careful.error.code
+    assert (fast.error is None) == (filtered.error is None)
+    if fast.error is not None and filtered.error is not None:
+        assert fast.error.code == filtered.error.code
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 7))

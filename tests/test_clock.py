@@ -175,8 +175,10 @@ async def test_a_delay_and_a_ttl_pass_while_the_machine_sleeps(machine: Machine)
         with trio.fail_after(10):
             assert bodies([await client.receive(), await client.receive()]) == [b"b", b"d"]
         # What is measured of it goes by the same clock.
-        (route,) = [each for each in dial.server.broker.routes if each.name == "/queue/q"]
-        assert route.expired == 1
+        (destination,) = [
+            each for each in dial.server.broker.destinations if each.name == "/queue/q"
+        ]
+        assert destination.expired == 1
 
 
 async def test_a_machine_that_slept_ends_no_connection(machine: Machine) -> None:

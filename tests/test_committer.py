@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests._gated_store import GatedStore, eventually
 from trio_stomp.broker import Log, PageWanted, Queue, Retention, StreamWanted
-from trio_stomp.server._committer import NOT_STORED, RETAIN_S, RETRY_S, Committer
+from trio_stomp.server._committer import NOT_STORED, RETAIN_S, RETRY_S, StoreCommitter
 from trio_stomp.store import (
     Append,
     Begin,
@@ -50,7 +50,7 @@ class Host:
 
     log: Log = field(factory=lambda: Log("stored:memory"))
     streams: StreamsFake = field(factory=StreamsFake)
-    committer: Committer = field(init=False)
+    committer: StoreCommitter = field(init=False)
     told: list[str] = field(factory=list)
     """In order, whatever the committer told."""
     wakes: int = 0
@@ -106,7 +106,7 @@ class Host:
 @asynccontextmanager
 async def running(store: GatedStore, log: Log | None = None) -> AsyncIterator[Host]:
     host = Host(log or Log("stored:memory"))
-    host.committer = Committer(store, host.log.committed, host, host.call_soon)
+    host.committer = StoreCommitter(store, host.log.committed, host, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()
@@ -191,7 +191,7 @@ async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: Moc
 async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock: MockClock) -> None:
     store = GatedStore()
     host = Host()
-    host.committer = Committer(store, 0, host, host.call_soon)
+    host.committer = StoreCommitter(store, 0, host, host.call_soon)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(host.committer.run)
         await wait_all_tasks_blocked()

@@ -3,8 +3,8 @@
 import attrs
 import pytest
 
-from trio_stomp._errors import OptionError
-from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.base._errors import OptionError
+from trio_stomp.broker.delivery._policies import BrokerPolicies
 from trio_stomp.config import ListenOptions, OptionSpec, Settings, build, from_text, hint, options
 
 SPECS = {spec.name: spec for spec in options()}

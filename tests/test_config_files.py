@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.broker import Action, DestinationPolicy
 from trio_stomp.cli._arguments import parse
 from trio_stomp.config import Settings, Source, load, options, shown, toml, variable_of

@@ -13,9 +13,9 @@ from tests._fakes import MEMORY, WS_MEMORY, Client, Dial, StreamPipe, WebSocketP
 from tests._tls import authority
 from tests.test_hostile_limits import LIMIT_CASES, Limit
 from trio_stomp import OptionError, Settings
-from trio_stomp._serve import _use
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.config import Change, adopt, changes, options, own, policy_book
+from trio_stomp.startup._serve import _use
 from trio_stomp.store import Done, JournalOptions, JournalStore, Turn
 
 PACKAGE = Path(__file__).parent.parent / "trio_stomp"
@@ -200,9 +200,9 @@ async def test_policies_reach_destinations_that_are_there_already():
         client = await dial.connect()
         await client.subscribe("/queue/q", headers={"ack": "client"})
         await client.subscribe("/topic/t", id="2")
-        routes = dial.server.broker.routes
+        destinations = dial.server.broker.destinations
         await reload(dial, persistent="always", ttl_ms=5000, max_redeliveries=1, ack_timeout_ms=9)
-        queue, topic = routes.known("/queue/q"), routes.known("/topic/t")
+        queue, topic = destinations.known("/queue/q"), destinations.known("/topic/t")
         assert queue is not None
         assert topic is not None
         assert queue.persistent == "always"
@@ -232,7 +232,14 @@ async def test_all_parts_of_a_broker_share_the_groups():
         assert server.codecs.options is settings.protocol
         assert server.authenticator.options is settings.security
         core = server.broker
-        for floor in (core, core.routes, core.stale, core.fan_out, core.feeds, core.subscriber):
+        for floor in (
+            core,
+            core.destinations,
+            core.stale,
+            core.fan_out,
+            core.bindings,
+            core.subscriber,
+        ):
             assert floor.policies is settings.broker
 
 

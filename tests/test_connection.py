@@ -26,13 +26,13 @@ from trio_stomp import CloseReason
 from trio_stomp.broker import Delivery
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
-from trio_stomp.server._decoding import (
+from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server.connection._decoding import (
     BULK_BYTES,
     FIRST_BYTES,
     MANY_SUBSCRIPTIONS,
     RECEIVE_BYTES,
 )
-from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import StreamWire
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}

@@ -4,8 +4,8 @@ import pytest
 
 from tests._queue_fakes import Bench, bench, numbered, texts
 from trio_stomp.broker import NEVER
-from trio_stomp.broker._consumer import AUTO_BATCH_BYTES
-from trio_stomp.broker._queue_host import Death
+from trio_stomp.broker.queues._consumer import AUTO_BATCH_BYTES
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
 Q = "/queue/q"
 
@@ -187,7 +187,7 @@ def test_what_expires_in_the_outbox_is_given_up_and_frees_its_credit():
     assert actor.writes() == []
     assert actor.bodies() == ["c"]
     assert desk.waiting("/queue/DLQ.q") == ["a", "b"]
-    assert desk.broker.queues.deaths.buried[Death.EXPIRED] == 2
+    assert desk.broker.queues.deaths.buried[DeadLetterReason.EXPIRED] == 2
     queue = desk.queue(Q)
     assert (queue.unacked, queue.held) == (1, 1)
     assert actor.consumer().count_left == 1
@@ -208,7 +208,7 @@ def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once():
     desk.broker.unsent(ticketed, desk.now)
     assert other.bodies() == ["b"]
     queue = desk.queue(Q)
-    assert (queue.unacked, queue.held, queue.route.expired) == (1, 1, 1)
+    assert (queue.unacked, queue.held, queue.destination.expired) == (1, 1, 1)
     desk.ends()
 
 

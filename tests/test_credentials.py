@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.security._credentials import (
     Credentials,
     chosen,

@@ -21,7 +21,7 @@ from tests._strategies import (
     split,
     streams,
 )
-from trio_stomp._errors import CloseReason, FrameError
+from trio_stomp.base._errors import CloseReason, FrameError
 from trio_stomp.frames import (
     OPENING,
     V1_0,

@@ -5,8 +5,8 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_stomp._errors import OptionError
-from trio_stomp.broker._destination_policy import (
+from trio_stomp.base._errors import OptionError
+from trio_stomp.broker.routing._destination_policy import (
     DEFAULT_POLICY,
     DestinationPolicy,
     PolicyBook,

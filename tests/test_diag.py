@@ -19,9 +19,7 @@ from hypothesis import strategies as st
 
 from tests._queue_fakes import Bench
 from trio_stomp import CloseReason, ServerHandle, Settings
-from trio_stomp import _schema as schema
-from trio_stomp._security import Security
-from trio_stomp._serve import _assemble
+from trio_stomp.base import schema as schema
 from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
 from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
 from trio_stomp.diag import _process as process
@@ -32,6 +30,8 @@ from trio_stomp.diag._reporter import MAX_PUT_OFF
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.server import Connection, Entrance, Server
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
 from trio_stomp.transport import wire_over
 
 WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250000Z
@@ -366,7 +366,7 @@ async def test_all_topics_belong_to_the_broker_alone() -> None:
     server, _ = assemble()
     assert len(PERIODIC) == 8
     for topic in [*PERIODIC, schema.EVENT.topic + "connect"]:
-        assert server.broker.routes.open(topic).reserved
+        assert server.broker.destinations.open(topic).reserved
 
 
 # --- the records ----------------------------------------------------------------------------------
@@ -527,7 +527,7 @@ async def test_who_was_told_an_error_is_closed(autojump_clock: trio.testing.Mock
 
 async def test_wildcard_subscribers_are_counted() -> None:
     server, reporter = assemble()
-    server.broker.routes.open("/topic/a")
+    server.broker.destinations.open("/topic/a")
     paper = listen(server, "DIAG/destinations", "/topic/*")
     run_interval(reporter)
     assert [item["subscribers"] for item in paper.messages()[0].items] == [1]
@@ -589,7 +589,7 @@ async def test_only_what_is_heard_is_published(topic: str) -> None:
 def open_topics(server: Server, count: int, start: int = 0) -> set[str]:
     names = {f"/topic/{number}" for number in range(start, start + count)}
     for name in names:
-        server.broker.routes.open(name)
+        server.broker.destinations.open(name)
     return names
 
 
@@ -630,7 +630,7 @@ async def test_no_turn_looks_at_more_or_describes_more_than_a_slice(
         monkeypatch.setattr(reporter_module, name, counted(name))
     server, reporter = assemble()
     for name in open_topics(server, 2_500):
-        server.broker.routes.open(name).observe_ingress(0.1, 1)
+        server.broker.destinations.open(name).observe_ingress(0.1, 1)
     listen(server, "DIAG/destinations", "DIAG/latency")
     reporter.tick(0.0)
     assert sum(work.values()) == 0
@@ -701,7 +701,7 @@ async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
     assert {name for listed in told[:3] for name in listed} == names
     # Then nothing has changed; each is told of in some interval all the same, once in four rounds.
     assert sorted(name for listed in told[3:15] for name in listed) == sorted(names)
-    server.broker.routes.open("/topic/7").enqueued += 1
+    server.broker.destinations.open("/topic/7").enqueued += 1
     run_interval(reporter)
     run_interval(reporter)
     run_interval(reporter)

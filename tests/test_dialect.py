@@ -2,8 +2,8 @@
 
 import pytest
 
-from trio_stomp._errors import OptionError, ProtocolError
-from trio_stomp.broker._dialect import (
+from trio_stomp.base._errors import OptionError, ProtocolError
+from trio_stomp.broker.headers._dialect import (
     DIALECTS,
     MAX_COMPOSITE,
     Dialect,

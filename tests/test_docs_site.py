@@ -11,7 +11,7 @@ from types import ModuleType
 import pytest
 
 from tests._testing_links import ARGUMENTS
-from trio_stomp.broker import _send_options, _subscribe_options
+from trio_stomp.broker.headers import _send_options, _subscribe_options
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -216,7 +216,7 @@ def test_a_composite_is_a_duplicate_if_all_of_it_is() -> None:
 def test_of_ids_that_are_there_twice_the_last_counts() -> None:
     core = made()
     sent(core, "1")
-    core.broker.routes.open(Q).seen.clear()
+    core.broker.destinations.open(Q).seen.clear()
     sent(core, "1")
     sent(core, "2")
     assert kept(core) == ["1", "1", "2"]

@@ -5,9 +5,9 @@ import pytest
 from tests._core_fakes import Received
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, bench, texts
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker import _log as log_module
+from trio_stomp.broker.durability import _log as log_module
 from trio_stomp.protocol import Left, Subscribed, Unsubscribed
 
 Q = "/queue/q"
@@ -428,8 +428,8 @@ def test_a_durable_subscription_that_cannot_be_remembered_is_refused() -> None:
 
 
 def ends_with_durables(core: DurableBench) -> None:
-    for feed in list(core.broker.feeds.durables):
-        core.broker.feeds.end_durable(feed, core.now)
+    for binding in list(core.broker.bindings.durables):
+        core.broker.bindings.end_durable(binding, core.now)
     core.turn()
     ends(core)
 
@@ -448,7 +448,7 @@ def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe() -> Non
             core.answers()
             assert told(actor.frames()) == ["RECEIPT 1"]
     assert actor.error().get("code") == "unknown-subscription"
-    assert not core.restarts().broker.feeds.durables
+    assert not core.restarts().broker.bindings.durables
     ends(core)
 
 

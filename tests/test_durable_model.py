@@ -27,10 +27,10 @@ from tests._queue_fakes import Actor
 from tests._stores import KINDS, make_place
 from tests._stores import numbers as numbers
 from tests._stores import postgres as postgres
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy, MemoryBudget, PageWanted
-from trio_stomp.broker import _queue as queue_module
-from trio_stomp.broker import _storage as storage_module
+from trio_stomp.broker.queues import _queue as queue_module
+from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.protocol import Subscribed
 
 if TYPE_CHECKING:
@@ -442,7 +442,10 @@ class DurableModel(RuleBasedStateMachine):
 
     def nothing_is_left(self) -> None:
         core = self.core
-        for queue in [*core.broker.queues, *(feed.queue for feed in core.broker.feeds.durables)]:
+        for queue in [
+            *core.broker.queues,
+            *(binding.queue for binding in core.broker.bindings.durables),
+        ]:
             left = (queue.held, queue.size, queue.arriving, queue.spilling)
             assert left == (0, 0, 0, 0), queue.name
         log = core.log

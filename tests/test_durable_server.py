@@ -33,12 +33,12 @@ from tests._fakes import (
 from tests._gated_store import GatedStore, eventually
 from tests._store_fakes import Disk
 from trio_stomp import ServerHandle, Settings, serve
-from trio_stomp._security import Security
-from trio_stomp._serve import _assemble
-from trio_stomp._storage import open_store
 from trio_stomp.broker import Recovery
 from trio_stomp.cli._arguments import parse
 from trio_stomp.server import Server
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
+from trio_stomp.startup._storage import open_store
 from trio_stomp.store import (
     JournalOptions,
     JournalStore,
@@ -300,7 +300,7 @@ async def test_a_silent_client_is_found_out_though_the_store_hangs(mock_clock: M
 
 async def test_memory_is_bounded_while_the_store_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     bound, size, count = 256 * 1024, 1000, 5000
-    monkeypatch.setattr("trio_stomp.broker._log.MAX_PENDING_BYTES", bound)
+    monkeypatch.setattr("trio_stomp.broker.durability._log.MAX_PENDING_BYTES", bound)
     async with dialled() as dial:
         store = gated(dial)
         producer, other = await dial.connect(), await dial.connect()
@@ -746,7 +746,7 @@ async def test_a_directory_that_another_broker_uses_is_the_callers_to_see(
     def listens(*arguments: object) -> None:
         raise AssertionError("the port was opened")
 
-    monkeypatch.setattr("trio_stomp._serve.open_entrances", listens)
+    monkeypatch.setattr("trio_stomp.startup._serve.open_entrances", listens)
     with in_use(tmp_path), pytest.raises(StoreLocked, match=f"used by process {os.getpid()}"):
         await serve(Settings.of(port=0, data_dir=str(tmp_path)))
 
@@ -799,7 +799,7 @@ async def test_a_start_that_takes_long_tells_how_far_it_is(
     progress_s: float,
     lines: int,
 ) -> None:
-    monkeypatch.setattr("trio_stomp._storage.PROGRESS_S", progress_s)
+    monkeypatch.setattr("trio_stomp.startup._storage.PROGRESS_S", progress_s)
     caplog.set_level("INFO", "trio_stomp")
     store = JournalStore(str(tmp_path), options=JournalOptions(segment_bytes=1 << 20))
     commit = store.recover(lambda done, total: None).commit

@@ -35,14 +35,14 @@ from trio_stomp import (
     run_default,
     serve,
 )
-from trio_stomp._entrances import _is_loopback
-from trio_stomp._log_switch import OURS, TARGET
 from trio_stomp.broker import BrokerEvent
-from trio_stomp.cli import _run
+from trio_stomp.cli.commands import _run
 from trio_stomp.client import ConnectFailed, open_client
 from trio_stomp.peer import frames
 from trio_stomp.server import EventFeed
 from trio_stomp.server._handle import check_session_id
+from trio_stomp.startup._entrances import _is_loopback
+from trio_stomp.startup._log_switch import OURS, TARGET
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")

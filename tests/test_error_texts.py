@@ -3,9 +3,9 @@
 import pytest
 
 from tests._core_fakes import Core, Peer, Received
-from trio_stomp._errors import ProtocolError
+from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker import dialect
-from trio_stomp.broker._error_texts import find_text
+from trio_stomp.broker.headers._error_texts import find_text
 from trio_stomp.frames import FrameLimits
 from trio_stomp.protocol import Codecs, ProtocolOptions, ServerSession
 

@@ -8,12 +8,12 @@ import pytest
 from tests._core_fakes import Core, Peer
 from tests._explain_fakes import asks, what
 from tests._fakes import open_dial
-from trio_stomp._errors import ProtocolError
-from trio_stomp._identity import Identity
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.base._identity import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
-from trio_stomp.broker._chronicle import _compact
-from trio_stomp.broker._policies import BrokerPolicies
-from trio_stomp.broker._told import told
+from trio_stomp.broker.delivery._event_history import _compact
+from trio_stomp.broker.delivery._policies import BrokerPolicies
+from trio_stomp.broker.explain._description import told
 from trio_stomp.protocol import Acked
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
@@ -140,7 +140,7 @@ def test_what_is_remembered_is_bounded_and_can_be_nothing() -> None:
     assert asks(off, last_id(reader))["summary"] == (
         "nothing is known of it: nothing is to be remembered (option explain_events)"
     )
-    assert not off.broker.chronicle.routine
+    assert not off.broker.event_history.routine
 
 
 def test_no_body_is_kept_alive() -> None:
@@ -148,7 +148,7 @@ def test_no_body_is_kept_alive() -> None:
     core.peer().subscribes("/topic/t")
     core.peer().sends("/topic/t", "secret-body")
     core.peer().sends("/queue/q", "secret-body")
-    assert "secret-body" not in repr(core.broker.chronicle.routine)
+    assert "secret-body" not in repr(core.broker.event_history.routine)
 
 
 def test_another_destinations_loss_at_the_same_time_is_not_told() -> None:
@@ -159,7 +159,7 @@ def test_another_destinations_loss_at_the_same_time_is_not_told() -> None:
     core.peer().sends("/topic/other", "a")
     core.peer().sends("/topic/other", "b")
     core.peer().sends("/topic/t", "c")
-    assert len(core.broker.chronicle.trouble) == 1
+    assert len(core.broker.event_history.trouble) == 1
     assert what(asks(core, last_id(quick))) == ["sent"]
 
 
@@ -221,9 +221,9 @@ def test_an_ack_of_what_nobody_sent_is_about_no_message() -> None:
     core.peer().sends("/topic/t", "x")
     name = last_id(reader)
     tag = name.rpartition("-")[0]
-    core.broker.chronicle.acknowledged(reader.client, acked(b"other-1"))
-    core.broker.chronicle.acknowledged(reader.client, acked(tag.encode() + b"-x"))
-    core.broker.chronicle.acknowledged(reader.client, acked())
+    core.broker.event_history.acknowledged(reader.client, acked(b"other-1"))
+    core.broker.event_history.acknowledged(reader.client, acked(tag.encode() + b"-x"))
+    core.broker.event_history.acknowledged(reader.client, acked())
     assert what(asks(core, name)) == ["sent"]
 
 
@@ -329,7 +329,7 @@ def test_acks_tell_nothing_of_why_somebody_got_none() -> None:
         each.subscribes(name, ack="client")
         core.peer().sends(name, "a")
         each.acks(*each.messages())
-    assert [event[0] for event in core.broker.chronicle.routine].count("acknowledged") == 2
+    assert [event[0] for event in core.broker.event_history.routine].count("acknowledged") == 2
     answer = asks(core, {"destination": "/queue/q", "session": "s1"})
     assert what(answer) == ["event", "event", "queued", "delivered"]
 
@@ -357,8 +357,8 @@ def test_nothing_is_noted_where_nothing_is_to_be_remembered() -> None:
     poison, good = reader.messages()[-2:]
     reader.nacks(poison)
     reader.acks(good)
-    assert not core.broker.chronicle.routine
-    assert not core.broker.chronicle.trouble
+    assert not core.broker.event_history.routine
+    assert not core.broker.event_history.trouble
     answer = asks(core, {"destination": "/queue/q"})
     assert answer["events"] == []
     assert answer["horizon_s"] == 0

@@ -10,9 +10,9 @@ from tests._core_fakes import Core, Peer
 from tests._durable_fakes import DurableBench
 from tests._explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._chronicle import MAX_SCATTERED, Cause, Chronicle
-from trio_stomp.broker._policies import BrokerPolicies
-from trio_stomp.broker._verdict import first_of
+from trio_stomp.broker.delivery._event_history import MAX_SCATTERED, DeliveryReason, EventHistory
+from trio_stomp.broker.delivery._policies import BrokerPolicies
+from trio_stomp.broker.explain._outcome import first_of
 from trio_stomp.protocol import Acked
 
 OLDER = "older than what is remembered"
@@ -50,7 +50,7 @@ def test_a_browse_is_one_event_whatever_it_shows() -> None:
     browser = core.peer(room=3)
     browser.subscribes("/queue/q", headers=BROWSER)
     browser.drains()
-    events = [event for event in core.broker.chronicle.routine if event[0] == "shown"]
+    events = [event for event in core.broker.event_history.routine if event[0] == "shown"]
     assert [event[6] for event in events] == [10]  # it never stopped: no time passed
     for name, place in zip(ids(browser), range(10, 0, -1), strict=False):
         assert asks(core, name)["events"][0]["first"] == place
@@ -94,26 +94,26 @@ def test_a_browse_notes_nothing_where_nothing_is_remembered() -> None:
     core.now += 2
     reader.drains()
     assert reader.bodies() == ["b"]
-    assert not core.broker.chronicle.routine
-    assert not core.broker.chronicle.trouble
+    assert not core.broker.event_history.routine
+    assert not core.broker.event_history.trouble
 
 
 def test_what_one_event_of_a_browse_remembers_is_bounded() -> None:
-    chronicle = Chronicle(100)
+    event_history = EventHistory(100)
     core = Core()
     core.peer().subscribes("/queue/q", headers=BROWSER)
     (subscription,) = core.peers[0].client.subscriptions.values()
     for number in range(1, 2 * MAX_SCATTERED + 3):
-        chronicle.shown("/queue/q", subscription, number, 2 * number)
-    assert [event[6] for event in chronicle.routine] == [MAX_SCATTERED, MAX_SCATTERED, 2]
+        event_history.shown("/queue/q", subscription, number, 2 * number)
+    assert [event[6] for event in event_history.routine] == [MAX_SCATTERED, MAX_SCATTERED, 2]
     # A long range is not made an array of.
-    chronicle = Chronicle(100)
+    event_history = EventHistory(100)
     for number in range(1, 1001):
-        chronicle.shown("/queue/q", subscription, number, number)
-    chronicle.shown("/queue/q", subscription, 1001, 5000)
-    chronicle.shown("/queue/q", subscription, 1002, 5001)
-    assert [event[6] for event in chronicle.routine] == [1000, 2]
-    assert [event[7] for event in chronicle.routine] == [
+        event_history.shown("/queue/q", subscription, number, number)
+    event_history.shown("/queue/q", subscription, 1001, 5000)
+    event_history.shown("/queue/q", subscription, 1002, 5001)
+    assert [event[6] for event in event_history.routine] == [1000, 2]
+    assert [event[7] for event in event_history.routine] == [
         range(1, 1001),
         range(5000, 5002),
     ]
@@ -206,11 +206,11 @@ def test_of_several_that_were_given_one_lost_names_none() -> None:
     reader.subscribes("/topic/t")
     (subscription,) = reader.client.subscriptions.values()
     core.broker.fan_out.number(2)
-    core.broker.chronicle.given("/topic/t", subscription, 1, 1, Cause.PARKED)
-    core.broker.chronicle.given("/topic/t", subscription, 2, 1, Cause.PARKED)
-    core.broker.chronicle.given("/topic/t", subscription, 3, 1, Cause.LAST_VALUE)
-    core.broker.chronicle.lost("slow-consumer", "/topic/t", session="s1")
-    core.broker.chronicle.lost("slow-consumer", "/topic/t", session="s9")
+    core.broker.event_history.given("/topic/t", subscription, 1, 1, DeliveryReason.PARKED)
+    core.broker.event_history.given("/topic/t", subscription, 2, 1, DeliveryReason.PARKED)
+    core.broker.event_history.given("/topic/t", subscription, 3, 1, DeliveryReason.LAST_VALUE)
+    core.broker.event_history.lost("slow-consumer", "/topic/t", session="s1")
+    core.broker.event_history.lost("slow-consumer", "/topic/t", session="s9")
     answer = asks(core, f"{subscription.tag}-2")
     assert answer["facts"][1] == "1 lost just then, perhaps this one too: slow-consumer"
     assert [event["count"] for event in answer["events"]] == [2, 1]
@@ -304,7 +304,7 @@ def test_an_ack_of_what_only_looks_like_a_number() -> None:
     core.peer().sends("/topic/t", "x")
     name = ids(reader)[0]
     odd = f"{name.rpartition('-')[0]}-²".encode()
-    core.broker.chronicle.acknowledged(reader.client, Acked([odd], "id", None, False, True, []))
+    core.broker.event_history.acknowledged(reader.client, Acked([odd], "id", None, False, True, []))
     assert what(asks(core, name)) == ["sent"]
 
 
@@ -365,7 +365,7 @@ def test_whatever_happens_every_id_has_an_honest_answer(doings: list[str], capac
                 core.passes(2)
             case "leave" if len(peers) > 1:
                 peers.pop().is_gone()
-    known = [number for event in core.broker.chronicle.routine if (number := first_of(event))]
+    known = [number for event in core.broker.event_history.routine if (number := first_of(event))]
     oldest = min(known, default=0)
     for peer in core.peers:
         for name in ids(peer):
@@ -375,7 +375,7 @@ def test_whatever_happens_every_id_has_an_honest_answer(doings: list[str], capac
             assert not answer["summary"].startswith(("it reached none", "it did not arrive"))
             number = int(name.rpartition("-")[2])
             if OLDER in answer["summary"]:
-                assert len(core.broker.chronicle.routine) == capacity
+                assert len(core.broker.event_history.routine) == capacity
                 assert number < oldest or not known
             elif capacity == 1000 and peer is not reader:
                 assert answer["events"], name

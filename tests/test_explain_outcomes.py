@@ -6,10 +6,10 @@ import pytest
 
 from tests._core_fakes import Core, Peer
 from tests._explain_fakes import BROWSER, asks, facts, ids, what
-from trio_stomp._identity import Identity
+from trio_stomp.base._identity import Identity
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._explain import MAX_FACTS
-from trio_stomp.broker._policies import BrokerPolicies
+from trio_stomp.broker.delivery._policies import BrokerPolicies
+from trio_stomp.broker.explain._explain import MAX_FACTS
 
 # --- outcomes that differ -------------------------------------------------------------------------
 
@@ -304,7 +304,7 @@ def test_what_decided_how_long_a_message_lived(
 def test_a_lifetime_of_which_the_rule_has_changed() -> None:
     core = Core(by_destination={"/queue/q": DestinationPolicy(ttl_ms=60_000)})
     core.peer().sends("/queue/q", "a")
-    core.broker.routes.open("/queue/q").ttl_s = 5.0
+    core.broker.destinations.open("/queue/q").ttl_s = 5.0
     core.passes(100)
     core.peer().subscribes("/queue/q")
     assert the_loss(core, "/queue/q")["rule"] == ""

@@ -4,9 +4,10 @@ import pytest
 
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Bench, bench, numbered
-from trio_stomp._errors import CloseReason
-from trio_stomp.broker import DestinationPolicy, _failed
-from trio_stomp.broker._failed import Failed
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.durability import _failed
+from trio_stomp.broker.durability._failed import Failed
 from trio_stomp.store import Forget, Keep
 
 Q, DEAD = "/queue/q", "/queue/DLQ.q"

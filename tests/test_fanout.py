@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 
 from tests._core_fakes import BOOT, VERSIONS, Core, Pairs, Peer, numbered, run_of
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
 
 DROPPING = ("drop-oldest", "drop-newest")
@@ -193,16 +193,20 @@ def test_counters_of_a_topic():
     reader.subscribes("a*", "1")
     publisher.sends("a", "12", "3456", received_at=core.now - 0.5)
     publisher.sends("b", "x")
-    route = core.broker.routes.open("a")
-    assert (route.enqueued, route.delivered, route.bytes_in) == (2, 4, 6)
-    assert route.dropped == route.expired == 0
+    destination = core.broker.destinations.open("a")
+    assert (destination.enqueued, destination.delivered, destination.bytes_in) == (2, 4, 6)
+    assert destination.dropped == destination.expired == 0
     sizes = [delivery.size for _, delivery in reader.outbox.staged if delivery is not None]
-    assert route.bytes_out == sum(sizes)
-    assert route.ingress is not None
-    assert (route.ingress.count, route.ingress.sum_s, route.ingress.max_s) == (2, 1.0, 0.5)
+    assert destination.bytes_out == sum(sizes)
+    assert destination.ingress is not None
+    assert (destination.ingress.count, destination.ingress.sum_s, destination.ingress.max_s) == (
+        2,
+        1.0,
+        0.5,
+    )
     fan_out = core.broker.fan_out
     assert (core.broker.publisher.received, fan_out.delivered, fan_out.messages) == (3, 4, 2)
-    assert fan_out.drops.no_subscriber == core.broker.routes.open("b").dropped == 1
+    assert fan_out.drops.no_subscriber == core.broker.destinations.open("b").dropped == 1
 
 
 # --- work queues ------------------------------------------------------------------------------
@@ -234,7 +238,7 @@ def test_a_run_is_dealt_like_single_messages(size: int):
     publisher.sends("#w", "last")
     dealt = ["first", *numbered("m", size), "last"]
     assert [peer.bodies() for peer in team] == [dealt[0::3], dealt[1::3], dealt[2::3]]
-    assert core.broker.routes.open("#w").delivered == size + 2
+    assert core.broker.destinations.open("#w").delivered == size + 2
 
 
 def test_each_destination_has_a_rotation_of_its_own():
@@ -266,7 +270,7 @@ def test_members_come_and_go_and_wildcards_are_members():
     assert two.bodies() == ["1"]
     assert everything.bodies() == ["2", "5", "6"]
     assert core.broker.fan_out.drops.no_subscriber == 1
-    assert core.broker.routes.open("#w").dropped == 1
+    assert core.broker.destinations.open("#w").dropped == 1
 
 
 def test_work_without_members_waits_only_under_a_ttl():
@@ -339,13 +343,13 @@ def test_disconnect_says_why_and_throws_away_what_waits():
     # It is out at once, with all its subscriptions, and not heard any more.
     assert len(core.broker.subscriber) == 0
     slow.sends("c", "x")
-    assert core.broker.routes.known("c") is None
+    assert core.broker.destinations.known("c") is None
     publisher.sends("b", "x")
     assert slow.outbox.swallowed == 0
     assert core.broker.fan_out.drops.slow_consumer == 3
-    route = core.broker.routes.known("a")
-    assert route is not None
-    assert route.dropped == 3
+    destination = core.broker.destinations.known("a")
+    assert destination is not None
+    assert destination.dropped == 3
 
 
 def test_a_slow_member_of_a_work_queue_swallows_nothing_after_its_end():
@@ -386,11 +390,11 @@ def test_every_drop_is_counted_and_told(policy: str):
     lost = 3 if policy == "drop-oldest" else 2  # the oldest run goes as a whole
     assert events[0].reason == "outbox-full"
     assert (events[1].reason, events[1].detail) == ("slow-consumer", str(lost))
-    fan_out, route = core.broker.fan_out, core.broker.routes.open("a")
-    assert fan_out.drops.slow_consumer == route.dropped == lost
+    fan_out, destination = core.broker.fan_out, core.broker.destinations.open("a")
+    assert fan_out.drops.slow_consumer == destination.dropped == lost
     # Delivered is what an outbox took.
     taken = 5 if policy == "drop-oldest" else 3
-    assert fan_out.delivered == route.delivered == taken
+    assert fan_out.delivered == destination.delivered == taken
     assert fan_out.slow == []
     assert slow.outbox.closed is None
 

@@ -4,10 +4,10 @@ import pytest
 
 from tests._core_fakes import AMPLE, Core, Pairs, Peer, numbered, queue_head, ttl_core
 from tests._queue_fakes import Bench
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, PolicyBook
-from trio_stomp.broker import _durables as durables_module
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.topics import _durables as durables_module
 
 INDIVIDUAL = "client-individual"
 DURABLE: Pairs = (("durable-subscription-name", "d"),)
@@ -59,7 +59,7 @@ def test_a_feed_is_matched_counted_and_closed_with_its_wildcard():
     reader.sends("b", "own", headers=(("n", "3"),))
     assert reader.bodies() == ["two", "three"]
     reader.unsubscribes()
-    assert core.broker.routes.wildcards == 0
+    assert core.broker.destinations.wildcards == 0
     publisher.sends("b", "four", headers=(("n", "4"),))
     assert reader.bodies() == ["two", "three"]
     core.ends()
@@ -89,7 +89,7 @@ def test_a_plain_subscriber_with_a_selector_ends_what_it_does_not_want():
     publisher.sends("a", "yes", headers=(("n", "2"),))
     reader.subscribes("a", headers=(("selector", "n > 1"),))
     assert reader.bodies() == ["yes"]
-    assert core.broker.routes.open("a").dropped == 1
+    assert core.broker.destinations.open("a").dropped == 1
     assert core.broker.stale.size == 0
     core.ends()
 
@@ -104,19 +104,19 @@ def test_a_full_feed_loses_messages_of_its_own_or_its_client(policy: str):
     for body in bodies:
         publisher.sends("a", body)
     assert other.bodies() == bodies
-    feeds = core.broker.feeds
+    bindings = core.broker.bindings
     if policy == "disconnect":
         assert slow.error().get("code") == "slow-consumer"
         assert slow.outbox.closed is CloseReason.SLOW_CONSUMER
         assert len(core.broker.subscriber) == 1
         assert core.memory.used_bytes == 0
-        assert (feeds.dropped, core.broker.routes.open("a").dropped) == (1, 1)
+        assert (bindings.dropped, core.broker.destinations.open("a").dropped) == (1, 1)
     else:
         # 0 is unacknowledged; of the others one fits beside it.
         kept = bodies[3] if policy == "drop-oldest" else bodies[1]
         slow.acks(slow.messages()[0])
         assert slow.bodies() == [bodies[0], kept]
-        assert (feeds.dropped, core.broker.routes.open("a").dropped) == (2, 2)
+        assert (bindings.dropped, core.broker.destinations.open("a").dropped) == (2, 2)
     core.ends()
 
 
@@ -126,7 +126,7 @@ def test_a_feed_whose_bound_is_smaller_than_a_message_takes_none():
     slow.subscribes("a", ack="client")
     publisher.sends("a", "x" * 2000, "ok")
     assert slow.bodies() == ["ok"]
-    assert core.broker.feeds.dropped == 1
+    assert core.broker.bindings.dropped == 1
     core.ends()
 
 
@@ -136,7 +136,7 @@ def test_a_feed_that_loses_several_of_one_run_is_cut_off_once():
     slow.subscribes("a", ack="client", headers=prefetch(1))
     publisher.sends("a", *("x" * 900 for _ in range(4)))
     assert slow.error().get("code") == "slow-consumer"
-    assert core.broker.feeds.dropped == 3
+    assert core.broker.bindings.dropped == 3
     core.ends()
 
 
@@ -166,7 +166,7 @@ def test_a_durable_subscription_keeps_what_comes_while_its_client_is_away(ack: s
         again.acks(again.messages()[-1])
     again.unsubscribes("9", headers=DURABLE)
     stranger.unsubscribes(headers=DURABLE)
-    assert len(core.broker.feeds.durables) == 0
+    assert len(core.broker.bindings.durables) == 0
     publisher.sends("a", "nobody")
     core.ends()
 
@@ -245,7 +245,7 @@ def test_another_destination_or_selector_begins_it_anew(destination: str, header
     assert new.bodies() == ["new"]
     old.is_gone()
     assert core.memory.used_bytes == 0
-    assert len(core.broker.feeds.durables) == 1
+    assert len(core.broker.bindings.durables) == 1
     new.unsubscribes(headers=DURABLE)
     core.ends()
 
@@ -374,7 +374,7 @@ def test_a_policy_may_be_kinder_to_slow_subscribers_than_the_option():
     slow.subscribes("a", ack="client", headers=(("prefetch-count", "1"),))
     publisher.sends("a", *("x" * 300 for _ in range(9)))
     assert slow.outbox.closed is None
-    assert core.broker.feeds.dropped > 0
+    assert core.broker.bindings.dropped > 0
     core.ends()
 
 
@@ -401,7 +401,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none():
     first.subscribes("a", headers=told)
     whole = core.memory.tables_bytes - before
     first.unsubscribes(headers=DURABLE)
-    known = core.broker.routes.known("a")
+    known = core.broker.destinations.known("a")
     assert known is not None
     name_cost = known.cost
     filler = core.memory.tables_room - whole + 1
@@ -414,7 +414,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none():
     assert peer.frames("RECEIPT") == []
     # Nor does a name stay at which nothing ever happened.
     assert core.memory.tables_bytes == before + filler - name_cost
-    assert (len(core.broker.feeds.durables), len(core.broker.subscriber)) == (0, 0)
+    assert (len(core.broker.bindings.durables), len(core.broker.subscriber)) == (0, 0)
     core.memory.give_table(1)
     again.subscribes("a", receipt=b"r", headers=told)
     assert [frame.command for frame in again.frames()] == ["RECEIPT"]
@@ -443,7 +443,7 @@ def test_a_changed_policy_reaches_a_durable_subscription(name: str):
     last = core.peer(client_id="me")
     last.subscribes(name, headers=DURABLE)
     assert last.bodies() == ["one"]
-    assert core.broker.feeds.dropped == 3
+    assert core.broker.bindings.dropped == 3
     last.unsubscribes(headers=DURABLE)
     core.ends()
 
@@ -458,7 +458,7 @@ def test_a_full_durable_subscription_drops_by_the_bounds_of_its_destination():
     again = core.peer(client_id="me")
     again.subscribes("a", headers=DURABLE)
     assert again.bodies() == ["m0", "m1"]
-    assert core.broker.feeds.dropped == 1
+    assert core.broker.bindings.dropped == 1
     again.unsubscribes(headers=DURABLE)
     core.ends()
 
@@ -468,19 +468,19 @@ def test_a_full_durable_subscription_drops_by_the_bounds_of_its_destination():
 
 def test_work_of_a_member_that_leaves_goes_to_the_others():
     core = Core()
-    publisher, gone, careful, plain = (core.peer() for _ in range(4))
+    publisher, gone, filtered, plain = (core.peer() for _ in range(4))
     gone.subscribes("#w", ack=INDIVIDUAL)
     publisher.sends("#w", *numbered("m", 4))
-    careful.subscribes("#w", ack=INDIVIDUAL)
+    filtered.subscribes("#w", ack=INDIVIDUAL)
     plain.subscribes("#w")
     gone.acks(gone.messages()[0])
     gone.is_gone()
-    assert sorted(deliveries(careful) + deliveries(plain)) == [
+    assert sorted(deliveries(filtered) + deliveries(plain)) == [
         *(("m1", "2"), ("m2", "2"), ("m3", "2"))
     ]
-    assert {len(careful.bodies()), len(plain.bodies())} == {1, 2}
+    assert {len(filtered.bodies()), len(plain.bodies())} == {1, 2}
     assert all(frame.get("redelivered") == "true" for frame in plain.messages())
-    careful.acks(*careful.messages())
+    filtered.acks(*filtered.messages())
     assert core.memory.used_bytes == 0
     core.ends()
 
@@ -504,7 +504,7 @@ def test_work_that_nobody_else_does_is_parked_under_a_ttl_or_lost(ttl_ms: int):
     publisher.sends("#w", "m0", "m1")
     gone.is_gone()
     assert core.broker.stale.size == (2 if ttl_ms else 0)
-    assert core.broker.routes.open("#w").dropped == (0 if ttl_ms else 2)
+    assert core.broker.destinations.open("#w").dropped == (0 if ttl_ms else 2)
     late.subscribes("#w")
     assert late.bodies() == (["m0", "m1"] if ttl_ms else [])
     core.ends()
@@ -553,7 +553,7 @@ def test_work_for_a_member_that_wants_it():
     own.sends("#w", "red too", headers=(("color", "red"),))
     gone.is_gone()
     assert "blue" not in red.bodies() + own.bodies()
-    assert core.broker.routes.open("#w").dropped == 1
+    assert core.broker.destinations.open("#w").dropped == 1
     assert "red" in red.bodies() + own.bodies()
     core.ends()
 
@@ -570,7 +570,7 @@ def test_work_that_finds_no_memory_on_its_way_is_lost_and_counted():
     core.passes(6)
     core.memory.limit_bytes = AMPLE
     assert other.bodies() == []
-    assert core.broker.feeds.dropped == 1
+    assert core.broker.bindings.dropped == 1
     core.ends()
 
 
@@ -583,7 +583,7 @@ def test_a_slow_member_of_a_work_queue_hands_its_work_to_the_others_at_once():
         publisher.sends("#w", f"{number}" * 600)
     assert slow.error().get("code") == "slow-consumer"
     assert sorted(body[0] for body in other.bodies()) == ["0", "1", "3"]
-    assert core.broker.feeds.dropped == 1
+    assert core.broker.bindings.dropped == 1
     core.ends()
 
 
@@ -625,12 +625,12 @@ def kept(*destinations: str, client_id: str = "") -> Core:
 
 
 def left(core: Core) -> list[str]:
-    return [",".join(name for name, _ in each.places) for each in core.broker.feeds.durables]
+    return [",".join(name for name, _ in each.places) for each in core.broker.bindings.durables]
 
 
 def ends_all(core: Core) -> None:
-    for feed in list(core.broker.feeds.durables):
-        core.broker.feeds.end_durable(feed, core.now)
+    for binding in list(core.broker.bindings.durables):
+        core.broker.bindings.end_durable(binding, core.now)
     core.ends()
 
 
@@ -684,8 +684,8 @@ def test_two_ways_to_write_one_destination_are_two_subscriptions():
     core = kept("/topic/a", "/exchange/amq.topic/a")
     assert len(left(core)) == 2
     core.peer().unsubscribes("7", "/exchange/amq.topic/a", headers=DURABLE)
-    (feed,) = core.broker.feeds.durables
-    assert feed.durable == "\0d\0/topic/a"
+    (binding,) = core.broker.bindings.durables
+    assert binding.durable == "\0d\0/topic/a"
     ends_all(core)
 
 

@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_stomp.cli._free_pages import (
+from trio_stomp.cli.process._free_pages import (
     GROWTH_BYTES,
     INTERVAL_S,
     keep_free_pages,
@@ -73,7 +73,7 @@ async def test_the_c_library_is_asked_where_it_is_glibc() -> None:
 GLIBC = platform.libc_ver()[0] == "glibc"
 FAULTS = """
 import resource
-from trio_stomp.cli._free_pages import keep_free_pages
+from trio_stomp.cli.process._free_pages import keep_free_pages
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -13,11 +13,11 @@ from attrs import frozen
 from tests._core_fakes import VERSIONS, Core, Peer, run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, texts
-from trio_stomp._errors import CloseReason
-from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
-from trio_stomp.broker._rights import MAX_CACHED_CHARS
-from trio_stomp.broker._rules import Action, Rule
+from trio_stomp.broker.rules._rights import MAX_CACHED_CHARS
+from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.protocol import NO_HEARTBEATS, Asked, Committed, Opened, Received
 
 SEND, RECEIVE, BROWSE = Action.SEND, Action.RECEIVE, Action.BROWSE
@@ -183,8 +183,12 @@ def state_of(core: Core) -> object:
     broker = core.broker
     return (
         # A route that was only looked at may stay, until there are too many.
-        sorted(route.name for route in broker.routes if not route.is_idle or route.queue),
-        len(broker.feeds.durables),
+        sorted(
+            destination.name
+            for destination in broker.destinations
+            if not destination.is_idle or destination.queue
+        ),
+        len(broker.bindings.durables),
         len(broker.timers),
         broker.publisher.received,
         broker.memory.used_bytes,
@@ -388,7 +392,7 @@ def test_a_denial_is_counted_and_told_of() -> None:
     peer = core.peer(identity=ALICE)
     core.events()
     peer.sends("/topic/a")
-    assert core.broker.guard.denied == 1
+    assert core.broker.authorizer.denied == 1
     assert ("auth", peer.client.session_id, "/topic/a") in core.events()
 
 
@@ -456,8 +460,8 @@ def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first() -> Non
     alice = core.peer(client_id="c", identity=ALICE)
     alice.subscribes("/topic/a", headers=DURABLE)
     assert alice.frames("ERROR") == []
-    (feed,) = core.broker.feeds.durables
-    assert feed.owner == "alice"
+    (binding,) = core.broker.bindings.durables
+    assert binding.owner == "alice"
 
 
 def test_whose_it_became_is_known_after_a_restart() -> None:
@@ -505,8 +509,8 @@ def test_what_an_older_broker_stored_is_found_where_it_is() -> None:
         actor = joins(core, ALICE)
         assert texts(actor.frames()) == [f"{place}"]
         actor.leaves()
-        (feed,) = core.broker.feeds.durables
-        assert (feed.owner, feed.queue.place) == ("alice", "durable:c%00d")
+        (binding,) = core.broker.bindings.durables
+        assert (binding.owner, binding.queue.place) == ("alice", "durable:c%00d")
 
 
 def test_one_user_leaves_others_room_for_durable_subscriptions() -> None:
@@ -523,7 +527,7 @@ def test_one_user_leaves_others_room_for_durable_subscriptions() -> None:
         assert "max_durables_per_user" in (error.get("message") or "")
     joins(core, Identity("bob", method="passcode"), "/topic/a", "his")
     assert owners(core) == ["alice", "", "bob"]
-    core.broker.feeds.end_durable(next(iter(core.broker.feeds.durables)), core.now)
+    core.broker.bindings.end_durable(next(iter(core.broker.bindings.durables)), core.now)
     joins(core, ALICE, "/topic/b", "e")
     assert sorted(owners(core)) == ["", "alice", "bob"]
     core.broker.use_rules(None, lambda _: True, core.now)
@@ -541,7 +545,7 @@ def test_where_nothing_is_denied_a_name_is_everybodys() -> None:
 
 def owners(core: DurableBench) -> list[str]:
     """Whose the durable subscriptions are."""
-    return [feed.owner for feed in core.broker.feeds.durables]
+    return [binding.owner for binding in core.broker.bindings.durables]
 
 
 def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: str = "d") -> Actor:
@@ -588,12 +592,12 @@ def shared(*owners: str) -> Core:
 
 
 def left(core: Core) -> list[str]:
-    return [each.places[0][0] for each in core.broker.feeds.durables]
+    return [each.places[0][0] for each in core.broker.bindings.durables]
 
 
 def end_all(core: Core) -> None:
-    for feed in list(core.broker.feeds.durables):
-        core.broker.feeds.end_durable(feed, core.now)
+    for binding in list(core.broker.bindings.durables):
+        core.broker.bindings.end_durable(binding, core.now)
     core.ends()
 
 

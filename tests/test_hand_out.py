@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._queue_fakes import Bench, bench
-from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._hand_out import hand_out
-from trio_stomp.broker._message import Message
-from trio_stomp.broker._queue import Queue
+from trio_stomp.broker.queues._consumer import Consumer
+from trio_stomp.broker.queues._hand_out import hand_out
+from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._queue import Queue
 
 Q = "/queue/q"
 
@@ -84,7 +84,7 @@ def test_dealt_is_as_counted_out(
         left = [(consumer.count_left, consumer.bytes_left) for consumer in ready]
         last = ready.index(queue.last_served) if queue.last_served is not None else None
         waits = [message.body for message in queue.waiting.in_order()]
-        seen.append((given_to, left, last, waits, queue.waiting.count, queue.route.expired))
+        seen.append((given_to, left, last, waits, queue.waiting.count, queue.destination.expired))
     assert seen[0] == seen[1]
 
 

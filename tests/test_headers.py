@@ -13,7 +13,7 @@ from tests._strategies import (
     header_texts,
     naive_escape,
 )
-from trio_stomp._errors import FrameError
+from trio_stomp.base._errors import FrameError
 from trio_stomp.frames import (
     OPENING,
     V1_0,

@@ -5,8 +5,8 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Bench
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker._destination import nearly
-from trio_stomp.broker._evidence import hint_of, together, unmatched
+from trio_stomp.broker.headers._receipt_headers import hint_of, together, unmatched
+from trio_stomp.broker.names._kinds import nearly
 
 QUEUE, TOPIC = (
     "the name of a queue begins with /queue/",

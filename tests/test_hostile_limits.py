@@ -23,21 +23,21 @@ from tests._fakes import MEMORY, WS_MEMORY, Client, frame_bytes, open_dial, unti
 from tests._hostile import QUIET, endings, read_all, read_head, request
 from trio_stomp import CloseReason
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._dialect import MAX_COMPOSITE
-from trio_stomp.broker._durables import MAX_DURABLES
-from trio_stomp.broker._events import MAX_PENDING
-from trio_stomp.broker._groups import MAX_GROUPS
-from trio_stomp.broker._selector import SelectorCompiler
-from trio_stomp.broker._selector_terms import MAX_DEPTH
-from trio_stomp.broker._temporary import MAX_TEMPORARY
-from trio_stomp.broker._wildcards import MAX_WORDS
+from trio_stomp.broker.headers._dialect import MAX_COMPOSITE
+from trio_stomp.broker.names._wildcards import MAX_WORDS
+from trio_stomp.broker.queues._groups import MAX_GROUPS
+from trio_stomp.broker.routing._events import MAX_PENDING
+from trio_stomp.broker.selectors._selector import SelectorCompiler
+from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
+from trio_stomp.broker.sending._temporary import MAX_TEMPORARY
+from trio_stomp.broker.topics._durables import MAX_DURABLES
 from trio_stomp.config import options
 from trio_stomp.frames import HeadCache
 from trio_stomp.frames._decoder import MAX_COMMAND_BYTES
 from trio_stomp.server import _server
 from trio_stomp.server._admission import REFUSALS_AT_ONCE
-from trio_stomp.server._inbox import _CAPACITY
-from trio_stomp.server._outbox import JOIN_BYTES
+from trio_stomp.server.io._inbox import _CAPACITY
+from trio_stomp.server.io._outbox import JOIN_BYTES
 from trio_stomp.transport import StreamWire, Wire
 
 TESTS = Path(__file__).parent
@@ -434,7 +434,7 @@ async def test_the_limit_of_a_composite(
         else:
             await client.expect_error(code)
             assert endings(dial).keys() <= {"protocol-error"}
-            names = [route.name for route in dial.server.broker.routes]
+            names = [destination.name for destination in dial.server.broker.destinations]
             assert [name for name in names if name.startswith("/t")] == []
 
 

@@ -46,12 +46,12 @@ from tests._hostile import (
     send,
     ws,
 )
-from trio_stomp._errors import RemoteError
+from trio_stomp.base._errors import RemoteError
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker._trie import WildcardTrie
-from trio_stomp.broker._wildcards import compile_pattern
+from trio_stomp.broker.names._trie import WildcardTrie
+from trio_stomp.broker.names._wildcards import compile_pattern
 from trio_stomp.server._admission import Admission
-from trio_stomp.server._decoding import FIRST_BYTES, RECEIVE_BYTES
+from trio_stomp.server.connection._decoding import FIRST_BYTES, RECEIVE_BYTES
 from trio_stomp.transport import Wire
 
 MIB = 1 << 20
@@ -432,7 +432,7 @@ async def test_ten_thousand_patterns_and_one_publish(autojump_clock: MockClock) 
         await bomber.expect_error("too-many-subscriptions")
         await until(lambda: len(dial.server.connections) == 1, 0.1)
         assert len(dial.server.broker.subscriber) == 0
-        assert dial.server.broker.routes.wildcards == 0
+        assert dial.server.broker.destinations.wildcards == 0
 
 
 def trie_of(patterns: list[str]) -> WildcardTrie[int]:
@@ -543,8 +543,8 @@ def test_subscribing_and_leaving_in_turn_leaves_nothing() -> None:
         peer.unsubscribes("same")
     assert (len(peer.client.subscriptions), len(peer.client.tags)) == (0, 0)
     assert len(core.broker.subscriber) == 0
-    assert core.broker.routes.wildcards == 0
-    assert core.broker.routes._wildcards._root.is_empty()
+    assert core.broker.destinations.wildcards == 0
+    assert core.broker.destinations._wildcards._root.is_empty()
     core.ends()
 
 

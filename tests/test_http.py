@@ -8,8 +8,8 @@ from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, Request
 from wsproto.extensions import PerMessageDeflate
 
-from trio_stomp._errors import StompError
-from trio_stomp.transport._http import (
+from trio_stomp.base._errors import StompError
+from trio_stomp.transport.http._http import (
     PROTECTING_HEADERS,
     HttpError,
     HttpRequest,

@@ -14,10 +14,10 @@ from trio_stomp import CloseReason
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Event, Left
 from trio_stomp.server import ServerLimits
-from trio_stomp.server._inbox import Batch, Control, Gone, Inbox
+from trio_stomp.server.io._inbox import Batch, Control, Gone, Inbox
 
 if TYPE_CHECKING:
-    from trio_stomp.server._connection import Connection
+    from trio_stomp.server.connection._connection import Connection
 
 NOBODY = cast("Connection", None)
 HEAD = Head("SEND", (("destination", "/t"),), -1, "/t")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests._fakes import MEMORY, WS_MEMORY, Dial, open_dial, until
 from tests._site import add_all, ask, ask_over_wire
 from trio_stomp import CloseReason
-from trio_stomp import _schema as schema
+from trio_stomp.base import schema as schema
 from trio_stomp.diag import Reporter
 from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._query import MAX_PARAMETERS, Query
@@ -280,9 +280,9 @@ async def test_durable_subscriptions_are_told_of_even_if_nobody_is_connected() -
             refused = ask(dial, f"/subsz?session={session}&state={state}")
             assert refused.status == 400
             assert f"none of state {state}" in refused.text
-        feeds = dial.server.broker.feeds
-        for feed in list(feeds.durables):
-            feeds.end_durable(feed, 0.0)
+        bindings = dial.server.broker.bindings
+        for binding in list(bindings.durables):
+            bindings.end_durable(binding, 0.0)
 
 
 async def test_queues_come_fullest_first() -> None:

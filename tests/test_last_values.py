@@ -135,9 +135,9 @@ def test_of_several_found_the_last_counts() -> None:
     core = made()
     retains(core.actor(), "a")
     core.turn()
-    route = core.broker.routes.known(T)
-    assert route is not None
-    route.retained_id = 0
+    destination = core.broker.destinations.known(T)
+    assert destination is not None
+    destination.retained_id = 0
     retains(core.actor(), "b")
     core.turn()
     assert kept(core) == 2
@@ -162,9 +162,9 @@ def test_a_route_whose_last_value_is_in_the_store_alone_is_not_forgotten() -> No
     core = DurableBench({}, memory=MemoryBudget(100))
     retains(core.actor(), "a")
     core.turn()
-    route = core.broker.routes.known(T)
-    assert route is not None
-    assert not route.is_idle
+    destination = core.broker.destinations.known(T)
+    assert destination is not None
+    assert not destination.is_idle
 
 
 def test_without_a_store_it_is_kept_in_memory() -> None:

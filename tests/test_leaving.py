@@ -13,12 +13,12 @@ from tests._core_fakes import AMPLE, Core, OutboxFake, Peer
 from tests._durable_fakes import DurableBench
 from tests._fakes import MEMORY, TCP, open_dial, until
 from tests._share_fakes import STEP_S, Clocked
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker import Client as BrokerClient
-from trio_stomp.broker._leaving import LEAVING_S, MAX_ENDED, SUBSCRIPTION_COST
+from trio_stomp.broker.subscribing._leaving import LEAVING_S, MAX_ENDED, SUBSCRIPTION_COST
 from trio_stomp.protocol import Subscribed
-from trio_stomp.server._inbox import Control
+from trio_stomp.server.io._inbox import Control
 
 FILLERS = 6
 SLICE = 2 * SUBSCRIPTION_COST
@@ -112,7 +112,7 @@ def test_nothing_is_for_it_from_the_turn_on_in_which_it_leaves(destination: str)
     core.settles()
     publisher.sends(name, "at last")
     assert core.broker.fan_out.delivered == delivered
-    assert core.broker.routes.open(name).delivered == 1
+    assert core.broker.destinations.open(name).delivered == 1
     core.ends()
 
 
@@ -343,8 +343,10 @@ def test_its_temporary_destinations_go_with_it():
     core.settles()
     assert peer.bodies("/temp-queue/r1") == []
     assert not peer.client.temporary
-    routes = [core.broker.routes.known(name) for name in names]
-    assert [route.queue for route in routes if route is not None] == [None] * FILLERS
+    destinations = [core.broker.destinations.known(name) for name in names]
+    assert [destination.queue for destination in destinations if destination is not None] == [
+        None
+    ] * FILLERS
     small = core.peer()
     small.sends("/queue/q", headers=(("reply-to", "/temp-topic/r"),))
     small.is_gone()
@@ -419,7 +421,7 @@ def test_what_was_parked_for_it_is_for_whoever_subscribes_next():
     heir = core.peer()
     heir.subscribes("t")
     assert heir.bodies() == ["1", "2"]
-    assert peer.client.reviving == 0
+    assert peer.client.catching_up == 0
     core.ends()
 
 
@@ -626,7 +628,7 @@ def test_who_comes_back_meanwhile_takes_it_over_in_order():
     assert peer.bodies("d") == ["1"]
     assert "ERROR" not in [frame.command for frame in peer.frames()]
     heir.acks(*[each for each in heir.messages() if each.get("subscription") == "d"])
-    assert len(core.broker.feeds.durables) == 1
+    assert len(core.broker.bindings.durables) == 1
 
 
 def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
@@ -847,7 +849,7 @@ async def test_others_are_answered_between_the_slices(transport: str) -> None:
             await leaver.fence()
         for leaver in leavers:
             await leaver.aclose()
-        await until(lambda: len(broker.routes.leaving) == 2)
+        await until(lambda: len(broker.destinations.leaving) == 2)
         answered, left = 0, [len(broker.subscriber)]
         while len(server.connections) > 1:
             # No fence: it would wait until nothing is left to do.

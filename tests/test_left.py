@@ -21,11 +21,11 @@ from tests.test_owners import (
     reads_all,
     rules,
 )
-from trio_stomp._identity import ANONYMOUS
+from trio_stomp.base._identity import ANONYMOUS
 from trio_stomp.broker import AccessRules, BrokerPolicies
-from trio_stomp.broker._jobs import FEW
-from trio_stomp.broker._left import MAX_LOOKED, MAX_ROWS
-from trio_stomp.broker._rules import Action, Rule
+from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.broker.sending._jobs import FEW
+from trio_stomp.broker.sending._left_behind import MAX_LOOKED, MAX_ROWS
 
 MANAGEMENT = "/topic/ActiveMQ.Scheduler.Management"
 SAVED: dict[str, Any] = {"persistent": "true", **LATER}

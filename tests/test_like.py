@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._hostile import calls_of
-from trio_stomp.broker._like import MAX_STEPS, like, share
+from trio_stomp.broker.selectors._like import MAX_STEPS, like, share
 
 CHARS = "ab%_.\n"
 

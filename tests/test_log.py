@@ -8,9 +8,9 @@ from attrs import define, field
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Box
 from trio_stomp.broker import Client, DestinationPolicy, Log
-from trio_stomp.broker import _log as log_module
-from trio_stomp.broker._ledger import Effect, Later, Telling
-from trio_stomp.broker._log import MAX_PENDING_BYTES, RECORD_BYTES
+from trio_stomp.broker.durability import _log as log_module
+from trio_stomp.broker.durability._ledger import Callback, Effect, FrameReply
+from trio_stomp.broker.durability._log import MAX_PENDING_BYTES, RECORD_BYTES
 from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put, Record, Turn
 
 
@@ -240,10 +240,10 @@ def test_whoever_lost_something_is_told_nothing_of_it() -> None:
     bench = Bench()
     someone = client()
     put(bench.log)
-    bench.log.when_safe(Later(someone, lambda now: None, b"r"))
+    bench.log.when_safe(Callback(someone, lambda now: None, b"r"))
     bench.log.stage_when_safe(someone, b"taken", b"r")
     withdrawn: list[Effect] = bench.log.fail(0.0)
-    assert {type(effect) for effect in withdrawn} == {Later, Telling}
+    assert {type(effect) for effect in withdrawn} == {Callback, FrameReply}
     assert bench.log.take() is None
     assert staged(someone) == []
 
@@ -372,7 +372,7 @@ def test_what_comes_after_a_failure_is_withdrawn_by_the_next_one() -> None:
     put(bench.log)
     bench.notes("theirs", someone)
     withdrawn = bench.log.fail(0.0)
-    assert [type(effect) for effect in withdrawn] == [Telling, Noted]
+    assert [type(effect) for effect in withdrawn] == [FrameReply, Noted]
     assert kinds(bench.takes()) == [Put, Done]
     bench.log.commit(1, 0.0)
     assert bench.told == ["theirs is withdrawn", "ours holds"]

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from tests._core_fakes import run_of
 from tests._queue_fakes import HEAD, OVERHEAD, Bench
 from trio_stomp.broker import MemoryBudget
-from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._message import (
+from trio_stomp.broker.delivery._delivery import NEVER, Publication
+from trio_stomp.broker.headers._send_options import SendOptions
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.queues._message import (
     MESSAGE_OVERHEAD_BYTES,
     Message,
     Waiting,
@@ -22,10 +23,9 @@ from trio_stomp.broker._message import (
     force,
     refund,
 )
-from trio_stomp.broker._route import Route
-from trio_stomp.broker._send_options import SendOptions
+from trio_stomp.broker.routing._destinations import Destination
 
-ROUTE = Route("/queue/q", Kind.QUEUE)
+ROUTE = Destination("/queue/q", Kind.QUEUE)
 
 
 def message(

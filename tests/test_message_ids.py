@@ -5,9 +5,9 @@ import pytest
 from tests._durable_fakes import DurableBench
 from tests._fakes import TCP, Client, Received, bodies, open_dial
 from tests._queue_fakes import Actor, Bench, bench, numbered
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._message_names import MessageNames
+from trio_stomp.broker.delivery._message_ids import MessageNames
 from trio_stomp.protocol import Acked, Unsubscribed
 
 Q = "/queue/q"
@@ -255,7 +255,7 @@ def test_what_became_of_a_message_is_told_by_its_id() -> None:
     actor.reads()
     assert explain(name)["summary"] == "it was delivered 2 times and acknowledged"
     assert explain("b-7")["facts"] == ["nothing is known of a message of that id, or not any more"]
-    desk.broker.chronicle.capacity = 0
+    desk.broker.event_history.capacity = 0
     assert "explain_events" in str(explain("b-7")["summary"])
     desk.ends()
 
@@ -335,7 +335,7 @@ def test_a_durable_subscription_ends_by_its_name_alone(version: str, is_subscrib
     actor = desk.actor(version)
     actor.does(Unsubscribed(None, None, b"gone", headers))
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
-    assert list(desk.broker.feeds.durables) == []
+    assert list(desk.broker.bindings.durables) == []
     actor.does(Unsubscribed(None, None, None, headers))
     error = actor.error()
     assert error.get("code") == "unknown-subscription"

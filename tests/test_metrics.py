@@ -21,8 +21,8 @@ from tests._queue_fakes import Bench
 from tests._site import add_all, ask, ask_over_wire, whole
 from tests.test_durable_server import DurableDial
 from trio_stomp import CloseReason
-from trio_stomp.broker import Histogram, Route
-from trio_stomp.broker._destination import Kind
+from trio_stomp.broker import Destination, Histogram
+from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.diag import Figures, Reporter
 from trio_stomp.diag._figures import summed
 from trio_stomp.web import WebOptions
@@ -241,14 +241,14 @@ async def test_totals_are_those_of_diag() -> None:
         scrape(dial)
         await client.publish("/topic/t", b"d", b"e")
         await client.receive_many(2)
-        route = dial.server.broker.routes.known("/topic/t")
-        assert route is not None
-        assert route.delivery is not None
+        destination = dial.server.broker.destinations.known("/topic/t")
+        assert destination is not None
+        assert destination.delivery is not None
         told = scrape(dial)
         assert told("destination_messages_received_total", destination="/topic/t") == 2
-        assert route.enqueued == 5
-        assert told("delivery_seconds_count") == route.delivery.count == 5
-        assert told("delivery_seconds_sum") == pytest.approx(route.delivery.sum_s)
+        assert destination.enqueued == 5
+        assert told("delivery_seconds_count") == destination.delivery.count == 5
+        assert told("delivery_seconds_sum") == pytest.approx(destination.delivery.sum_s)
         figures = figures_of(dial)
         (connection,) = dial.server.connections
         record = figures.connection(connection)
@@ -305,9 +305,9 @@ async def test_nothing_is_forgotten_when_destinations_go() -> None:
         await client.receive()
         # It waited in a queue of a wildcard subscription, which has a name of its own.
         assert scrape(dial)("delivery_seconds_count") == 1
-        past = dial.server.broker.routes.past
+        past = dial.server.broker.destinations.past
         assert past.enqueued > 80
-        assert len(dial.server.broker.routes) <= 16
+        assert len(dial.server.broker.destinations) <= 16
 
 
 async def test_hostile_names_stay_what_they_are() -> None:
@@ -459,27 +459,27 @@ def test_no_series_ever_shrinks_and_all_increases_are_told(
     steps: list[tuple[str, int, int]], limit: int
 ) -> None:
     names = [*(f"/topic/{number}" for number in range(7)), OTHER]
-    table: dict[str, Route] = {}
-    past, ranking = Route("", Kind.TOPIC), Ranking(limit)
-    before: dict[Route | str, Counts] = {OTHER: (0, 0, 0)}
+    table: dict[str, Destination] = {}
+    past, ranking = Destination("", Kind.TOPIC), Ranking(limit)
+    before: dict[Destination | str, Counts] = {OTHER: (0, 0, 0)}
     sent = dropped = told_sent = told_dropped = 0
     for step, place, count in [*steps, ("scrape", 0, 0)]:
-        route = table.setdefault(names[place], Route(names[place], Kind.TOPIC))
+        destination = table.setdefault(names[place], Destination(names[place], Kind.TOPIC))
         if step == "send":
-            route.enqueued += count
+            destination.enqueued += count
             sent += count
         elif step == "drop":
-            route.dropped += count
+            destination.dropped += count
             dropped += count
         elif step == "forget":
-            past.add(table.pop(route.name))
+            past.add(table.pop(destination.name))
         else:
             look = ranking.begin(past)
-            for route in table.values():
-                look.add([route])
+            for destination in table.values():
+                look.add([destination])
             found = whole(ranking.end(look))
             assert len(found) <= limit + 1
-            after: dict[Route | str, Counts] = {
+            after: dict[Destination | str, Counts] = {
                 (name if name == OTHER else table[name]): found[name] for name in found
             }
             for each, counts in after.items():

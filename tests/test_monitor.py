@@ -4,13 +4,13 @@ import pytest
 
 from tests._queue_fakes import Bench
 from tests._share_fakes import MOST, Clocked
-from trio_stomp.broker._monitor import STEP, Monitor
+from trio_stomp.broker.explain._queue_monitor import STEP, Monitor
 
 
 def monitor_body(bench: Bench) -> bytes:
     told: list[bytes] = []
     broker = bench.broker
-    monitor = Monitor(broker.routes, broker.turns, lambda _, body, *rest: told.append(body))
+    monitor = Monitor(broker.destinations, broker.turns, lambda _, body, *rest: told.append(body))
     assert not list(monitor.work())
     return b"".join(told)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from trio_stomp.transport._http import HttpError, HttpRequest
-from trio_stomp.transport._origin import check_origin, is_forwarded
+from trio_stomp.transport.http._http import HttpError, HttpRequest
+from trio_stomp.transport.http._origin import check_origin, is_forwarded
 
 LISTED = "https://shop.example, http://dev.example:8080/"
 

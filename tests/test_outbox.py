@@ -23,19 +23,14 @@ from trio_stomp.broker import (
     Publication,
     Subscription,
 )
-from trio_stomp.broker._consumer import Consumer
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._fanout import FanOut
-from trio_stomp.broker._route import Route
-from trio_stomp.broker._subscribe_options import PLAIN_SUBSCRIBE
+from trio_stomp.broker.headers._subscribe_options import PLAIN_SUBSCRIBE
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.queues._consumer import Consumer
+from trio_stomp.broker.routing._destinations import Destination
+from trio_stomp.broker.routing._fanout import FanOut
 from trio_stomp.frames import Head
-from trio_stomp.server._framing import (
-    BIG_TAIL_BYTES,
-    JOIN_BYTES,
-    Framing,
-    WebSocketMessages,
-)
-from trio_stomp.server._outbox import (
+from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing, WebSocketMessages
+from trio_stomp.server.io._outbox import (
     BULK_INLINE_BYTES,
     CLEARED_AT_ONCE,
     COUNTED_AT_ONCE,
@@ -43,9 +38,9 @@ from trio_stomp.server._outbox import (
     STUCK_S,
     Outbox,
 )
-from trio_stomp.server._outbox_shared import LOW_WATER_BYTES, OutboxShared
+from trio_stomp.server.io._outbox_shared import LOW_WATER_BYTES, OutboxShared
 from trio_stomp.transport import MAX_BEHIND, frame_message
-from trio_stomp.transport._wire import Piece
+from trio_stomp.transport.wire._wire import Piece
 
 AMPLE = 1 << 40
 ROUTE = "/t"
@@ -124,7 +119,7 @@ class Rig:
     wire: GatedWire
     shared: OutboxShared
     outbox: Outbox = field(init=False)
-    route: Route = field(factory=lambda: Route(ROUTE, Kind.TOPIC))
+    destination: Destination = field(factory=lambda: Destination(ROUTE, Kind.TOPIC))
     closed: list[CloseReason] = field(factory=list)
     rooms: int = 0
     is_lost: bool = False
@@ -159,7 +154,7 @@ class Rig:
 
     def delivery(self, *tails: bytes, expires_at: float = NEVER) -> Delivery:
         head = Head("SEND", (("destination", ROUTE),), -1, ROUTE)
-        publication = Publication(self.route, head, [], 0.0, expires_at)
+        publication = Publication(self.destination, head, [], 0.0, expires_at)
         return Delivery([b"", *tails], len(tails), sum(map(len, tails)), publication)
 
     def stage(self, *tails: bytes, prefix: bytes = b"P:", expires_at: float = NEVER) -> bool:
@@ -718,7 +713,7 @@ async def test_the_expired_are_not_written(autojump_clock: MockClock) -> None:
         await rig.flush()
         assert rig.wire.taken == b"P:halfRP:young"
         assert rig.shared.expired == 3
-        assert rig.route.expired == 3
+        assert rig.destination.expired == 3
         rig.assert_settled()
 
 
@@ -1086,7 +1081,7 @@ async def test_only_what_must_be_acknowledged_is_told_to_have_expired_unwritten(
         rig.publish()
         assert rig.wire.taken == b"P:b"
         assert unsent == [tracked]
-        assert rig.shared.expired == rig.route.expired == 2
+        assert rig.shared.expired == rig.destination.expired == 2
         rig.assert_settled()
 
 

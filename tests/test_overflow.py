@@ -7,11 +7,11 @@ import pytest
 from tests._core_fakes import Core, Received, queue_head, run_of
 from tests._queue_fakes import HEAD, OVERHEAD, Bench, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker._queue_host import Death
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.protocol import Committed
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._publisher import Publisher
+    from trio_stomp.broker.sending._publisher import Publisher
 
 Q = "/queue/q"
 
@@ -56,7 +56,7 @@ def test_drop_oldest_makes_room_at_the_head(bound):
     actor.sends(Q, "d4")
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
     assert desk.waiting(Q) == ["c3", "d4"]
-    assert (desk.broker.overflow.dropped, desk.queue(Q).route.dropped) == (2, 2)
+    assert (desk.broker.overflow.dropped, desk.queue(Q).destination.dropped) == (2, 2)
     assert desk.memory.used_bytes == desk.memory.kept_bytes == 2 * (OVERHEAD + 2) + 2 * HEAD
     desk.ends()
 
@@ -71,14 +71,16 @@ def test_what_was_dropped_to_make_room_can_be_explained(explain_events):
     sender.sends(Q, "c", "d", "e")
     rule = "overflow = 'drop-oldest'"
     dropped = [("lost", 100.0, "queue-full", Q, "", 1, (0, 0), (at, 1), rule) for at in (2, 3, 4)]
-    assert list(core.broker.chronicle.trouble) == (dropped if explain_events else [])
+    assert list(core.broker.event_history.trouble) == (dropped if explain_events else [])
     assert core.broker.overflow.dropped == 3
 
 
 def test_a_dead_letter_is_no_drop():
     core = Core(by_destination={Q: DestinationPolicy(overflow="dead-letter", max_messages=1)})
     core.peer().sends(Q, "a", "b")
-    assert [event[2] for event in core.broker.chronicle.trouble] == [Death.OVERFLOW.value]
+    assert [event[2] for event in core.broker.event_history.trouble] == [
+        DeadLetterReason.OVERFLOW.value
+    ]
 
 
 def test_drop_newest_keeps_what_is_there():
@@ -87,7 +89,7 @@ def test_drop_newest_keeps_what_is_there():
     actor.sends(Q, "a", "b", "c", receipts=[(3, b"r")])
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
     assert desk.waiting(Q) == ["a", "b"]
-    assert (desk.broker.overflow.dropped, desk.queue(Q).route.dropped) == (1, 1)
+    assert (desk.broker.overflow.dropped, desk.queue(Q).destination.dropped) == (1, 1)
 
 
 def test_dead_letter_sends_the_oldest_to_the_dead():
@@ -100,7 +102,7 @@ def test_dead_letter_sends_the_oldest_to_the_dead():
     frames = actor.reads()
     assert [frame.text for frame in frames] == ["0", "1", "2"]
     assert {frame.get("x-death-reason") for frame in frames} == {"overflow"}
-    assert desk.broker.queues.deaths.buried[Death.OVERFLOW] == 3
+    assert desk.broker.queues.deaths.buried[DeadLetterReason.OVERFLOW] == 3
 
 
 @pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])

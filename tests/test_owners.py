@@ -7,12 +7,12 @@ import pytest
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor
 from tests._share_fakes import MOST, ClockedDurable
-from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, DestinationPolicy
-from trio_stomp.broker._last_values import JUDGED
-from trio_stomp.broker._owner import HEADER, owner_line, parted
-from trio_stomp.broker._rules import Action, Rule
-from trio_stomp.broker._stored_head import decode_head
+from trio_stomp.broker.headers._owner import HEADER, owner_line, parted
+from trio_stomp.broker.headers._stored_head import decode_head
+from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.broker.topics._last_values import JUDGED
 from trio_stomp.frames import V1_2, encode_header
 from trio_stomp.protocol import Subscribed
 from trio_stomp.store import Put, Turn
@@ -50,7 +50,7 @@ def judged(core: DurableBench, by: AccessRules | None) -> None:
 def enters(core: DurableBench, who: Identity) -> Actor:
     actor = core.actor()
     actor.client.identity, actor.client.user = who, who.name
-    core.broker.guard.admit(actor.client)
+    core.broker.authorizer.admit(actor.client)
     return actor
 
 
@@ -89,8 +89,8 @@ def test_a_schedule_of_who_may_send_no_more_is_not_sent(persistent: str) -> None
     judged(core, rules("bob"))
     core.passes(6)
     assert got(core, Q) == []
-    assert core.broker.guard.revoked == 2
-    assert core.broker.guard.denied == 1
+    assert core.broker.authorizer.revoked == 2
+    assert core.broker.authorizer.denied == 1
     is_clean(core)
 
 
@@ -107,7 +107,7 @@ def test_one_that_repeats_ends_when_it_is_due_next() -> None:
     core.passes(60)
     assert got(core, Q) == []
     assert len(core.broker.timers) == 0
-    assert core.broker.guard.revoked == 1
+    assert core.broker.authorizer.revoked == 1
     is_clean(core)
     settings = core.store.recover(lambda done, total: None).settings
     assert settings.keys() == {"identity"}
@@ -131,10 +131,10 @@ def test_who_is_nobody_any_more_has_no_rights() -> None:
     enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
     enters(core, BOB).sends(Q, "his", **LATER)
     core.turn()
-    core.broker.guard.exists = lambda owner: owner.name != "alice"
+    core.broker.authorizer.exists = lambda owner: owner.name != "alice"
     core.passes(6)
     assert got(core, Q) == ["his"]
-    assert core.broker.guard.revoked == 1
+    assert core.broker.authorizer.revoked == 1
 
 
 def test_who_comes_back_in_time_finds_it_as_he_left_it() -> None:
@@ -231,7 +231,7 @@ def test_what_cannot_be_sent_at_all_is_lost_as_that() -> None:
     core = core.restarts()
     judged(core, rules())
     core.passes(6)
-    assert (core.broker.scheduler.lost, core.broker.guard.revoked) == (1, 0)
+    assert (core.broker.scheduler.lost, core.broker.authorizer.revoked) == (1, 0)
     is_clean(core)
 
 
@@ -245,7 +245,7 @@ def test_one_that_has_ended_is_not_judged_by_the_clock_again() -> None:
     core.broker.use_wall(core.broker.wall.offset_s - 7200, core.now + 1)
     core.broker.use_wall(core.broker.wall.offset_s + 7200, core.now + 1)
     core.passes(0)
-    assert core.broker.guard.revoked == 1
+    assert core.broker.authorizer.revoked == 1
     core.passes(1)
     core.passes(100)
     assert len(core.broker.timers) == 0
@@ -264,9 +264,9 @@ def test_a_last_value_of_who_may_send_no_more_is_given_to_nobody(persistent: str
     assert got(core, T) == ["a"]
     judged(core, rules("bob"))
     assert got(core, T) == []
-    assert core.broker.guard.revoked == core.broker.guard.denied == 1
+    assert core.broker.authorizer.revoked == core.broker.authorizer.denied == 1
     is_clean(core)
-    assert not core.broker.routes.retaining
+    assert not core.broker.destinations.retaining
 
 
 def test_whose_a_last_value_was_is_known_after_a_restart() -> None:
@@ -283,7 +283,7 @@ def test_whose_a_last_value_was_is_known_after_a_restart() -> None:
 
 def is_clean_but_one(core: DurableBench) -> None:
     assert core.store.statistics().live_messages == 1
-    assert core.broker.guard.revoked == 1
+    assert core.broker.authorizer.revoked == 1
 
 
 @pytest.mark.parametrize("persistent", ["true", "false"])
@@ -346,19 +346,19 @@ def test_very_many_last_values_are_judged_in_pieces(is_in_line: bool):
     for number in range(MANY):
         sender.sends(f"/topic/{number % 2}.{number}", "hers", retain="set")
     settled(core)
-    assert len(core.broker.routes.retaining) == MANY
+    assert len(core.broker.destinations.retaining) == MANY
     judged(core, rules("carol"))
     if is_in_line:
-        route = core.broker.routes.open("/topic/far")
-        core.broker.lines.open([route])
+        destination = core.broker.destinations.open("/topic/far")
+        core.broker.lines.open([destination])
     reader.does(Subscribed("0", "/topic/none", "auto", (), b"one"))
-    assert core.broker.guard.revoked == 0, "it reaches none of them"
+    assert core.broker.authorizer.revoked == 0, "it reaches none of them"
     reader.does(Subscribed("1", "/topic/0.*", "auto", (), b"half"))
     most, before = 0, 0
     settled_in = 0
     while core.broker.has_more:
         core.turn()
-        now = core.broker.guard.revoked
+        now = core.broker.authorizer.revoked
         most, before = max(most, now - before), now
         settled_in += 1
     assert 0 < most <= MOST * JUDGED < MANY / 2
@@ -367,7 +367,7 @@ def test_very_many_last_values_are_judged_in_pieces(is_in_line: bool):
     assert core.broker.last_values.must_judge, "the others have not been judged"
     reader.does(Subscribed("2", "/topic/*.*", "auto", (), b"all"))
     settled(core)
-    assert not core.broker.routes.retaining
+    assert not core.broker.destinations.retaining
     assert not core.broker.last_values.must_judge
 
 
@@ -386,7 +386,7 @@ def test_a_subscribe_that_waits_for_that_goes_on_or_is_refused_with_its_receipt(
     for receipt in (b"r2", b"r3"):
         refused.does(Subscribed("0", "/topic/*.x", "auto", (), receipt))
     assert core.broker.has_more
-    last = list(core.broker.routes.retaining)[-1]
+    last = list(core.broker.destinations.retaining)[-1]
     enters(core, ALICE).sends(last.name, "", retain="remove")
     settled(core)
     frames = sender.writes()

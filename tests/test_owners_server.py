@@ -9,7 +9,7 @@ import trio
 
 from tests._fakes import Client, StreamPipe, bodies
 from trio_stomp import ServerHandle, Settings, serve
-from trio_stomp._identity import Identity
+from trio_stomp.base._identity import Identity
 from trio_stomp.cli import main
 from trio_stomp.security import Accounts, PasscodeChecker
 from trio_stomp.security._users import UserBook

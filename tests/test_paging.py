@@ -5,8 +5,8 @@ import pytest
 from tests._durable_fakes import PAGE_BYTES, DurableBench
 from tests._queue_fakes import Actor, numbered
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.broker import _queue as queue_module
-from trio_stomp.broker import _storage as storage_module
+from trio_stomp.broker.queues import _queue as queue_module
+from trio_stomp.broker.queues import _storage as storage_module
 
 Q = "/queue/q"
 LOW = 5
@@ -281,12 +281,12 @@ def test_a_durable_subscription_is_paged_too() -> None:
     for body in numbered("", 20):
         sender.sends("/topic/t", body, persistent="true")
         core.turn()
-    (feed,) = core.broker.feeds.durables
-    assert feed.queue.waiting.paged == 20 - LOW
+    (binding,) = core.broker.bindings.durables
+    assert binding.queue.waiting.paged == 20 - LOW
     back = core.actor()
     back.subscribes("/topic/t", ack="client", **durable)
     assert [*back.bodies(), *back.bodies()] == numbered("", 20)
-    core.broker.feeds.end_durable(feed, core.now)
+    core.broker.bindings.end_durable(binding, core.now)
     back.is_gone()
     core.turn()
     core.ends()
@@ -301,10 +301,10 @@ def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
     for body in numbered("", 20):
         sender.sends("/topic/t", body, persistent="true")
         core.turn()
-    (feed,) = core.broker.feeds.durables
-    core.broker.feeds.end_durable(feed, core.now)
+    (binding,) = core.broker.bindings.durables
+    core.broker.bindings.end_durable(binding, core.now)
     core.turn()
-    assert feed.queue.held == feed.queue.size == core.memory.kept_bytes == 0
+    assert binding.queue.held == binding.queue.size == core.memory.kept_bytes == 0
     assert core.store.statistics().live_messages == 0
 
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.security import _passcodes
 from trio_stomp.security._passcodes import (
     MAX_PASSCODE_BYTES,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trio_stomp import Frame, OptionError, Peer, memory_pipe, open_peer
-from trio_stomp._errors import FrameError, ProtocolError
+from trio_stomp.base._errors import FrameError, ProtocolError
 from trio_stomp.frames import FrameLimits
 from trio_stomp.peer import IncompleteFrame, frames
 from trio_stomp.peer._decoder import make_decoder

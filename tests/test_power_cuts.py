@@ -60,7 +60,7 @@ def test_the_judge_finds_a_broker_that_does_not_start(power) -> None:
 def test_a_store_that_promises_before_it_has_synced_is_found(power, monkeypatch) -> None:
     """The states come from what SQLite was asked for, not from what we believe."""
     pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
-    from trio_stomp.store import _sql_database
+    from trio_stomp.store.sql import _database as _sql_database
 
     begin = _sql_database.Sqlite.begin
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import memory_stream_pair
 
-from trio_stomp._errors import CloseReason, OptionError, RemoteError
+from trio_stomp.base._errors import CloseReason, OptionError, RemoteError
 from trio_stomp.transport import StreamWire, wire_over
-from trio_stomp.transport._proxy import (
+from trio_stomp.transport.http._proxy import (
     MAX_BYTES_1,
     MAX_BYTES_2,
     START_2,

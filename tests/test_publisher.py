@@ -4,9 +4,9 @@ import pytest
 
 from tests._core_fakes import Core, Pairs, Peer, queue_head, run_of, ttl_core
 from tests._durable_fakes import DurableBench
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker._message import MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
 from trio_stomp.protocol import Committed
 
 RETAIN: Pairs = (("retain", "set"),)
@@ -62,7 +62,7 @@ def test_what_is_late_already_reaches_nobody_and_is_counted():
     publisher.sends("a", "x", "y", headers=(("expires", "999000"),), receipts=ASKED)
     assert reader.bodies() == []
     assert evidence(publisher) == (("matched", "0"),)
-    assert core.broker.routes.open("a").expired == core.broker.fan_out.drops.expired == 2
+    assert core.broker.destinations.open("a").expired == core.broker.fan_out.drops.expired == 2
     core.ends()
 
 
@@ -309,7 +309,7 @@ def test_a_composite_subscribe_gets_one_copy_of_each_message():
     reader.unsubscribes()
     publisher.sends("/topic/a.b", "z")
     assert len(reader.messages()) == 3
-    assert core.broker.routes.wildcards == 0
+    assert core.broker.destinations.wildcards == 0
     core.ends()
 
 
@@ -336,7 +336,7 @@ def test_a_producer_waits_for_the_queue_that_an_alias_means():
     core.passes(1)
     assert publisher.outbox.is_paused
     assert [frame.get("receipt-id") for frame in publisher.frames()] == ["r0"]
-    assert core.broker.routes.known("/amq/queue/q") is None
+    assert core.broker.destinations.known("/amq/queue/q") is None
     reader.subscribes("/queue/q")
     assert [frame.get("receipt-id") for frame in publisher.frames()] == ["r0", "r1", "r2"]
     assert reader.bodies() == ["0", "1"]

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trio_stomp.protocol import NO_HEARTBEATS, HeartbeatPlan
-from trio_stomp.server._pulse import look
+from trio_stomp.server.connection._pulse import look
 
 seconds = st.floats(0.001, 1000.0)
 

@@ -78,8 +78,8 @@ def test_each_body_of_a_run_is_answered_for_itself(core: Core):
     frames = [frame for frame in reader.messages() if frame.get("subscription") == "0"]
     assert [frame.get("clients") for frame in frames] == ["5", None, None]
     assert [frame.get("stale-queue-size") for frame in frames] == [None, None, "2"]
-    route = core.broker.routes.open("DIAG/mine")
-    assert (route.enqueued, route.delivered) == (3, 6)
+    destination = core.broker.destinations.open("DIAG/mine")
+    assert (destination.enqueued, destination.delivered) == (3, 6)
 
 
 def test_nobody_can_forge_a_figure(core: Core):

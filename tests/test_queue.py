@@ -5,9 +5,9 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import OVERHEAD, Bench, bench, numbered, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._groups import MAX_GROUPS
-from trio_stomp.broker._hand_out import SCAN_LIMIT
-from trio_stomp.broker._queue_host import Death
+from trio_stomp.broker.queues._groups import MAX_GROUPS
+from trio_stomp.broker.queues._hand_out import SCAN_LIMIT
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
 Q = "/queue/q"
 
@@ -377,7 +377,7 @@ def test_the_waits_are_0_1_2_4_seconds_and_others_overtake():
     actor.nacks(frame)
     assert actor.reads() == []
     assert desk.waiting("/queue/DLQ.q") == ["bad"]
-    assert desk.broker.queues.deaths.buried[Death.DELIVERY_LIMIT] == 1
+    assert desk.broker.queues.deaths.buried[DeadLetterReason.DELIVERY_LIMIT] == 1
     desk.ends()
 
 
@@ -534,7 +534,7 @@ def test_a_dead_letter_queue_of_the_operators_choice():
     assert actor.reads() == []
     assert desk.waiting("/queue/grave") == ["a"]
     assert desk.broker.queues.deaths.lost == 1
-    assert desk.queue(Q).route.dropped == 1  # of the other a dead letter was made
+    assert desk.queue(Q).destination.dropped == 1  # of the other a dead letter was made
     assert desk.memory.used_bytes == OVERHEAD + 1 + desk.heads_bytes()
 
 
@@ -592,7 +592,7 @@ def test_expired_messages_are_never_delivered_and_are_gone():
     desk.passes(1.0)
     actor.subscribes(Q)
     assert actor.bodies() == ["b", "c"]
-    assert desk.queue(Q).route.expired == 1
+    assert desk.queue(Q).destination.expired == 1
     assert desk.waiting("/queue/DLQ.q") == []
     assert desk.memory.used_bytes == 0
 
@@ -607,7 +607,7 @@ def test_a_policy_keeps_the_expired_as_dead_letters():
     [dead] = actor.reads()
     assert (dead.get("subscription"), dead.get("x-death-reason")) == ("d", "expired")
     assert dead.get("x-death-count") == "0"
-    assert desk.queue(Q).route.dropped == 0
+    assert desk.queue(Q).destination.dropped == 0
 
 
 def test_a_message_may_expire_while_it_waits_for_its_next_delivery():
@@ -621,7 +621,7 @@ def test_a_message_may_expire_while_it_waits_for_its_next_delivery():
     desk.passes(2.0)
     assert actor.reads() == []
     queue = desk.queue(Q)
-    assert (queue.held, queue.route.expired) == (0, 1)
+    assert (queue.held, queue.destination.expired) == (0, 1)
 
 
 # The end of a queue.
@@ -643,12 +643,12 @@ def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later():
     other.sends(Q, "3", "4")
     desk.turn()
     desk.broker.queues.end(Q, desk.now)
-    assert desk.broker.routes.known(Q).queue is None  # type: ignore[union-attr]
-    assert queue.route.dropped == 1  # 4; 3 went to the free place
+    assert desk.broker.destinations.known(Q).queue is None  # type: ignore[union-attr]
+    assert queue.destination.dropped == 1  # 4; 3 went to the free place
     actor.is_gone()
     desk.passes(5.0)
     assert queue.held == queue.size == 0
-    assert queue.route.dropped == 5
+    assert queue.destination.dropped == 5
     assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
 
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from tests._core_fakes import Received, read_frames, run_of
 from tests._queue_fakes import OVERHEAD, Actor, Bench
 from trio_stomp.broker import NEVER, DestinationPolicy
-from trio_stomp.broker._leaving import LOST
+from trio_stomp.broker.subscribing._leaving import LOST
 from trio_stomp.frames import FrameRun
 
 WAITING, DELAYED, UNACKED = "waiting", "delayed", "unacked"
@@ -433,9 +433,13 @@ class QueueModel(RuleBasedStateMachine):
         """What has expired goes when it is met on the way to what is handed out."""
         expired = [copy for copy in waiting if copy.expires <= self.bench.now]
         last = max((copy.rank for copy in given), default=(-99, 0))
-        route = self.bench.broker.routes.known(name)
-        purged = 0 if route is None else route.expired - self.counts["purged", name]
-        left = route.queue.waiting.in_order() if route is not None and route.queue else []
+        destination = self.bench.broker.destinations.known(name)
+        purged = 0 if destination is None else destination.expired - self.counts["purged", name]
+        left = (
+            destination.queue.waiting.in_order()
+            if destination is not None and destination.queue
+            else []
+        )
         still = {message.body.decode() for message in left}
         gone = [copy for copy in expired if copy.body not in still]
         assert all(copy in gone for copy in expired if copy.rank < last)
@@ -501,7 +505,7 @@ class QueueModel(RuleBasedStateMachine):
             for what in ("enqueued", "nacked", "redelivered"):
                 assert getattr(queue, what) == counts[what, name], (name, what)
             assert queue.dequeued == counts[ACKED, name] + counts[AUTO, name]
-            assert queue.route.dropped == counts[DROPPED, name]
+            assert queue.destination.dropped == counts[DROPPED, name]
             gone = [counts[what, name] for what in (ACKED, AUTO, EXPIRED, DEAD)]
             pushed = len(self.in_state(name, DROPPED))
             assert counts["enqueued", name] == queue.held + sum(gone) + pushed

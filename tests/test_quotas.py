@@ -9,9 +9,9 @@ from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench, Box
 from tests._quota_fakes import ALL, KIB, MIB, user
 from tests._share_fakes import Clocked
-from trio_stomp._memory import MemoryBudget, Quota
+from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, Client, DestinationPolicy, PolicyBook
-from trio_stomp.broker._message import charge, refund
+from trio_stomp.broker.queues._message import charge, refund
 from trio_stomp.protocol import NO_HEARTBEATS, Opened, Subscribed
 
 DURABLE = "durable_subscription_name"
@@ -247,16 +247,16 @@ def test_after_a_restart_messages_are_nobodys_and_durable_subscriptions_still_so
     after.broker.use_rules(ALL, lambda _: True, after.now)
     quota = user(after, "alice", client_id="c").client.quota
     assert quota is not None
-    (feed,) = after.broker.feeds.durables
-    assert feed.quota is quota
-    assert (quota.kept_bytes, quota.tables_bytes) == (0, feed.cost)
+    (binding,) = after.broker.bindings.durables
+    assert binding.quota is quota
+    assert (quota.kept_bytes, quota.tables_bytes) == (0, binding.cost)
     reader = user(after, "bob")
     reader.subscribes("/queue/a", ack="client")
     after.turn()
     assert len(reader.reads()) == 1
     assert after.memory.kept_bytes > KIB
     assert quota.kept_bytes == 0
-    after.broker.feeds.end_durable(feed, after.now)
+    after.broker.bindings.end_durable(binding, after.now)
     assert quota.is_unused
 
 
@@ -265,20 +265,20 @@ def test_what_nobody_had_to_log_in_for_is_charged_to_who_comes_back_to_it() -> N
     nobody = core.actor()
     nobody.does(Subscribed("s", "/topic/a", "client", (("durable-subscription-name", "d"),), None))
     nobody.is_gone()
-    (feed,) = core.broker.feeds.durables
-    assert feed.quota is None
+    (binding,) = core.broker.bindings.durables
+    assert binding.quota is None
     core.broker.use_rules(ALL, lambda _: True, core.now)
     alice = user(core, "alice")
     alice.does(Subscribed("s", "/topic/a", "client", (("durable-subscription-name", "d"),), None))
-    assert feed.quota is alice.client.quota
-    assert feed.quota is not None
+    assert binding.quota is alice.client.quota
+    assert binding.quota is not None
     core.turn()
     alice.is_gone()
     core.turn()
     core.broker.leaving.finish(core.now)
-    before = feed.quota.tables_bytes
-    core.broker.feeds.end_durable(feed, core.now)
-    assert before - feed.quota.tables_bytes == feed.cost > 0
+    before = binding.quota.tables_bytes
+    core.broker.bindings.end_durable(binding, core.now)
+    assert before - binding.quota.tables_bytes == binding.cost > 0
 
 
 def test_a_durable_subscription_that_nobody_reads_is_charged_to_its_subscriber() -> None:
@@ -488,10 +488,10 @@ def test_idle_names_make_room_ones_own_first() -> None:
         bob.sends(f"/topic/b{number}")
     for number in range(40):
         alice.sends(f"/topic/a{number}")
-    routes = core.broker.routes
-    assert all(routes.known(f"/topic/b{number}") is not None for number in range(10))
-    assert routes.known("/topic/a39") is not None
-    assert routes.known("/topic/a0") is None
+    destinations = core.broker.destinations
+    assert all(destinations.known(f"/topic/b{number}") is not None for number in range(10))
+    assert destinations.known("/topic/a39") is not None
+    assert destinations.known("/topic/a0") is None
     # What is in use is not forgotten; then what others do not use makes room, if that is enough.
     for number in range(25):
         alice.subscribes(f"/topic/u{number}", f"{number}")

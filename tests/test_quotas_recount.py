@@ -11,12 +11,12 @@ from tests._core_fakes import run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
 from tests._quota_fakes import ALL, KIB, MIB, user
-from trio_stomp._memory import MemoryBudget, Quota
+from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._feed import Feed
-from trio_stomp.broker._message import cost_alone
-from trio_stomp.broker._scheduler import Scheduled, Scheduler
-from trio_stomp.broker._table_costs import JOIN_BYTES, id_cost
+from trio_stomp.broker.queues._message import cost_alone
+from trio_stomp.broker.routing._binding import Binding
+from trio_stomp.broker.routing._table_costs import JOIN_BYTES, id_cost
+from trio_stomp.broker.sending._scheduler import Scheduled, Scheduler
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 
@@ -52,9 +52,14 @@ def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, 
     tables: Counter[Quota | None] = Counter()
     names: Counter[Quota | None] = Counter()
     later: Counter[Quota | None] = Counter()
-    feeds = list(broker.feeds.durables)
-    exact = [each for route in broker.routes for each in route.exact if isinstance(each, Feed)]
-    joined = [*broker.feeds.durables, *exact]
+    bindings = list(broker.bindings.durables)
+    exact = [
+        each
+        for destination in broker.destinations
+        for each in destination.exact
+        if isinstance(each, Binding)
+    ]
+    joined = [*broker.bindings.durables, *exact]
     queues = set(broker.queues) | {each.queue for each in joined}
     heads, selectors = set(), set()
     for queue in queues:
@@ -71,13 +76,13 @@ def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, 
             tables[consumer.subscription.quota] += id_cost(group)
     for head in heads:
         kept[head.payer] += head.cost
-    for route in broker.routes:
-        names[route.quota] += 1
-        tables[route.quota] += route.cost
-        for name, known in route.seen.items():
+    for destination in broker.destinations:
+        names[destination.quota] += 1
+        tables[destination.quota] += destination.cost
+        for name, known in destination.seen.items():
             tables[known.quota] += id_cost(name)
-        if route.retained is not None:
-            last = route.retained
+        if destination.retained is not None:
+            last = destination.retained
             kept[last.quota] += cost_alone(last.head, 1, len(last.bodies[-1]))
     for parked in broker.stale._parked.values():
         kept[parked.quota] += parked.overhead
@@ -87,9 +92,9 @@ def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, 
     for item in schedules.waiting:
         kept[item.quota] += item.cost
         later[item.quota] += len(item.bodies)
-    for feed in feeds:
-        tables[feed.quota] += feed.cost
-        selectors.add(feed.selector)
+    for binding in bindings:
+        tables[binding.quota] += binding.cost
+        selectors.add(binding.selector)
     for subscription in broker.subscriber._all:
         tables[subscription.quota] += subscription.cost
         selectors.add(subscription.selector)
@@ -206,14 +211,14 @@ def empties(core: Bench) -> None:
         core.broker.queues.end(queue.name, core.now)
     for _ in range(5):
         core.passes(1000)
-    for feed in list(core.broker.feeds.durables):
-        core.broker.feeds.end_durable(feed, core.now)
-    for route in list(core.broker.routes.retaining):
-        core.broker.last_values._end(route, core.broker.routes.retaining[route])
+    for binding in list(core.broker.bindings.durables):
+        core.broker.bindings.end_durable(binding, core.now)
+    for destination in list(core.broker.destinations.retaining):
+        core.broker.last_values._end(destination, core.broker.destinations.retaining[destination])
     core.ends()
     quotas = core.broker.quotas._quotas.values()
     assert {(each.kept_bytes, each.scheduled) for each in quotas} == {(0, 0)}
-    core.broker.routes._forget_idle(1 << 20)
+    core.broker.destinations._forget_idle(1 << 20)
     assert all(each.is_unused for each in quotas)
 
 

@@ -157,12 +157,12 @@ def test_durable_subscriptions_and_what_waits_for_them_are_recovered() -> None:
     reader.acks(frames[0])
     core.turn()
     core = core.restarts()
-    (feed,) = core.broker.feeds.durables
-    assert feed.queue.held == 2
-    core.broker.feeds.end_durable(feed, core.now)
+    (binding,) = core.broker.bindings.durables
+    assert binding.queue.held == 2
+    core.broker.bindings.end_durable(binding, core.now)
     core.turn()
     core = core.restarts()
-    assert not core.broker.feeds.durables
+    assert not core.broker.bindings.durables
     assert core.failures == []
     emptied(core)
 

@@ -5,9 +5,9 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Actor, Bench, pairs
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._route import MAX_FORGOTTEN
-from trio_stomp.broker._table_costs import route_cost
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN
+from trio_stomp.broker.routing._table_costs import destination_cost
 
 SUBSCRIBES: list[tuple[str, dict[str, str]]] = [
     ("/topic/a", {"x_stream_offset": "first"}),
@@ -42,11 +42,13 @@ def bench() -> tuple[Bench, Actor, list[str]]:
 
 
 def names(made: Bench) -> list[str]:
-    return [route.name for route in made.broker.routes if not route.reserved]
+    return [
+        destination.name for destination in made.broker.destinations if not destination.reserved
+    ]
 
 
 def of_the_broker(made: Bench) -> int:
-    return sum(route.cost for route in made.broker.routes if route.reserved)
+    return sum(destination.cost for destination in made.broker.destinations if destination.reserved)
 
 
 @pytest.mark.parametrize(("destination", "headers"), SUBSCRIBES)
@@ -80,7 +82,7 @@ def test_a_subscribe_that_is_one_too_many_leaves_no_destination(id: str) -> None
 def test_what_there_is_no_memory_for_leaves_no_destination() -> None:
     made, _, before = bench()
     actor, memory = made.actor(), made.memory
-    memory.force_table(memory.tables_room - route_cost("/topic/a", Kind.TOPIC))
+    memory.force_table(memory.tables_room - destination_cost("/topic/a", Kind.TOPIC))
     used = memory.tables_bytes - of_the_broker(made)
     actor.subscribes("/topic/a", "a")
     assert actor.client.is_refused
@@ -101,7 +103,7 @@ def test_what_was_there_before_stays() -> None:
 def test_no_more_is_looked_at_than_a_frame_can_name() -> None:
     made, actor, before = bench()
     for number in range(2 * MAX_FORGOTTEN):
-        made.broker.routes.open(f"/topic/{number}")
+        made.broker.destinations.open(f"/topic/{number}")
     actor.subscribes("/queue/a", "a", selector="type = ")
     left = len(names(made)) - len(before)
     assert MAX_FORGOTTEN <= left <= MAX_FORGOTTEN + 2, "the broker's own topics count"

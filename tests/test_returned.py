@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._core_fakes import run_of
-from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._message import Message
-from trio_stomp.broker._returned import PIECE, Returned
-from trio_stomp.broker._route import Route
+from trio_stomp.broker.delivery._delivery import NEVER, Publication
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._returned import PIECE, Returned
+from trio_stomp.broker.routing._destinations import Destination
 
-ORIGIN = Publication(Route("/queue/q", Kind.QUEUE), run_of("/queue/q").head, [], 0.0, NEVER)
+ORIGIN = Publication(Destination("/queue/q", Kind.QUEUE), run_of("/queue/q").head, [], 0.0, NEVER)
 
 STEP = st.one_of(
     st.tuples(st.just("put"), st.integers(0, 10_000)),

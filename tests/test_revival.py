@@ -3,7 +3,7 @@
 import pytest
 
 from tests._core_fakes import AMPLE, Core, Peer, numbered, ttl_core
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, MemoryBudget
 
 TTL = 10.0
@@ -124,7 +124,7 @@ def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order():
     publisher.sends("a1", "n3")
     assert reader.bodies() == [*numbered("p", 4), "n0", "n1", "n1'", "n2", "n3"]
     assert core.memory.used_bytes == 0
-    assert reader.client.reviving == 0
+    assert reader.client.catching_up == 0
 
 
 def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile():
@@ -164,11 +164,11 @@ def test_two_revivals_of_one_client_share_its_room():
         publisher.sends("b", f"b{number}")
     reader = late(core, "a", "a", room=1)
     reader.subscribes("b", "b")
-    assert reader.client.reviving == 2
+    assert reader.client.catching_up == 2
     reader.drains()
     assert reader.bodies("a") == ["a0", "a1", "a2"]
     assert reader.bodies("b") == ["b0", "b1", "b2"]
-    assert reader.client.reviving == 0
+    assert reader.client.catching_up == 0
 
 
 # --- expiry ---------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is():
     assert [frame.get("receipt-id") for frame in publisher.frames("RECEIPT")] == ["r"]
     assert core.broker.stale.size == 0
     assert core.broker.fan_out.drops.expired == 3
-    assert core.broker.routes.open("a").expired == 2
+    assert core.broker.destinations.open("a").expired == 2
 
 
 @pytest.mark.parametrize("sweeps", [True, False])
@@ -221,8 +221,11 @@ def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered():
     assert reader.bodies() == ["alive"]
     assert core.broker.stale.statistics.expired == 2
     assert core.broker.fan_out.drops.expired == 1
-    route = core.broker.routes.open("a")
-    assert (route.expired, route.delivered) == (3, 2)  # p0 was handed over before it expired
+    destination = core.broker.destinations.open("a")
+    assert (destination.expired, destination.delivered) == (
+        3,
+        2,
+    )  # p0 was handed over before it expired
     assert core.memory.used_bytes == 0
 
 
@@ -260,11 +263,11 @@ def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(how: str):
         reader.is_gone()
     else:
         reader.sends("no*")
-    assert reader.client.reviving == 0
+    assert reader.client.catching_up == 0
     assert reader.bodies() == ["p0"]
     # What was published for it, and waited, was its own.
     assert core.broker.fan_out.drops.backlog_abandoned == 2
-    assert core.broker.routes.open("a0").dropped == 2
+    assert core.broker.destinations.open("a0").dropped == 2
     assert core.broker.fan_out.delivered == 1
     assert core.memory.used_bytes == core.broker.stale.bytes
     publisher.sends("a0", "p4")
@@ -334,7 +337,9 @@ def test_what_waits_behind_a_revival_is_bounded_and_the_newest_is_dropped(policy
     assert 800 < waiting <= 1024
     reader.drains()
     assert reader.bodies() == ["p0", "p1", *(f"{number}" * 200 for number in range(4))]
-    assert core.broker.fan_out.drops.slow_consumer == core.broker.routes.open("a").dropped == 6
+    assert (
+        core.broker.fan_out.drops.slow_consumer == core.broker.destinations.open("a").dropped == 6
+    )
     assert core.broker.fan_out.delivered == 6
     publisher.sends("a", "caught up")
     assert reader.bodies()[-1] == "caught up"
@@ -362,7 +367,7 @@ def test_a_subscriber_with_too_much_behind_its_revival_is_disconnected(limit: st
     for _ in range(3):
         publisher.sends("a", "x" * (800 if limit == "backlog" else 100))
     assert reader.error().get("code") == "slow-consumer"
-    assert reader.client.reviving == 0
+    assert reader.client.catching_up == 0
     assert core.memory.used_bytes == core.broker.stale.bytes
     core.memory.limit_bytes = AMPLE
     assert late(core, "a").bodies()[0] == "p1"  # what was promised to it is free at once
@@ -379,7 +384,7 @@ def test_an_outbox_that_refuses_a_revived_run_ends_its_revival():
     reader.outbox.is_jammed = True  # room, but the budget is spent
     reader.subscribes("a", receipt=b"r")
     assert reader.error().get("code") == "slow-consumer"
-    assert reader.client.reviving == 0
+    assert reader.client.catching_up == 0
     assert [event.name for event in core.broker.events.take()] == []
     assert core.broker.fan_out.drops.slow_consumer == 1
     assert core.broker.fan_out.delivered == 0
@@ -413,10 +418,10 @@ def test_a_million_parked_messages_stay_in_bounds_and_come_back():
         publisher.sends("big", *bodies)
     stale = core.broker.stale
     assert stale.size == 1_000_000
-    assert stale.statistics.dropped == core.broker.routes.open("big").dropped == 100_000
+    assert stale.statistics.dropped == core.broker.destinations.open("big").dropped == 100_000
     assert stale.bytes == core.memory.used_bytes < 256 * 1024 * 1024
     unrelated = late(core, "other*")
-    assert unrelated.client.reviving == 0
+    assert unrelated.client.catching_up == 0
     reader = late(core, "b*", room=1)
     assert core.broker.fan_out.delivered == 100_000  # no more than there was room for
     assert stale.size == 900_000

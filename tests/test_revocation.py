@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from tests._fakes import Client, StreamPipe
 from tests._tls import authority
 from trio_stomp import OptionError, ServerHandle, Settings, serve
-from trio_stomp.transport._revocation import certificate_key, read_revoked, revocation_warnings
+from trio_stomp.transport.tls._revocation import certificate_key, read_revoked, revocation_warnings
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 NOW = datetime.now(UTC).replace(microsecond=0)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp._errors import OptionError, ProtocolError
-from trio_stomp._identity import ANONYMOUS, Identity
-from trio_stomp.broker import _rights
-from trio_stomp.broker._pattern_sets import as_pattern
-from trio_stomp.broker._rights import MAX_CACHED, MAX_CACHED_CHARS, Rights, Verdict
-from trio_stomp.broker._rules import AccessRules, Action, Rule
-from trio_stomp.broker._trie import matches
-from trio_stomp.broker._wildcards import Pattern, compile_pattern
+from trio_stomp.base._errors import OptionError, ProtocolError
+from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.broker.names._pattern_sets import as_pattern
+from trio_stomp.broker.names._trie import matches
+from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
+from trio_stomp.broker.rules import _rights
+from trio_stomp.broker.rules._rights import MAX_CACHED, MAX_CACHED_CHARS, Rights, Verdict
+from trio_stomp.broker.rules._rules import AccessRules, Action, Rule
 
 SEND, RECEIVE = Action.SEND, Action.RECEIVE
 

@@ -8,12 +8,12 @@ import pytest
 from tests._core_fakes import Core, OutboxFake, Pairs, Received, run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp.broker import BrokerPolicies, Client, Route, Subscription
-from trio_stomp.broker._destination import Kind, check_sendable, classify, is_reserved
-from trio_stomp.broker._quiet import Quiet
-from trio_stomp.broker._route import RouteTable
-from trio_stomp.broker._wildcards import compile_pattern
+from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.broker import BrokerPolicies, Client, Destination, Subscription
+from trio_stomp.broker.names._kinds import Kind, check_sendable, classify, is_reserved
+from trio_stomp.broker.names._wildcards import compile_pattern
+from trio_stomp.broker.routing._destinations import Destinations
+from trio_stomp.broker.routing._idle import Quiet
 
 
 def subscription(destination: str, number: int) -> Subscription:
@@ -22,22 +22,22 @@ def subscription(destination: str, number: int) -> Subscription:
     return Subscription(client, str(number), str(number), destination, places, number, "t", b"")
 
 
-def add(routes: RouteTable, member: Subscription) -> None:
+def add(destinations: Destinations, member: Subscription) -> None:
     for name, pattern in member.places:
-        routes.add(member, name, pattern)
+        destinations.add(member, name, pattern)
 
 
-def remove(routes: RouteTable, member: Subscription) -> None:
+def remove(destinations: Destinations, member: Subscription) -> None:
     for name, pattern in member.places:
-        routes.remove(member, name, pattern)
+        destinations.remove(member, name, pattern)
 
 
-def table(max_destinations: int = 16) -> RouteTable:
-    return RouteTable(BrokerPolicies(max_destinations=max_destinations, max_destination_bytes=16))
+def table(max_destinations: int = 16) -> Destinations:
+    return Destinations(BrokerPolicies(max_destinations=max_destinations, max_destination_bytes=16))
 
 
-def numbers(route: Route) -> list[int]:
-    return [each.number for each in route.subscribers]
+def numbers(destination: Destination) -> list[int]:
+    return [each.number for each in destination.subscribers]
 
 
 @pytest.mark.parametrize(
@@ -102,115 +102,121 @@ def test_the_seed_refuses_only_the_star():
 
 
 def test_a_route_knows_its_exact_subscribers_when_it_is_next_used():
-    routes = table()
-    route = routes.open("a")
-    assert numbers(route) == []
+    destinations = table()
+    destination = destinations.open("a")
+    assert numbers(destination) == []
     first, second = subscription("a", 1), subscription("a", 2)
-    add(routes, first)
-    add(routes, second)
-    assert route.subscribers == ()  # not looked up before it is used
-    assert routes.known("a") is route
-    assert numbers(route) == [1, 2]
-    remove(routes, first)
-    assert route.subscribers == route.direct == route.careful == ()  # nor is anybody kept alive
-    assert numbers(routes.open("a")) == [2]
-    assert routes.known("b") is None
+    add(destinations, first)
+    add(destinations, second)
+    assert destination.subscribers == ()  # not looked up before it is used
+    assert destinations.known("a") is destination
+    assert numbers(destination) == [1, 2]
+    remove(destinations, first)
+    assert (
+        destination.subscribers == destination.direct == destination.filtered == ()
+    )  # nor is anybody kept alive
+    assert numbers(destinations.open("a")) == [2]
+    assert destinations.known("b") is None
 
 
 def test_wildcards_reach_routes_that_exist_already_and_leave_them_again():
-    routes = table()
-    one, other = routes.open("a.b"), routes.open("c")
+    destinations = table()
+    one, other = destinations.open("a.b"), destinations.open("c")
     wild = subscription("a.*", 1)
-    add(routes, wild)
-    assert routes.wildcards == 1
+    add(destinations, wild)
+    assert destinations.wildcards == 1
     assert one.subscribers == ()  # not looked up before it is used
-    assert routes.known("a.b") is one
+    assert destinations.known("a.b") is one
     assert numbers(one) == [1]
-    assert routes.open("c") is other
+    assert destinations.open("c") is other
     assert numbers(other) == []
-    remove(routes, wild)
-    assert numbers(routes.open("a.b")) == []
-    assert routes.wildcards == 0
+    remove(destinations, wild)
+    assert numbers(destinations.open("a.b")) == []
+    assert destinations.wildcards == 0
 
 
 def test_a_wildcard_that_came_between_two_uses_is_not_hidden_by_an_exact_one():
-    routes = table()
-    routes.open("a.b")
-    add(routes, subscription("a.*", 1))
-    add(routes, subscription("a.b", 2))
-    assert numbers(routes.open("a.b")) == [1, 2]
+    destinations = table()
+    destinations.open("a.b")
+    add(destinations, subscription("a.*", 1))
+    add(destinations, subscription("a.b", 2))
+    assert numbers(destinations.open("a.b")) == [1, 2]
 
 
 def test_subscribers_stand_in_order_of_subscription_whatever_their_kind():
-    routes = table()
+    destinations = table()
     for number, destination in enumerate(["a.b", "a.*", "a.b", ">", "a.b"]):
-        add(routes, subscription(destination, number))
-    assert numbers(routes.open("a.b")) == [0, 1, 2, 3, 4]
-    assert numbers(routes.open("a.c")) == [1, 3]
+        add(destinations, subscription(destination, number))
+    assert numbers(destinations.open("a.b")) == [0, 1, 2, 3, 4]
+    assert numbers(destinations.open("a.c")) == [1, 3]
 
 
 def test_names_have_a_longest_length_in_bytes():
-    routes = table()
-    routes.open("é" * 8)
+    destinations = table()
+    destinations.open("é" * 8)
     for name in ("a" * 17, "é" * 8 + "a"):
         with pytest.raises(ProtocolError, match="more than 16 bytes") as caught:
-            routes.open(name)
+            destinations.open(name)
         assert caught.value.code == "destination-too-long"
         assert caught.value.reason is CloseReason.LIMIT_EXCEEDED
         with pytest.raises(ProtocolError):
-            routes.check(name + "*", compile_pattern(name + "*", "native"))
-    assert [route.name for route in routes] == ["é" * 8]
+            destinations.check(name + "*", compile_pattern(name + "*", "native"))
+    assert [destination.name for destination in destinations] == ["é" * 8]
 
 
 def test_a_full_table_forgets_the_oldest_tenth_of_what_nobody_subscribes_to():
-    routes = table(20)
-    add(routes, subscription("0", 1))
+    destinations = table(20)
+    add(destinations, subscription("0", 1))
     for number in range(1, 20):
-        routes.open(str(number))
-    assert len(routes) == 20
-    routes.open("new")
-    assert [route.name for route in routes] == ["0", *map(str, range(3, 20)), "new"]
+        destinations.open(str(number))
+    assert len(destinations) == 20
+    destinations.open("new")
+    assert [destination.name for destination in destinations] == [
+        "0",
+        *map(str, range(3, 20)),
+        "new",
+    ]
 
 
 def test_a_table_full_of_subscriptions_takes_no_other_name():
-    routes = table()
+    destinations = table()
     held = [subscription(str(number), number) for number in range(16)]
     for each in held:
-        add(routes, each)
-    for refused in (lambda: routes.open("new"), lambda: routes.check("new", None)):
+        add(destinations, each)
+    for refused in (lambda: destinations.open("new"), lambda: destinations.check("new", None)):
         with pytest.raises(ProtocolError, match="max_destinations") as caught:
             refused()
         assert caught.value.code == "too-many-destinations"
         assert caught.value.reason is CloseReason.LIMIT_EXCEEDED
-    assert len(routes) == 16
-    add(routes, subscription("new.*", 99))  # a wildcard takes no place among the names
-    remove(routes, held[3])
-    assert numbers(routes.open("new.x")) == [99]
-    assert routes.known("3") is None
+    assert len(destinations) == 16
+    add(destinations, subscription("new.*", 99))  # a wildcard takes no place among the names
+    remove(destinations, held[3])
+    assert numbers(destinations.open("new.x")) == [99]
+    assert destinations.known("3") is None
 
 
 def test_the_brokers_own_topics_are_never_refused_and_make_no_room():
-    routes = table()
+    destinations = table()
     for number in range(16):
-        add(routes, subscription(str(number), number))
-    assert routes.own("DIAG/event/connect").subscribers == ()
-    assert routes.own("DIAG/event/connect").reserved
+        add(destinations, subscription(str(number), number))
+    assert destinations.own("DIAG/event/connect").subscribers == ()
+    assert destinations.own("DIAG/event/connect").reserved
     for attempt in range(3):
         with pytest.raises(ProtocolError):
-            routes.open(f"new{attempt}")
-        routes.own("DIAG/event/connect")
-    assert len(routes) == 17
+            destinations.open(f"new{attempt}")
+        destinations.own("DIAG/event/connect")
+    assert len(destinations) == 17
 
 
 def test_a_table_that_holds_the_brokers_own_topics_still_makes_room():
-    routes = table()
+    destinations = table()
     for number in range(16):
-        routes.open(str(number))
+        destinations.open(str(number))
     for number in range(5):
-        routes.own(f"DIAG/event/{number}")
-    routes.open("new")
-    assert len(routes) <= 16
-    assert routes.known("new") is not None
+        destinations.own(f"DIAG/event/{number}")
+    destinations.open("new")
+    assert len(destinations) <= 16
+    assert destinations.known("new") is not None
 
 
 def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
@@ -219,7 +225,7 @@ def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
     publisher.sends("kept", "first")
     for number in range(40):
         publisher.sends(f"other{number}", "x")
-    assert core.broker.routes.known("kept") is None
+    assert core.broker.destinations.known("kept") is None
     publisher.sends("kept", "second")
     late = core.peer()
     late.subscribes("kept")
@@ -229,29 +235,40 @@ def test_what_an_evicted_route_had_parked_is_not_lost_with_it():
 
 
 def test_a_route_observes_latency_from_the_first_message_on():
-    route = table().open("a")
-    assert route.ingress is route.delivery is None
-    route.observe_delivery(0.5, 3)
-    route.observe_delivery(0.25, 1)
-    route.observe_ingress(1.0, 2)
-    assert route.delivery is not None
-    assert route.ingress is not None
-    assert (route.delivery.count, route.delivery.sum_s, route.delivery.max_s) == (4, 1.75, 0.5)
-    assert (route.ingress.count, route.ingress.sum_s) == (2, 2.0)
+    destination = table().open("a")
+    assert destination.ingress is destination.delivery is None
+    destination.observe_delivery(0.5, 3)
+    destination.observe_delivery(0.25, 1)
+    destination.observe_ingress(1.0, 2)
+    assert destination.delivery is not None
+    assert destination.ingress is not None
+    assert (destination.delivery.count, destination.delivery.sum_s, destination.delivery.max_s) == (
+        4,
+        1.75,
+        0.5,
+    )
+    assert (destination.ingress.count, destination.ingress.sum_s) == (2, 2.0)
 
 
 def test_what_a_forgotten_destination_counted_stays_in_the_totals():
-    routes = table(16)
+    destinations = table(16)
     for name, seconds, wait in (("a", 0.5, 1.0), ("b", 0.25, 2.0)):
-        route = routes.open(name)
-        route.observe_delivery(seconds, 3)
-        route.observe_ingress(wait, 2)
-        route.enqueued, route.delivered, route.bytes_in, route.bytes_out = 2, 3, 20, 30
-        route.dropped, route.expired = 4, 5
+        destination = destinations.open(name)
+        destination.observe_delivery(seconds, 3)
+        destination.observe_ingress(wait, 2)
+        destination.enqueued, destination.delivered, destination.bytes_in, destination.bytes_out = (
+            2,
+            3,
+            20,
+            30,
+        )
+        destination.dropped, destination.expired = 4, 5
     for number in range(17):  # and the first of these is forgotten, too, of which nothing is known
-        routes.open(f"silent{number}")
-    assert [route.name for route in routes] == [f"silent{number}" for number in range(1, 17)]
-    past = routes.past
+        destinations.open(f"silent{number}")
+    assert [destination.name for destination in destinations] == [
+        f"silent{number}" for number in range(1, 17)
+    ]
+    past = destinations.past
     assert past.delivery is not None
     assert past.ingress is not None
     assert (past.delivery.count, past.delivery.sum_s, past.delivery.max_s) == (6, 2.25, 0.5)
@@ -266,7 +283,7 @@ def test_what_a_forgotten_destination_counted_stays_in_the_totals():
 def used_and_left(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/a")
-    core.broker.routes._quiet = Quiet()
+    core.broker.destinations._quiet = Quiet()
     reader.unsubscribes()
 
 
@@ -274,21 +291,21 @@ def consumed_and_left(core: Core) -> None:
     reader = core.peer()
     core.peer().sends("/queue/a", "x")
     reader.subscribes("/queue/a", ack="client")
-    core.broker.routes._quiet = Quiet()
+    core.broker.destinations._quiet = Quiet()
     reader.acks(*reader.messages())
     reader.is_gone()
 
 
 def expired(core: Core) -> None:
     core.peer().sends("/queue/a", "x", headers=(("ttl", "1000"),))
-    core.broker.routes._quiet = Quiet()
+    core.broker.destinations._quiet = Quiet()
     core.passes(2)
 
 
 def left_with_a_topic(core: Core) -> None:
     reader = core.peer()
     reader.subscribes("/queue/a", "q")
-    core.broker.routes._quiet = Quiet()
+    core.broker.destinations._quiet = Quiet()
     reader.is_gone()
 
 
@@ -296,40 +313,40 @@ def left_with_a_topic(core: Core) -> None:
 def test_a_queue_that_is_idle_again_can_be_forgotten(act: Callable[[Core], None]) -> None:
     core = Core(BrokerPolicies(max_destinations=40))
     act(core)
-    route = core.broker.routes.known("/queue/a")
-    assert route is not None
-    assert route.is_idle
-    assert route in core.broker.routes._quiet._all
+    destination = core.broker.destinations.known("/queue/a")
+    assert destination is not None
+    assert destination.is_idle
+    assert destination in core.broker.destinations._quiet._all
 
 
 def test_a_topic_whose_last_value_is_removed_can_be_forgotten() -> None:
     core = Core(BrokerPolicies(max_destinations=40))
     sender = core.peer()
     sender.sends("a", "x", headers=(("retain", "set"),))
-    core.broker.routes._quiet = Quiet()
+    core.broker.destinations._quiet = Quiet()
     sender.sends("a", "", headers=(("retain", "remove"),))
-    route = core.broker.routes.known("a")
-    assert route is not None
-    assert route.is_idle
-    assert route in core.broker.routes._quiet._all
+    destination = core.broker.destinations.known("a")
+    assert destination is not None
+    assert destination.is_idle
+    assert destination in core.broker.destinations._quiet._all
 
 
 def test_what_is_in_use_again_is_passed_over_and_not_looked_at_twice() -> None:
     core = Core(BrokerPolicies(max_destinations=20))
-    routes = core.broker.routes
+    destinations = core.broker.destinations
     holder, sender = core.peer(), core.peer()
     for number in range(8):
         sender.sends(f"/t/{number}")
         holder.subscribes(f"/t/{number}", f"{number}")
     for number in range(40):
         sender.sends(f"/new/{number}")
-    assert all(routes.known(f"/t/{number}") is not None for number in range(8))
-    assert not any(route.name.startswith("/t/") for route in routes._quiet._all)
+    assert all(destinations.known(f"/t/{number}") is not None for number in range(8))
+    assert not any(destination.name.startswith("/t/") for destination in destinations._quiet._all)
     holder.unsubscribes("3")
-    assert routes.known("/t/3") in routes._quiet._all
+    assert destinations.known("/t/3") in destinations._quiet._all
     for number in range(40, 80):
         sender.sends(f"/new/{number}")
-    assert routes.known("/t/3") is None
+    assert destinations.known("/t/3") is None
     core.ends()
 
 
@@ -338,11 +355,13 @@ def test_a_route_that_is_in_no_table_is_never_entered_to_be_looked_at() -> None:
     reader = core.peer()
     reader.subscribes("a.*", ack="client")
     reader.unsubscribes()
-    quiet = core.broker.routes._quiet._all
-    assert all(core.broker.routes.known(route.name) is route for route in quiet)
+    quiet = core.broker.destinations._quiet._all
+    assert all(
+        core.broker.destinations.known(destination.name) is destination for destination in quiet
+    )
     for number in range(100):
-        core.broker.routes.note_quiet(Route(f"{number}", Kind.TOPIC))
-    assert len(quiet) <= len(core.broker.routes)
+        core.broker.destinations.note_quiet(Destination(f"{number}", Kind.TOPIC))
+    assert len(quiet) <= len(core.broker.destinations)
 
 
 @pytest.mark.parametrize("is_stored", [False, True])
@@ -384,13 +403,17 @@ def test_every_idle_route_is_among_those_to_be_looked_at(is_stored: bool) -> Non
             kept.setdefault(each.client.session_id, []).extend(
                 frame for frame in each.frames() if frame.command == "MESSAGE"
             )
-        routes = core.broker.routes
+        destinations = core.broker.destinations
         if step % 7 == 0:
             # As if all had been looked at: those in use are taken out.
-            for route in [route for route in routes._quiet._all if not route.is_idle]:
-                routes._quiet.discard(route)
+            for destination in [
+                destination for destination in destinations._quiet._all if not destination.is_idle
+            ]:
+                destinations._quiet.discard(destination)
         assert [
-            route.name for route in routes if route.is_idle and route not in routes._quiet._all
+            destination.name
+            for destination in destinations
+            if destination.is_idle and destination not in destinations._quiet._all
         ] == []
 
 

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp._errors import OptionError, ProtocolError
-from trio_stomp._identity import ANONYMOUS, Identity
-from trio_stomp.broker._pattern_sets import overlaps
-from trio_stomp.broker._rights import Rights
-from trio_stomp.broker._rules import (
+from trio_stomp.base._errors import OptionError, ProtocolError
+from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.broker.names._pattern_sets import overlaps
+from trio_stomp.broker.names._trie import matches
+from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
+from trio_stomp.broker.rules._rights import Rights
+from trio_stomp.broker.rules._rules import (
     MAX_GLOB,
     MAX_MADE,
     AccessRules,
@@ -24,8 +26,6 @@ from trio_stomp.broker._rules import (
     needs,
     places,
 )
-from trio_stomp.broker._trie import matches
-from trio_stomp.broker._wildcards import Pattern, compile_pattern
 
 ALL = frozenset(Action)
 LETTER = "/topic/x"

@@ -95,8 +95,8 @@ def test_what_does_not_grow_is_refused() -> None:
 
 @pytest.mark.usefixtures("scripts")
 def test_no_pattern_of_the_fill_matches_what_is_sent() -> None:
-    from trio_stomp.broker._trie import matches
-    from trio_stomp.broker._wildcards import compile_pattern
+    from trio_stomp.broker.names._trie import matches
+    from trio_stomp.broker.names._wildcards import compile_pattern
 
     name = module("_bench.scale_fill").pattern_of("/topic/bench")
     texts = {name(n) for n in range(1000)}

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._schedule import (
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.headers._schedule import (
     FOREVER,
     MAX_AHEAD_MS,
     MAX_REPEAT,

@@ -6,7 +6,7 @@ from tests._core_fakes import run_of
 from tests._durable_fakes import WALL_OFFSET_S, DurableBench
 from tests._queue_fakes import Actor, bench
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
-from trio_stomp.broker._scheduler import Progress, read_progress
+from trio_stomp.broker.sending._scheduler import Progress, read_progress
 from trio_stomp.store import Atomic, Done, Keep, Put, Turn
 
 Q = "/queue/q"

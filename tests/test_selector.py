@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._selector import SelectorCompiler
-from trio_stomp.broker._selector_terms import MAX_DEPTH
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.selectors._selector import SelectorCompiler
+from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
 from trio_stomp.frames import Head
 
 COMPILER = SelectorCompiler()

@@ -5,10 +5,10 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker import _send_options as module
-from trio_stomp.broker._dialect import DIALECTS, dialect
-from trio_stomp.broker._send_options import PLAIN_SEND, SendOptions, parse_send_options
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.headers import _send_options as module
+from trio_stomp.broker.headers._dialect import DIALECTS, dialect
+from trio_stomp.broker.headers._send_options import PLAIN_SEND, SendOptions, parse_send_options
 from trio_stomp.frames import Headers
 
 NATIVE = dialect("native")

@@ -28,14 +28,14 @@ from tests._fakes import (
     until,
 )
 from trio_stomp import CloseReason, ServerHandle, Settings, serve
-from trio_stomp._security import Security
-from trio_stomp._serve import _assemble
 from trio_stomp.broker import Broker, MemoryBudget
 from trio_stomp.broker import Client as BrokerClient
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Codecs, Event
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Entrance, Server
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
 from trio_stomp.web import Site
 
 QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}

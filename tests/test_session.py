@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tests._core_fakes import head_bytes
 from tests._strategies import ERROR_CODES, chunkings, cuts, split, streams
-from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp._memory import MemoryBudget, Quota
+from trio_stomp.base._errors import CloseReason, RemoteError
+from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.frames import Frame, FrameLimits, FrameRun, encode_receipt
 from trio_stomp.protocol import (
     NO_HEARTBEATS,

@@ -7,11 +7,11 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Actor, texts
 from tests._share_fakes import MOST, Clocked, ClockedDurable
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy, internal_error
-from trio_stomp.broker._reach import FEW_QUEUES, Reach
-from trio_stomp.broker._sorted_names import CHUNK_SIZE, SortedNames
-from trio_stomp.broker._table_costs import JOIN_BYTES
+from trio_stomp.broker.names._sorted_names import CHUNK_SIZE, SortedNames
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
+from trio_stomp.broker.routing._table_costs import JOIN_BYTES
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Left, Subscribed, Unsubscribed
 
@@ -98,7 +98,7 @@ def test_a_bug_in_a_piece_of_work_ends_its_connection_alone(monkeypatch: pytest.
     desk.queues(MANY)
     reader, other = desk.actor(), desk.actor()
     reader.does(wild())
-    monkeypatch.setattr(Reach, "_attach", lambda *_: 1 / 0)
+    monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     assert reader.box.closed is CloseReason.INTERNAL_ERROR
@@ -156,7 +156,7 @@ def test_queues_that_come_and_go_while_a_wildcard_joins_are_joined_once():
     ]
     assert len(reader.bodies()) == MANY + 1
     desk.ends()
-    assert desk.broker.routes.queue_of("/queue/z01400") is None
+    assert desk.broker.destinations.queue_of("/queue/z01400") is None
 
 
 def test_each_queue_that_a_wildcard_reaches_is_charged_until_it_leaves():

@@ -8,7 +8,7 @@ import pytest
 from tests._core_fakes import run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, numbered
-from trio_stomp.broker._destination import PRIVATE_QUEUE
+from trio_stomp.broker.names._kinds import PRIVATE_QUEUE
 from trio_stomp.protocol import Acked, Received
 
 HELD = 500

@@ -9,11 +9,11 @@ from tests._core_fakes import run_of
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench, numbered, texts
 from tests._share_fakes import MOST, STEP_S, Clocked, ClockedDurable
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._claim import SETTLED, claim_all
-from trio_stomp.broker._consumer import WIDENED
-from trio_stomp.broker._turns import SHARE_S
+from trio_stomp.broker.delivery._turns import SHARE_S
+from trio_stomp.broker.queues._consumer import WIDENED
+from trio_stomp.broker.queues._settlement import SETTLED, claim_all
 from trio_stomp.protocol import Received
 
 HELD = 10_000

@@ -5,9 +5,10 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Actor, Bench, texts
 from tests._share_fakes import MOST, Clocked, ClockedDurable
-from trio_stomp.broker import AccessRules, _foresight
-from trio_stomp.broker._delivery import NEVER, Publication
-from trio_stomp.broker._rules import Action, Rule
+from trio_stomp.broker import AccessRules
+from trio_stomp.broker.delivery._delivery import NEVER, Publication
+from trio_stomp.broker.routing import _foresight
+from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
 
@@ -152,15 +153,20 @@ def test_rights_that_change_while_selectors_are_asked_hold_for_all_of_a_commit(
     desk.settles()
     told = [(frame.command, frame.get("code")) for frame in busy.frames()]
     assert told == [("RECEIPT", None) if is_allowed else ("ERROR", "not-authorized")]
-    sent = desk.broker.routes.open(TOPIC).enqueued
+    sent = desk.broker.destinations.open(TOPIC).enqueued
     assert sent == (BLOCKS if is_allowed else 0), "nothing is done before the one refused"
 
 
 def test_what_was_said_to_one_header_block_is_not_taken_for_an_answer_to_another():
     desk = Clocked()
     asked(desk)
-    route = desk.broker.routes.open(TOPIC)
+    destination = desk.broker.destinations.open(TOPIC)
     told, other = (run_of(TOPIC, ["x"], (("k", k),)).head for k in "vw")
-    said = _foresight.Said(told, _foresight.Asked(route.careful), [])
-    assert said.among(route.careful, Publication(route, told, [b"x"], 0.0, NEVER)) == []
-    assert said.among(route.careful, Publication(route, other, [b"x"], 0.0, NEVER)) is route.careful
+    said = _foresight.Said(told, _foresight.Asked(destination.filtered), [])
+    assert (
+        said.among(destination.filtered, Publication(destination, told, [b"x"], 0.0, NEVER)) == []
+    )
+    assert (
+        said.among(destination.filtered, Publication(destination, other, [b"x"], 0.0, NEVER))
+        is destination.filtered
+    )

@@ -5,10 +5,10 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Actor, Box, texts
 from tests._share_fakes import MOST, Clocked, ClockedDurable
-from trio_stomp._errors import ProtocolError
+from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker._duplicates import Duplicates
-from trio_stomp.broker._takers import MANY_TAKERS
+from trio_stomp.broker.routing._takers import MANY_TAKERS
+from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 
 TOPIC = "/topic/t"
@@ -19,7 +19,7 @@ STEP = 4
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker._fanout_pieces.STEP", STEP)
+    monkeypatch.setattr("trio_stomp.broker.routing._fanout_pieces.STEP", STEP)
 
 
 def crowd(
@@ -80,7 +80,7 @@ def test_what_a_turn_gives_to_very_many_is_bounded(destination: str, selector: s
 
 @pytest.mark.parametrize("no_local", ["false", "true"])
 def test_without_much_to_do_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch, no_local: str):
-    monkeypatch.setattr("trio_stomp.broker._fanout_pieces.STEP", MANY)
+    monkeypatch.setattr("trio_stomp.broker.routing._fanout_pieces.STEP", MANY)
     desk = Clocked(policies=BrokerPolicies(explain_events=0))
     reader = crowd(desk, no_local=no_local)
     busy = desk.actor()
@@ -203,8 +203,10 @@ def test_a_composite_send_looks_for_its_takers_and_gives_to_them_in_pieces():
         "matched": str(MANY * len(NAMES)),
         "stored": "memory",
     }
-    routes = [desk.broker.routes.open(name) for name in NAMES]
-    assert len({id(route.subscribers) for route in routes}) == 1, "topics of the same share them"
+    destinations = [desk.broker.destinations.open(name) for name in NAMES]
+    assert len({id(destination.subscribers) for destination in destinations}) == 1, (
+        "topics of the same share them"
+    )
 
 
 @pytest.mark.parametrize("comes", [False, True])
@@ -232,7 +234,7 @@ def test_a_topic_that_is_forgotten_while_others_are_looked_for_is_made_again():
     one.sends(",".join(("/topic/n0", TOPIC)), "a")
     two.sends(",".join(("/topic/n0", "/topic/n1")), "b")
     assert two.client in desk.broker.turns
-    desk.broker.routes.forget_new()
+    desk.broker.destinations.forget_new()
     desk.settles()
     got = bodies(reader)
     assert got == [got[0]] * MANY

@@ -7,13 +7,13 @@ import pytest
 from tests._queue_fakes import Actor, bench, texts
 from tests._share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._choice import FEW_PASSED, SCAN_LIMIT
-from trio_stomp.broker._hand_out import MOST as MOST_MESSAGES
-from trio_stomp.broker._hand_out import MOST_BYTES, MOST_CONSUMERS
-from trio_stomp.broker._selector import Selector
-from trio_stomp.broker._selector_terms import Lookup
-from trio_stomp.broker._table_costs import PASSED_BYTES
-from trio_stomp.broker._turns import PUMP_S
+from trio_stomp.broker.delivery._turns import PUMP_S
+from trio_stomp.broker.queues._filtered_messages import FEW_PASSED, SCAN_LIMIT
+from trio_stomp.broker.queues._hand_out import MOST as MOST_MESSAGES
+from trio_stomp.broker.queues._hand_out import MOST_BYTES, MOST_CONSUMERS
+from trio_stomp.broker.routing._table_costs import PASSED_BYTES
+from trio_stomp.broker.selectors._selector import Selector
+from trio_stomp.broker.selectors._selector_terms import Lookup
 from trio_stomp.frames import Head
 
 Q = "/queue/q"
@@ -221,7 +221,7 @@ def test_what_expires_behind_others_is_met_though_all_have_passed_it():
     sender.sends(Q, "60", n="60")
     desk.turn()
     assert desk.waiting(Q) == [f"{n}" for n in range(61) if n != 40]
-    assert desk.queue(Q).route.expired == 1
+    assert desk.queue(Q).destination.expired == 1
 
 
 def test_a_higher_level_is_looked_at_though_all_of_the_others_was_passed():
@@ -289,7 +289,7 @@ def test_the_time_may_be_up_when_the_one_who_has_a_group_does_not_want_its_messa
 
 
 def test_too_many_groups_are_assigned_anew(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("trio_stomp.broker._groups.MAX_GROUPS", 2)
+    monkeypatch.setattr("trio_stomp.broker.queues._groups.MAX_GROUPS", 2)
     desk = bench()
     sender, first, second = desk.actor(), desk.actor(), desk.actor()
     first.subscribes(Q, ack="client-individual", prefetch_count="2")

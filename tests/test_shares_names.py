@@ -4,8 +4,8 @@ import pytest
 
 from tests._queue_fakes import Actor, Bench, texts
 from tests._share_fakes import MOST, Clocked
-from trio_stomp._errors import CloseReason
-from trio_stomp.broker._reach import STEP, Reach
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.broker.queues._wildcard_queues import STEP, WildcardQueues
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 MANY = 100 * STEP
@@ -159,7 +159,7 @@ def test_a_bug_in_joining_does_not_keep_back_what_others_sent(monkeypatch: pytes
     one, two = desk.actor(), desk.actor()
     one.sends("/queue/n1", "a")
     two.sends("/queue/n2", "b")
-    monkeypatch.setattr(Reach, "_attach", lambda *_: 1 / 0)
+    monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     monkeypatch.undo()

@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from tests._fakes import TCP, Dial, open_dial, until
 from tests._site import add_all, ask_over_wire, parse, whole
 from trio_stomp import CloseReason
-from trio_stomp.server import _pages
+from trio_stomp.server.connection import _pages
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web._pieces import LOOKS, RECORDS, Greatest, Pieces, greatest
 
@@ -147,8 +147,8 @@ async def test_nothing_shrinks_or_is_lost_of_what_goes_while_metrics_are_made() 
         for _ in range(5):  # beyond the connections
             next(making)
         empty(dial)
-        for route in list(broker.routes)[:QUEUES]:
-            broker.routes._remove(route)
+        for destination in list(broker.destinations)[:QUEUES]:
+            broker.destinations._remove(destination)
         await leaver.aclose()
         await until(lambda: CloseReason.CLIENT_CLOSED in dial.server.ended)
         after = samples(whole(making))

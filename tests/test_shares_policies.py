@@ -4,7 +4,7 @@ from attrs import field, frozen
 
 from tests._share_fakes import MOST, Clocked
 from trio_stomp.broker import DestinationPolicy, PolicyBook
-from trio_stomp.broker._destination_policy import DestinationPolicy as Policy
+from trio_stomp.broker.routing._destination_policy import DestinationPolicy as Policy
 from trio_stomp.protocol import Subscribed
 
 MANY = 2_000
@@ -50,8 +50,8 @@ def test_policies_are_given_out_in_pieces():
     desk.settles()
     assert max(desk.pieces) <= MOST
     assert bounds(desk) == {7}
-    feeds = [each.feed for each in durable.client.subscriptions.values()]
-    assert {feed.queue.policy.max_messages for feed in feeds if feed is not None} == {7}
+    bindings = [each.binding for each in durable.client.subscriptions.values()]
+    assert {binding.queue.policy.max_messages for binding in bindings if binding is not None} == {7}
 
 
 def test_the_last_book_holds_and_nobody_configures_what_was_forgotten():
@@ -61,10 +61,10 @@ def test_the_last_book_holds_and_nobody_configures_what_was_forgotten():
     desk.broker.use_policies(book(8))
     last = f"/queue/z{MANY - 1:05}"
     gone = desk.queue(last)
-    route = desk.broker.routes.known(last)
-    assert route is not None
+    destination = desk.broker.destinations.known(last)
+    assert destination is not None
     desk.broker.queues.end(last, desk.now)
-    del desk.broker.routes._routes[last]
+    del desk.broker.destinations._destinations[last]
     desk.settles()
     assert bounds(desk) == {8}
     assert gone.policy.max_messages == 0

@@ -11,10 +11,11 @@ import trio
 from tests._fakes import TCP, open_dial
 from tests._queue_fakes import Actor
 from tests._share_fakes import MOST, Clocked
-from trio_stomp import ServerHandle, Settings, _serve
-from trio_stomp._identity import Identity
+from trio_stomp import ServerHandle, Settings
+from trio_stomp.base._identity import Identity
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
-from trio_stomp.cli._serve import _obey
+from trio_stomp.cli.commands._serve import _obey
+from trio_stomp.startup import _serve
 
 MANY = 500
 
@@ -62,7 +63,7 @@ def test_many_are_judged_in_pieces():
     assert set(first + refused(crowd_here)) == {"not-authorized"}
     assert all(each.client.is_refused for each in crowd_here)
     assert not newcomer.client.is_refused
-    assert not desk.broker.guard.unjudged
+    assert not desk.broker.authorizer.unjudged
 
 
 def test_who_is_nobody_any_more_goes_when_it_sends_something():
@@ -72,7 +73,7 @@ def test_who_is_nobody_any_more_goes_when_it_sends_something():
     assert not here[-1].client.is_refused
     here[-1].sends("/topic/a", "x")
     assert here[-1].error().get("code") == "authentication-failed"
-    assert desk.broker.routes.open("/topic/a").enqueued == 0
+    assert desk.broker.destinations.open("/topic/a").enqueued == 0
     desk.settles()
     assert all(each.client.is_refused for each in here)
 

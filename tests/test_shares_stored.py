@@ -7,8 +7,8 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Actor, texts
 from tests._share_fakes import MOST, ClockedDurable
-from trio_stomp.broker import _postponed
-from trio_stomp.broker._selector import Selector
+from trio_stomp.broker.selectors._selector import Selector
+from trio_stomp.broker.sending import _postponed
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 

@@ -15,7 +15,7 @@ from tests._stores import KINDS, make_place
 from tests._stores import numbers as numbers
 from tests._stores import postgres as postgres
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker._storage import Arrival, Storage
+from trio_stomp.broker.queues._storage import Arrival, Storage
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
 from trio_stomp.store import Atomic

@@ -5,10 +5,10 @@ import pytest
 from tests._core_fakes import run_of
 from tests._queue_fakes import Actor, texts
 from tests._share_fakes import MOST, Clocked, ClockedDurable
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, internal_error
-from trio_stomp.broker._delivery import Publication
-from trio_stomp.broker._route import Keeper
+from trio_stomp.broker.delivery._delivery import Publication
+from trio_stomp.broker.routing._destinations import LastValueOwner
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 
@@ -162,7 +162,7 @@ def test_who_subscribes_meanwhile_gets_no_half_of_it(destination: str, waits: bo
 
 def test_a_wildcard_waits_for_more_topics_than_it_is_compared_with(monkeypatch):
     desk = Clocked()
-    monkeypatch.setattr("trio_stomp.broker._lines.MANY_NAMES", 1)
+    monkeypatch.setattr("trio_stomp.broker.routing._lines.MANY_NAMES", 1)
     takers(desk, TOPIC, "/topic/u")
     busy, late = desk.actor(), desk.actor()
     busy.does(Committed(runs(TOPIC, "/topic/u"), b"done"))
@@ -379,7 +379,7 @@ def test_a_bug_in_what_comes_behind_is_its_end_alone(monkeypatch: pytest.MonkeyP
     desk.passes(20)
     show = desk.broker.publisher.show
 
-    def fails(publication: Publication, asked: str, keeper: Keeper, now: float) -> bytes:
+    def fails(publication: Publication, asked: str, keeper: LastValueOwner, now: float) -> bytes:
         if publication.bodies == [b"bad"]:
             raise ZeroDivisionError
         return show(publication, asked, keeper, now)
@@ -453,11 +453,11 @@ def test_a_topic_without_subscribers_is_not_forgotten_in_the_middle():
     desk.settles()
     assert receipts(busy) == ["done"]
     assert other.box.closed is None
-    desk.broker.routes.forget_new()
+    desk.broker.destinations.forget_new()
     for number in range(40):
         other.sends(f"/topic/o{number}", "x")
     desk.settles()
-    assert desk.broker.routes.known("/topic/a") is None, "and is later"
+    assert desk.broker.destinations.known("/topic/a") is None, "and is later"
 
 
 def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(monkeypatch: pytest.MonkeyPatch):

@@ -11,8 +11,8 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from trio_stomp.transport import SlicedPoll, SocketWire
-from trio_stomp.transport import _sliced_poll as module
-from trio_stomp.transport._sliced_poll import DirectSocket, PolledSocket
+from trio_stomp.transport.wire import _sliced_poll as module
+from trio_stomp.transport.wire._sliced_poll import DirectSocket, PolledSocket
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="there is no epoll here")
 

@@ -32,13 +32,13 @@ from tests._fakes import (
     until,
 )
 from tests._foreign import JS, PATIENCE_S, node_or_skip, running_broker
-from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp.broker import NEVER, Delivery, MemoryBudget, Publication, Route
-from trio_stomp.broker._destination import Kind
+from trio_stomp.base._errors import CloseReason, RemoteError
+from trio_stomp.broker import NEVER, Delivery, Destination, MemoryBudget, Publication
+from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.frames import Head
-from trio_stomp.server._outbox import Outbox
-from trio_stomp.server._outbox_shared import OutboxShared
-from trio_stomp.server._sockjs import SockJsOutbox, SockJsPulse, quote_delivery
+from trio_stomp.server.connection._sockjs import SockJsOutbox, SockJsPulse, quote_delivery
+from trio_stomp.server.io._outbox import Outbox
+from trio_stomp.server.io._outbox_shared import OutboxShared
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -51,7 +51,7 @@ from trio_stomp.transport import (
     sockjs_message,
     splice_sockjs,
 )
-from trio_stomp.transport._json_strings import JsonStrings
+from trio_stomp.transport.websocket._json_strings import JsonStrings
 
 if TYPE_CHECKING:
     from trio_stomp.server import Connection
@@ -461,7 +461,7 @@ def test_what_is_no_text_cannot_be_quoted() -> None:
 
 def delivery(*tails: bytes, returns: bool = False) -> Delivery:
     head = Head("SEND", (("destination", "/t"),), -1, "/t")
-    publication = Publication(Route("/t", Kind.TOPIC), head, list(tails), 0.0, NEVER)
+    publication = Publication(Destination("/t", Kind.TOPIC), head, list(tails), 0.0, NEVER)
     made = Delivery([b"", *tails], len(tails), sum(map(len, tails)), publication)
     made.returns = returns
     made.is_paced = True
@@ -536,7 +536,7 @@ async def test_after_what_cannot_be_said_nothing_is() -> None:
     (error,) = rig.told
     assert (error.code, error.reason) == ("not-text", CloseReason.UNSUPPORTED)
     assert "/t is not UTF-8" in error.message
-    assert bad.publication.route.dropped == 2
+    assert bad.publication.destination.dropped == 2
     assert rig.outbox.shared.unsent == 3
     rig.outbox.stage_frame(b"ERROR\n\n\0")  # that is still said
     assert rig.outbox.waiting_bytes

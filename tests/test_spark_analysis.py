@@ -30,13 +30,13 @@ from trio_stomp.spark._analysis import (  # noqa: E402
     rates,
     traffic,
 )
-from trio_stomp.spark._chart import Frame, Scale, Series, lines, pieces, thinned  # noqa: E402
-from trio_stomp.spark._findings import findings, holes  # noqa: E402
 from trio_stomp.spark._histogram import percentile, percentiles  # noqa: E402
-from trio_stomp.spark._report import report  # noqa: E402
 from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
 from trio_stomp.spark._trouble import consumers, episodes, slow_subscribers  # noqa: E402
 from trio_stomp.spark._units import clock, each, lasting, nice_step, short, size, time_step  # noqa: E402
+from trio_stomp.spark.reporting._chart import Frame, Scale, Series, lines, pieces, thinned  # noqa: E402
+from trio_stomp.spark.reporting._findings import findings, holes  # noqa: E402
+from trio_stomp.spark.reporting._report import report  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,8 +15,8 @@ from tests._diag_bodies import START, message  # noqa: E402
 from tests._diag_tables import process, sent, tables  # noqa: E402
 from tests._page import check_page  # noqa: E402
 from trio_stomp.spark._analysis import Thresholds, bucket_counts, increases  # noqa: E402
-from trio_stomp.spark._report import report  # noqa: E402
 from trio_stomp.spark._results import RESULTS, Results, analyse, read_results  # noqa: E402
+from trio_stomp.spark.reporting._report import report  # noqa: E402
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

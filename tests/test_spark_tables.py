@@ -16,7 +16,7 @@ require("pyspark")
 from pyspark.sql.types import StructType  # noqa: E402
 
 from tests._diag_bodies import EMPTY, message, record  # noqa: E402
-from trio_stomp._schema import PREFIX, TABLES, Field, Table  # noqa: E402
+from trio_stomp.base.schema import PREFIX, TABLES, Field, Table  # noqa: E402
 from trio_stomp.spark._tables import (  # noqa: E402
     DATE,
     IDX,

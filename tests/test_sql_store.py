@@ -90,7 +90,7 @@ def test_the_port_needs_no_sqlalchemy() -> None:
     program = (
         "import sys; sys.modules['sqlalchemy'] = None\n"
         "from trio_stomp import store\n"
-        "assert not any(name.startswith('trio_stomp.store._sql') for name in sys.modules)\n"
+        "assert not any(name.startswith('trio_stomp.store.sql._store') for name in sys.modules)\n"
         "try: store.SqlStore\n"
         "except store.StoreError as error: print(error)\n"
     )
@@ -108,7 +108,7 @@ def test_only_what_is_there_can_be_imported() -> None:
 
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "trio_stomp.store._sql", None)
+    monkeypatch.setitem(sys.modules, "trio_stomp.store.sql._store", None)
     with pytest.raises(StoreError, match=r"pip install 'trio-stomp\[sql\]'"):
         _ = stores.SqlStore
 

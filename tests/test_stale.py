@@ -7,9 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests._core_fakes import AMPLE, Pairs, head_bytes, numbered
-from trio_stomp.broker import BrokerPolicies, MemoryBudget, ParkedDestination, Publication, Route
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._stale import (
+from trio_stomp.broker import (
+    BrokerPolicies,
+    Destination,
+    MemoryBudget,
+    ParkedDestination,
+    Publication,
+)
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.names._trie import matches
+from trio_stomp.broker.names._wildcards import compile_pattern
+from trio_stomp.broker.topics._stale import (
     CHANNEL_OVERHEAD_BYTES,
     DESTINATION_OVERHEAD_BYTES,
     DESTINATION_SWEEPS,
@@ -17,8 +25,6 @@ from trio_stomp.broker._stale import (
     MESSAGE_OVERHEAD_BYTES,
     StaleQueue,
 )
-from trio_stomp.broker._trie import matches
-from trio_stomp.broker._wildcards import compile_pattern
 from trio_stomp.frames import Head
 
 FIRST = DESTINATION_OVERHEAD_BYTES
@@ -46,7 +52,7 @@ class Stale:
         )
         self.memory = MemoryBudget(budget)
         self.queue = StaleQueue(policies, self.memory)
-        self.routes: dict[str, Route] = {}
+        self.destinations: dict[str, Destination] = {}
 
     def park(
         self,
@@ -56,10 +62,10 @@ class Stale:
         now: float = 0.0,
         headers: Pairs = (),
     ) -> None:
-        route = self.routes.setdefault(name, Route(name, Kind.TOPIC))
+        destination = self.destinations.setdefault(name, Destination(name, Kind.TOPIC))
         head = Head("SEND", headers, destination=name)
         raw = [body.encode() for body in bodies]
-        self.queue.park(Publication(route, head, raw, 0.0, expires), now)
+        self.queue.park(Publication(destination, head, raw, 0.0, expires), now)
         self.check()
 
     def claim(self, name: str) -> list[ParkedDestination]:
@@ -129,14 +135,14 @@ def test_statistics_count_every_message_once():
     stale.take_all("b")
     counted = stale.queue.statistics
     assert (counted.parked, counted.dropped, counted.expired, counted.revived) == (3, 1, 2, 1)
-    assert (stale.routes["a"].expired, stale.routes["b"].dropped) == (2, 1)
+    assert (stale.destinations["a"].expired, stale.destinations["b"].dropped) == (2, 1)
 
 
 def test_the_fullest_destinations_are_listed_first():
     stale = Stale()
     for name, count in (("a", 2), ("b", 5), ("c", 1), ("d", 3)):
         stale.park(name, *numbered("m", count))
-    assert [parked.route.name for parked in stale.queue.largest(3)] == ["b", "d", "a"]
+    assert [parked.destination.name for parked in stale.queue.largest(3)] == ["b", "d", "a"]
 
 
 # --- limits -----------------------------------------------------------------------------------
@@ -151,7 +157,7 @@ def test_the_count_is_exact(overflow: str, kept: list[str]):
     for number in range(6):
         stale.park("a", str(number))
     assert stale.take_all("a") == kept
-    assert stale.routes["a"].dropped == stale.queue.statistics.dropped == 2
+    assert stale.destinations["a"].dropped == stale.queue.statistics.dropped == 2
 
 
 @pytest.mark.parametrize(
@@ -228,7 +234,7 @@ def test_a_message_over_the_limit_drives_nothing_out():
     stale.park("a", "small")
     stale.park("b", "x" * 4000)
     assert stale.take_all("*") == ["small"]
-    assert stale.routes["b"].dropped == 1
+    assert stale.destinations["b"].dropped == 1
 
 
 def test_a_run_over_the_limit_keeps_its_newest():
@@ -245,9 +251,9 @@ def test_drop_oldest_takes_what_expires_first_wherever_it_lies():
     stale.park("c", "c0", expires=2.0)
     stale.park("a", "a1", expires=4.0)
     for number, at in enumerate(["a", "c", "b", "a"]):
-        before = stale.routes[at].dropped
+        before = stale.destinations[at].dropped
         stale.park("d", f"d{number}", expires=9.0 + number)
-        assert stale.routes[at].dropped == before + 1
+        assert stale.destinations[at].dropped == before + 1
     assert stale.take_all("*") == ["d0", "d1", "d2", "d3"]
 
 
@@ -281,13 +287,15 @@ def test_the_budget_of_the_process_is_no_ground_to_drop_what_is_parked():
     stale.park("a", "0")
     stale.park("b", "1")
     assert stale.take_all("*") == ["0"]
-    assert stale.routes["b"].dropped == 1
+    assert stale.destinations["b"].dropped == 1
 
 
 def test_a_budget_overdrawn_by_others_takes_nothing():
     stale = Stale(budget=1000)
     stale.memory.used_bytes = 5000
-    stale.queue.park(Publication(Route("a", Kind.TOPIC), Head("SEND", ()), [b"x"], 0.0, 10.0), 0.0)
+    stale.queue.park(
+        Publication(Destination("a", Kind.TOPIC), Head("SEND", ()), [b"x"], 0.0, 10.0), 0.0
+    )
     assert stale.queue.size == 0
     assert stale.memory.used_bytes == 5000
 
@@ -417,8 +425,12 @@ def test_after_everything_has_expired_nothing_is_charged(parkings):
     assert stale.queue.size == stale.memory.used_bytes == 0
     counted = stale.queue.statistics
     assert counted.parked + counted.dropped >= sum(count for _, count, _ in parkings)
-    assert sum(route.expired for route in stale.routes.values()) == counted.expired
-    assert sum(route.dropped for route in stale.routes.values()) == counted.dropped
+    assert (
+        sum(destination.expired for destination in stale.destinations.values()) == counted.expired
+    )
+    assert (
+        sum(destination.dropped for destination in stale.destinations.values()) == counted.dropped
+    )
 
 
 # --- claims -----------------------------------------------------------------------------------
@@ -429,7 +441,7 @@ def test_what_is_claimed_is_promised_to_one_and_free_again_when_released():
     stale.park("a.x", "0")
     stale.park("a.y", "1")
     (claimed,) = stale.claim("a.x")
-    assert [parked.route.name for parked in stale.claim("a.*")] == ["a.y"]
+    assert [parked.destination.name for parked in stale.claim("a.*")] == ["a.y"]
     assert stale.claim("*") == []
     stale.queue.release(claimed)
     assert stale.claim("*") == [claimed]
@@ -458,7 +470,7 @@ def test_a_wildcard_claims_exactly_what_it_matches(pattern: str, grammar: str):
     stale = Stale()
     for name in NAMES:
         stale.park(name, "x")
-    claimed = [parked.route.name for parked in stale.queue.claim(pattern, compiled)]
+    claimed = [parked.destination.name for parked in stale.queue.claim(pattern, compiled)]
     if compiled is None:
         assert claimed == []
     else:
@@ -475,7 +487,7 @@ def test_an_unrelated_subscribe_looks_at_no_parked_name(grammar: str):
         assert stale.queue.claim(name, compile_pattern(name, grammar)) == []
     assert counter.lookups <= 10
     (found,) = stale.queue.claim("x", compile_pattern("/parked/a02500*", grammar))
-    assert found.route.name == "/parked/a02500"
+    assert found.destination.name == "/parked/a02500"
     assert counter.lookups <= 20
 
 

@@ -328,7 +328,7 @@ def test_messages_to_a_queue_that_has_ended_meanwhile_are_given_up() -> None:
     answered(core)
     stores(sender, "a", to="/topic/t")
     core.turn()
-    core.broker.feeds.end_durable(next(iter(core.broker.feeds.durables)), core.now)
+    core.broker.bindings.end_durable(next(iter(core.broker.bindings.durables)), core.now)
     reader.is_gone()
     answered(core)
     assert core.memory.kept_bytes == 0
@@ -348,8 +348,8 @@ def test_a_shared_subscription_that_was_ended_stores_nothing_more() -> None:
     assert one.bodies() == other.bodies() == ["a"]
     again = core.restarts()
     assert again.failures == []
-    (feed,) = again.broker.feeds.durables
-    assert feed.queue.held == 1
+    (binding,) = again.broker.bindings.durables
+    assert binding.queue.held == 1
 
 
 def test_a_message_of_another_dialect_is_delivered_without_its_options() -> None:
@@ -359,7 +359,7 @@ def test_a_message_of_another_dialect_is_delivered_without_its_options() -> None
     again = core.restarts()
 
     def refuse(head: object) -> None:
-        from trio_stomp._errors import ProtocolError
+        from trio_stomp.base._errors import ProtocolError
 
         raise ProtocolError("wildcard-in-send", "no")
 

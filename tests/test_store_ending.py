@@ -10,10 +10,10 @@ import pytest
 
 from tests._store_fakes import Disk, Messages, filled, open_store, read_all
 from trio_stomp.store import Atomic, Done, Keep, Put, StoreError, Turn
-from trio_stomp.store._decode import decode_run
-from trio_stomp.store._format import COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
-from trio_stomp.store._scan import scan
-from trio_stomp.store._segment import list_segments
+from trio_stomp.store.journal._scan import scan
+from trio_stomp.store.journal._segment import list_segments
+from trio_stomp.store.journal.format._decode import decode_run
+from trio_stomp.store.journal.format._format import COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
 
 BIG = 1 << 20
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp.store._extents import (
+from trio_stomp.store.journal._extents import (
     MANY_EXTENTS,
     MAX_EXTENT_BYTES,
     MAX_EXTENT_IDS,
@@ -11,8 +11,8 @@ from trio_stomp.store._extents import (
     extent_of,
     share_for,
 )
-from trio_stomp.store._format import Copy
-from trio_stomp.store._id_set import IdSet
+from trio_stomp.store.journal._id_set import IdSet
+from trio_stomp.store.journal.format._format import Copy
 
 IDS = st.one_of(st.integers(0, 3000), st.sampled_from([0, 511, 512, 513, 1023, 1024, 1 << 40]))
 RANGES = st.builds(lambda first, size: range(first, first + size), IDS, st.integers(0, 1500))

@@ -29,7 +29,7 @@ from trio_stomp.store import (
     Turn,
     scan_records,
 )
-from trio_stomp.store._extents import extent_of
+from trio_stomp.store.journal._extents import extent_of
 
 KIB = bytes(1024)
 
@@ -309,7 +309,7 @@ def test_large_segments_are_copied_a_piece_with_each_append(tmp_path) -> None:
 
 
 def test_room_is_made_only_as_long_as_one_may_wait(tmp_path, monkeypatch) -> None:
-    from trio_stomp.store import _writer
+    from trio_stomp.store.journal import _writer
 
     monkeypatch.setattr(_writer, "PIECES_AT_ONCE", 1)
     monkeypatch.setattr(_writer, "PIECE_BYTES", 1)
@@ -597,7 +597,7 @@ def test_an_empty_put_is_nothing(tmp_path) -> None:
 
 
 def test_pages_of_very_many_places(tmp_path, monkeypatch) -> None:
-    from trio_stomp.store import _shared
+    from trio_stomp.store.journal import _shared
 
     monkeypatch.setattr(_shared, "MAX_STANDS", 2)
     store, _ = open_store(str(tmp_path), Disk(), 1 << 20)

@@ -28,10 +28,10 @@ from trio_stomp.store import (
     StoreLocked,
     Turn,
 )
-from trio_stomp.store._quarantine import Quarantine
-from trio_stomp.store._replay import Replay, summarize
-from trio_stomp.store._segment import Segment
-from trio_stomp.store._shared import Shared
+from trio_stomp.store.disk._quarantine import Quarantine
+from trio_stomp.store.journal._replay import Replay, summarize
+from trio_stomp.store.journal._segment import Segment
+from trio_stomp.store.journal._shared import Shared
 
 BIG = 1 << 20
 

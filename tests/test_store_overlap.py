@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from trio_stomp.store import Atomic, Done, JournalOptions, JournalStore, Put, Record, Turn
-from trio_stomp.store._extents import Extents, extent_of
-from trio_stomp.store._files import OsFiles
-from trio_stomp.store._format import Copy
-from trio_stomp.store._inspect import scan_records
+from trio_stomp.store.disk._files import OsFiles
+from trio_stomp.store.journal._extents import Extents, extent_of
+from trio_stomp.store.journal.format._format import Copy
+from trio_stomp.store.tools._inspect import scan_records
 
 PLACES = ("queue:fast", "queue:slow", "queue:deep")
 

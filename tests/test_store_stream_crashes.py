@@ -30,7 +30,7 @@ from tests._stream_fakes import _small_extents as _small_extents
 from tests._stream_fakes import copy_of as copy_of
 from tests._stream_fakes import disk as disk
 from trio_stomp.store import Append, StoreBroken
-from trio_stomp.store._stream_log import StreamLog
+from trio_stomp.store.streams._log import StreamLog
 
 
 @define

@@ -21,8 +21,8 @@ from tests._stream_fakes import WHOLE as WHOLE
 from tests._stream_fakes import _small_extents as _small_extents
 from tests._stream_fakes import copy_of as copy_of
 from tests._stream_fakes import disk as disk
-from trio_stomp.store import _stream_damage as damage_module
-from trio_stomp.store._stream_format import decode_block, read_block_header, walk
+from trio_stomp.store.streams import _damage as damage_module
+from trio_stomp.store.streams._format import decode_block, read_block_header, walk
 
 
 def marker_of(path: str) -> bytes:
@@ -255,7 +255,7 @@ def test_damage_of_several_records_in_a_row_is_one(disk: DiskFake) -> None:
 
 
 def test_a_record_of_another_kind_is_not_read(disk: DiskFake, monkeypatch) -> None:
-    from trio_stomp.store import _stream_format
+    from trio_stomp.store.streams import _format as _stream_format
 
     log = make_log(disk)
     commit(log, 2)

@@ -24,9 +24,9 @@ from tests._stream_fakes import (
     run,
 )
 from trio_stomp.store import Append, OsFiles, StoreBroken, Streamed, StreamState
-from trio_stomp.store import _stream_format as format_module
-from trio_stomp.store import _stream_segment as segment_module
-from trio_stomp.store._stream_log import StreamLog
+from trio_stomp.store.streams import _format as format_module
+from trio_stomp.store.streams import _segment as segment_module
+from trio_stomp.store.streams._log import StreamLog
 
 COUNTS = (1, 3, 2, 5, 1, 4, 9, 1, 1, 2, 6, 3, 2, 1)
 

@@ -18,8 +18,8 @@ from tests._stream_fakes import (
     read_all,
 )
 from trio_stomp.store import Append
-from trio_stomp.store import _stream_segment as segment_module
-from trio_stomp.store._stream_log import StreamLog
+from trio_stomp.store.streams import _segment as segment_module
+from trio_stomp.store.streams._log import StreamLog
 
 SEGMENT_BYTES = 300
 BODIES = st.lists(st.binary(max_size=40), max_size=6)

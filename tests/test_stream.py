@@ -6,9 +6,9 @@ import pytest
 
 from tests._core_fakes import head_bytes
 from trio_stomp.broker import MemoryBudget
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._route import Route
-from trio_stomp.broker._stream import MAX_AGED, MIN_DROP, Stream, StreamRun
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.routing._destinations import Destination
+from trio_stomp.broker.streams._stream import MAX_AGED, MIN_DROP, Stream, StreamRun
 from trio_stomp.frames import Head
 
 SIZE = 300 + head_bytes(())
@@ -27,7 +27,7 @@ class Waiter:
 def make(limit: int = 10 * SIZE, age_ms: int = 0, *, stored: bool = False, memory: int = 1 << 30):
     return Stream(
         "/stream/s",
-        Route("/stream/s", Kind.STREAM),
+        Destination("/stream/s", Kind.STREAM),
         "e",
         MemoryBudget(memory),
         limit,

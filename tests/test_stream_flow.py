@@ -18,7 +18,7 @@ from tests._replay_fakes import (
 )
 from tests._replay_fakes import stored as stored
 from trio_stomp.broker import StreamWanted
-from trio_stomp.broker._stream import StreamRun
+from trio_stomp.broker.streams._stream import StreamRun
 
 
 @pytest.mark.parametrize("version", VERSIONS)

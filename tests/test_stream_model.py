@@ -13,7 +13,7 @@ from tests._core_fakes import Received
 from tests._durable_fakes import DurableBench
 from tests._queue_fakes import Actor, Bench
 from trio_stomp.broker import DestinationPolicy, StreamWanted
-from trio_stomp.broker._stream import Stream
+from trio_stomp.broker.streams._stream import Stream
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
 WINDOW = 1500
@@ -60,13 +60,13 @@ class StreamMachine(RuleBasedStateMachine):
 
     def begin(self) -> None:
         self.hasty = self.bench.actor()
-        self.careful = self.bench.actor()
+        self.filtered = self.bench.actor()
         self.stream.window_limit_bytes = WINDOW
 
     @property
     def stream(self) -> Stream:
         broker = self.bench.broker
-        return broker.streams.find(STREAM, broker.routes.open)
+        return broker.streams.find(STREAM, broker.destinations.open)
 
     def settle(self) -> None:
         """What is pending is safe."""
@@ -77,7 +77,7 @@ class StreamMachine(RuleBasedStateMachine):
     def publish(self, count: int, size: int, survives: bool) -> None:
         bodies = [b"%d:" % (self.count + place) + b"x" * size for place in range(count)]
         self.count += count
-        sender = self.careful if survives else self.hasty
+        sender = self.filtered if survives else self.hasty
         persistent = "true" if survives else "false"
         sender.sends(TOPIC, *bodies, kind=str(size), persistent=persistent)
         self.pending += [(body, survives) for body in bodies]
@@ -253,8 +253,8 @@ class StoredStreamMachine(StreamMachine):
         was_withdrawn = any(survives for _, survives in self.pending)
         self.pending = [each for each in self.pending if not each[1]]
         if was_withdrawn:
-            assert self.careful.error().get("code") == "storage"
-            self.careful = self.bench.actor()
+            assert self.filtered.error().get("code") == "storage"
+            self.filtered = self.bench.actor()
 
     @rule(share=st.floats(0, 1))
     def trim(self, share: float) -> None:

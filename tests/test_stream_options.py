@@ -2,8 +2,8 @@
 
 import pytest
 
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._stream_options import (
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.headers._stream_options import (
     MAX_DELAY_MS,
     MAX_OFFSET,
     NOTHING_ASKED,

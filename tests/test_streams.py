@@ -5,8 +5,9 @@ import pytest
 from tests._core_fakes import Received, run_of
 from tests._durable_fakes import WALL_OFFSET_S, DurableBench
 from tests._queue_fakes import Actor, Bench, pairs, texts
-from trio_stomp.broker import DestinationPolicy, Retention, _streams
-from trio_stomp.broker._stream import Stream
+from trio_stomp.broker import DestinationPolicy, Retention
+from trio_stomp.broker.streams import _streams
+from trio_stomp.broker.streams._stream import Stream
 from trio_stomp.frames import Head
 from trio_stomp.protocol import Subscribed
 from trio_stomp.store import Append, Begin, StreamState
@@ -31,7 +32,7 @@ def slow() -> DurableBench:
 
 
 def stream_of(bench: Bench, name: str = STREAM) -> Stream:
-    return bench.broker.streams.find(name, bench.broker.routes.open)
+    return bench.broker.streams.find(name, bench.broker.destinations.open)
 
 
 def reads(bench: Bench, destination: str = STREAM, **headers: str) -> Actor:
@@ -256,17 +257,17 @@ def test_a_reader_sees_only_what_is_safe():
 def test_after_a_failure_offsets_are_given_again_without_a_gap():
     bench = slow()
     reader = reads(bench)
-    safe, hasty, careful = bench.actor(), bench.actor(), bench.actor()
+    safe, hasty, filtered = bench.actor(), bench.actor(), bench.actor()
     safe.sends(TOPIC, "0", persistent="true")
     bench.turn()
     bench.answers()
     hasty.sends(TOPIC, "1")
-    careful.sends(TOPIC, "lost", persistent="true", receipts=[(1, b"r")])
+    filtered.sends(TOPIC, "lost", persistent="true", receipts=[(1, b"r")])
     hasty.sends(TOPIC, "2", "3")
     bench.turn()
     for _ in range(3):
         bench.fails("no room")
-    error = careful.error()
+    error = filtered.error()
     assert (error.get("code"), error.get("receipt-id")) == ("storage", "r")
     assert hasty.frames() == []
     safe.sends(TOPIC, "4", persistent="true")

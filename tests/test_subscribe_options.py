@@ -5,11 +5,10 @@ from typing import Any
 import attrs
 import pytest
 
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker import _subscribe_options as module
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._dialect import DIALECTS, dialect
-from trio_stomp.broker._subscribe_options import (
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.headers import _subscribe_options as module
+from trio_stomp.broker.headers._dialect import DIALECTS, dialect
+from trio_stomp.broker.headers._subscribe_options import (
     PLAIN_SUBSCRIBE,
     PREFETCH_BYTES,
     PREFETCH_COUNT,
@@ -18,6 +17,7 @@ from trio_stomp.broker._subscribe_options import (
     parse_subscribe_options,
     wants_durable_end,
 )
+from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.frames import Headers
 
 ORDINARY = (("destination", "/topic/a"), ("id", "7"), ("ack", "client"))

@@ -3,9 +3,9 @@
 import pytest
 
 from tests._core_fakes import Core, numbered, run_of, ttl_core
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker._subscriber import base36
+from trio_stomp.broker.subscribing._subscriber import base36
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 
@@ -195,9 +195,9 @@ def test_destinations_stand_in_order_of_subscription():
     one.subscribes("b", "0")
     two.subscribes("a*", "0")
     one.subscribes("b", "1")
-    assert core.broker.subscriber.destinations() == ["b", "a*", "b"]
+    assert core.broker.subscriber.destination_names() == ["b", "a*", "b"]
     one.unsubscribes("0")
-    assert core.broker.subscriber.destinations() == ["a*", "b"]
+    assert core.broker.subscriber.destination_names() == ["a*", "b"]
 
 
 def test_a_table_full_of_subscriptions_refuses_one_client_and_spares_the_broker():
@@ -206,7 +206,7 @@ def test_a_table_full_of_subscriptions_refuses_one_client_and_spares_the_broker(
     holder = core.peer()
     for number in range(16):
         holder.subscribes(f"a{number}", str(number))
-    core.broker.routes.own("DIAG/event/subscribe")
+    core.broker.destinations.own("DIAG/event/subscribe")
     stranger = core.peer()
     assert stranger.outbox.closed is None
     stranger.subscribes("b", receipt=b"r")

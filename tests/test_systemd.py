@@ -11,7 +11,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_stomp.cli._systemd import feed_watchdog, handed_over, notify, watchdog_s
+from trio_stomp.cli.process._systemd import feed_watchdog, handed_over, notify, watchdog_s
 
 ROOT = Path(__file__).parent.parent
 

@@ -12,12 +12,12 @@ from tests._core_fakes import Core, Peer
 from tests._durable_fakes import DurableBench
 from tests._hostile import calls_of
 from tests._queue_fakes import Bench
-from trio_stomp._errors import CloseReason
-from trio_stomp._memory import MIN_TABLES_BYTES, Quota
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.base._memory import MIN_TABLES_BYTES, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
-from trio_stomp.broker import _groups as groups_module
-from trio_stomp.broker._selector import SelectorCompiler
-from trio_stomp.broker._table_costs import hold_selector, release_selector
+from trio_stomp.broker.queues import _groups as groups_module
+from trio_stomp.broker.routing._table_costs import hold_selector, release_selector
+from trio_stomp.broker.selectors._selector import SelectorCompiler
 
 Q = "/queue/q"
 DURABLE = (("durable-subscription-name", "d"),)
@@ -69,12 +69,12 @@ def use_topic(core: Core, peer: Peer, number: int) -> None:
 def use_queue(core: Core, peer: Peer, number: int) -> None:
     for level in range(10):
         peer.sends(f"/queue/{number}", headers=(("priority", f"{level}"),))
-    route = core.broker.routes.known(f"/queue/{number}")
-    assert route is not None
-    assert route.queue is not None
-    while route.queue.drop_oldest() is not None:
+    destination = core.broker.destinations.known(f"/queue/{number}")
+    assert destination is not None
+    assert destination.queue is not None
+    while destination.queue.drop_oldest() is not None:
         pass
-    assert route.queue.waiting.pop() is None
+    assert destination.queue.waiting.pop() is None
 
 
 def send_once(core: Core, peer: Peer, number: int) -> None:
@@ -195,7 +195,9 @@ def test_unsubscribe_gives_everything_back(destination: str, ack: str) -> None:
 
 def beside_names(core: Core | Bench) -> int:
     """What is charged for anything but names, of which the broker's events have some, too."""
-    return core.memory.tables_bytes - sum(route.cost for route in core.broker.routes)
+    return core.memory.tables_bytes - sum(
+        destination.cost for destination in core.broker.destinations
+    )
 
 
 def test_a_durable_subscription_is_charged_until_it_is_ended() -> None:
@@ -259,7 +261,7 @@ def test_a_subscription_that_there_is_no_memory_for_is_refused_and_leaves_nothin
     assert peer.outbox.closed is CloseReason.MEMORY_LIMIT
     assert core.memory.tables_bytes == before
     assert len(core.broker.subscriber) == 1
-    core.memory.give_table(before - sum(each.cost for each in core.broker.routes) - 4000)
+    core.memory.give_table(before - sum(each.cost for each in core.broker.destinations) - 4000)
     holder.is_gone()
     assert len(core.broker.subscriber) == 0
 
@@ -269,7 +271,7 @@ def test_one_that_fails_later_gives_back_what_it_was_charged(
 ) -> None:
     core = Core()
     peer, other = core.peer(client_id="a"), core.peer(client_id="b")
-    monkeypatch.setattr("trio_stomp.broker._durables.MAX_DURABLES", 1)
+    monkeypatch.setattr("trio_stomp.broker.topics._durables.MAX_DURABLES", 1)
     peer.subscribes("/t", headers=DURABLE)
     before = core.memory.tables_bytes
     other.subscribes("/t", headers=(*DURABLE, ("selector", "a = 1")))
@@ -305,7 +307,7 @@ def test_names_are_forgotten_when_they_fill_the_memory_and_refused_if_none_is_id
         sender.sends(f"/t/{number}")
         assert core.memory.tables_bytes <= LEAST
     assert sender.outbox.closed is None
-    assert 500 < len(core.broker.routes) < 1100
+    assert 500 < len(core.broker.destinations) < 1100
     for number in range(3000):
         sender.sends(f"/queue/{number}")
         if sender.outbox.closed is not None:
@@ -313,7 +315,7 @@ def test_names_are_forgotten_when_they_fill_the_memory_and_refused_if_none_is_id
     assert sender.error().get("code") == "memory-limit"
     assert is_full(core)
     for name in ("DIAG/event/connect", "/queue/monitor"):
-        assert core.broker.routes.own(name).cost  # the broker's own are never refused
+        assert core.broker.destinations.own(name).cost  # the broker's own are never refused
     reader = core.peer()
     reader.sends("/queue/0", "more")  # nor is what is known already
     assert reader.outbox.closed is None
@@ -369,8 +371,8 @@ def test_scheduled_ids_are_charged_too() -> None:
 
 def id_bytes(core: DurableBench) -> int:
     """What the ids of a queue are charged, all of them of one byte each."""
-    route = core.broker.routes.known(Q)
-    return 257 * len(route.seen) if route is not None else 0
+    destination = core.broker.destinations.known(Q)
+    return 257 * len(destination.seen) if destination is not None else 0
 
 
 @pytest.mark.parametrize("is_forgotten", [False, True])
@@ -386,10 +388,10 @@ def test_ids_that_are_withdrawn_are_given_back(is_forgotten: bool) -> None:
     core.turn()
     assert beside_names(core) == id_bytes(core) == 2 * 257
     if is_forgotten:
-        route = core.broker.routes.open(Q)
-        core.broker.routes.forget(route)
-        core.memory.give_table(route.cost)
-        route.cost = 0
+        destination = core.broker.destinations.open(Q)
+        core.broker.destinations.forget(destination)
+        core.memory.give_table(destination.cost)
+        destination.cost = 0
         assert beside_names(core) == 0
     core.fails()
     assert beside_names(core) == (0 if is_forgotten else 2 * 257)
@@ -418,10 +420,10 @@ def test_groups_are_charged_and_given_back_with_their_consumers() -> None:
         name for name, owner in bench.queue(Q).groups.owners.items() if owner is one.consumer()
     ]
     cost = one.client.subscriptions["0"].cost
-    names = sum(route.cost for route in bench.broker.routes)
+    names = sum(destination.cost for destination in bench.broker.destinations)
     one.is_gone()
     # Events that tell of it have names of their own.
-    told = sum(route.cost for route in bench.broker.routes) - names
+    told = sum(destination.cost for destination in bench.broker.destinations) - names
     assert bench.memory.tables_bytes == before - cost - len(groups) * 356 + told
     bench.ends()
 

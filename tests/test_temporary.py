@@ -3,9 +3,9 @@
 import pytest
 
 from tests._core_fakes import Core, Pairs, Peer, ttl_core
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker import _temporary as temporary_module
+from trio_stomp.broker.sending import _temporary as temporary_module
 
 REPLY: Pairs = (("reply-to", "/temp-queue/box"),)
 
@@ -156,8 +156,8 @@ def test_all_of_it_is_gone_with_the_connection():
     assert core.memory.used_bytes == 0
     responder.sends(where, "too late", receipts=[(1, b"r")])
     assert responder.frames("RECEIPT")[-1].get("matched") == "0"
-    route = core.broker.routes.open(where)
-    assert (route.queue, route.dropped) == (None, 4)
+    destination = core.broker.destinations.open(where)
+    assert (destination.queue, destination.dropped) == (None, 4)
     assert core.memory.used_bytes == 0
     responder.sends("/reply-queue/never.was", "x", headers=(("AMQ_SCHEDULED_DELAY", "1"),))
     core.passes(1)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from trio.testing import assert_checkpoints, memory_stream_pair, wait_all_tasks_blocked
 
 from tests.test_wire import reset, socket_pair
-from trio_stomp._errors import CloseReason, RemoteError
+from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
-from trio_stomp.transport._proxy import read_proxy_header
-from trio_stomp.transport._tls_context import TlsBox, make_server_context
-from trio_stomp.transport._tls_wire import (
+from trio_stomp.transport.http._proxy import read_proxy_header
+from trio_stomp.transport.tls._tls_context import TlsBox, make_server_context
+from trio_stomp.transport.tls._tls_wire import (
     BURST_BYTES,
     CHUNK_BYTES,
     MAX_BARREN_BYTES,
@@ -29,7 +29,7 @@ from trio_stomp.transport._tls_wire import (
     TlsWire,
     explain,
 )
-from trio_stomp.transport._wire import Piece
+from trio_stomp.transport.wire._wire import Piece
 
 PLENTY = 1 << 40
 BAD_HELLO = b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00"

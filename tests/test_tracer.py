@@ -5,9 +5,9 @@ import json
 import pytest
 
 from tests._core_fakes import Core, Peer
-from trio_stomp._identity import Identity
+from trio_stomp.base._identity import Identity
 from trio_stomp.broker import AccessRules, Action, BrokerPolicies, Rule
-from trio_stomp.broker._tracer import MAX_TRACES, TracingOutbox
+from trio_stomp.broker.explain._tracer import MAX_TRACES, TracingOutbox
 
 
 def traced(core: Core) -> list[str]:

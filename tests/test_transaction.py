@@ -305,6 +305,6 @@ def test_a_reply_for_somebody_who_has_gone_meanwhile_is_dropped() -> None:
     core.turn()
     asker.is_gone()
     core.answers()
-    route = core.broker.routes.known(reply_to)
-    assert route is not None
-    assert (route.queue, route.dropped) == (None, 1)
+    destination = core.broker.destinations.known(reply_to)
+    assert destination is not None
+    assert (destination.queue, destination.dropped) == (None, 1)

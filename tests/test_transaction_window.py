@@ -6,7 +6,7 @@ from tests._core_fakes import run_of
 from tests._fakes import TCP, Client, bodies, open_dial
 from tests._fakes import Received as Frame
 from tests._queue_fakes import Actor, Bench, bench, numbered
-from trio_stomp._errors import CloseReason
+from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.protocol import Acked, Received
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._trie import WildcardTrie, matches
-from trio_stomp.broker._wildcards import Pattern, compile_pattern
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.names._trie import WildcardTrie, matches
+from trio_stomp.broker.names._wildcards import Pattern, compile_pattern
 
 SEPARATORS = st.sampled_from([".", "/"])
 PLAIN = st.sampled_from(["a", "b", ""])

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.security._passcodes import (
     MAX_MEMORY_KIB,
     MAX_PASSCODE_BYTES,

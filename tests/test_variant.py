@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _compiled.build import MODULES
 
-from trio_stomp.cli._variant import told_variant
+from trio_stomp.cli.process._variant import told_variant
 
 ROOT = Path(__file__).parent.parent
 

@@ -14,7 +14,7 @@ from tests._core_fakes import Core, run_of
 from tests._durable_fakes import WALL_OFFSET_S, DurableBench
 from tests._queue_fakes import Actor
 from trio_stomp.broker import DestinationPolicy
-from trio_stomp.broker._wall_time import MAX_STEPS, STEPS, WallTime
+from trio_stomp.broker.delivery._wall_time import MAX_STEPS, STEPS, WallTime
 from trio_stomp.store import Record
 
 Q, TOPIC = "/queue/q", "/topic/t"
@@ -144,7 +144,7 @@ def test_expires_of_what_was_handed_out_and_comes_back_follows_it() -> None:
     core.sets(HOUR)
     actor.nacks(message)
     assert core.got() == []
-    assert core.broker.routes.open(Q).expired == 1
+    assert core.broker.destinations.open(Q).expired == 1
 
 
 def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_set() -> None:
@@ -164,7 +164,7 @@ def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_se
     for _ in range(3):
         core.passes(1)
     assert core.waiting(Q) == []
-    assert core.broker.routes.open(Q).expired == 4
+    assert core.broker.destinations.open(Q).expired == 4
     # No call for each time that it was looked through.
     assert len(core.broker.timers) <= 1
 

@@ -9,7 +9,7 @@ import h11
 import pytest
 
 from tests._site import whole
-from trio_stomp.transport._http import HttpRequest
+from trio_stomp.transport.http._http import HttpRequest
 from trio_stomp.web import Page, Site, in_one
 from trio_stomp.web._static import TYPES, read_files
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionState, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Message, Ping, Pong, TextMessage
 
-from trio_stomp.transport._masked_frames import MAX_WHOLE_BYTES
-from trio_stomp.transport._websocket import WebSocketClose, WebSocketCodec
-from trio_stomp.transport._websocket_frames import frame_header, frame_message, splice
+from trio_stomp.transport.websocket._masked_frames import MAX_WHOLE_BYTES
+from trio_stomp.transport.websocket._websocket import WebSocketClose, WebSocketCodec
+from trio_stomp.transport.websocket._websocket_frames import frame_header, frame_message, splice
 
 KEY = b"\x37\xfa\x21\x3d"
 LIMIT = 1 << 20

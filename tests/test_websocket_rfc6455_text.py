@@ -29,7 +29,7 @@ from tests._hostile import (
     ws,
 )
 from trio_stomp.transport import WebSocketCodec
-from trio_stomp.transport._masked_frames import MAX_WHOLE_BYTES
+from trio_stomp.transport.websocket._masked_frames import MAX_WHOLE_BYTES
 
 KOSME = "κόσμε".encode()
 HELLO = "Hello-µ@ßöäüàá-UTF-8!!".encode()

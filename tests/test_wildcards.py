@@ -2,9 +2,9 @@
 
 import pytest
 
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp.broker._trie import matches
-from trio_stomp.broker._wildcards import MAX_WORDS, ONE_WORD, Pattern, compile_pattern, split
+from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.broker.names._trie import matches
+from trio_stomp.broker.names._wildcards import MAX_WORDS, ONE_WORD, Pattern, compile_pattern, split
 
 # Pattern, what it reaches, what it does not.
 NATIVE = [

@@ -13,7 +13,7 @@ from tests._fakes import until
 from trio_stomp.testing._links import Link
 from trio_stomp.transport import SocketWire, StreamWire, Wire, wire_over
 from trio_stomp.transport import memory_stream_pair as bounded_pair
-from trio_stomp.transport._wire import MAX_BEHIND, MAX_LAYERS
+from trio_stomp.transport.wire._wire import MAX_BEHIND, MAX_LAYERS
 
 
 @asynccontextmanager

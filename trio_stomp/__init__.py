@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from trio_stomp._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from trio_stomp._errors import CloseReason as CloseReason
-    from trio_stomp._errors import OptionError as OptionError
-    from trio_stomp._errors import StompError as StompError
-    from trio_stomp._serve import serve as serve
+    from trio_stomp.base import CloseReason as CloseReason
+    from trio_stomp.base import OptionError as OptionError
+    from trio_stomp.base import StompError as StompError
     from trio_stomp.cli import run as run
     from trio_stomp.cli import run_default as run_default
     from trio_stomp.config import Settings as Settings
@@ -27,14 +26,15 @@ if TYPE_CHECKING:
     from trio_stomp.peer import open_peer as open_peer
     from trio_stomp.server import ServerEvent as ServerEvent
     from trio_stomp.server import ServerHandle as ServerHandle
+    from trio_stomp.startup import serve as serve
 else:
     # Where each name lives: looked up when it is used, so that ``trio_stomp.spark`` runs in
     # processes that have Spark and no Trio.
     _HOMES = {
-        "CloseReason": "_errors",
-        "OptionError": "_errors",
-        "StompError": "_errors",
-        "serve": "_serve",
+        "CloseReason": "base",
+        "OptionError": "base",
+        "StompError": "base",
+        "serve": "startup",
         "run": "cli",
         "run_default": "cli",
         "Settings": "config",

@@ -10,29 +10,30 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp._identity import Identity
-from trio_stomp._memory import Quota
-from trio_stomp.broker._blame import asked_receipt, quoted
-from trio_stomp.broker._claim import Claim, claim_all
+from trio_stomp.base import CloseReason, Identity, Quota, RemoteError
+from trio_stomp.broker._assembly import Parts
 from trio_stomp.broker._configuration import configuring
-from trio_stomp.broker._delivery import NEVER, Delivery, Publication
-from trio_stomp.broker._destination_policy import PolicyBook
-from trio_stomp.broker._durability import Durability
-from trio_stomp.broker._error_frame import error_frame
-from trio_stomp.broker._explain import Explainer
-from trio_stomp.broker._fanout_pieces import Giving
-from trio_stomp.broker._leaving import LOST
-from trio_stomp.broker._monitor import Monitor
-from trio_stomp.broker._overflow import QueueFull
-from trio_stomp.broker._parts import Parts
-from trio_stomp.broker._ports import Nowhere
+from trio_stomp.broker._ordering import SendOrder
 from trio_stomp.broker._receipts import Receipts
 from trio_stomp.broker._sessions import Sessions
-from trio_stomp.broker._subscription import Client
-from trio_stomp.broker._tracer import Tracer
-from trio_stomp.broker._transaction import Committer
-from trio_stomp.broker._turns import PUMP_S, SHARE_S, Begun, NotYet, Work
+from trio_stomp.broker.delivery import (
+    NEVER,
+    PUMP_S,
+    SHARE_S,
+    Begun,
+    Client,
+    Delivery,
+    NotYet,
+    Nowhere,
+    Publication,
+    Work,
+)
+from trio_stomp.broker.explain import Explainer, Monitor, Tracer
+from trio_stomp.broker.headers import asked_receipt, error_frame, quoted
+from trio_stomp.broker.queues import QueueFull, Settlement, claim_all
+from trio_stomp.broker.routing import Giving, PolicyBook
+from trio_stomp.broker.sending import TransactionCommitter
+from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head, encode_receipt
 from trio_stomp.protocol import (
     Acked,
@@ -48,7 +49,7 @@ from trio_stomp.protocol import (
 )
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._rules import AccessRules
+    from trio_stomp.broker.rules import AccessRules
 
 
 def _nothing() -> None:
@@ -70,10 +71,10 @@ class Broker(Parts):
     Its arguments are those of ``Parts``.
     """
 
-    durability: Durability = field(init=False)
+    durability: SendOrder = field(init=False)
     receipts: Receipts = field(init=False)
     sessions: Sessions = field(init=False)
-    committer: Committer = field(init=False)
+    committer: TransactionCommitter = field(init=False)
     explainer: Explainer = field(init=False)
     tracer: Tracer = field(init=False)
     monitor: Monitor = field(init=False)
@@ -92,19 +93,27 @@ class Broker(Parts):
             self.leaving,
             self.answers,
             self.events,
-            self.guard,
+            self.authorizer,
         )
-        self.durability = Durability(self.log, self.publisher, self.streams, self)
+        self.durability = SendOrder(self.log, self.publisher, self.streams, self)
         self.receipts = Receipts(self.durability)
         self.explainer = Explainer(
-            self.chronicle, self.boot, self.dialect, self.routes, self.clients, self.guard, self
+            self.event_history,
+            self.boot,
+            self.dialect,
+            self.destinations,
+            self.clients,
+            self.authorizer,
+            self,
         )
         self.tracer = Tracer(self.events, self.clients, self.timers)
-        self.monitor = Monitor(self.routes, self.turns, self.publish)
+        self.monitor = Monitor(self.destinations, self.turns, self.publish)
         self.answers.explain = self.explainer.explain
         self.answers.send = self._send_answer
-        self.answers.trace = lambda text: self.tracer.ask(text, self.chronicle.now)
-        self.committer = Committer(self.publisher, self.acknowledger, self.queues, self.overflow)
+        self.answers.trace = lambda text: self.tracer.ask(text, self.event_history.now)
+        self.committer = TransactionCommitter(
+            self.publisher, self.acknowledger, self.queues, self.overflow
+        )
 
     # What the dispatcher calls.
 
@@ -118,7 +127,7 @@ class Broker(Parts):
           received_at: When their bytes were read, in seconds of the broker's clock.
           now: The same clock, now.
         """
-        self.chronicle.now = now
+        self.event_history.now = now
         if self.tracer.is_on:
             self.tracer.received(client, events, now)
         if client.is_blocked:
@@ -130,8 +139,8 @@ class Broker(Parts):
     def _carry_out(
         self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
-        if self.guard.unjudged:
-            self.guard.judge(client)
+        if self.authorizer.unjudged:
+            self.authorizer.judge(client)
         for place, event in enumerate(events):
             if client.is_refused:
                 return
@@ -168,7 +177,7 @@ class Broker(Parts):
                     self.wait_turn(client, work, events[place + 1 :], received_at)
                     return
             except RemoteError as error:
-                self.routes.forget_new()
+                self.destinations.forget_new()
                 if error.receipt_id is None:
                     error.receipt_id = asked_receipt(event)
                 if not error.excerpt:
@@ -189,7 +198,7 @@ class Broker(Parts):
         """
         self.book = self.queues.policies = book
         self.memory.quota_percent = self.policies.max_share_per_user
-        self.turns.start(configuring(self.routes, self.feeds, self), self.turns.now)
+        self.turns.start(configuring(self.destinations, self.bindings, self), self.turns.now)
 
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
@@ -204,11 +213,11 @@ class Broker(Parts):
           rules: None = nothing is denied to anybody.
           is_known: Whether an identity that was proved before would be today.
         """
-        self.turns.start(self.guard.judging(rules, self.clients, is_known, self), now)
+        self.turns.start(self.authorizer.judging(rules, self.clients, is_known, self), now)
 
     def end_turn(self, now: float) -> None:
         """Let those go on who wait, and hand out what came into queues; as far as there is time."""
-        self.chronicle.now = now
+        self.event_history.now = now
         turns, overflow = self.turns, self.overflow
         self.durability.go_on(now)
         turns.catch_up(self, now)
@@ -226,7 +235,7 @@ class Broker(Parts):
             # What they leave goes to others now: nobody may begin another turn.
             self.queues.pump(now)
         self.subscriber.selectors.end_turn()
-        self.subscriber.welcome.browses.end_turn()
+        self.subscriber.initial_delivery.browses.end_turn()
 
     @property
     def has_more(self) -> bool:
@@ -303,8 +312,8 @@ class Broker(Parts):
         """Let time pass: do what is due, throw away what has expired; some of it, if it is much."""
         self.timers.run(now)
         self.leaving.go_on(now)
-        self.chronicle.now = now
-        self.subscriber.welcome.browses.tick(now)
+        self.event_history.now = now
+        self.subscriber.initial_delivery.browses.tick(now)
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
             # Whoever looks at the timers calls this again soon, and lets others come before.
@@ -319,11 +328,11 @@ class Broker(Parts):
         self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:
         """Send a message of the broker's own to the topic ``name``; it is never parked."""
-        route = self.routes.own(name)
-        if route.subscribers:
+        destination = self.destinations.own(name)
+        if destination.subscribers:
             pairs = (("destination", name), *headers)
             head = Head("SEND", pairs, len(body), name)
-            self.fan_out.to_all(Publication(route, head, [body], now, NEVER))
+            self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
                 # An event told of the loss of an event would be lost in turn, and double each turn.
                 self._settle_slow(now, tells=False)
@@ -341,7 +350,7 @@ class Broker(Parts):
         self.durability.uncommitted(error, now)
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
-        now = self.chronicle.now
+        now = self.event_history.now
         self.overflow.send_quietly(lambda: self.publisher.send_for(run, quota, now))
 
     # SEND.
@@ -422,7 +431,13 @@ class Broker(Parts):
         self.wait_turn(client, work, later, received_at)
 
     def _acknowledging(
-        self, client: Client, event: Acked, claims: Sequence[Claim], now: float, *, is_whole: bool
+        self,
+        client: Client,
+        event: Acked,
+        claims: Sequence[Settlement],
+        now: float,
+        *,
+        is_whole: bool,
     ) -> Work:
         for claim in claims:
             yield from claim.all_of_it(now)
@@ -433,8 +448,8 @@ class Broker(Parts):
         """Answer ACKs or NACKs that were done, once that is safe."""
         if is_stored and self.log is not None:
             client.acked = self.log.turn
-        if self.chronicle.is_kept:
-            self.chronicle.acknowledged(client, event)
+        if self.event_history.is_kept:
+            self.event_history.acknowledged(client, event)
         for _, name in event.receipts:
             self.durability.tell(client, encode_receipt(name), name)
 

@@ -2,16 +2,14 @@
 
 from typing import TYPE_CHECKING, Protocol
 
-from trio_stomp.broker._destination import Kind
-from trio_stomp.broker._feed import Feed
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.routing import Binding
 
 if TYPE_CHECKING:
-    from trio_stomp.broker._destination_policy import PolicyBook
-    from trio_stomp.broker._feeds import Feeds
-    from trio_stomp.broker._policies import BrokerPolicies
-    from trio_stomp.broker._route import Route, RouteTable
-    from trio_stomp.broker._streams import Streams
-    from trio_stomp.broker._turns import Work
+    from trio_stomp.broker.delivery import BrokerPolicies, Work
+    from trio_stomp.broker.routing import Destination, Destinations, PolicyBook
+    from trio_stomp.broker.streams import Streams
+    from trio_stomp.broker.topics import Bindings
 
 STEP = 8
 """Destinations that are given their policies in one piece of work."""
@@ -25,39 +23,43 @@ class ConfigurationHost(Protocol):
     streams: "Streams"
 
 
-def configure(route: "Route", host: ConfigurationHost) -> None:
+def configure(destination: "Destination", host: ConfigurationHost) -> None:
     """Give a route what holds for it, when it is made and when policies change."""
-    policy = host.book.policy_for(route.name)
+    policy = host.book.policy_for(destination.name)
     is_named = policy is not host.book.default
     ttl_ms = policy.ttl_ms
-    if not ttl_ms and route.kind in (Kind.TOPIC, Kind.WORK):
+    if not ttl_ms and destination.kind in (Kind.TOPIC, Kind.WORK):
         ttl_ms = host.policies.ttl_ms
-    route.ttl_s = ttl_ms / 1000
-    route.retain = policy.retain
-    route.slow_consumer = policy.slow_consumer if is_named else ""
-    is_queue = route.kind is Kind.QUEUE and not is_named
-    route.persistent = host.policies.persistent if is_queue else policy.persistent
-    if route.kind is Kind.TOPIC and not route.private:
-        route.stream = host.streams.of_topic(route.name, policy) if policy.stream else None
-    if route.queue is not None:
-        route.queue.policy = policy
+    destination.ttl_s = ttl_ms / 1000
+    destination.retain = policy.retain
+    destination.slow_consumer = policy.slow_consumer if is_named else ""
+    is_queue = destination.kind is Kind.QUEUE and not is_named
+    destination.persistent = host.policies.persistent if is_queue else policy.persistent
+    if destination.kind is Kind.TOPIC and not destination.private:
+        destination.stream = (
+            host.streams.of_topic(destination.name, policy) if policy.stream else None
+        )
+    if destination.queue is not None:
+        destination.queue.policy = policy
 
 
-def configuring(routes: "RouteTable", feeds: "Feeds", host: ConfigurationHost) -> "Work":
+def configuring(
+    destinations: "Destinations", bindings: "Bindings", host: ConfigurationHost
+) -> "Work":
     """Give all that is there already what holds for it by then, bit by bit."""
-    for place, route in enumerate(list(routes)):
-        if routes.has(route):
-            configure(route, host)
-            for feed in route.exact:
-                if isinstance(feed, Feed):
-                    _configure_feed(feed, host)
+    for place, destination in enumerate(list(destinations)):
+        if destinations.has(destination):
+            configure(destination, host)
+            for binding in destination.exact:
+                if isinstance(binding, Binding):
+                    _configure_feed(binding, host)
         if place % STEP == STEP - 1:
             yield
-    for place, feed in enumerate(list(feeds.durables)):
-        _configure_feed(feed, host)
+    for place, binding in enumerate(list(bindings.durables)):
+        _configure_feed(binding, host)
         if place % STEP == STEP - 1:
             yield
 
 
-def _configure_feed(feed: Feed, host: ConfigurationHost) -> None:
-    feed.queue.policy = host.book.policy_for(feed.queue.route.name)
+def _configure_feed(binding: Binding, host: ConfigurationHost) -> None:
+    binding.queue.policy = host.book.policy_for(binding.queue.destination.name)

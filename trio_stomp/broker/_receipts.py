@@ -2,9 +2,9 @@
 
 from attrs import define
 
-from trio_stomp.broker._durability import Durability
-from trio_stomp.broker._evidence import of_earlier
-from trio_stomp.broker._subscription import Client
+from trio_stomp.broker._ordering import SendOrder
+from trio_stomp.broker.delivery import Client
+from trio_stomp.broker.headers import of_earlier
 from trio_stomp.frames import FrameRun, encode_receipt
 from trio_stomp.protocol import Committed
 
@@ -13,7 +13,7 @@ from trio_stomp.protocol import Committed
 class Receipts:
     """Answers frames that have been done."""
 
-    durability: Durability
+    durability: SendOrder
 
     def give(self, client: Client, name: bytes, evidence: bytes = b"") -> None:
         """Answer a frame, behind what its client sent before and is not safe yet."""

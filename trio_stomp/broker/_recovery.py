@@ -6,22 +6,18 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._errors import RemoteError
-from trio_stomp._identity import Identity
-from trio_stomp.broker._duplicates import PLACE as SEEN
-from trio_stomp.broker._durable_record import PREFIX as DURABLE
-from trio_stomp.broker._durable_record import read_back
-from trio_stomp.broker._last_values import PLACE as RETAINED
-from trio_stomp.broker._owner import parted
-from trio_stomp.broker._queue import PLACE as QUEUE
-from trio_stomp.broker._scheduler import PLACE as SCHEDULED
-from trio_stomp.broker._scheduler import Progress, read_progress
-from trio_stomp.broker._stored_head import decode_head
-from trio_stomp.broker._wall_time import STEPS
+from trio_stomp.base import Identity, RemoteError
+from trio_stomp.broker.delivery import STEPS
+from trio_stomp.broker.headers import decode_head, parted
+from trio_stomp.broker.queues import PLACE as QUEUE
+from trio_stomp.broker.sending import SCHEDULED, SEEN, Progress, read_progress
+from trio_stomp.broker.topics import PLACE as RETAINED
+from trio_stomp.broker.topics import PREFIX as DURABLE
+from trio_stomp.broker.topics import read_back
 
 if TYPE_CHECKING:
     from trio_stomp.broker._broker import Broker
-    from trio_stomp.broker._queue import Queue
+    from trio_stomp.broker.queues import Queue
     from trio_stomp.store import Page, PlaceState, Recovered, Stored
 
 PAGE_BYTES = 1024 * 1024
@@ -46,7 +42,7 @@ class Recovery:
         """Take everything over. Queues stay in the store until somebody consumes them."""
         self.broker.wall.restore(self.recovered.settings.get(STEPS, ""))
         self.broker.streams.known = dict(self.recovered.streams)
-        self.broker.routes.is_restoring = self.broker.memory.is_promised = True
+        self.broker.destinations.is_restoring = self.broker.memory.is_promised = True
         if self.broker.log is not None:  # pragma: no branch (there is one where a store is)
             self.broker.log.failed.restore(self.recovered.settings)
             if self.recovered.places:
@@ -57,7 +53,7 @@ class Recovery:
         queues = {queue.place: queue for queue in self._durable_queues()}
         for (place, level), state in self.recovered.places.items():
             self._guarded(place, lambda p=place, lv=level, s=state: self._restore(queues, p, lv, s))  # type: ignore[misc]
-        self.broker.routes.is_restoring = self.broker.memory.is_promised = False
+        self.broker.destinations.is_restoring = self.broker.memory.is_promised = False
 
     def _guarded(self, what: str, call: Callable[[], None]) -> None:
         try:
@@ -66,21 +62,21 @@ class Recovery:
             self.failures.append(f"{what[:200]!r} cannot be taken over: {error}")
 
     def _durable_queues(self) -> "list[Queue]":
-        return [feed.queue for feed in self.broker.feeds.durables]
+        return [binding.queue for binding in self.broker.bindings.durables]
 
     def _restore_durable(self, place: str, text: str) -> None:
         broker = self.broker
-        feed = read_back(
+        binding = read_back(
             place,
             text,
             broker.subscriber.next_number(),
-            broker.feeds,
-            broker.routes,
+            broker.bindings,
+            broker.destinations,
             broker.queues,
             broker.subscriber.selectors.compile,
             broker.dialect.wildcards,
         )
-        broker.feeds.restore(feed)
+        broker.bindings.restore(binding)
 
     def _restore(
         self, queues: "dict[str, Queue]", place: str, level: int, state: "PlaceState"
@@ -121,20 +117,20 @@ class Recovery:
 
     def _restore_seen(self, place: str, level: int) -> None:
         broker = self.broker
-        route = broker.routes.open(place.removeprefix(SEEN))
+        destination = broker.destinations.open(place.removeprefix(SEEN))
         for run in self._runs(place, level):
             for id, body in zip(run.ids, run.bodies, strict=True):
-                broker.known.restore(route, body.decode(), id)
+                broker.known.restore(destination, body.decode(), id)
 
     def _restore_last_value(self, name: str, place: str, level: int) -> None:
         broker = self.broker
         assert broker.storage is not None
-        route = broker.routes.open(name)
+        destination = broker.destinations.open(name)
         for run in self._runs(place, level):
             head, owner = parted(decode_head(run.head))
-            origin = broker.storage.origin_of(route, run, head)
+            origin = broker.storage.origin_of(destination, run, head)
             for id, body in zip(run.ids, run.bodies, strict=True):
-                kept = origin.with_bodies(route, [body])
+                kept = origin.with_bodies(destination, [body])
                 broker.last_values.restore(kept, id, self._same(owner))
 
     def _runs(self, place: str, level: int) -> "list[Stored]":

@@ -2,15 +2,13 @@
 
 from attrs import define
 
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._identity import ANONYMOUS
-from trio_stomp.broker._answers import Answers
-from trio_stomp.broker._dialect import Dialect
-from trio_stomp.broker._events import BrokerEvents
-from trio_stomp.broker._guard import Guard
-from trio_stomp.broker._leaving import Leaving
-from trio_stomp.broker._subscription import Client
-from trio_stomp.broker._turns import Work
+from trio_stomp.base import ANONYMOUS, CloseReason, ProtocolError
+from trio_stomp.broker._diag_answers import Answers
+from trio_stomp.broker.access import Authorizer
+from trio_stomp.broker.delivery import Client, Work
+from trio_stomp.broker.headers import Dialect
+from trio_stomp.broker.routing import BrokerEvents
+from trio_stomp.broker.subscribing import Leaving
 from trio_stomp.frames import OPENING, encode_frame, encode_receipt
 from trio_stomp.protocol import HeartbeatPlan, Opened
 
@@ -25,7 +23,7 @@ class Sessions:
     leaving: Leaving
     answers: Answers
     events: BrokerEvents
-    guard: Guard
+    authorizer: Authorizer
 
     def open(self, client: Client, event: Opened) -> None:
         """CONNECT: remember who it is, and answer CONNECTED."""
@@ -33,7 +31,7 @@ class Sessions:
         client.version = event.version
         client.identity = event.identity
         client.user = event.identity.name or headers.get("login", "")
-        self.guard.admit(client)
+        self.authorizer.admit(client)
         client.client_id = headers.get("client-id", "")
         self.clients[client] = None
         answer = [
@@ -86,7 +84,7 @@ class Sessions:
         Raises:
           ProtocolError: it asks for something else, or may not ask.
         """
-        self.guard.check_question(client)
+        self.authorizer.check_question(client)
         answer = self.answers.queries().command(query)
         if answer is None:
             raise ProtocolError(

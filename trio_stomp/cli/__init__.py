@@ -15,8 +15,8 @@ from trio_stomp.cli._main import main as main
 if TYPE_CHECKING:
     from trio_stomp.cli._arguments import Arguments as Arguments
     from trio_stomp.cli._arguments import parse as parse
-    from trio_stomp.cli._run import run as run
-    from trio_stomp.cli._run import run_default as run_default
+    from trio_stomp.cli.commands import run as run
+    from trio_stomp.cli.commands import run_default as run_default
 else:
     # They bring the whole broker along, which a health check has no time for.
     _HOMES = {

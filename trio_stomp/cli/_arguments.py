@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from attrs import field, frozen
 
-from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
-from trio_stomp.cli._stompserver import Storage, add_flags, read_flags
+from trio_stomp.base import OptionError
+from trio_stomp.cli.aliases import Storage, add_flags, read_flags
 from trio_stomp.config import (
     COMMAND_LINE,
     CONFIG_VARIABLE,

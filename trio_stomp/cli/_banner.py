@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from trio_stomp._version import __version__
-from trio_stomp.cli._variant import told_variant
+from trio_stomp.cli.process import told_variant
 from trio_stomp.config import Settings
 
 STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli._tool import near
 
 if TYPE_CHECKING:

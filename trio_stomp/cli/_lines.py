@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli._tool import near
 
 KEYS = ("destination", "headers", "body", "body_base64")

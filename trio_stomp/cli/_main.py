@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NoReturn
 
-from trio_stomp._errors import OptionError
 from trio_stomp._version import __version__
+from trio_stomp.base import OptionError
 from trio_stomp.cli._tool import (
     BAD_OPTION,
     CANNOT,
@@ -104,7 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         name, rest = _command(argv)
-        code: int = import_module(f"trio_stomp.cli._{name}").main(rest)
+        code: int = import_module(f"trio_stomp.cli.commands._{name}").main(rest)
         if name != "serve":
             sys.stdout.flush()
     except OptionError as error:

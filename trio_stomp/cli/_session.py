@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import trio
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import (
     Address,
     read_access,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NoReturn
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 
 PROGRAM = "trio-stomp"
 WELL, CANNOT, BAD_OPTION = 0, 1, 2

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp._errors import StompError
+from trio_stomp.base import StompError
 from trio_stomp.protocol import ClientFrames
 
 

@@ -8,7 +8,7 @@ from typing import Literal, overload
 import trio
 from attrs import define
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.client._awaited import Awaited, Receipt
 from trio_stomp.client._core import ClientEvent, Core
 from trio_stomp.client._errors import RequestTimedOut

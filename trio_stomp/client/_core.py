@@ -10,7 +10,7 @@ from typing import Literal
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp._errors import OptionError, StompError
+from trio_stomp.base import OptionError, StompError
 from trio_stomp.client._awaited import Awaited, Receipt
 from trio_stomp.client._errors import (
     ClientClosed,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trio_stomp._errors import StompError
+from trio_stomp.base import StompError
 from trio_stomp.protocol import Failed
 
 _DETAIL_CHARS = 200

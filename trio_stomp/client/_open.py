@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.client._client import Client
 from trio_stomp.client._core import Core, CoreOptions
 from trio_stomp.client._pipe import Connector, sole, way_to

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.client._errors import ConnectFailed
 
 Connector = Callable[[], Awaitable[trio.abc.Stream]]

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from attrs import field, frozen
 
-from trio_stomp._errors import OptionError, StompError
+from trio_stomp.base import OptionError, StompError
 from trio_stomp.client._errors import AuthenticationError, Refused, may_pass
 
 

@@ -7,7 +7,7 @@ from typing import Protocol, Self
 import trio
 from attrs import define, field
 
-from trio_stomp._errors import OptionError, StompError
+from trio_stomp.base import OptionError, StompError
 from trio_stomp.client._awaited import Awaited
 from trio_stomp.client._errors import (
     BrokerError,

@@ -20,8 +20,7 @@ from types import MappingProxyType
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
-from trio_stomp._identity import ANONYMOUS_NAME
+from trio_stomp.base import ANONYMOUS_NAME, OptionError
 from trio_stomp.broker import AccessRules, Action, Rule
 from trio_stomp.config._load import hint
 from trio_stomp.config._toml_file import read_toml

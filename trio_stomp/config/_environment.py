@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.config._load import OptionSpec, from_text, hint, options
 from trio_stomp.config._sources import ENVIRONMENT, Given, Source
 

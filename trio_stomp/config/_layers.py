@@ -10,7 +10,7 @@ from types import MappingProxyType
 
 from attrs import evolve, field, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import AccessRules
 from trio_stomp.config._acl_file import RulePart, rules_of
 from trio_stomp.config._environment import CONFIG_VARIABLE, read_environment

@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 from attrs import evolve, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy, PolicyBook
 from trio_stomp.config._load import OptionSpec, groups, options
 from trio_stomp.config._settings import Settings

@@ -13,8 +13,7 @@ from typing import Any
 
 import attrs
 
-from trio_stomp._errors import OptionError
-from trio_stomp._option import CHOICES, HELP, LIVE, MINIMUM
+from trio_stomp.base import CHOICES, HELP, LIVE, MINIMUM, OptionError
 from trio_stomp.config._settings import Settings
 
 KINDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import attrs
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy, PolicyBook, read_policy
 from trio_stomp.config._load import hint
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.config._toml_file import read_bytes
 
 Value = bool | int | str | None

@@ -2,7 +2,7 @@
 
 from attrs import Factory, frozen
 
-from trio_stomp._option import option
+from trio_stomp.base import option
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy
 from trio_stomp.diag._options import DiagOptions
 from trio_stomp.frames._limits import FrameLimits

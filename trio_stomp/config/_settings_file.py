@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.config._acl_file import RulePart
 from trio_stomp.config._load import OptionSpec, checked, groups, hint, options

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.config import _toml_lines
 from trio_stomp.config._toml_lines import line_of, lines_of
 

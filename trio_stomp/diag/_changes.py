@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from trio_stomp.broker import Broker, Route
+    from trio_stomp.broker import Broker, Destination
     from trio_stomp.server import Connection, Server
 
 T = TypeVar("T")
@@ -93,19 +93,19 @@ class Touched:
         return [each for each in taken if not each.is_finished]
 
 
-def destination_mark(route: "Route", broker: "Broker") -> Mark:
+def destination_mark(destination: "Destination", broker: "Broker") -> Mark:
     """Changes with every message, subscriber and loss."""
-    current = broker.routes.known(route.name) or route
+    current = broker.destinations.known(destination.name) or destination
     queue = current.queue
     figures = (0, 0, 0, 0, 0)
     if queue is not None:
         consumers = len(queue.consumers)
         figures = (queue.depth, queue.unacked, queue.dequeued, queue.nacked, consumers)
     return (
-        route.enqueued,
-        route.delivered,
-        route.dropped,
-        route.expired,
+        destination.enqueued,
+        destination.delivered,
+        destination.dropped,
+        destination.expired,
         len(current.subscribers),
         figures,
     )

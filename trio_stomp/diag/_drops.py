@@ -32,9 +32,9 @@ def untold_drops(server: "Server") -> dict[str, int]:
         STALE_QUEUE_FULL: broker.stale.statistics.dropped,
         BACKLOG_ABANDONED: broker.fan_out.drops.backlog_abandoned,
         QUEUE_FULL: broker.overflow.dropped,
-        BACKLOG_FULL: broker.feeds.dropped,
+        BACKLOG_FULL: broker.bindings.dropped,
         UNSENT: server.outboxes.unsent,
-        REVOKED: broker.guard.revoked,
+        REVOKED: broker.authorizer.revoked,
     }
 
 

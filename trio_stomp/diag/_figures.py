@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp.broker import Feed, Histogram, ParkedDestination, Queue, Subscription
+from trio_stomp.broker import Binding, Histogram, ParkedDestination, Queue, Subscription
 from trio_stomp.diag._drops import EXPIRED, all_drops
 from trio_stomp.diag._listing import SLICE_LOOKS, slices
 from trio_stomp.diag._process import PauseMeter, TaskMeter, open_files, process_record
@@ -159,9 +159,9 @@ class Figures:
             record |= websocket_record(each)
         return record
 
-    def subscription(self, thing: Subscription | Feed) -> Record:
+    def subscription(self, thing: Subscription | Binding) -> Record:
         """What is known of a subscription, or of a durable one, in the same fields."""
-        return durable_record(thing) if isinstance(thing, Feed) else subscription_record(thing)
+        return durable_record(thing) if isinstance(thing, Binding) else subscription_record(thing)
 
     def queue(self, thing: Queue | ParkedDestination | None) -> Record:
         """The fields of the table ``queue``; None = of the input queue."""

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from trio_stomp._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import (
     BOUNDS_MS,
+    Binding,
     Broker,
     Census,
-    Feed,
+    Destination,
     Histogram,
     ParkedDestination,
     Queue,
-    Route,
     Subscription,
 )
 from trio_stomp.diag._stream import Record, timestamp
@@ -143,21 +143,21 @@ def _waiting_record(queue: Queue, now: float) -> Record:
         oldest_unacked_age_s=queue.oldest_unacked_age_s(now),
         prefetch=sum(consumer.options.prefetch_count for consumer in queue.consumers),
         redelivered_total=queue.redelivered,
-        expired_total=queue.route.expired,
-        dropped_total=queue.route.dropped,
+        expired_total=queue.destination.expired,
+        dropped_total=queue.destination.dropped,
         nacked_total=queue.nacked,
     )
 
 
 def _parked_record(parked: ParkedDestination, capacity: int, now: float) -> Record:
     return _queue_record(
-        parked.route.name,
+        parked.destination.name,
         stale_depth=parked.size,
         input_bytes=parked.bytes,
         capacity=capacity,
         oldest_input_age_s=max(0.0, now - parked.first.publication.received_at),
-        expired_total=parked.route.expired,
-        dropped_total=parked.route.dropped,
+        expired_total=parked.destination.expired,
+        dropped_total=parked.destination.dropped,
     )
 
 
@@ -181,33 +181,33 @@ def _queue_record(destination: str, **known: object) -> Record:
     return record | known
 
 
-def destination_record(route: Route, broker: Broker) -> Record:
+def destination_record(destination: Destination, broker: Broker) -> Record:
     """The fields of the table ``destination``."""
     # Only the table of routes knows whether a wildcard subscription has changed who receives.
-    current = broker.routes.known(route.name) or route
+    current = broker.destinations.known(destination.name) or destination
     queue = current.queue
     return {
-        "destination": route.name,
-        "type": route.kind.value,
+        "destination": destination.name,
+        "type": destination.kind.value,
         "subscribers": len(current.subscribers) + (0 if queue is None else len(queue.consumers)),
-        "enqueued_total": route.enqueued,
-        "delivered_total": route.delivered,
+        "enqueued_total": destination.enqueued,
+        "delivered_total": destination.delivered,
         "acked_total": 0 if queue is None else queue.dequeued,
         "nacked_total": 0 if queue is None else queue.nacked,
-        "dropped_total": route.dropped,
-        "bytes_in_total": route.bytes_in,
-        "bytes_out_total": route.bytes_out,
-        "depth": broker.stale.depth(route.name) + (0 if queue is None else queue.depth),
+        "dropped_total": destination.dropped,
+        "bytes_in_total": destination.bytes_in,
+        "bytes_out_total": destination.bytes_out,
+        "depth": broker.stale.depth(destination.name) + (0 if queue is None else queue.depth),
         "unacked": 0 if queue is None else queue.unacked,
     }
 
 
-def stages(route: Route) -> Iterator[Stage]:
-    """The parts of the way that messages to ``route`` have been observed on."""
-    if route.ingress is not None:
-        yield Stage(route.name, "ingress", route.ingress)
-    if route.delivery is not None:
-        yield Stage(route.name, "delivery", route.delivery)
+def stages(destination: Destination) -> Iterator[Stage]:
+    """The parts of the way that messages to ``destination`` have been observed on."""
+    if destination.ingress is not None:
+        yield Stage(destination.name, "ingress", destination.ingress)
+    if destination.delivery is not None:
+        yield Stage(destination.name, "delivery", destination.delivery)
 
 
 def latency_record(stage: Stage) -> Record:
@@ -226,7 +226,7 @@ def latency_record(stage: Stage) -> Record:
 
 def subscription_record(subscription: Subscription) -> Record:
     """A subscription; no table of the schema has these, which are only told when asked for."""
-    client, consumer, feed = subscription.client, subscription.consumer, subscription.feed
+    client, consumer, binding = subscription.client, subscription.consumer, subscription.binding
     return {
         "state": "connected",
         "session_id": client.session_id,
@@ -237,21 +237,21 @@ def subscription_record(subscription: Subscription) -> Record:
         "ack": "auto" if consumer is None else consumer.ack,
         "selector": subscription.selector is not None,
         "no_local": subscription.no_local,
-        "durable": feed is not None and bool(feed.durable),
-        **_durable_fields(feed),
-        "consumers": 1 if feed is None else len(feed.queue.consumers),
+        "durable": binding is not None and bool(binding.durable),
+        **_durable_fields(binding),
+        "consumers": 1 if binding is None else len(binding.queue.consumers),
         "prefetch": 0 if consumer is None else consumer.options.prefetch_count,
-        "waiting": None if feed is None else feed.queue.depth,
+        "waiting": None if binding is None else binding.queue.depth,
         "unacked": 0 if consumer is None else len(consumer.unacked),
     }
 
 
-def durable_record(feed: Feed) -> Record:
+def durable_record(binding: Binding) -> Record:
     """A durable subscription as ``subscription_record`` has them, whether anybody is there or not.
 
     What belongs to one subscriber is told if there is only one.
     """
-    consumers = feed.queue.consumers
+    consumers = binding.queue.consumers
     only = consumers[0] if len(consumers) == 1 else None
     client = None if only is None else only.subscription.client
     return {
@@ -259,27 +259,27 @@ def durable_record(feed: Feed) -> Record:
         "session_id": "" if client is None else client.session_id,
         "user": "" if client is None else client.user,
         "subscription_id": None if only is None else only.subscription.id,
-        "destination": ",".join(name for name, _ in feed.places),
-        "wildcard": any(pattern is not None for _, pattern in feed.places),
+        "destination": ",".join(name for name, _ in binding.places),
+        "wildcard": any(pattern is not None for _, pattern in binding.places),
         "ack": None if only is None else only.ack,
-        "selector": feed.selector is not None,
-        "no_local": feed.no_local,
+        "selector": binding.selector is not None,
+        "no_local": binding.no_local,
         "durable": True,
-        **_durable_fields(feed),
+        **_durable_fields(binding),
         "consumers": len(consumers),
         "prefetch": sum(each.options.prefetch_count for each in consumers),
-        "waiting": feed.queue.depth,
-        "unacked": feed.queue.unacked,
+        "waiting": binding.queue.depth,
+        "unacked": binding.queue.unacked,
     }
 
 
-def _durable_fields(feed: Feed | None) -> Record:
+def _durable_fields(binding: Binding | None) -> Record:
     """What a durable subscription is called, whose name that is, and who made it."""
-    if feed is None or not feed.durable:
+    if binding is None or not binding.durable:
         return {"name": None, "client_id": None, "owner": None}
-    client_id, _, rest = feed.durable.partition("\0")
+    client_id, _, rest = binding.durable.partition("\0")
     name = rest.partition("\0")[0]  # behind it is what a shared one is to
-    return {"name": name, "client_id": client_id, "owner": feed.owner}
+    return {"name": name, "client_id": client_id, "owner": binding.owner}
 
 
 def session_record(broker: Broker, census: Census) -> Record:

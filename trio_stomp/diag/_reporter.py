@@ -11,16 +11,16 @@ from typing import TypeVar
 import trio
 from attrs import define, field
 
-from trio_stomp import _schema
-from trio_stomp._schema import Table
+from trio_stomp.base import Table
+from trio_stomp.base import schema as _schema
 from trio_stomp.broker import (
     DIAG_STREAM,
     BrokerEvent,
     Census,
+    Destination,
     Histogram,
     ParkedDestination,
     Queue,
-    Route,
 )
 from trio_stomp.diag._changes import Changes, Touched, destination_mark
 from trio_stomp.diag._drops import DropTeller
@@ -215,8 +215,8 @@ class Reporter:
         """Tell of the input queue, the fullest queues, and of what is parked."""
         broker = self.server.broker
         queues = Largest[Queue](MAX_ITEMS // 2, lambda queue: queue.held)
-        for some in slices(list(broker.routes), SLICE_LOOKS):
-            queues.add([route.queue for route in some if route.queue is not None])
+        for some in slices(list(broker.destinations), SLICE_LOOKS):
+            queues.add([destination.queue for destination in some if destination.queue is not None])
             yield
         parked = Largest[ParkedDestination](
             MAX_ITEMS - 1 - len(queues.found), lambda parked: parked.size
@@ -231,14 +231,16 @@ class Reporter:
     def _list_routes(self, tables: set[Table], ts: str, now: float) -> Iterator[None]:
         """Tell of the destinations of clients; DIAG's own would only tell of the telling."""
         broker = self.server.broker
-        total = len(broker.routes)
+        total = len(broker.destinations)
         changes = {table: self._changes_of(table) for table in tables}
         full = {table: changes[table].is_full(now) and total <= MAX_LISTED for table in tables}
-        routes, is_last = self._window(_schema.DESTINATION, broker.routes, total, MAX_LISTED)
-        destinations: list[Route] = []
+        destinations, is_last = self._window(
+            _schema.DESTINATION, broker.destinations, total, MAX_LISTED
+        )
+        chosen: list[Destination] = []
         observed: list[Stage] = []
-        for place, looked in enumerate(slices(routes, SLICE_LOOKS)):
-            some = [route for route in looked if not route.reserved]
+        for place, looked in enumerate(slices(destinations, SLICE_LOOKS)):
+            some = [destination for destination in looked if not destination.reserved]
             for table in tables:
                 told = changes[table]
                 turn = told.passes % (MAX_LISTED // MAX_ITEMS)
@@ -246,10 +248,10 @@ class Reporter:
                 again = total > MAX_LISTED and place * SLICE_LOOKS // MAX_ITEMS == turn
                 everything = full[table] or again
                 if table is _schema.DESTINATION:
-                    marks = [destination_mark(route, broker) for route in some]
-                    destinations += told.pick(some, some, marks, everything=everything)
+                    marks = [destination_mark(destination, broker) for destination in some]
+                    chosen += told.pick(some, some, marks, everything=everything)
                 else:
-                    each = [stage for route in some for stage in stages(route)]
+                    each = [stage for destination in some for stage in stages(destination)]
                     keys = [stage.times for stage in each]
                     counts = [times.count for times in keys]
                     observed += told.pick(each, keys, counts, everything=everything)
@@ -260,7 +262,7 @@ class Reporter:
         if _schema.DESTINATION in tables:
             describe = partial(destination_record, broker=broker)
             whole = full[_schema.DESTINATION]
-            yield from self._list(_schema.DESTINATION, destinations, describe, ts, whole)
+            yield from self._list(_schema.DESTINATION, chosen, describe, ts, whole)
         if _schema.LATENCY in tables:
             whole = full[_schema.LATENCY]
             yield from self._list(_schema.LATENCY, observed, latency_record, ts, whole)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._schema import SCHEMA_VERSION, Table
+from trio_stomp.base import SCHEMA_VERSION, Table
 
 if TYPE_CHECKING:
     from trio_stomp.broker import Broker, Stream

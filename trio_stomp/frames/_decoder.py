@@ -11,7 +11,7 @@ import re
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, FrameError
+from trio_stomp.base import CloseReason, FrameError
 from trio_stomp.frames._frame import (
     CLIENT_COMMANDS,
     CONNECT,

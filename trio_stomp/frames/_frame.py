@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._value import value
+from trio_stomp.base import value
 
 if TYPE_CHECKING:
-    from trio_stomp._memory import Quota
+    from trio_stomp.base import Quota
 
 CONNECT = "CONNECT"
 STOMP = "STOMP"

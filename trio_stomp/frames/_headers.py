@@ -2,7 +2,7 @@
 
 import re
 
-from trio_stomp._errors import CloseReason, FrameError
+from trio_stomp.base import CloseReason, FrameError
 from trio_stomp.frames._frame import SECRET_HEADERS, SEND, UNTIL_NUL, Head, Headers
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._rules import HeaderRules

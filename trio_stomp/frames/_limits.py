@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from trio_stomp._option import option
+from trio_stomp.base import option
 
 
 @frozen

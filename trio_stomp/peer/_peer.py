@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager, suppress
 import trio
 from attrs import define, field
 
-from trio_stomp._errors import FrameError, OptionError, StompError
+from trio_stomp.base import FrameError, OptionError, StompError
 from trio_stomp.frames import Frame, FrameLimits
 from trio_stomp.peer._decoder import PeerDecoder, make_decoder
 from trio_stomp.peer.frames import encode

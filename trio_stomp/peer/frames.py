@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from trio_stomp._errors import OptionError, ProtocolError
+from trio_stomp.base import OptionError, ProtocolError
 from trio_stomp.frames import (
     CONNECT,
     DISCONNECT,

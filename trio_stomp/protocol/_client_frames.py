@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.frames import (
     DISCONNECT,
     SUBSCRIBE,

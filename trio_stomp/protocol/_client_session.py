@@ -12,8 +12,7 @@ from collections.abc import Iterable
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, FrameError, OptionError, ProtocolError
-from trio_stomp._value import value
+from trio_stomp.base import CloseReason, FrameError, OptionError, ProtocolError, value
 from trio_stomp.frames import (
     CONNECT,
     OPENING,

@@ -5,9 +5,7 @@ A ``FrameRun`` of SENDs is an event as it is: the hot path makes no object of it
 
 from collections.abc import Sequence
 
-from trio_stomp._errors import RemoteError
-from trio_stomp._identity import ANONYMOUS, Identity
-from trio_stomp._value import value
+from trio_stomp.base import ANONYMOUS, Identity, RemoteError, value
 from trio_stomp.frames import FrameRun, Head, Headers
 from trio_stomp.protocol._heartbeat import HeartbeatPlan
 from trio_stomp.protocol._versions import Version

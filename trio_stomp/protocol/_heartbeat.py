@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from trio_stomp._errors import ProtocolError
+from trio_stomp.base import ProtocolError
 from trio_stomp.protocol._options import ProtocolOptions
 
 _MAX_MS = 2**31 - 1

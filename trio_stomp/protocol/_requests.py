@@ -1,6 +1,6 @@
 """Frames that ask for something → events: which headers each needs, by version."""
 
-from trio_stomp._errors import ProtocolError
+from trio_stomp.base import ProtocolError
 from trio_stomp.frames import Frame
 from trio_stomp.protocol._events import Acked, Subscribed, Unsubscribed
 from trio_stomp.protocol._versions import Version

@@ -5,8 +5,7 @@ from types import MappingProxyType
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
-from trio_stomp._memory import MemoryBudget, Quota
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota, RemoteError
 from trio_stomp.frames import (
     OPENING,
     UNTIL_NUL,

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._memory import MemoryBudget, Quota
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
 from trio_stomp.frames import FrameRun, head_cost, text_cost
 from trio_stomp.protocol._events import Acked
 from trio_stomp.protocol._options import ProtocolOptions

@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 from trio_stomp.frames import V1_0, V1_1, V1_2, HeaderRules
 
 

@@ -5,8 +5,7 @@ from types import MappingProxyType
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
-from trio_stomp._identity import ANONYMOUS_NAME, Identity
+from trio_stomp.base import ANONYMOUS_NAME, Identity, OptionError
 from trio_stomp.security._options import SecurityOptions
 from trio_stomp.security._passcodes import PasscodeChecker
 from trio_stomp.security._tokens import TokenVerifier

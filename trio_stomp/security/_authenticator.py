@@ -9,8 +9,7 @@ from typing import Protocol
 import trio
 from attrs import define, evolve, field
 
-from trio_stomp._errors import CloseReason, ProtocolError
-from trio_stomp._identity import ANONYMOUS, Identity
+from trio_stomp.base import ANONYMOUS, CloseReason, Identity, ProtocolError
 from trio_stomp.frames import Headers
 from trio_stomp.security._accounts import PASSCODE, Accounts
 from trio_stomp.security._credentials import Credentials, chosen, from_stomp

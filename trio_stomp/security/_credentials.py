@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 
 from attrs import evolve, frozen
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 
 AUTHORIZATION = "authorization"
 ACCESS_TOKEN = "access_token"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 
 if TYPE_CHECKING:
     from trio_stomp.security._users import UserBook

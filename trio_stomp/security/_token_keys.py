@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 
 if TYPE_CHECKING:
     from jwt.algorithms import AllowedPublicKeys

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from trio_stomp._errors import OptionError, StompError
-from trio_stomp._identity import ANONYMOUS_NAME, Identity
+from trio_stomp.base import ANONYMOUS_NAME, Identity, OptionError, StompError
 from trio_stomp.security._token_keys import ALL_ALGORITHMS, TokenKey, read_key, read_key_set
 
 if TYPE_CHECKING:

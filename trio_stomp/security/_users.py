@@ -22,8 +22,7 @@ from types import MappingProxyType
 
 from attrs import field, frozen
 
-from trio_stomp._errors import OptionError
-from trio_stomp._identity import ANONYMOUS_NAME
+from trio_stomp.base import ANONYMOUS_NAME, OptionError
 from trio_stomp.security._passcodes import (
     CONTROL,
     TOOL,

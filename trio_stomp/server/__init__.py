@@ -5,7 +5,6 @@ Does not handle: what frames mean, which statistics are published, web pages, co
 """
 
 from trio_stomp.server._clock import Clock as Clock
-from trio_stomp.server._connection import Connection as Connection
 from trio_stomp.server._handle import Entrance as Entrance
 from trio_stomp.server._handle import EventFeed as EventFeed
 from trio_stomp.server._handle import ServerEvent as ServerEvent
@@ -14,3 +13,4 @@ from trio_stomp.server._limits import ServerLimits as ServerLimits
 from trio_stomp.server._server import Diagnostics as Diagnostics
 from trio_stomp.server._server import Server as Server
 from trio_stomp.server._traffic import Traffic as Traffic
+from trio_stomp.server.connection import Connection as Connection

@@ -4,7 +4,7 @@ import logging
 
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import place_of
 from trio_stomp.server._limits import ServerLimits
 from trio_stomp.transport import Wire

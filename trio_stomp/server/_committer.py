@@ -95,7 +95,7 @@ class _Probe:
 
 
 @define(eq=False, repr=False)
-class Committer:
+class StoreCommitter:
     """The store's task.
 
     Args:

@@ -8,14 +8,13 @@ from contextlib import suppress
 import trio
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason
+from trio_stomp.base import CloseReason
 from trio_stomp.broker import Broker, Histogram, internal_error
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
-from trio_stomp.server._committer import Committer
-from trio_stomp.server._connection import Connection
-from trio_stomp.server._inbox import Batch, Control, Gone, Inbox, Item
-from trio_stomp.server._outbox_shared import OutboxShared
+from trio_stomp.server._committer import StoreCommitter
+from trio_stomp.server.connection import Connection
+from trio_stomp.server.io import Batch, Control, Gone, Inbox, Item, OutboxShared
 
 logger = logging.getLogger("trio_stomp")
 
@@ -24,7 +23,7 @@ MAX_TURN_FRAMES = 1024
 others wait for some milliseconds at most. With 256, ten consumers of a queue cost a fifth more."""
 TURN_S = 0.003
 """A turn takes nothing more in after this time. What it has taken is given its share, what waits
-since earlier turns as well, and queues hand out for some more (``broker/_turns.py``)."""
+since earlier turns as well, and queues hand out for some more (``broker/delivery/_turns.py``)."""
 ENDING_FRAMES = 4
 """To end a subscription takes as long as so many frames."""
 
@@ -45,7 +44,7 @@ class Dispatcher:
     end_turn: Callable[[float], None]
     alarm: Alarm
     clock: Clock = field(factory=Clock)
-    committer: Committer | None = None
+    committer: StoreCommitter | None = None
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
     """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
@@ -75,7 +74,7 @@ class Dispatcher:
         if self.committer is not None:
             await self._finish(self.committer)
 
-    async def _finish(self, committer: Committer) -> None:
+    async def _finish(self, committer: StoreCommitter) -> None:
         """Have the store take what is left, if it can."""
         while (self._has_more or not committer.is_idle) and not committer.error:
             committer.hurry()
@@ -140,7 +139,7 @@ class Dispatcher:
                 outbox.break_off()
                 outbox.on_close(CloseReason.INTERNAL_ERROR)
 
-    def _tell_store(self, committer: Committer) -> None:
+    def _tell_store(self, committer: StoreCommitter) -> None:
         log = self.broker.log
         assert log is not None
         turn = log.take()

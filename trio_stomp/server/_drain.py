@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from trio_stomp.server._connection import Connection
+    from trio_stomp.server.connection import Connection
 
 PACE_S = 0.1
 RETRY_MS = 1000

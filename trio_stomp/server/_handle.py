@@ -7,7 +7,7 @@ from typing import Any, Literal
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.broker import BrokerEvent
 from trio_stomp.transport import memory_stream_pair
 

@@ -4,15 +4,15 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp._errors import CloseReason, ProtocolError
+from trio_stomp.base import CloseReason, ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from trio_stomp.broker import Broker
-    from trio_stomp.server._connection import Connection
     from trio_stomp.server._dispatcher import Dispatcher
-    from trio_stomp.server._outbox_shared import OutboxShared
+    from trio_stomp.server.connection import Connection
+    from trio_stomp.server.io import OutboxShared
 
 PAUSE_S = 0.1
 """When memory is short, one connection at most is ended in this time."""

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from attrs import define, field
 
-from trio_stomp._errors import CloseReason, RemoteError
-from trio_stomp._identity import Identity
+from trio_stomp.base import CloseReason, Identity, RemoteError
 from trio_stomp.broker import (
     AccessRules,
     Broker,
@@ -36,21 +35,22 @@ from trio_stomp.server._accepting import accept_from
 from trio_stomp.server._admission import Admission
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
-from trio_stomp.server._committer import Committer
-from trio_stomp.server._connection import Connection, ConnectionShared
-from trio_stomp.server._decoding import WebSocketReads
+from trio_stomp.server._committer import StoreCommitter
 from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
-from trio_stomp.server._inbox import Control, Inbox
 from trio_stomp.server._limits import ERROR, ServerLimits
-from trio_stomp.server._login import end_revoked
-from trio_stomp.server._outbox import Outbox
-from trio_stomp.server._outbox_shared import OutboxShared
-from trio_stomp.server._pages import Pages
 from trio_stomp.server._relief import Relief
 from trio_stomp.server._traffic import Traffic
 from trio_stomp.server._watchdog import Watchdog
+from trio_stomp.server.connection import (
+    Connection,
+    ConnectionShared,
+    Pages,
+    WebSocketReads,
+    end_revoked,
+)
+from trio_stomp.server.io import Control, Inbox, Outbox, OutboxShared
 from trio_stomp.store import StoreError
 from trio_stomp.transport import (
     ProxyNetworks,
@@ -112,7 +112,7 @@ class Server:
     inbox: Inbox = field(init=False)
     outboxes: OutboxShared = field(init=False)
     dispatcher: Dispatcher = field(init=False)
-    committer: Committer | None = None
+    committer: StoreCommitter | None = None
     watchdog: Watchdog = field(factory=Watchdog)
     alarm: Alarm = field(init=False)
     admission: Admission = field(init=False)
@@ -155,13 +155,13 @@ class Server:
         """
         self.broker = broker
         broker.turns.clock = trio.current_time
-        broker.guard.exists = self.authenticator.exists
+        broker.authorizer.exists = self.authenticator.exists
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
             broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm, self.clock
         )
         if store is not None and broker.log is not None:
-            self.committer = self.dispatcher.committer = Committer(
+            self.committer = self.dispatcher.committer = StoreCommitter(
                 store, broker.log.committed, broker, self.dispatcher.call_soon
             )
         self._shared = ConnectionShared(
@@ -176,7 +176,7 @@ class Server:
             self._tell_login,
             self.authenticator,
             self.tls,
-            lambda: self.broker.guard.rules,
+            lambda: self.broker.authorizer.rules,
             self.websocket_reads,
         )
 
@@ -356,7 +356,7 @@ class Server:
                 logger.exception("%s is turned away: new_session_id failed", wire.remote)
                 refusal = refusal or internal_error()
         # Where there are rules, they say who may use the command DIAG.
-        may_ask = wire.is_loopback or self.broker.guard.rules is not None
+        may_ask = wire.is_loopback or self.broker.authorizer.rules is not None
         session = ServerSession(self.codecs, may_ask=may_ask)
         connection = Connection(self._shared, wire, session, trio.current_time(), refusal)
         outbox = connection.outbox = Outbox(

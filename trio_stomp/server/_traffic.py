@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 if TYPE_CHECKING:
-    from trio_stomp.server._connection import Connection
+    from trio_stomp.server.connection import Connection
 
 
 @define(eq=False, repr=False)

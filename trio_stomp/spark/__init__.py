@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from trio_stomp.spark._compact import compact as compact
     from trio_stomp.spark._compact import compact_closed as compact_closed
     from trio_stomp.spark._compact import expire_raw as expire_raw
-    from trio_stomp.spark._report import report as report
     from trio_stomp.spark._results import Results as Results
     from trio_stomp.spark._results import analyse as analyse
     from trio_stomp.spark._results import days_with_tables as days_with_tables
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from trio_stomp.spark._sink import RawSink as RawSink
     from trio_stomp.spark._source import StompDataSource as StompDataSource
     from trio_stomp.spark._tables import open_tables as open_tables
+    from trio_stomp.spark.reporting import report as report
 else:
     # Where each name lives: looked up when it is used, so that who reads a stream without Spark
     # needs none, and an executor imports no more than its part.
@@ -43,7 +43,7 @@ else:
         "compact": "_compact",
         "compact_closed": "_compact",
         "expire_raw": "_compact",
-        "report": "_report",
+        "report": "reporting",
         "Results": "_results",
         "analyse": "_results",
         "days_with_tables": "_results",

@@ -25,7 +25,7 @@ from attrs import frozen
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from trio_stomp._schema import Table
+from trio_stomp.base import Table
 from trio_stomp.spark._raw import RawFile, committed, local_root, raw_files, remove_batch
 from trio_stomp.spark._tables import KEYS, KINDS, RAW, read_table, records, struct
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from trio_stomp._schema import PREFIX, SCHEMA_VERSION, TABLES
+from trio_stomp.base import PREFIX, SCHEMA_VERSION, TABLES
 from trio_stomp.spark._client import Message
 from trio_stomp.spark._frames import header, unescaped
 from trio_stomp.spark._tables import RAW

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from trio_stomp._schema import PAGE, PREFIX, TABLES, Field, Table
+from trio_stomp.base import PAGE, PREFIX, TABLES, Field, Table
 
 TYPES: dict[str, DataType] = {
     "BIGINT": LongType(),

@@ -6,11 +6,6 @@ Does not handle: STOMP, destinations, tasks, time (told).
 
 from typing import TYPE_CHECKING
 
-from trio_stomp.store._files import Files as Files
-from trio_stomp.store._files import OsFiles as OsFiles
-from trio_stomp.store._inspect import Scanned as Scanned
-from trio_stomp.store._inspect import scan_records as scan_records
-from trio_stomp.store._journal import JournalStore as JournalStore
 from trio_stomp.store._memory import MemoryStore as MemoryStore
 from trio_stomp.store._options import JournalOptions as JournalOptions
 from trio_stomp.store._port import Page as Page
@@ -40,15 +35,20 @@ from trio_stomp.store._records import Put as Put
 from trio_stomp.store._records import Record as Record
 from trio_stomp.store._records import Trim as Trim
 from trio_stomp.store._records import Turn as Turn
-from trio_stomp.store._tools import Verdict as Verdict
-from trio_stomp.store._tools import compact as compact
-from trio_stomp.store._tools import export_from as export_from
-from trio_stomp.store._tools import import_to as import_to
-from trio_stomp.store._tools import inspect as inspect
-from trio_stomp.store._tools import verify as verify
+from trio_stomp.store.disk import Files as Files
+from trio_stomp.store.disk import OsFiles as OsFiles
+from trio_stomp.store.journal import JournalStore as JournalStore
+from trio_stomp.store.tools import Scanned as Scanned
+from trio_stomp.store.tools import Verdict as Verdict
+from trio_stomp.store.tools import compact as compact
+from trio_stomp.store.tools import export_from as export_from
+from trio_stomp.store.tools import import_to as import_to
+from trio_stomp.store.tools import inspect as inspect
+from trio_stomp.store.tools import scan_records as scan_records
+from trio_stomp.store.tools import verify as verify
 
 if TYPE_CHECKING:
-    from trio_stomp.store._sql import SqlStore as SqlStore
+    from trio_stomp.store.sql import SqlStore as SqlStore
 else:
 
     def __getattr__(name: str) -> object:
@@ -56,7 +56,7 @@ else:
         if name != "SqlStore":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         try:
-            from trio_stomp.store._sql import SqlStore
+            from trio_stomp.store.sql import SqlStore
         except ModuleNotFoundError as error:
             raise StoreError(f"{error}: pip install 'trio-stomp[sql]'") from error
         return SqlStore

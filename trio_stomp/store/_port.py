@@ -5,7 +5,7 @@ from typing import Protocol
 
 from attrs import Factory, frozen
 
-from trio_stomp._value import value
+from trio_stomp.base import value
 from trio_stomp.store._records import Turn
 
 

@@ -8,7 +8,7 @@ are read by offset and dropped from the front.
 
 from collections.abc import Sequence
 
-from trio_stomp._value import value
+from trio_stomp.base import value
 
 
 @value

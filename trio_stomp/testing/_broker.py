@@ -10,11 +10,11 @@ import trio
 import trio.testing
 from attrs import define, evolve, field
 
-from trio_stomp._errors import OptionError
-from trio_stomp._serve import serve
+from trio_stomp.base import OptionError
 from trio_stomp.client import Client, open_client
 from trio_stomp.config import Settings
 from trio_stomp.server import ServerHandle
+from trio_stomp.startup import serve
 from trio_stomp.testing._links import Faults, Link
 
 MAX_WAITING_LINKS = 10_000

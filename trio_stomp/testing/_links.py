@@ -7,7 +7,7 @@ from collections.abc import Callable
 import trio
 from attrs import define, field, frozen
 
-from trio_stomp._errors import OptionError
+from trio_stomp.base import OptionError
 from trio_stomp.transport import MemoryStream
 
 BUFFER_BYTES = 1024 * 1024

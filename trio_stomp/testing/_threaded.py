@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 import trio
 from attrs import define, field
 
-from trio_stomp._serve import serve
 from trio_stomp.config import Settings
 from trio_stomp.server import ServerHandle
+from trio_stomp.startup import serve
 
 PATIENCE_S = 30.0
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from urllib.parse import parse_qs
 
-from trio_stomp._errors import RemoteError
+from trio_stomp.base import RemoteError
 from trio_stomp.transport import HttpRequest, encode_response
 
 USAGE = (

@@ -109,7 +109,7 @@ class Counted:
     present: "Present"
     times: Histogram
     queues: QueueFigures
-    destinations: Mapping[str, Counts]
+    counted: Mapping[str, Counts]
 
 
 @define(eq=False, repr=False)
@@ -138,7 +138,7 @@ class BrokerCollector:
         yield from self._fates()
         yield from self._queues(counted.queues)
         yield from self._stale()
-        yield from self._destinations(counted.destinations)
+        yield from self._destinations(counted.counted)
         yield from self._room()
         yield from self._store()
         yield from process_figures(self.figures.open_files())
@@ -146,24 +146,28 @@ class BrokerCollector:
     def counting(self) -> Pieces[Counted]:
         """Count what there are many of, in pieces; one such count at a time."""
         present = yield from self.figures.counting()
-        table = self.server.broker.routes
+        table = self.server.broker.destinations
         # What is forgotten meanwhile is one of these routes, and not of those of the past.
-        routes, past = list(table), table.past
+        destinations, past = list(table), table.past
         assert past.delivery is not None
         times = Histogram()
         times.add(past.delivery)
         ranking, queues = self._ranking.begin(past), QueueCount(self.limit)
-        for place in range(0, len(routes), LOOKS):
+        for place in range(0, len(destinations), LOOKS):
             # Telling of DIAG's own would only tell of the telling.
-            some = [route for route in routes[place : place + LOOKS] if not route.reserved]
+            some = [
+                destination
+                for destination in destinations[place : place + LOOKS]
+                if not destination.reserved
+            ]
             ranking.add(some)
-            queues.add([route.queue for route in some if route.queue is not None])
-            for route in some:
-                if route.delivery is not None:
-                    times.add(route.delivery)
+            queues.add([destination.queue for destination in some if destination.queue is not None])
+            for destination in some:
+                if destination.delivery is not None:
+                    times.add(destination.delivery)
             yield
-        destinations = yield from self._ranking.end(ranking)
-        return Counted(present, times, (yield from queues.figures()), destinations)
+        counted = yield from self._ranking.end(ranking)
+        return Counted(present, times, (yield from queues.figures()), counted)
 
     def _about(self) -> Families:
         said = (__version__, platform.python_version())
@@ -226,7 +230,7 @@ class BrokerCollector:
         received, acks = broker.publisher.received, broker.acks
         unroutable = broker.fan_out.drops.no_subscriber
         yield gauge("subscriptions", "Subscriptions in force.", len(broker.subscriber))
-        yield gauge("destinations", "Destinations remembered.", len(broker.routes))
+        yield gauge("destinations", "Destinations remembered.", len(broker.destinations))
         yield counter("messages_received", "Messages sent to a destination.", received)
         yield counter(
             "messages_duplicate",

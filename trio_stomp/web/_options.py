@@ -2,7 +2,7 @@
 
 from attrs import frozen
 
-from trio_stomp._option import option
+from trio_stomp.base import option
 
 MAX_DESTINATIONS = 10_000
 """More is no fare for Prometheus: each costs a time series for each metric."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from trio_stomp.broker import Route
+from trio_stomp.broker import Destination
 from trio_stomp.web._pieces import LOOKS, Greatest, Pieces
 
 OTHER = "other"
@@ -18,8 +18,8 @@ Counts = tuple[int, int, int]
 """Messages received, delivered and dropped."""
 
 
-def _counts(route: Route) -> Counts:
-    return route.enqueued, route.delivered, route.dropped
+def _counts(destination: Destination) -> Counts:
+    return destination.enqueued, destination.delivered, destination.dropped
 
 
 def _less(counts: Counts, others: Counts) -> Counts:
@@ -39,22 +39,22 @@ class Look:
     """
 
     total: Counts
-    _busiest: Greatest[tuple[Route, Counts]]
+    _busiest: Greatest[tuple[Destination, Counts]]
 
-    def add(self, routes: Sequence[Route]) -> None:
+    def add(self, destinations: Sequence[Destination]) -> None:
         """Look at some more."""
-        counts = [_counts(route) for route in routes]
+        counts = [_counts(destination) for destination in destinations]
         self.total = _plus(self.total, _total(counts))
         least = self._busiest.least
         self._busiest.add(
             [
-                (each[0] + each[1], (route, each))
-                for route, each in zip(routes, counts, strict=True)
+                (each[0] + each[1], (destination, each))
+                for destination, each in zip(destinations, counts, strict=True)
                 if each[0] + each[1] > least
             ]
         )
 
-    def busiest(self) -> Pieces[list[tuple[Route, Counts]]]:
+    def busiest(self) -> Pieces[list[tuple[Destination, Counts]]]:
         """Return the busiest, and what they have counted."""
         return (yield from self._busiest.found())
 
@@ -68,14 +68,14 @@ class Ranking:
     """
 
     limit: int
-    _starts: dict[Route, Counts] = field(factory=dict)
+    _starts: dict[Destination, Counts] = field(factory=dict)
     """What each of the named had counted when its series began."""
-    _told: dict[Route, Counts] = field(factory=dict)
+    _told: dict[Destination, Counts] = field(factory=dict)
     """What was last told of it."""
     _retired: Counts = (0, 0, 0)
     """What was told by the names of those that are not named any more."""
 
-    def begin(self, past: Route) -> Look:
+    def begin(self, past: Destination) -> Look:
         """Begin a look at all destinations that there are; one is to be ended before the next.
 
         Args:
@@ -87,23 +87,29 @@ class Ranking:
         """Return the counters by name; those of ``other`` at the end."""
         # A destination with that very name would be told twice: it is one of the others.
         busiest = yield from look.busiest()
-        chosen = {route: counts for route, counts in busiest if route.name != OTHER}
-        retired, starts, told = self._retired, dict[Route, Counts](), dict[Route, Counts]()
+        chosen = {
+            destination: counts for destination, counts in busiest if destination.name != OTHER
+        }
+        retired, starts, told = (
+            self._retired,
+            dict[Destination, Counts](),
+            dict[Destination, Counts](),
+        )
         other = look.total
-        for place, (route, counts) in enumerate(self._told.items()):
-            if route not in chosen:
+        for place, (destination, counts) in enumerate(self._told.items()):
+            if destination not in chosen:
                 # What it got since then is told of ``other``.
                 retired = _plus(retired, counts)
             if place % LOOKS == LOOKS - 1:
                 yield
-        for place, (route, counts) in enumerate(chosen.items()):
-            start = starts[route] = self._starts.get(route) or counts
-            told[route] = _less(counts, start)
-            other = _less(other, told[route])
+        for place, (destination, counts) in enumerate(chosen.items()):
+            start = starts[destination] = self._starts.get(destination) or counts
+            told[destination] = _less(counts, start)
+            other = _less(other, told[destination])
             if place % LOOKS == LOOKS - 1:
                 yield
         self._starts, self._told, self._retired = starts, told, retired
-        found = {route.name: counts for route, counts in told.items()}
+        found = {destination.name: counts for destination, counts in told.items()}
         found[OTHER] = _less(other, retired)
         return found
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import define
 
 from trio_stomp._version import __version__
-from trio_stomp.broker import Feed, ParkedDestination, Queue, Subscription
+from trio_stomp.broker import Binding, ParkedDestination, Queue, Subscription
 from trio_stomp.server import Connection
 from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._pieces import LOOKS, Greatest, Pieces, chosen, greatest
@@ -178,8 +178,8 @@ class Tables:
                     "limit_frames": server.limits.max_input_queue_size,
                     "limit_bytes": server.limits.max_input_queue_bytes,
                 },
-                "destinations": len(server.broker.routes),
-                "wildcards": server.broker.routes.wildcards,
+                "destinations": len(server.broker.destinations),
+                "wildcards": server.broker.destinations.wildcards,
             }
         )
 
@@ -256,7 +256,7 @@ class Tables:
         yield
         head, broker = self.figures.head(), self.server.broker
         kept = [] if session else (yield from self._durables(state))
-        part: list[Subscription | Feed] = []
+        part: list[Subscription | Binding] = []
         total = 0
         if session:
             clients = yield from chosen(
@@ -273,16 +273,16 @@ class Tables:
             **head,
             **window.record(total + len(kept), len(part)),
             "state": state,
-            "wildcards": broker.routes.wildcards,
-            "destinations": len(broker.routes),
+            "wildcards": broker.destinations.wildcards,
+            "destinations": len(broker.destinations),
         }
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
-    def _durables(self, state: str) -> Pieces[list[Feed]]:
+    def _durables(self, state: str) -> Pieces[list[Binding]]:
         """The durable subscriptions that are told of beside the connected ones, oldest first."""
         if state == CONNECTED:
             return []
-        durables = list(self.server.broker.feeds.durables)
+        durables = list(self.server.broker.bindings.durables)
         return (
             yield from chosen(durables, lambda each: state == DURABLE or not each.queue.consumers)
         )
@@ -335,9 +335,9 @@ class Tables:
     ) -> Pieces[tuple[int, list[Queue]]]:
         """How many queues there are, and the part of them, greatest first."""
         best, total = Greatest[Queue](window.offset + window.limit), 0
-        routes = list(self.server.broker.routes)
-        for place in range(0, len(routes), LOOKS):
-            queues = [route.queue for route in routes[place : place + LOOKS]]
+        destinations = list(self.server.broker.destinations)
+        for place in range(0, len(destinations), LOOKS):
+            queues = [destination.queue for destination in destinations[place : place + LOOKS]]
             wanted = [each for each in queues if each is not None and _is_in(each, state)]
             best.add([(key(each), each) for each in wanted])
             total += len(wanted)

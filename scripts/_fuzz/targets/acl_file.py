@@ -7,11 +7,11 @@ from pathlib import Path
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets.files import own_file
 from _fuzz.targets.wildcards import expression
-from trio_stomp._errors import OptionError, ProtocolError
-from trio_stomp._identity import Identity
-from trio_stomp.broker._rights import Rights
-from trio_stomp.broker._rules import AccessRules, Action, needs
-from trio_stomp.broker._wildcards import compile_pattern
+from trio_stomp.base._errors import OptionError, ProtocolError
+from trio_stomp.base._identity import Identity
+from trio_stomp.broker.names._wildcards import compile_pattern
+from trio_stomp.broker.rules._rights import Rights
+from trio_stomp.broker.rules._rules import AccessRules, Action, needs
 from trio_stomp.config._acl_file import read_acl_file
 
 KEYS = (b"allow", b"deny", b"to", b"user", b"group", b"users")
@@ -63,7 +63,7 @@ def make(name: str) -> Target:
 
     words = (*TO, *ACTIONS, *USERS, *SECTIONS, *(b"\n%b = " % key for key in KEYS))
     words += (b"[[rule]]\n", b"{user}", b"\xff", b"=" + b"9" * 5000, b"x=" + b"[" * 3000, b"\0")
-    files = ("config/_acl_file.py", "broker/_rules.py", "broker/_rights.py")
+    files = ("config/_acl_file.py", "broker/rules/_rules.py", "broker/rules/_rights.py")
     return Target(name, run, files, generate, words, 8192)
 
 

@@ -3,7 +3,7 @@
 import random
 
 from _fuzz.target import Target, check, check_equal
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.config import Settings, build, from_text, options
 
 SPECS = {spec.name: spec for spec in options()}
@@ -28,7 +28,7 @@ VALUES = (
 def make(name: str) -> Target:
     """The target."""
     words = (*VALUES, *(b"\n%b=" % each.encode() for each in NAMES), b"=", b"\n")
-    files = ("config/_load.py", "config/_settings.py", "_option.py")
+    files = ("config/_load.py", "config/_settings.py", "base/_option.py")
     return Target(name, run, files, generate, words, 8192)
 
 

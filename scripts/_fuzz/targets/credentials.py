@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 
 from _fuzz.target import Target, check
-from trio_stomp._errors import ProtocolError
+from trio_stomp.base._errors import ProtocolError
 from trio_stomp.security._credentials import Credentials, from_http, from_stomp, without_secrets
 
 SECRET = b"xyzzySECRET"

@@ -50,7 +50,7 @@ ALLOWED = ("", "*", "https://example.com, http://localhost:8080", ",", "null")
 
 def make(name: str) -> Target:
     """The target."""
-    files = ("transport/_http.py", "transport/_origin.py")
+    files = ("transport/http/_http.py", "transport/http/_origin.py")
     words = (
         *LINES,
         *STARTS,

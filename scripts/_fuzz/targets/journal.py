@@ -18,7 +18,7 @@ Known = dict[tuple[str, int, int], bytes]
 def make(name: str) -> Target:
     """The target; journals in memory, and a directory for their lock."""
     directory = str(own_file("lock").parent)
-    damage.fix_markers("trio_stomp.store._tail")
+    damage.fix_markers("trio_stomp.store.journal._tail")
     bases = [write_base(directory, number) for number in range(BASES)]
 
     def run(data: bytes) -> None:
@@ -26,15 +26,15 @@ def make(name: str) -> Target:
         judge(directory, damage.harm(files, data[1:]), known, settings)
 
     files = (
-        "store/_replay.py",
-        "store/_scan.py",
-        "store/_decode.py",
-        "store/_format.py",
-        "store/_segment.py",
-        "store/_opening.py",
-        "store/_quarantine.py",
-        "store/_view.py",
-        "store/_index.py",
+        "store/journal/_replay.py",
+        "store/journal/_scan.py",
+        "store/journal/format/_decode.py",
+        "store/journal/format/_format.py",
+        "store/journal/_segment.py",
+        "store/journal/_opening.py",
+        "store/disk/_quarantine.py",
+        "store/tools/_view.py",
+        "store/journal/_index.py",
     )
     words = [bytes([kind, file, 0, 0, 0]) for kind in range(10) for file in range(3)]
     return Target(name, run, files, damage.generate, (*words, bytes(5), b"\xff" * 5), 80)

@@ -7,7 +7,7 @@ import attrs
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets.files import own_file
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.broker import DestinationPolicy, PolicyBook
 from trio_stomp.config import read_policy_file
 
@@ -63,7 +63,7 @@ def make(name: str) -> Target:
         b"x=" + b"9" * 5000,
         b"x=" + b"[" * 3000,
     )
-    files = ("config/_policy_file.py", "broker/_destination_policy.py")
+    files = ("config/_policy_file.py", "broker/routing/_destination_policy.py")
     return Target(name, run, files, generate, words, 8192)
 
 

@@ -5,8 +5,8 @@ import re
 import socket
 
 from _fuzz.target import Finding, Target, check, check_equal
-from trio_stomp._errors import OptionError
-from trio_stomp.transport._proxy import Proxied, ProxyError, ProxyNetworks, parse_proxy
+from trio_stomp.base._errors import OptionError
+from trio_stomp.transport.http._proxy import Proxied, ProxyError, ProxyNetworks, parse_proxy
 
 SIGNATURE = b"\r\n\r\n\0\r\nQUIT\n"
 MOST_BYTES = 4096
@@ -44,7 +44,7 @@ def make(name: str) -> Target:
         b"\x21\x11\x00\x0c",
     )
     words += (b"\x20\x00\x00\x00", b"\x21\x21\x00\x24", b"\x21\x31\x00\xd8", b"\x21\x00\x00\x00")
-    return Target(name, run, ("transport/_proxy.py",), generate, words, 5000)
+    return Target(name, run, ("transport/http/_proxy.py",), generate, words, 5000)
 
 
 def generate(chance: random.Random) -> bytes:

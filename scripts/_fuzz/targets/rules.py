@@ -7,10 +7,10 @@ from itertools import islice, product
 
 from _fuzz.target import Target, check_equal
 from _fuzz.targets import acl_file, wildcards
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._pattern_sets import as_pattern, covers, overlaps
-from trio_stomp.broker._rules import glob_matches
-from trio_stomp.broker._wildcards import ONE_WORD, Pattern, compile_pattern, split
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.names._pattern_sets import as_pattern, covers, overlaps
+from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, compile_pattern, split
+from trio_stomp.broker.rules._rules import glob_matches
 
 NEW = "ÿ"
 """A word that no pattern holds."""
@@ -22,7 +22,7 @@ GLOBS = (b"*", b"?", b"**", b"a*b", b"app-*", b"a", b"b", b"\xc3\xa9", b"*?*", b
 def make(name: str) -> Target:
     """The target."""
     words = (*wildcards.WORDS, *GLOBS, b"\n", b".", b"/", b"/topic/", b"prices.>", b"a" * 50)
-    files = ("broker/_pattern_sets.py",)
+    files = ("broker/names/_pattern_sets.py",)
     return Target(name, run, files, generate, words, 200)
 
 

@@ -3,8 +3,8 @@
 import random
 
 from _fuzz.target import Finding, Target, check, check_equal
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._selector import SelectorCompiler
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.selectors._selector import SelectorCompiler
 
 MAX_BYTES = 4096
 CODES = ("invalid-selector",)
@@ -73,7 +73,7 @@ def make(name: str) -> Target:
     def run(data: bytes) -> None:
         judge(compiler, data.decode(errors="replace"))
 
-    files = ("broker/_selector.py", "broker/_selector_terms.py")
+    files = ("broker/selectors/_selector.py", "broker/selectors/_selector_terms.py")
     return Target(name, run, files, generate, (*WORDS, *PHRASES, *(b" %b " % w for w in WORDS)))
 
 

@@ -14,7 +14,7 @@ WORDS += (b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n", b"\r\n\r\n\0\r\nQUIT\n", b"\n",
 
 def make(name: str) -> Target:
     """The target."""
-    return Target(name, run, ("transport/_sniff.py",), generate, WORDS, 64)
+    return Target(name, run, ("transport/http/_sniff.py",), generate, WORDS, 64)
 
 
 def generate(chance: random.Random) -> bytes:

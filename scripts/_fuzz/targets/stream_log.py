@@ -7,7 +7,7 @@ from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import damage
 from tests._store_fakes import EVERYTHING, Disk, filled
 from trio_stomp.store import Append, StoreError
-from trio_stomp.store._stream_log import StreamLog
+from trio_stomp.store.streams._log import StreamLog
 
 DIRECTORY = "/streams/x"
 NAME = "/topic/prices é"
@@ -18,20 +18,20 @@ HEAD = b"a:b\n"
 
 def make(name: str) -> Target:
     """The target; the logs are in memory."""
-    damage.fix_markers("trio_stomp.store._stream_log")
+    damage.fix_markers("trio_stomp.store.streams._log")
     bases = [write_base(number) for number in range(BASES)]
 
     def run(data: bytes) -> None:
         judge(damage.harm(bases[(data[0] if data else 0) % BASES], data[1:]))
 
     files = (
-        "store/_stream_recovery.py",
-        "store/_stream_format.py",
-        "store/_stream_segment.py",
-        "store/_stream_directory.py",
-        "store/_stream_damage.py",
-        "store/_stream_index.py",
-        "store/_stream_packing.py",
+        "store/streams/_recovery.py",
+        "store/streams/_format.py",
+        "store/streams/_segment.py",
+        "store/streams/_directory.py",
+        "store/streams/_damage.py",
+        "store/streams/_index.py",
+        "store/streams/_packing.py",
     )
     words = [bytes([kind, file, 0, 0, 0]) for kind in range(10) for file in range(4)]
     return Target(name, run, files, damage.generate, (*words, bytes(5), b"\xff" * 5), 80)

@@ -8,8 +8,8 @@ import random
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets.files import own_file
-from trio_stomp._errors import OptionError
-from trio_stomp._identity import Identity
+from trio_stomp.base._errors import OptionError
+from trio_stomp.base._identity import Identity
 from trio_stomp.security._tokens import TokenRefused, TokenVerifier
 
 SECRET = b"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

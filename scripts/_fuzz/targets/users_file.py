@@ -5,7 +5,7 @@ from pathlib import Path
 
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets.files import own_file
-from trio_stomp._errors import OptionError
+from trio_stomp.base._errors import OptionError
 from trio_stomp.security._passcodes import is_hashed
 from trio_stomp.security._users import UserBook, change_user_file, read_user_file, warnings
 

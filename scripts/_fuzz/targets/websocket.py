@@ -25,7 +25,7 @@ FIRSTS = (0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8A, 0x88, 0x09, 0xC1, 0x83
 
 def make(name: str) -> Target:
     """The target."""
-    files = ("transport/_websocket.py", "transport/_websocket_frames.py")
+    files = ("transport/websocket/_websocket.py", "transport/websocket/_websocket_frames.py")
     words = [frame(first, text) for first in FIRSTS for text in (b"", b"a\0", b"\xc3")]
     words += [frame(0x88, payload) for payload in CLOSES]
     words += [b"\xfe\x00\x7e", b"\xff" + bytes(7) + b"\x01", b"\xff" * 9, b"\x81\x05hello"]

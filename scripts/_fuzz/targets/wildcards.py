@@ -4,9 +4,9 @@ import random
 import re
 
 from _fuzz.target import Target, check, check_equal
-from trio_stomp._errors import ProtocolError
-from trio_stomp.broker._trie import WildcardTrie, matches
-from trio_stomp.broker._wildcards import ONE_WORD, Pattern, compile_pattern
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker.names._trie import WildcardTrie, matches
+from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, compile_pattern
 
 WORDS = (
     b"a",
@@ -29,7 +29,7 @@ MOST_TEXTS = 12
 def make(name: str) -> Target:
     """The target."""
     words = (*WORDS, b".", b"/", b"\n", b"/topic/", b"prices.>", b"/**", b".*", b"*\n", b"/a/b/c")
-    files = ("broker/_wildcards.py", "broker/_trie.py")
+    files = ("broker/names/_wildcards.py", "broker/names/_trie.py")
     return Target(name, run, files, generate, words, 300)
 
 

@@ -1,0 +1,29 @@
+"""What every floor may import: errors, identities, options, memory budgets.
+
+Handles: values that all floors share.
+Does not handle: anything that needs another module.
+"""
+
+from trio_stomp.base._errors import CloseReason as CloseReason
+from trio_stomp.base._errors import FrameError as FrameError
+from trio_stomp.base._errors import OptionError as OptionError
+from trio_stomp.base._errors import ProtocolError as ProtocolError
+from trio_stomp.base._errors import RemoteError as RemoteError
+from trio_stomp.base._errors import StompError as StompError
+from trio_stomp.base._identity import ANONYMOUS as ANONYMOUS
+from trio_stomp.base._identity import ANONYMOUS_NAME as ANONYMOUS_NAME
+from trio_stomp.base._identity import Identity as Identity
+from trio_stomp.base._memory import MemoryBudget as MemoryBudget
+from trio_stomp.base._memory import Quota as Quota
+from trio_stomp.base._option import CHOICES as CHOICES
+from trio_stomp.base._option import HELP as HELP
+from trio_stomp.base._option import LIVE as LIVE
+from trio_stomp.base._option import MINIMUM as MINIMUM
+from trio_stomp.base._option import option as option
+from trio_stomp.base._value import value as value
+from trio_stomp.base.schema import PAGE as PAGE
+from trio_stomp.base.schema import PREFIX as PREFIX
+from trio_stomp.base.schema import SCHEMA_VERSION as SCHEMA_VERSION
+from trio_stomp.base.schema import TABLES as TABLES
+from trio_stomp.base.schema import Field as Field
+from trio_stomp.base.schema import Table as Table

@@ -1,0 +1,331 @@
+"""What the core is made of, and how the parts are joined."""
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+from attrs import define, evolve, field
+
+from trio_stomp.base import MemoryBudget
+from trio_stomp.broker._configuration import configure
+from trio_stomp.broker._deferred import DeferredEvents
+from trio_stomp.broker._diag_answers import Answers
+from trio_stomp.broker.access import Authorizer
+from trio_stomp.broker.browsing import Browses
+from trio_stomp.broker.delivery import (
+    SEED,
+    STEPS,
+    BrokerPolicies,
+    Client,
+    EventHistory,
+    MessageNames,
+    TakesCensus,
+    Timers,
+    Turns,
+    WallTime,
+)
+from trio_stomp.broker.durability import Log, PageWanted, StreamWanted
+from trio_stomp.broker.headers import Dialect, dialect, make_plan
+from trio_stomp.broker.names import MONITOR
+from trio_stomp.broker.queues import (
+    AckCounters,
+    Acknowledger,
+    Overflow,
+    QueueBook,
+    Storage,
+    send_dead,
+)
+from trio_stomp.broker.routing import (
+    Asker,
+    BrokerEvents,
+    Destination,
+    Destinations,
+    FanOut,
+    FanOutInPieces,
+    Lines,
+    PolicyBook,
+    Quotas,
+)
+from trio_stomp.broker.rules import AccessRules
+from trio_stomp.broker.selectors import SelectorCompiler
+from trio_stomp.broker.sending import Duplicates, LeftBehind, Publisher, Scheduler, Temporary
+from trio_stomp.broker.streams import Stream, Streams
+from trio_stomp.broker.subscribing import Leaving, Subscriber
+from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, StaleQueue
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.store import Page, Streamed
+
+
+def _native() -> Dialect:
+    return dialect("native")
+
+
+@define(eq=False, repr=False)
+class Parts:
+    """The parts of a core.
+
+    Args:
+      policies: Bounds and policies of the whole broker.
+      memory: The budget of the process.
+      server: Tells the figures that only it knows.
+      boot: A short word that no other start of this broker used; part of most message ids.
+      server_name: The ``server`` header of CONNECTED, or "" for none.
+      book: Policies by destination.
+      dialect: How the real conflicts between brokers are decided.
+      wall: The time of day.
+      log: Of the store, or None if nothing is to survive.
+      rules: What clients may do; None = everything.
+    """
+
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    server: TakesCensus
+    boot: str
+    server_name: str = ""
+    book: PolicyBook = field(factory=PolicyBook)
+    dialect: Dialect = field(factory=_native)
+    wall: WallTime = field(factory=WallTime)
+    log: Log | None = None
+    rules: AccessRules | None = None
+    timers: Timers = field(init=False)
+    turns: Turns = field(factory=Turns)
+    clients: dict[Client, None] = field(factory=dict)
+    held: DeferredEvents = field(init=False)
+    acks: AckCounters = field(factory=AckCounters)
+    known: Duplicates = field(init=False)
+    destinations: Destinations = field(init=False)
+    stale: StaleQueue = field(init=False)
+    fan_out: FanOut = field(init=False)
+    event_history: EventHistory = field(init=False)
+    events: BrokerEvents = field(init=False)
+    quotas: Quotas = field(init=False)
+    authorizer: Authorizer = field(init=False)
+    queues: QueueBook = field(init=False)
+    acknowledger: Acknowledger = field(init=False)
+    overflow: Overflow = field(init=False)
+    storage: Storage | None = None
+    streams: Streams = field(init=False)
+    last_values: LastValues = field(init=False)
+    bindings: Bindings = field(init=False)
+    subscriber: Subscriber = field(init=False)
+    leaving: Leaving = field(init=False)
+    answers: Answers = field(init=False)
+    publisher: Publisher = field(init=False)
+    lines: Lines = field(init=False)
+    scheduler: Scheduler = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        if self.policies.wildcards == SEED:
+            self.dialect = evolve(self.dialect, wildcards=SEED)
+        self._make_places()
+        if self.log is not None:
+            self._make_storage(self.log)
+        self._make_streams()
+        temporary = Temporary(
+            lambda client, private, public: self.subscriber.expect_replies(client, private, public),
+            self.authorizer,
+        )
+        self._make_subscriber(temporary)
+        self._make_publisher(temporary)
+
+    def use_wall(self, offset_s: float, now: float) -> None:
+        """The wall clock was set: what ends or begins at a time of day follows it from now on.
+
+        Args:
+          offset_s: Wall time less the broker's clock, in seconds.
+        """
+        if self.log is None:
+            self.wall.offset_s = offset_s
+        else:
+            self.wall.set(offset_s, self.log.next_id)
+            self.log.keep(STEPS, self.wall.told())
+        self.stale.judge_anew()
+        self.scheduler.judge_anew(now)
+
+    @property
+    def is_monitored(self) -> bool:
+        """Return whether ``publish_monitor`` would reach a subscriber."""
+        destination = self.destinations.known(MONITOR)
+        return destination is not None and bool(destination.subscribers)
+
+    def keep(
+        self,
+        stream: Stream,
+        name: str,
+        body: bytes,
+        headers: Sequence[tuple[str, str]],
+        now: float,
+    ) -> None:
+        """Put a message of the broker's own into a stream, unless the store is far behind."""
+        if self.log is None or not self.log.is_full:
+            head = Head("SEND", (("destination", name), *headers), len(body), name)
+            self.streams.append(stream, head, [body], now, is_urgent=False)
+
+    def has_subscribers(self, name: str) -> bool:
+        """Return whether ``publish`` to ``name`` would reach a subscriber."""
+        return bool(self.destinations.own(name).subscribers)
+
+    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
+        """Messages that were in the store alone have been read; None = they could not be."""
+        assert self.storage is not None
+        self.storage.loaded(wanted, page, now)
+
+    def loaded_stream(
+        self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float
+    ) -> None:
+        """Messages of a stream have been read, or an offset found; None = it failed."""
+        if isinstance(found, int):
+            assert wanted.found is not None
+            wanted.found(found)
+        else:
+            self.streams.loaded(wanted, found)
+
+    def _make_places(self) -> None:
+        """Where messages are on their way, or wait."""
+        policies, memory = self.policies, self.memory
+        memory.quota_percent = policies.max_share_per_user
+        self.timers = Timers(self.wall)
+        self.held = DeferredEvents(memory)
+        self.event_history = EventHistory(policies.explain_events)
+        noted = self.event_history if self.event_history.is_kept else None
+        self.known = Duplicates(
+            lambda name: self.book.policy_for(name).dedup_window, memory, self.log
+        )
+        self.destinations = Destinations(
+            policies, lambda destination: configure(destination, self), self._forget_route, memory
+        )
+        self.stale = StaleQueue(policies, memory)
+        told = b"\nredelivered:false" if self.dialect.redelivered_always else b""
+        names = MessageNames(self.boot, "" if self.log is None else self.log.named(self.boot))
+        self.fan_out = FanOut(policies, names=names, event_history=noted, told=told)
+        self.events = BrokerEvents(self.destinations)
+        self.quotas = Quotas(lambda: self.clients)
+        self.authorizer = Authorizer(
+            self.events, self.dialect, self._is_there, self.quotas, self.turns, self.rules
+        )
+        self.queues = QueueBook(self.destinations, self.book, memory, self.timers)
+        self.queues.turns = self.queues.reach.turns = self.turns
+        self.events.event_history = self.queues.event_history = noted
+        ignores = policies.unknown_ack == "ignore"
+        self.acknowledger = Acknowledger(self.queues, ignores, self.acks, names)
+        self.queues.acknowledger = self.acknowledger
+        self.overflow = Overflow(memory, self.queues)
+
+    def _forget_route(self, destination: Destination) -> None:
+        """A destination is forgotten."""
+        self.known.forget(destination)
+        self.queues.forget(destination)
+
+    def _is_there(self, name: str) -> bool:
+        """Whether a queue need not be created first."""
+        destination = self.destinations.known(name)
+        return self.book.names(name) or (destination is not None and destination.queue is not None)
+
+    def _make_storage(self, log: Log) -> None:
+        self.storage = self.queues.storage = Storage(
+            log,
+            self.memory,
+            lambda head: make_plan(head, self.dialect).options,
+            self.queues.stored_messages,
+            self.wall,
+        )
+
+    def _make_streams(self) -> None:
+        epochs = count(1)
+        self.streams = Streams(
+            self.memory,
+            self.timers,
+            self.log,
+            self.queues.mark,
+            lambda: f"{self.boot}.{next(epochs)}",
+            self.wall,
+        )
+        self.last_values = LastValues(self.memory, self.destinations, self.authorizer, self.storage)
+
+    def _make_subscriber(self, temporary: Temporary) -> None:
+        self.bindings = Bindings(
+            self.policies,
+            self.memory,
+            self.destinations,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.acknowledger,
+            self.authorizer,
+            self.log,
+            self.dialect.shares_durables,
+        )
+        initial_delivery = InitialDelivery(
+            self.policies,
+            self.memory,
+            self.destinations,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.bindings,
+            Browses(self.timers),
+            self.last_values,
+        )
+        self.subscriber = Subscriber(
+            self.policies,
+            self.dialect,
+            self.fan_out,
+            self.memory,
+            self.destinations,
+            self.queues,
+            self.events,
+            self.acknowledger,
+            temporary,
+            self.authorizer,
+            self.bindings,
+            initial_delivery,
+            SelectorCompiler(),
+            self.boot,
+            self.streams,
+            self.log,
+        )
+        self.leaving = Leaving(
+            self.subscriber, self.destinations, self.queues, self.acknowledger, self.timers
+        )
+        self.leaving.turns = self.turns
+
+    def _make_publisher(self, temporary: Temporary) -> None:
+        self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
+        self.publisher = Publisher(
+            self.dialect,
+            self.memory,
+            self.destinations,
+            self.queues,
+            self.stale,
+            self.fan_out,
+            self.overflow,
+            temporary,
+            self.authorizer,
+            self.answers.to_topic,
+            self.last_values,
+            self.streams,
+            self.known,
+            self.log,
+            self.wall,
+        )
+        self.publisher.events = self.events
+        self.queues.send_dead = partial(send_dead, self.publisher)
+        self.publisher.asker = Asker(self.turns)
+        self.publisher.lines = self.lines = Lines(self.turns, self.memory, self.destinations)
+        self.publisher.in_pieces = FanOutInPieces(self.fan_out, self.lines, self.destinations)
+        self.publisher.scheduler = self.scheduler = Scheduler(
+            self.memory,
+            self.timers,
+            self.overflow,
+            self.publisher.send_due,
+            self.authorizer,
+            self.dialect,
+            self.policies,
+            self.wall,
+            self.storage,
+        )
+        self.scheduler.turns = self.turns
+        self.answers.left = LeftBehind(self.scheduler, self.destinations).answer

@@ -1,0 +1,97 @@
+"""SENDs to DIAG destinations: the figures that a body asks for go with its MESSAGE (SEEDS A8)."""
+
+import json
+from collections.abc import Callable, Sized
+
+from attrs import define, field
+
+from trio_stomp.base import Quota
+from trio_stomp.broker._diag_queries import DiagQueries
+from trio_stomp.broker.delivery import Publication, TakesCensus
+from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE
+from trio_stomp.broker.routing import FanOut
+from trio_stomp.broker.subscribing import Subscriber
+from trio_stomp.broker.topics import StaleQueue
+from trio_stomp.frames import FrameRun, Head
+
+_ASKED_BYTES = 64
+"""No question is longer."""
+
+
+@define(eq=False, repr=False)
+class Answers:
+    """Answers the seed's questions from the figures of the moment."""
+
+    server: TakesCensus
+    fan_out: FanOut
+    subscriber: Subscriber
+    stale: StaleQueue
+    clients: Sized
+    explain: Callable[[str], dict[str, object]] = field(init=False)
+    """Answers what is asked at ``DIAG/explain``; joined by the broker."""
+    left: Callable[[str], dict[str, object]] = field(init=False)
+    """What is asked at ``DIAG/left``; likewise."""
+    trace: Callable[[str], None] = field(init=False)
+    """Does what is asked at ``DIAG/trace``; likewise."""
+    send: Callable[[FrameRun, Quota | None], None] = field(init=False)
+    """Sends an answer to where its asker wants it; likewise."""
+
+    def queries(self) -> DiagQueries:
+        """Answers to the seed's questions about this moment."""
+        return DiagQueries(
+            self.server.census(),
+            len(self.clients),
+            len(self.subscriber),
+            self.stale.size,
+            self.subscriber.destination_names,
+        )
+
+    def to_topic(self, publication: Publication) -> None:
+        """Send a publication on, each of its messages with what its body asks for."""
+        head = publication.head
+        if publication.destination.name == EXPLAIN:
+            self._answer(publication, self.explain)
+            return
+        if publication.destination.name == LEFT:
+            self._answer(publication, self.left)
+            return
+        if publication.destination.name == TRACE:
+            for body in publication.bodies:
+                self.trace(body.decode(errors="replace"))
+            return
+        queries = self.queries()
+        for body in publication.bodies:
+            figures = queries.headers(body[:_ASKED_BYTES].decode(errors="replace"))
+            kept = {name: text for name, text in head.headers if name not in figures}
+            told = (*kept.items(), *figures.items())
+            answer = Head(head.command, told, len(body), head.destination)
+            self.fan_out.to_all(
+                Publication(
+                    publication.destination,
+                    answer,
+                    [body],
+                    publication.received_at,
+                    publication.expires_at,
+                    publication.sender,
+                    end=publication.end,
+                )
+            )
+
+    def _answer(self, publication: Publication, answer: Callable[[str], dict[str, object]]) -> None:
+        """Answer questions to ``reply-to``, or to all who listen where they were asked."""
+        head, options = publication.head, publication.options
+        reply_to = options.reply_to if options is not None else ""
+        where = reply_to or publication.destination.name
+        told = [("destination", where), ("content-type", "application/json")]
+        correlation = head.get("correlation-id")
+        if correlation is not None:
+            told.append(("correlation-id", correlation))
+        for body in publication.bodies:
+            text = json.dumps(answer(body.decode(errors="replace"))).encode()
+            made = Head("SEND", tuple(told), len(text), where)
+            if reply_to:
+                self.send(FrameRun(made, [text], []), publication.quota)
+            else:
+                at, until = publication.received_at, publication.expires_at
+                destination, end = publication.destination, publication.end
+                self.fan_out.to_all(Publication(destination, made, [text], at, until, end=end))

@@ -1,0 +1,117 @@
+"""The seed's statistics on request (SEEDS A8): the DIAG command and SENDs to DIAG destinations.
+
+The words, header names and JSON keys are stompica's, so that its clients work unchanged.
+"""
+
+from collections.abc import Callable, Mapping
+
+from trio_stomp.broker.delivery import Census
+
+_MAX_LISTED = 4000
+"""Bytes of destinations that ``subs`` lists, as in the seed."""
+
+
+def _sizes(census: Census, connected: int, subscriptions: int) -> dict[str, int]:
+    return {
+        "session-size": census.clients,
+        "session-encoded-size": census.websockets,
+        "session-connected-size": connected,
+        "pubsub-size": subscriptions,
+    }
+
+
+class DiagQueries:
+    """Answers to the seed's questions, from the figures of one moment.
+
+    Args:
+      census: What the server knows.
+      connected: Open STOMP sessions.
+      subscriptions: Subscriptions of all clients.
+      stale: Messages in the stale queue.
+      destinations: What is subscribed to, in order of subscription; called only for ``subs``.
+    """
+
+    def __init__(
+        self,
+        census: Census,
+        connected: int,
+        subscriptions: int,
+        stale: int,
+        destination_names: Callable[[], list[str]],
+    ) -> None:
+        self._census = census
+        self._connected = connected
+        self._subscriptions = subscriptions
+        self._stale = stale
+        self._destination_names = destination_names
+
+    def headers(self, body: str) -> dict[str, str]:
+        """The headers that a MESSAGE gets whose body asks ``body``; empty if it asks nothing."""
+        sizes = _sizes(self._census, self._connected, self._subscriptions)
+        for name, figure in sizes.items():
+            if body.startswith(name):
+                return {name: str(figure)}
+        for word, figures in (
+            ("session", self._session()),
+            ("ws_buffer", self._ws_buffer()),
+            ("stale", self._queues()),
+        ):
+            if body.startswith(word):
+                return {name: str(figure) for name, figure in figures.items()}
+        return {}
+
+    def command(self, query: str) -> str | None:
+        """The answer to the DIAG command, or None if the seed does not know the query."""
+        query = query.strip("\n\r")
+        sizes = _sizes(self._census, self._connected, self._subscriptions)
+        if query in sizes:
+            return f"{query}:{sizes[query]}"
+        if query == "session":
+            return "session:" + _json(self._session())
+        if query == "ws_buffer":
+            return "ws_buffer:" + _json(self._ws_buffer())
+        if query == "stale":
+            figures = {
+                "in": self._census.input_queue_size,
+                "out": self._census.output_queue_size,
+                "stale": self._stale,
+            }
+            return "stale:" + _json(figures)
+        if query == "subs":
+            return "subs:" + self._listed()
+        return None
+
+    def _session(self) -> dict[str, int]:
+        return {
+            "clients": self._census.clients,
+            "websockets": self._census.websockets,
+            "stomp_connected": self._connected,
+            "subscriptions": self._subscriptions,
+        }
+
+    def _ws_buffer(self) -> dict[str, int]:
+        return {
+            "allocated": self._census.ws_allocated,
+            "hits": self._census.ws_hits,
+            "misses": self._census.ws_misses,
+        }
+
+    def _queues(self) -> dict[str, int]:
+        return {
+            "input-queue-size": self._census.input_queue_size,
+            "output-queue-size": self._census.output_queue_size,
+            "stale-queue-size": self._stale,
+        }
+
+    def _listed(self) -> str:
+        listed, length = [], 0
+        for destination in self._destination_names():
+            length += len(destination.encode()) + 1
+            if length - 1 > _MAX_LISTED:
+                break
+            listed.append(destination)
+        return ",".join(listed)
+
+
+def _json(figures: Mapping[str, int]) -> str:
+    return "{" + ",".join(f'"{name}":{figure}' for name, figure in figures.items()) + "}"

@@ -1,0 +1,44 @@
+"""What all of the core speaks of: clients, subscriptions, deliveries, time and events.
+
+Handles: values, a turn's time, timers, the history of events, policies.
+Does not handle: destinations, or who gets a message.
+"""
+
+from trio_stomp.broker.delivery._delivery import ASK as ASK
+from trio_stomp.broker.delivery._delivery import NEVER as NEVER
+from trio_stomp.broker.delivery._delivery import Delivery as Delivery
+from trio_stomp.broker.delivery._delivery import Publication as Publication
+from trio_stomp.broker.delivery._event_history import DeliveryReason as DeliveryReason
+from trio_stomp.broker.delivery._event_history import EventHistory as EventHistory
+from trio_stomp.broker.delivery._event_history import LossReason as LossReason
+from trio_stomp.broker.delivery._event_history import Span as Span
+from trio_stomp.broker.delivery._event_history import lifetime_rule as lifetime_rule
+from trio_stomp.broker.delivery._histogram import BOUNDS_MS as BOUNDS_MS
+from trio_stomp.broker.delivery._histogram import Histogram as Histogram
+from trio_stomp.broker.delivery._message_ids import MAX_DIGITS as MAX_DIGITS
+from trio_stomp.broker.delivery._message_ids import MessageNames as MessageNames
+from trio_stomp.broker.delivery._policies import DISCONNECT as DISCONNECT
+from trio_stomp.broker.delivery._policies import DROP_NEWEST as DROP_NEWEST
+from trio_stomp.broker.delivery._policies import DROP_OLDEST as DROP_OLDEST
+from trio_stomp.broker.delivery._policies import SEED as SEED
+from trio_stomp.broker.delivery._policies import BrokerPolicies as BrokerPolicies
+from trio_stomp.broker.delivery._ports import Census as Census
+from trio_stomp.broker.delivery._ports import Nowhere as Nowhere
+from trio_stomp.broker.delivery._ports import Outbox as Outbox
+from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
+from trio_stomp.broker.delivery._ports import silently as silently
+from trio_stomp.broker.delivery._subscription import Client as Client
+from trio_stomp.broker.delivery._subscription import Place as Place
+from trio_stomp.broker.delivery._subscription import Subscription as Subscription
+from trio_stomp.broker.delivery._timers import Timers as Timers
+from trio_stomp.broker.delivery._turns import PUMP_S as PUMP_S
+from trio_stomp.broker.delivery._turns import SHARE_S as SHARE_S
+from trio_stomp.broker.delivery._turns import Begun as Begun
+from trio_stomp.broker.delivery._turns import NotYet as NotYet
+from trio_stomp.broker.delivery._turns import Stop as Stop
+from trio_stomp.broker.delivery._turns import Turns as Turns
+from trio_stomp.broker.delivery._turns import TurnsHost as TurnsHost
+from trio_stomp.broker.delivery._turns import Work as Work
+from trio_stomp.broker.delivery._wall_time import STEPS as STEPS
+from trio_stomp.broker.delivery._wall_time import DayEnd as DayEnd
+from trio_stomp.broker.delivery._wall_time import WallTime as WallTime

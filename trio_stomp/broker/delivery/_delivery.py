@@ -1,0 +1,158 @@
+"""What is on its way to subscribers, encoded once and shared by all of them."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.broker.delivery._wall_time import DayEnd
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.base import Quota
+    from trio_stomp.broker.delivery._subscription import Client
+    from trio_stomp.broker.headers import SendOptions
+    from trio_stomp.broker.queues import Consumer
+    from trio_stomp.broker.routing import Destination
+
+NEVER = float("inf")
+"""When a message without a lifetime expires."""
+ASK = float("-inf")
+"""As ``expires_at``: it ends at a time of day, which the wall clock tells (``is_over``)."""
+
+
+@define(eq=False)
+class Publication:
+    """A run of messages as its publisher sent it. Not to be changed.
+
+    Args:
+      route: Destination that it was sent to.
+      head: The header block of its SENDs.
+      bodies: One for each message, in order.
+      received_at: When it was read from its publisher, in seconds of the broker's clock.
+      expires_at: From when it must not be delivered any more; NEVER = no lifetime, ASK = ``end``
+        tells. While it lies ahead nobody needs to ask.
+      sender: Who sent it, or None if the broker did.
+      options: What its headers ask for, or None if nothing out of the ordinary.
+      is_stored: Nobody sees it before the store has it.
+      end: When it ends, if that is a time of day.
+      quota: Who is charged for its messages where they wait; None = nobody.
+    """
+
+    destination: "Destination"
+    head: Head
+    bodies: list[bytes]
+    received_at: float
+    expires_at: float
+    sender: "Client | None" = None
+    options: "SendOptions | None" = None
+    is_stored: bool = False
+    end: DayEnd | None = None
+    quota: "Quota | None" = None
+
+    def is_over(self, now: float) -> bool:
+        """Whether it must not be delivered any more."""
+        return (self.expires_at if self.end is None else self.end.clock_s()) <= now
+
+    @property
+    def ends_at(self) -> float:
+        """When it will be over, as far as is known now: the wall clock may be set meanwhile."""
+        return self.expires_at if self.end is None else self.end.clock_s()
+
+    @property
+    def group(self) -> str:
+        """The message group that its sender put it into, or ""."""
+        return self.options.group if self.options is not None else ""
+
+    def without_bodies(self) -> "Publication":
+        """The same without the bytes, which else were there twice: for messages that each keep
+        their own, and deliveries, whose tails have them.
+        """
+        return self.with_bodies(self.destination, [])
+
+    def without_sender(self) -> "Publication":
+        """The same of nobody: what waits for days must not keep its sender in memory."""
+        if self.sender is None:
+            return self
+        made = self.with_bodies(self.destination, self.bodies)
+        made.sender = None  # it is nobody else's yet
+        return made
+
+    def with_bodies(self, destination: "Destination", bodies: list[bytes]) -> "Publication":
+        """The same with other bodies, at the route that its destination has now."""
+        return Publication(
+            destination,
+            self.head,
+            bodies,
+            self.received_at,
+            self.expires_at,
+            self.sender,
+            self.options,
+            self.is_stored,
+            self.end,
+            self.quota,
+        )
+
+    def of(self, quota: "Quota | None") -> "Publication":
+        """The same, for whose messages somebody else is charged from now on."""
+        made = self.with_bodies(self.destination, self.bodies)
+        made.quota = quota
+        return made
+
+    def with_head(self, head: Head) -> "Publication":
+        """The same with other headers."""
+        return Publication(
+            self.destination,
+            head,
+            self.bodies,
+            self.received_at,
+            self.expires_at,
+            self.sender,
+            self.options,
+            self.is_stored,
+            self.end,
+            self.quota,
+        )
+
+
+@define(eq=False)
+class Delivery:
+    """A publication encoded, ready to be joined to a subscription's prefix. Not to be changed.
+
+    Args:
+      tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
+      count: Messages.
+      size: Bytes of all tails.
+      publication: What was encoded, ``without_bodies``.
+    """
+
+    tails: list[bytes]
+    count: int
+    size: int
+    publication: Publication
+    is_paced: bool = False
+    """It comes from where messages wait until their consumer has room, and frees memory there: a
+    short budget must not refuse it."""
+    returns: bool = False
+    """Its consumer acknowledges: what does not reach it goes back, and is not lost."""
+    observed_at: float = -1.0
+    """When an outbox last counted it as delivered."""
+    ticket: "tuple[Consumer, int] | None" = None
+    """Whose unacknowledged messages these are, and the first one's number: to be given back if
+    they expire before they are written. Only for messages with a lifetime."""
+    spliced: dict[int, list[bytes]] | None = None
+    """Tails with WebSocket headers between them, by length of prefix; made by the outboxes."""
+    quoted: "dict[int, Delivery] | None" = None
+    """The same as messages of SockJS, by length of quoted prefix; likewise."""
+
+    def with_tails(self, tails: list[bytes]) -> "Delivery":
+        """The same messages, written in another way."""
+        return Delivery(
+            tails,
+            self.count,
+            sum(map(len, tails)),
+            self.publication,
+            self.is_paced,
+            self.returns,
+            self.observed_at,
+            self.ticket,
+        )

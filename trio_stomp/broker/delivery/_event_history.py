@@ -1,0 +1,226 @@
+"""What happened to messages lately: two bounded rings of compact events, from which ``explain``
+answers.
+
+The everyday (sent, queued, delivered, acknowledged) is noted once a run, as a plain tuple; what
+went wrong is kept apart, so that a busy minute does not push it out. No body is kept alive here.
+"""
+
+from array import array
+from collections import deque
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from trio_stomp.protocol import Acked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trio_stomp.broker.delivery._delivery import Publication
+    from trio_stomp.broker.delivery._subscription import Client, Subscription
+    from trio_stomp.broker.queues import Message
+    from trio_stomp.broker.routing import BrokerEvent
+
+
+class LossReason(StrEnum):
+    """Why somebody did not get a message, or not at once."""
+
+    NO_SUBSCRIBER = "no-subscriber"
+    PARKED = "parked"
+    SLOW_CONSUMER = "slow-consumer"
+    BACKLOG_ABANDONED = "backlog-abandoned"
+    EXPIRED = "expired"
+    QUEUE_FULL = "queue-full"
+    DUPLICATE = "duplicate"
+    REDELIVERED = "redelivered"
+    UNWANTED = "unwanted"
+
+
+class DeliveryReason(StrEnum):
+    """Why somebody is given a message that was sent before."""
+
+    PARKED = "parked"
+    LAST_VALUE = "last-value"
+    PASSED_ON = "passed-on"
+
+
+Span = tuple[int, int]
+"""The first of consecutive numbers, and how many they are."""
+MAX_SCATTERED = 256
+"""Numbers of one event that are not consecutive; it bounds what one event takes."""
+SAME_S = 0.002
+"""Times that differ by less are the same: a store keeps milliseconds."""
+
+
+@define(eq=False, repr=False)
+class EventHistory:
+    """Notes what happens to messages; everything it knows is in its rings.
+
+    Args:
+      capacity: Entries of each ring; 0 = nothing is noted.
+    """
+
+    capacity: int
+    now: float = 0.0
+    """Told by the broker, at the beginning of each turn."""
+    routine: "deque[tuple[Any, ...]]" = field(init=False)
+    trouble: "deque[tuple[Any, ...]]" = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.routine = deque(maxlen=self.capacity)
+        self.trouble = deque(maxlen=self.capacity)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether anything is noted at all."""
+        return self.capacity > 0
+
+    def sent(self, publication: "Publication", first: int, copies: int, count: int = 0) -> None:
+        """Messages of a topic went to subscribers, as deliveries from ``first`` on.
+
+        Args:
+          count: So many of them; 0 = all.
+        """
+        sender = publication.sender
+        session = sender.session_id if sender is not None else ""
+        count = count or len(publication.bodies)
+        self.routine.append(
+            ("sent", self.now, publication.destination.name, session, first, count, copies)
+        )
+
+    def queued(self, queue: str, sender: "Client | None", first: int, count: int) -> None:
+        """Messages came into a queue; ``first`` is the first's place in order of acceptance."""
+        session = sender.session_id if sender is not None else ""
+        self.routine.append(("queued", self.now, queue, session, first, count))
+
+    def delivered(
+        self, queue: str, subscription: "Subscription", first: int, messages: "Sequence[Message]"
+    ) -> None:
+        """A queue gave messages to a consumer, as deliveries from ``first`` on."""
+        session = subscription.client.session_id
+        numbers = _compact([message.number for message in messages])
+        self.routine.append(
+            ("delivered", self.now, queue, session, subscription.tag, first, len(messages), numbers)
+        )
+
+    def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
+        """A browser was shown one more message; those of one batch are one event.
+
+        Args:
+          first: Its number as a delivery.
+          accepted: Its place in order of acceptance.
+        """
+        session, tag = subscription.client.session_id, subscription.tag
+        before = self._before(("shown", self.now, queue, session, tag), first)
+        numbers = _followed(before[7], accepted) if before is not None else None
+        if before is None or numbers is None:
+            fresh: Sequence[int] = range(accepted, accepted + 1)
+            self.routine.append(("shown", self.now, queue, session, tag, first, 1, fresh))
+        else:
+            self.routine[-1] = (*before[:6], before[6] + 1, numbers)
+
+    def browsed(self, subscription: "Subscription", number: int) -> None:
+        """A browser was told by MESSAGE ``number`` that there is no more."""
+        session, place = subscription.client.session_id, subscription.places[0][0]
+        self.routine.append(("browsed", self.now, place, session, subscription.tag, number))
+
+    def given(
+        self,
+        destination: str,
+        subscription: "Subscription",
+        first: int,
+        count: int,
+        cause: DeliveryReason,
+    ) -> None:
+        """A subscriber was given what was sent before; what follows at once is one event with it.
+
+        Args:
+          first: The first's number as a delivery.
+        """
+        session, tag = subscription.client.session_id, subscription.tag
+        before = self._before(("given", self.now, destination, session, tag), first)
+        if before is not None and before[7] == cause:
+            self.routine[-1] = (*before[:6], before[6] + count, cause)
+        else:
+            begin = ("given", self.now, destination, session, tag)
+            self.routine.append((*begin, first, count, cause))
+
+    def _before(self, begin: tuple[Any, ...], first: int) -> tuple[Any, ...] | None:
+        """The newest event, if deliveries from ``first`` on go on where it ends."""
+        newest = self.routine[-1] if self.routine else ()
+        if newest[:5] == begin and newest[5] + newest[6] == first:
+            return newest
+        return None
+
+    def acknowledged(self, client: "Client", event: Acked) -> None:
+        """A client sent ACKs or NACKs; only the outermost are kept, for runs are consecutive."""
+        if not event.ids:
+            return
+        names, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
+        consumer = subscription.consumer if subscription is not None else None
+        is_cumulative = consumer is not None and consumer.ack == "client"
+        word = "rejected" if event.negative else "acknowledged"
+        told = (names[0], names[-1], len(names), is_cumulative)
+        self.routine.append((word, self.now, client.session_id, *told))
+
+    def happened(self, event: "BrokerEvent") -> None:
+        """A client came or went, or subscribed to something, or no longer."""
+        told = (event.name, event.session_id, event.destination, event.reason, event.user)
+        self.routine.append(("event", self.now, *told))
+
+    def lost(
+        self,
+        fate: LossReason | str,
+        destination: str,
+        *,
+        count: int = 1,
+        session: str = "",
+        deliveries: Span = (0, 0),
+        numbers: Span = (0, 0),
+        rule: str = "",
+    ) -> None:
+        """Messages did not reach somebody.
+
+        Args:
+          fate: A ``LossReason``, or the reason of a death.
+          session: Whom they did not reach; "" = anybody.
+          deliveries: Their numbers as deliveries, if they have been numbered.
+          numbers: Their places in order of acceptance, if they were in a queue.
+          rule: The option or policy that decided, as ``overflow = "drop-oldest"``.
+        """
+        self.trouble.append(
+            ("lost", self.now, str(fate), destination, session, count, deliveries, numbers, rule)
+        )
+
+
+def lifetime_rule(publication: "Publication") -> str:
+    """Which option, policy or header decided how long a message lives; "" if that has changed."""
+    destination, options = publication.destination, publication.options
+    life_s = publication.ends_at - publication.received_at
+    if destination.ttl_s and abs(life_s - destination.ttl_s) < SAME_S:
+        return f"ttl_ms = {round(destination.ttl_s * 1000)}"
+    if options is not None and options.ttl_ms and abs(life_s - options.ttl_ms / 1000) < SAME_S:
+        return f"header ttl or expiration = {options.ttl_ms}"
+    if options is not None and options.expires_ms:
+        return f"header expires = {options.expires_ms}"
+    return ""
+
+
+def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None":
+    """The numbers and one more; None if an event of its own must hold that."""
+    if isinstance(numbers, range) and accepted == numbers.stop:
+        return range(numbers.start, accepted + 1)
+    if len(numbers) >= MAX_SCATTERED:
+        return None
+    # Of an array nobody but the event knows; it takes a fifth of what a tuple takes.
+    scattered = numbers if isinstance(numbers, array) else array("q", numbers)
+    scattered.append(accepted)
+    return scattered
+
+
+def _compact(numbers: list[int]) -> "Sequence[int]":
+    """The same numbers, as a range if they are consecutive."""
+    span = range(numbers[0], numbers[0] + len(numbers))
+    # The cheap question first: redeliveries and priorities make others.
+    return span if numbers[-1] == span[-1] and numbers == list(span) else tuple(numbers)

@@ -1,0 +1,97 @@
+"""What the core needs of the floors above, as protocols. No Trio here."""
+
+from typing import Protocol
+
+from trio_stomp.base import CloseReason, value
+from trio_stomp.broker.delivery._delivery import Delivery
+
+
+class Outbox(Protocol):
+    """The way to one client. Nothing here ever waits or raises."""
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        """Put a run of MESSAGEs behind what is there; False, and nothing kept, if it is full."""
+
+    def stage_frame(self, frame: bytes) -> None:
+        """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
+
+    def drop_oldest(self, size: int) -> int:
+        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many are lost.
+
+        Their destinations are told (``Destination.dropped``).
+        """
+
+    def has_room(self) -> bool:
+        """Whether a source that can wait, such as the stale queue, should give more now."""
+
+    def discard(self) -> int:
+        """Throw away all waiting MESSAGEs but what is half written; how many are lost, likewise."""
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """Read nothing more from the client, or go on; what was read is still handed over."""
+
+    def close(self, reason: CloseReason) -> None:
+        """End the connection once what is staged is out; stage nothing more."""
+
+
+@value
+class Census:
+    """What only the server knows, and the seed's DIAG answers tell.
+
+    Args:
+      clients: Open connections that have sent something.
+      websockets: How many of them are WebSockets.
+      input_queue_size: Frames waiting for the dispatcher.
+      output_queue_size: MESSAGEs waiting for the writers.
+      ws_allocated: Bytes held for incomplete WebSocket frames.
+      ws_hits: Reads that continued an incomplete WebSocket frame.
+      ws_misses: Reads that began with a fresh one.
+    """
+
+    clients: int = 0
+    websockets: int = 0
+    input_queue_size: int = 0
+    output_queue_size: int = 0
+    ws_allocated: int = 0
+    ws_hits: int = 0
+    ws_misses: int = 0
+
+
+class TakesCensus(Protocol):
+    """The server, as the core sees it."""
+
+    def census(self) -> Census:
+        """The figures of this moment."""
+
+
+def silently(text: str) -> None:
+    """Tell no operator: nobody wants to know."""
+
+
+class Nowhere:
+    """The outbox of a client that has gone: whoever still holds the client holds no more of it."""
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        """As ``Outbox``: it is taken, and goes nowhere."""
+        return True
+
+    def stage_frame(self, frame: bytes) -> None:
+        """As ``Outbox``."""
+
+    def drop_oldest(self, size: int) -> int:
+        """As ``Outbox``."""
+        return 0
+
+    def has_room(self) -> bool:
+        """As ``Outbox``."""
+        return False
+
+    def discard(self) -> int:
+        """As ``Outbox``."""
+        return 0
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """As ``Outbox``."""
+
+    def close(self, reason: CloseReason) -> None:
+        """As ``Outbox``."""

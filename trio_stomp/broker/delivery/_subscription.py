@@ -1,0 +1,167 @@
+"""Who receives: a client as the core knows it, and its subscriptions."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import ANONYMOUS, Identity, Quota
+from trio_stomp.broker.delivery._delivery import Delivery, Publication
+from trio_stomp.broker.delivery._ports import Outbox
+from trio_stomp.broker.names import Pattern
+from trio_stomp.frames import HeaderRules
+from trio_stomp.protocol import STOMP_1_0, Event, Version
+
+if TYPE_CHECKING:
+    from trio_stomp.base import CloseReason
+    from trio_stomp.broker.queues import Consumer
+    from trio_stomp.broker.routing import Binding, FanOut
+    from trio_stomp.broker.rules import Rights
+    from trio_stomp.broker.selectors import Selector
+    from trio_stomp.broker.topics import CatchUp
+
+Place = tuple[str, Pattern | None]
+"""One destination of a SUBSCRIBE: its name, and the compiled wildcard if it is one."""
+
+
+@define(eq=False, repr=False)
+class Client:
+    """One connection's part in the core: where its frames go, and what it subscribed to.
+
+    Args:
+      session_id: The ``session`` header of its CONNECTED.
+      outbox: The way to it.
+      remote: Its address, for people.
+      transport: ``tcp`` or ``ws``.
+      user: Who it is; where nobody has to log in, what its ``login`` says, or "".
+      identity: Who it has been found to be.
+      rights: What it may do; None = everything.
+      client_id: Its ``client-id``, which names durable subscriptions, or "".
+      version: What it speaks; 1.0 until CONNECT tells.
+      network: What its address counts as; "" = it is on this machine.
+      quota: Who is charged for what it makes; None = nobody, whom only the room of all bounds.
+    """
+
+    session_id: str
+    outbox: Outbox
+    remote: str = ""
+    transport: str = "tcp"
+    user: str = ""
+    identity: Identity = ANONYMOUS
+    rights: "Rights | None" = None
+    client_id: str = ""
+    version: Version = STOMP_1_0
+    network: str = ""
+    quota: Quota | None = None
+    subscriptions: "dict[str, Subscription]" = field(factory=dict)
+    tags: "dict[bytes, Subscription]" = field(factory=dict)
+    """Subscriptions by the tag in their message ids: whom an ACK is about."""
+    lent: "dict[int, tuple[Consumer, int]] | None" = None
+    """Messages that it has not acknowledged, by number: who has each, and as which delivery. None
+    until it acknowledges by ``message-id``."""
+    takes_unasked: bool = False
+    """It was subscribed to a queue in the mode auto: an ACK may be of what needs none."""
+    acks_up_to: bool = False
+    """It was subscribed in the mode client: an ACK may cover much."""
+    is_refused: bool = False
+    """It was told an ERROR, or has left: whatever else it sent is ignored."""
+    is_lost: bool = False
+    """Its connection broke off, or it broke the protocol: what it had in work has failed."""
+    is_gone: bool = False
+    """Its connection has ended; what it sent before is still done."""
+    is_leaving: bool = False
+    """Its subscriptions end, some in each turn: for everybody else it has gone. It stays so."""
+    catching_up: int = 0
+    """Subscriptions that still get parked messages."""
+    held: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
+    """What it sent while it had to wait: for room in a full queue (overflow ``block``), for the
+    store, or for its share of a later turn; when that was read, and what it is charged for."""
+    is_blocked: bool = False
+    farewell: "tuple[CloseReason, Callable[[], None]] | None" = None
+    """It is gone, why, and whom to tell when it is forgotten: as soon as nothing is held."""
+    acked: int = 0
+    """The commit that its last ACK belongs to."""
+    awaited: int = 0
+    """The commit that the last of what it sent belongs to; what it is told waits for that."""
+    temporary: dict[str, str] = field(factory=dict)
+    """Its temporary destinations: name as it says it → name as others say it."""
+
+    def charged(self) -> Quota | None:
+        """Who is charged for what it does now."""
+        return self.quota
+
+    @property
+    def rules(self) -> HeaderRules:
+        """How headers to this client are escaped."""
+        return self.version.rules
+
+
+@define(eq=False, repr=False)
+class Subscription:
+    """One SUBSCRIBE in force.
+
+    Args:
+      client: Whose it is.
+      key: Its ``id``, or one of our own where STOMP 1.0 told none.
+      id: What the client called it, if it did.
+      destination: As subscribed to.
+      places: What that names; several if it is composite.
+      number: Place in the order of all SUBSCRIBEs.
+      tag: How its message ids begin.
+      prefix: The front half of each of its MESSAGEs.
+      selector: Which messages it wants, or None for all.
+      no_local: Whether it wants none that its own connection sent.
+    """
+
+    client: Client
+    key: str
+    id: str | None
+    destination: str
+    places: Sequence[Place]
+    number: int
+    tag: str
+    prefix: bytes
+    selector: "Selector | None" = None
+    no_local: bool = False
+    cost: int = 0
+    """Bytes of tables that it is charged for, until it ends; its selector apart."""
+    quota: Quota | None = field(init=False)
+    """Who is charged for it."""
+    outbox: Outbox = field(init=False)
+    wire: int = field(init=False)
+    is_direct: bool = field(init=False)
+    """Whether the fan-out may stage to it without a second look."""
+    catch_up: "CatchUp | None" = None
+    consumer: "Consumer | None" = None
+    """What takes messages from queues for it: all but plain topic subscriptions have one."""
+    binding: "Binding | None" = None
+    """The queue of its own that its topic messages wait in until it acknowledges them."""
+
+    def __attrs_post_init__(self) -> None:
+        self.outbox = self.client.outbox
+        self.quota = self.client.quota
+        self.wire = self.client.version.index
+        self.note_direct()
+
+    def note_direct(self) -> None:
+        """Look again whether anything stands between the fan-out and the outbox."""
+        self.is_direct = self.catch_up is None and self.selector is None and not self.no_local
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not ended, nor its client begun to leave."""
+        client = self.client
+        return client.subscriptions.get(self.key) is self and not client.is_leaving
+
+    def wants(self, publication: Publication) -> bool:
+        """Whether it is to get these messages."""
+        if self.no_local and publication.sender is self.client:
+            return False
+        return self.selector is None or self.selector.matches(publication.head)
+
+    def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
+        """Take a delivery the careful way; how many of its messages it took."""
+        if not self.wants(publication):
+            return 0
+        fan_out.give(self, delivery)
+        return delivery.count

@@ -1,0 +1,73 @@
+"""What the core must do later, told by the clock of the floors above."""
+
+import heapq
+from collections.abc import Callable
+
+from attrs import define, field
+
+from trio_stomp.broker.delivery._delivery import NEVER
+from trio_stomp.broker.delivery._wall_time import WallTime
+
+Call = Callable[[float], None]
+MAX_CALLS = 250
+"""So many calls are made in one turn, if more are due: each may send a message."""
+
+
+@define(eq=False)
+class Timers:
+    """Calls in order of when they are due; bounded by what makes them (messages, consumers).
+
+    Those that are due at a time of day are kept apart, by that time: so they follow the wall
+    clock, however it is set.
+    """
+
+    wall: WallTime = field(factory=WallTime)
+    _heap: list[tuple[float, int, Call]] = field(factory=list)
+    _by_day: list[tuple[float, int, Call]] = field(factory=list)
+    _number: int = 0
+    _cancelled: set[int] = field(factory=set)
+
+    @property
+    def next_due(self) -> float:
+        """When ``run`` has something to do, by what is known now; NEVER if nothing waits."""
+        due = self._heap[0][0] if self._heap else NEVER
+        return min(due, self._by_day[0][0] - self.wall.offset_s) if self._by_day else due
+
+    def __len__(self) -> int:
+        return len(self._heap) + len(self._by_day)
+
+    def call_at(self, due: float, call: Call) -> int:
+        """Have ``call`` called with the time, at ``due`` or soon after; its number."""
+        self._number += 1
+        heapq.heappush(self._heap, (due, self._number, call))
+        return self._number
+
+    def call_by_day(self, day_s: float, call: Call) -> int:
+        """The same at a time of day, in seconds since 1970."""
+        self._number += 1
+        heapq.heappush(self._by_day, (day_s, self._number, call))
+        return self._number
+
+    def cancel(self, number: int) -> None:
+        """Forget a call that has not been made yet."""
+        self._cancelled.add(number)
+        if len(self._cancelled) * 2 > len(self):
+            self._heap = [each for each in self._heap if each[1] not in self._cancelled]
+            self._by_day = [each for each in self._by_day if each[1] not in self._cancelled]
+            heapq.heapify(self._heap)
+            heapq.heapify(self._by_day)
+            self._cancelled.clear()
+
+    def run(self, now: float) -> None:
+        """Call what is due; if that is much, some of it, and ``next_due`` is past."""
+        for _ in range(MAX_CALLS):
+            if self._heap and self._heap[0][0] <= now:
+                _, number, call = heapq.heappop(self._heap)
+            elif self._by_day and self._by_day[0][0] - self.wall.offset_s <= now:
+                _, number, call = heapq.heappop(self._by_day)
+            else:
+                return
+            if number in self._cancelled:
+                self._cancelled.remove(number)
+            else:
+                call(now)

@@ -1,0 +1,15 @@
+"""What the core tells the store, and what waits for its answer.
+
+Handles: records, effects, groups that are one unit.
+Does not handle: writing; see ``store``.
+"""
+
+from trio_stomp.broker.durability._ledger import AtomicGroup as AtomicGroup
+from trio_stomp.broker.durability._ledger import Callback as Callback
+from trio_stomp.broker.durability._ledger import FrameReply as FrameReply
+from trio_stomp.broker.durability._ledger import StreamAppended as StreamAppended
+from trio_stomp.broker.durability._log import SOON_S as SOON_S
+from trio_stomp.broker.durability._log import Log as Log
+from trio_stomp.broker.durability._log import PageWanted as PageWanted
+from trio_stomp.broker.durability._log import Shown as Shown
+from trio_stomp.broker.durability._log import StreamWanted as StreamWanted

@@ -1,0 +1,203 @@
+"""What one turn tells the store, and what is done when the store has it."""
+
+from array import array
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field
+
+from trio_stomp.store import Atomic, Delivered, Done, Record, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trio_stomp.broker.delivery import Client
+    from trio_stomp.broker.streams import Stream, StreamRun
+
+LAZY_S = 1.0
+"""How long what nobody waits for is kept back in the hope of company: deliveries, statistics."""
+ID_BYTES = 8
+
+
+class Effect(Protocol):
+    """Something that is done as soon as the records before it are safe."""
+
+    @property
+    def client(self) -> "Client | None":
+        """Who is told if they are not; None = nobody: they are tried again, and this waits."""
+
+    def commit(self, now: float) -> None:
+        """The store has it."""
+
+    def withdraw(self, now: float) -> None:
+        """The store could not: nobody is to see it."""
+
+
+@define(eq=False, repr=False)
+class Callback:
+    """A call that waits for the store; to be forgotten if that fails."""
+
+    client: "Client | None"
+    call: "Callable[[float], None]"
+    receipt_id: bytes | None = None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.call(now)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+
+
+def _nothing(now: float) -> None:
+    """What is done already."""
+
+
+_DONE = Callback(None, _nothing)
+
+
+@define(eq=False, repr=False)
+class StreamAppended:
+    """Messages of a stream that its readers see as soon as the store has them."""
+
+    stream: "Stream"
+    run: "StreamRun"
+    is_urgent: bool
+    client: "Client | None" = None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.stream.show(self.run)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``; its offset is given to others."""
+
+
+@define(eq=False, repr=False)
+class FrameReply:
+    """A frame to a client that waits for the store; a RECEIPT, if there is an id."""
+
+    client: "Client"
+    frame: bytes
+    receipt_id: bytes | None = None
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.client.outbox.stage_frame(self.frame)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+
+
+@define(eq=False, repr=False)
+class Entry:
+    """A record of a turn.
+
+    Args:
+      is_kept: It must come to hold even after a failure.
+      size: Bytes of its bodies, and what it costs beside them.
+    """
+
+    record: Record
+    is_kept: bool
+    size: int
+
+
+def _ids() -> "array[int]":
+    """Ids of messages: while the store fails, millions may come together."""
+    return array("Q")
+
+
+@define(eq=False, repr=False)
+class Ledger:
+    """What one turn came to.
+
+    Args:
+      number: Of its commit.
+    """
+
+    number: int
+    entries: list[Entry] = field(factory=list)
+    effects: list[Effect] = field(factory=list)
+    done: "array[int]" = field(factory=_ids)
+    delivered: "array[int]" = field(factory=_ids)
+    size: int = 0
+    """Bytes of what is under way."""
+    patience_s: float = LAZY_S
+    """How long it may wait for company."""
+    old_entries: int = 0
+    """So many of the entries are tried again: a failure has been through them before."""
+    old_effects: int = 0
+    """The same of the effects."""
+    old_size: int = 0
+    """Bytes of those entries."""
+    seen: int = 0
+    """So many of the effects are done."""
+    wholes: dict[int, int] = field(factory=dict)
+    """Of effects that are done in one step: the place of the first, and behind the last."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the store has nothing to do."""
+        return not (self.entries or self.done or self.delivered)
+
+    def turn(self) -> Turn:
+        """For the store."""
+        records = [entry.record for entry in self.entries]
+        if self.delivered:
+            records.append(Delivered(self.delivered))
+        if self.done:
+            records.append(Done(self.done))
+        return Turn(records, self.patience_s < LAZY_S)
+
+    def do(self, now: float, is_over: "Callable[[], bool]") -> bool:
+        """Do what is to be done once its records are safe, while there is time; whether all is."""
+        effects = self.effects
+        while self.seen < len(effects):
+            behind = self.wholes.get(self.seen, self.seen + 1)
+            while self.seen < behind:
+                # Freed one by one: to free very many takes as long as to do them.
+                effect, effects[self.seen] = effects[self.seen], _DONE
+                self.seen += 1
+                effect.commit(now)
+            if is_over():
+                break
+        return self.seen == len(effects)
+
+    def take_new(self) -> tuple[list[Entry], list[Effect]]:
+        """Take out what no failure has been through before."""
+        entries, effects = self.entries[self.old_entries :], self.effects[self.old_effects :]
+        del self.entries[self.old_entries :]
+        del self.effects[self.old_effects :]
+        return entries, effects
+
+    def retry(self, most_delivered: int) -> None:
+        """What it holds now is all to be tried again, as soon as may be.
+
+        Args:
+          most_delivered: Deliveries that are worth keeping, the newest.
+        """
+        del self.delivered[:-most_delivered]
+        self.old_entries, self.old_effects = len(self.entries), len(self.effects)
+        self.size = self.old_size + ID_BYTES * (len(self.done) + len(self.delivered))
+        self.patience_s = 0.0
+        self.wholes.clear()
+
+
+@define(eq=False, repr=False)
+class AtomicGroup:
+    """Records that are to hold as a whole."""
+
+    is_kept: bool
+    records: list[Record] = field(factory=list)
+    done: list[int] = field(factory=list)
+    size: int = 0
+    place: Entry | None = None
+    """Where it stands among the others, if it is written over several turns."""
+
+    def entry(self) -> Entry | None:
+        """All of them as one record, if there are any."""
+        records = [*self.records, Done(self.done)] if self.done else self.records
+        if not records:
+            return None
+        record = Atomic(records) if len(records) > 1 else records[0]  # type: ignore[arg-type]
+        return Entry(record, self.is_kept, self.size)

@@ -1,0 +1,107 @@
+"""An event of the chronicle as ``explain`` tells it: fields, and a sentence for people."""
+
+from collections.abc import Callable
+from typing import Any
+
+from trio_stomp.broker.delivery import DeliveryReason, LossReason
+from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC, Kind, classify
+
+Event = tuple[Any, ...]
+
+_CAUSES = {
+    DeliveryReason.PARKED: "parked for a late subscriber",
+    DeliveryReason.LAST_VALUE: "the last value",
+    DeliveryReason.PASSED_ON: "passed on by another member",
+}
+
+
+def some(count: int, word: str) -> str:
+    """A number of things: ``1 ACK``, ``2 ACKs``."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def rule_of(event: Event) -> str:
+    """The option, policy or header that decided that something was lost; "" if none did."""
+    fate, destination, rule = event[2], event[3], event[8]
+    if fate != LossReason.NO_SUBSCRIBER:
+        return str(rule)
+    # Where messages are given a lifetime they are parked for a late subscriber instead.
+    parks = classify(destination) in (Kind.TOPIC, Kind.WORK)
+    is_private = destination.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
+    return "ttl_ms = 0" if parks and not is_private else ""
+
+
+def why(event: Event) -> str:
+    """How something was lost: its fate, and what decided that."""
+    rule = rule_of(event)
+    return f"{event[2]} by {rule}" if rule else str(event[2])
+
+
+def told(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict[str, object]:
+    """An event as JSON, with a sentence for people.
+
+    Args:
+      policy_of: Where a rule of a destination is written, or "" if no policy says so now.
+    """
+    what, at, *rest = event
+    found: dict[str, object] = {"what": what, "ms_ago": round((now - at) * 1000)}
+    match what:
+        case "sent" | "queued":
+            found |= _sent(*rest)
+        case "delivered" | "shown" | "given":
+            found |= _delivered(what, *rest)
+        case "browsed":
+            destination, session, tag, number = rest
+            text = f"session {session} was told that there is no more, by {tag}-{number}"
+            found |= {"destination": destination, "session": session, "text": text}
+        case "acknowledged" | "rejected":
+            found |= _settled(what, *rest)
+        case "event":
+            name, session, destination, reason, user = rest
+            found |= {"session": session, "user": user, "destination": destination}
+            found["text"] = f"{name} {reason}".strip()
+        case "lost":
+            fate, destination, session, count, *_ = rest
+            rule = rule_of(event)
+            found |= {"destination": destination, "session": session, "count": count}
+            found |= {"fate": fate, "rule": rule, "policy": policy_of(destination, rule)}
+            found["text"] = f"{count} {why(event)}"
+    return found
+
+
+def _sent(
+    destination: str, session: str, first: int, count: int, copies: int | None = None
+) -> dict[str, object]:
+    text = f"{count} from session {session}" if session else f"{count} from the broker"
+    if copies is not None:
+        text += f", to {some(copies, 'subscriber')}"
+    place = {"destination": destination, "session": session}
+    return place | {"first": first, "count": count, "text": text}
+
+
+def _delivered(
+    what: str, destination: str, session: str, tag: str, first: int, count: int, detail: object
+) -> dict[str, object]:
+    names = _span(f"{tag}-{first}", f"{tag}-{first + count - 1}", count)
+    text = f"{count} to session {session} as {names}"
+    if what == "shown":
+        text += ", to look at"
+    found: dict[str, object] = {"destination": destination, "session": session, "first": first}
+    found["count"] = count
+    if isinstance(detail, DeliveryReason):
+        found["cause"] = str(detail)
+        text += f": {_CAUSES[detail]}"
+    return found | {"text": text}
+
+
+def _settled(
+    what: str, session: str, first: bytes, last: bytes, count: int, cumulative: bool
+) -> dict[str, object]:
+    names = _span(first.decode(errors="replace"), last.decode(errors="replace"), count)
+    text = f"{some(count, 'ACK' if what == 'acknowledged' else 'NACK')}: {names}"
+    text += ", and all before" if cumulative else ""
+    return {"session": session, "count": count, "text": text}
+
+
+def _span(first: str, last: str, count: int) -> str:
+    return first if count == 1 else f"{first} … {last}"

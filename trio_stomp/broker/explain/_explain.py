@@ -1,0 +1,399 @@
+"""``explain``: what happened to a message, or why a subscriber did not get any.
+
+A question is a message id, or words as JSON: ``{"message-id": "…"}``,
+``{"destination": "/topic/x", "session": "…"}`` (``user`` instead of ``session`` does as well). The
+answer is found in the rings of the chronicle and in what the broker is like now, so it knows the
+last few seconds of a busy broker and the last days of a quiet one, and says how far back it goes.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define
+
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.access import Authorizer
+from trio_stomp.broker.delivery import EventHistory, Turns
+from trio_stomp.broker.durability import Log
+from trio_stomp.broker.explain._description import Event, some, told
+from trio_stomp.broker.explain._outcome import (
+    MAX_DIGITS,
+    claims,
+    first_of,
+    is_of,
+    number_in,
+    of_queue,
+    story,
+    tag_of,
+    verdict,
+)
+from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
+from trio_stomp.broker.names import MONITOR, RESERVED, matches
+from trio_stomp.broker.routing import Destinations, FanOut, PolicyBook
+from trio_stomp.broker.rules import Action, needs
+from trio_stomp.broker.streams import StreamReader
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Client, Subscription
+    from trio_stomp.broker.queues import Queue
+
+FORGETFUL = "nothing is known of it: nothing is to be remembered (option explain_events)"
+KEYS = ("message-id", "destination", "session", "user")
+MAX_EVENTS = 200
+"""Events in one answer; the newest ones."""
+MAX_FACTS = 200
+"""Facts in one answer: a composite destination has many names, a user many sessions."""
+MAX_QUESTION_CHARS = 4096
+OWN = "what the broker tells of itself (DIAG, /queue/monitor)"
+
+Answer = tuple[list[str], list[Event]]
+
+
+class ExplainHost(Protocol):
+    """Where the policies of now stand, what numbers the deliveries, and what clients wait for."""
+
+    book: PolicyBook
+    fan_out: FanOut
+    turns: Turns
+    log: Log | None
+
+
+@define(eq=False, repr=False)
+class Explainer:
+    """Answers questions about messages. It changes nothing."""
+
+    event_history: EventHistory
+    boot: str
+    dialect: Dialect
+    destinations: Destinations
+    clients: "dict[Client, None]"
+    authorizer: Authorizer
+    host: ExplainHost
+
+    def explain(self, question: str) -> dict[str, object]:
+        """The answer to a question, ready to be JSON.
+
+        Its ``facts`` are sentences, which ``summary`` joins; ``events`` are what they were found
+        in, and all that happened in the last ``horizon_s`` seconds is known.
+
+        Raises:
+          ProtocolError: it is no question; the asker's fault.
+        """
+        asked = _read(question)
+        if "message-id" in asked:
+            facts, events = self._message(asked["message-id"])
+        else:
+            facts, events = self._subscriber(asked)
+        now = self.event_history.now
+        return {
+            "question": asked,
+            "summary": "; ".join(facts),
+            "facts": facts,
+            "events": [told(event, now, self._policy_of) for event in events[-MAX_EVENTS:]],
+            "horizon_s": round(now - self._began(now), 3),
+        }
+
+    def _began(self, now: float) -> float:
+        """Since when everything that happened is still known."""
+        rings = [ring for ring in (self.event_history.routine, self.event_history.trouble) if ring]
+        forgetful = [ring[0][1] for ring in rings if len(ring) == ring.maxlen]
+        # Where nothing was forgotten yet, the first event is as far as anybody can look.
+        return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
+
+    def _policy_of(self, name: str, rule: str) -> str:
+        """Where a rule is written, as policies are now; "" if it is an option, or has changed."""
+        field, _, value = rule.partition(" = ")
+        book = self.host.book
+        policy = book.policy_for(name)
+        is_there = policy is not book.default and repr(getattr(policy, field, None)) == value
+        return book.where(name) if is_there else ""
+
+    # What the broker is like now.
+
+    def subscription_of(self, tag: str) -> "Subscription | None":
+        """Whose message-ids begin so, if it is still subscribed."""
+        name = tag.encode()
+        found = (client.tags[name] for client in self.clients if name in client.tags)
+        return next(found, None)
+
+    def queue_of(self, name: str) -> "Queue | None":
+        """The queue that is found by a name; of one subscription there is none."""
+        destination = self.destinations.known(name)
+        return destination.queue if destination is not None else None
+
+    def knows_all_of(self, at: float) -> bool:
+        """Whether nothing that happened at a time has been forgotten."""
+        rings = (self.event_history.routine, self.event_history.trouble)
+        return all(len(ring) < self.event_history.capacity or ring[0][1] < at for ring in rings)
+
+    # By message-id.
+
+    def _message(self, name: str) -> Answer:
+        tag, _, digits = name.rpartition("-")
+        if not (tag and digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS + 1):
+            raise ProtocolError(
+                "invalid-question",
+                f"{name[:80]!r} is no message-id; they look like {self.boot}.1-42",
+            )
+        names = self.host.fan_out.names
+        if tag in (names.boot, names.store):
+            return self._of_queue(int(digits))
+        if not tag.startswith(f"{self.boot}."):
+            return ["the id is of an earlier start of this broker, or of another one"], []
+        subscription = self.subscription_of(tag)
+        if tag.endswith(ID_MARK):
+            return [_of_stream(subscription, digits)], []
+        number = int(digits)
+        events = self._all()
+        claim = _claim(events, number)
+        if claim is None or not _is_whole(claim, subscription):
+            return self._unknown(subscription, number), []
+        if tag_of(claim) not in ("", tag):
+            other = f"{tag_of(claim)}-{number}"
+            return [f"no message had that id: the delivery of that number was {other}"], []
+        found = story(events, claim, tag, number)
+        return verdict(found, claim, number, events, self), found
+
+    def _of_queue(self, accepted: int) -> Answer:
+        """Return what became of a queue's message, by its ``message-id``."""
+        events = self._all()
+        given = [each for each in events if each[0] in ("delivered", "shown")]
+        claim = next((each for each in reversed(given) if accepted in each[7]), None)
+        if claim is None:
+            found = [event for event in events if is_of(event, accepted)]
+            if found:
+                return of_queue(found, accepted, self), found
+            if not self.event_history.is_kept:
+                return [FORGETFUL], []
+            return ["nothing is known of a message of that id, or not any more"], []
+        number = number_in(claim, accepted)
+        found = story(events, claim, tag_of(claim), number)
+        return verdict(found, claim, number, events, self), found
+
+    def _unknown(self, subscription: "Subscription | None", number: int) -> list[str]:
+        """What can be said of an id that no event tells of."""
+        last = self.host.fan_out.messages
+        if not 0 < number <= last:
+            return [f"no message has had that id: {last} is the last number that was given to one"]
+        whose = f"session {subscription.client.session_id}" if subscription is not None else ""
+        if subscription is not None and _hears(subscription):
+            return [
+                f"what the broker tells of itself is not noted, so this may be of {whose},"
+                f" subscribed to {subscription.destination}",
+                "/stream/DIAG can be read again",
+            ]
+        if not self.event_history.is_kept:
+            return [FORGETFUL]
+        if number < self._first_known(last):
+            return [
+                "nothing is known of it any more: it is older than what is remembered"
+                " (option explain_events)"
+            ]
+        if subscription is not None:
+            return [
+                f"no message had that id: {whose} was not given that number"
+                f" by its subscription to {subscription.destination}"
+            ]
+        return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
+
+    def _first_known(self, last: int) -> int:
+        """From which number on all deliveries that are noted at all are still known."""
+        routine = self.event_history.routine
+        if len(routine) < self.event_history.capacity:
+            return 0
+        return next((first for event in routine if (first := first_of(event))), last + 1)
+
+    # By subscriber.
+
+    def _subscriber(self, asked: dict[str, str]) -> Answer:
+        names = resolve(asked.get("destination", ""), self.dialect)
+        session, user = asked.get("session"), asked.get("user")
+        events = self._all()
+        if session is None and user is None:
+            facts = _first(line for name in names for line in self._place(name, len(names) > 1))
+            return facts, [event for event in events if _concerns(event, names, None)]
+        found = [
+            client
+            for client in self.clients
+            if session in (None, client.session_id) and user in (None, client.user)
+        ]
+        whose = {client.session_id for client in found}
+        whose |= {session} if session is not None else _sessions(events, user)
+        events = [event for event in events if _concerns(event, names, whose)]
+        if not found:
+            who = " of ".join(
+                f"{word} {name}"
+                for word, name in (("session", session), ("user", user))
+                if name is not None
+            )
+            return [f"{who} is not connected"], events
+        return _first(line for client in found for line in self._client(client, names)), events
+
+    def _place(self, name: str, is_one_of_many: bool) -> Iterator[str]:
+        destination = self.destinations.known(name)
+        if destination is None:
+            yield f"nothing has been sent to {name} or subscribed there lately"
+            return
+        queue = destination.queue
+        if queue is None:
+            takers = some(len(destination.subscribers), "subscriber")
+        else:
+            takers = some(len(queue.consumers), "consumer")
+        yield (
+            f"{name}: {takers}, {destination.enqueued} sent, {destination.delivered} delivered,"
+            f" {destination.dropped} dropped, {destination.expired} expired"
+        )
+        lead = f"{name}: " if is_one_of_many else ""
+        if queue is not None:
+            verb = "waits" if queue.depth == 1 else "wait"
+            yield f"{lead}{queue.depth} {verb}, {queue.unacked} unacknowledged"
+        yield f"{lead}policy: {self.host.book.where(name)}"
+
+    def _client(self, client: "Client", names: Sequence[str]) -> Iterator[str]:
+        yield f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"
+        reached: dict[Subscription, None] = {}
+        for name in names:
+            if client.rights is not None:
+                for action, place, pattern in needs(Action.RECEIVE, name):
+                    verdict = client.rights.verdict(action, place, pattern)
+                    if not verdict.allowed:
+                        yield verdict.explanation
+            here = [each for each in client.subscriptions.values() if _reaches(each, name)]
+            reached |= dict.fromkeys(here)
+            if not here:
+                others = ", ".join(each.destination for each in client.subscriptions.values())
+                has = others[:400] or "none at all"
+                yield f"has no subscription that reaches {name}; it has {has}"
+        for subscription in reached:
+            yield from _state(subscription)
+        if client.is_blocked:
+            yield f"is not read from: {self._why_held(client)}"
+
+    def _why_held(self, client: "Client") -> str:
+        log = self.host.log
+        if client in self.host.turns:
+            return "what it asked for is large, and is done a share at a time"
+        if log is not None and client in log.waiting:
+            return "what it sent before is not stored yet"
+        return "a full queue makes it wait (overflow = block)"
+
+    def _all(self) -> list[Event]:
+        event_history = self.event_history
+        return sorted((*event_history.routine, *event_history.trouble), key=lambda event: event[1])
+
+
+def _read(question: str) -> dict[str, str]:
+    text = question.strip()
+    if len(text) > MAX_QUESTION_CHARS or not text:
+        raise _invalid("it is empty or too long")
+    if not text.startswith("{"):
+        return {"message-id": text}
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _invalid("it is no JSON") from None
+    unknown = [key for key in found if key not in KEYS]
+    if unknown or not all(isinstance(value, str) for value in found.values()):
+        raise _invalid(f"its keys are {', '.join(KEYS)}, with text as values")
+    if "message-id" not in found and "destination" not in found:
+        raise _invalid("it names neither a message-id nor a destination")
+    return dict(found)
+
+
+def _invalid(why: str) -> ProtocolError:
+    return ProtocolError(
+        "invalid-question", f"the question is a message-id, or JSON with a destination: {why}"
+    )
+
+
+def _first(facts: Iterator[str]) -> list[str]:
+    found = list(islice(facts, MAX_FACTS))
+    return found if next(facts, None) is None else [*found, "and more"]
+
+
+def _claim(events: Sequence[Event], number: int) -> Event | None:
+    """What gave a delivery its number: the last that says so.
+
+    A member of a work queue that acknowledges numbers what it was sent itself, and later.
+    """
+    return next((event for event in reversed(events) if claims(event, number)), None)
+
+
+def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
+    """Whether a subscription, if it is there, can have got what all subscribers were sent."""
+    return claim[0] != "sent" or subscription is None or _reaches(subscription, claim[2])
+
+
+def _of_stream(subscription: "Subscription | None", digits: str) -> str:
+    consumer = subscription.consumer if subscription is not None else None
+    readers = consumer.queues if consumer is not None else ()
+    reader = next((each for each in readers if isinstance(each, StreamReader)), None)
+    name = reader.stream.name if reader is not None else "a stream"
+    mark = END_MARK.decode()
+    if digits.startswith(mark) and digits != mark:
+        offset = int(digits.removeprefix(mark))
+        return f"it is no message, but the end of what was asked of {name}: before offset {offset}"
+    offset = int(digits)
+    if reader is not None and offset >= reader.at:
+        return f"no message had that id so far: the next one read from {name} is at {reader.at}"
+    return f"it was read from {name}, at offset {offset}; its log tells all of it"
+
+
+def _hears(subscription: "Subscription") -> bool:
+    """Whether a subscription is given what the broker tells of itself."""
+    if any(name.startswith("DIAG") for name, _ in subscription.places):
+        return True
+    return any(_reaches(subscription, name) for name in (*RESERVED, MONITOR))
+
+
+def _reaches(subscription: "Subscription", name: str) -> bool:
+    return any(
+        place == name if pattern is None else matches(pattern, name)
+        for place, pattern in subscription.places
+    )
+
+
+def _state(subscription: "Subscription") -> Iterator[str]:
+    """What stands between a subscription and its next message."""
+    yield f"subscribed as {subscription.destination} (id {subscription.id})"
+    if subscription.selector is not None:
+        yield "gets only what its selector wants"
+    if subscription.no_local:
+        yield "does not want what its own connection sends (no-local)"
+    if subscription.catch_up is not None:
+        yield "still gets what was parked before it"
+    consumer = subscription.consumer
+    if consumer is not None and consumer.tracks:
+        yield (
+            f"has {len(consumer.unacked)} unacknowledged of"
+            f" {consumer.options.prefetch_count} (prefetch)"
+        )
+        if not consumer.is_ready:
+            yield "takes no more before it acknowledges"
+    if not subscription.outbox.has_room():
+        yield "does not read what is sent to it: its outbox is full"
+
+
+def _sessions(events: Sequence[Event], user: str | None) -> set[str]:
+    """The sessions of a user that came, did something, or went."""
+    return {event[3] for event in events if event[0] == "event" and event[6] == user}
+
+
+def _concerns(event: Event, names: Sequence[str], whose: Collection[str] | None) -> bool:
+    """Whether an event is of these destinations, and of nobody but these sessions.
+
+    Args:
+      whose: None = anybody's.
+    """
+    match event[0]:
+        case "sent" | "queued":
+            return event[2] in names
+        case "delivered" | "shown" | "given" | "browsed":
+            return event[2] in names and (whose is None or event[3] in whose)
+        case "event":
+            return whose is not None and event[3] in whose
+        case "lost":
+            return event[3] in names and (whose is None or event[4] == "" or event[4] in whose)
+    return False

@@ -1,0 +1,289 @@
+"""What became of one message: what ``explain`` finds of it, and says of it in a few sentences."""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from trio_stomp.broker.delivery import DISCONNECT, DROP_NEWEST, DeliveryReason, LossReason
+from trio_stomp.broker.explain._description import Event, some, why
+from trio_stomp.broker.names import Kind, classify
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Subscription
+    from trio_stomp.broker.queues import Queue
+
+MAX_LOSERS = 5
+"""Subscribers that are named each by itself."""
+MAX_DIGITS = 19
+"""Digits of a delivery's number; more of them are nobody's."""
+_GIVEN = {
+    DeliveryReason.PARKED: "it was parked, for nobody was subscribed, and given to",
+    DeliveryReason.LAST_VALUE: "it was the last value when somebody subscribed, and given to",
+    DeliveryReason.PASSED_ON: "another member of the work queue left it, and it was given to",
+}
+
+
+class Present(Protocol):
+    """What the broker is like now."""
+
+    def subscription_of(self, tag: str) -> "Subscription | None":
+        """Whose message-ids begin so, if it is still subscribed."""
+
+    def queue_of(self, name: str) -> "Queue | None":
+        """The queue that is found by a name."""
+
+    def knows_all_of(self, at: float) -> bool:
+        """Whether nothing that happened at a time has been forgotten."""
+
+
+def first_of(event: Event) -> int:
+    """The number that an event's deliveries begin with; 0 = it has none."""
+    match event[0]:
+        case "sent":
+            return int(event[4])
+        case "delivered" | "shown" | "given" | "browsed":
+            return int(event[5])
+    return 0
+
+
+def claims(event: Event, number: int) -> bool:
+    """Whether an event tells of a MESSAGE by the number that it was given."""
+    first = first_of(event)
+    if not first:
+        return False
+    count = event[5] if event[0] == "sent" else 1 if event[0] == "browsed" else event[6]
+    return bool(first <= number < first + count)
+
+
+def tag_of(event: Event) -> str:
+    """Whose numbers these are; "" = of all who got it."""
+    return "" if event[0] == "sent" else str(event[4])
+
+
+# What belongs to a message.
+
+
+def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> list[Event]:
+    """All events, in order, of the message that ``claim`` tells of as ``tag``-``number``."""
+    if claim[0] in ("sent", "given"):
+        return [
+            event
+            for event in events
+            if event is claim or _is_loss(event, claim, number) or _covers(event, tag, number)
+        ]
+    accepted = accepted_by(claim, number)
+    if not accepted:
+        return [claim]
+    ids = [
+        (tag_of(event), number_in(event, accepted))
+        for event in events
+        if event[0] == "delivered" and accepted in event[7]
+    ]
+    return [
+        event
+        for event in events
+        if is_of(event, accepted) or any(_covers(event, *each) for each in ids)
+    ]
+
+
+def accepted_by(claim: Event, number: int) -> int:
+    """The place in order of acceptance of what was delivered as ``number``; 0 = unknown."""
+    numbers = claim[7] if claim[0] in ("delivered", "shown") else ()
+    return int(numbers[number - claim[5]]) if numbers else 0
+
+
+def number_in(event: Event, accepted: int) -> int:
+    """The number that a message of a queue had in a delivery."""
+    return int(event[5] + list(event[7]).index(accepted))
+
+
+def _is_loss(event: Event, claim: Event, number: int) -> bool:
+    """Whether somebody did not get what others did, or may not have."""
+    if event[0] != "lost" or event[3] != claim[2]:
+        return False
+    if claim[0] == "given" and event[4] != claim[3]:
+        return False
+    first, count = event[6]
+    if count:
+        return bool(first <= number < first + count)
+    # Nobody numbered these: what was staged in the same moment.
+    return bool(event[2] == LossReason.SLOW_CONSUMER and event[1] == claim[1])
+
+
+def is_of(event: Event, accepted: int) -> bool:
+    """Whether an event tells of a queue's message by its place in order of acceptance."""
+    match event[0]:
+        case "queued":
+            return bool(event[4] <= accepted < event[4] + event[5])
+        case "delivered" | "shown":
+            return accepted in event[7]
+        case "lost":
+            first, count = event[7]
+            return bool(first <= accepted < first + count)
+    return False
+
+
+def _covers(event: Event, tag: str, number: int) -> bool:
+    """Whether an event tells of an ACK or NACK of a delivery."""
+    if event[0] not in ("acknowledged", "rejected"):
+        return False
+    first, last, _, cumulative = event[3:7]
+    begin, end = number_of(first, tag), number_of(last, tag)
+    if begin is None or end is None:
+        return False
+    return number <= end if cumulative else min(begin, end) <= number <= max(begin, end)
+
+
+def number_of(name: bytes, tag: str) -> int | None:
+    """The number in a message-id of the subscription ``tag``; None if it is none of its."""
+    own, _, digits = name.rpartition(b"-")
+    # Of bytes isdigit is about ASCII alone.
+    is_number = digits.isdigit() and len(digits) <= MAX_DIGITS
+    return int(digits) if is_number and own.decode(errors="replace") == tag else None
+
+
+# What is said of it.
+
+
+def verdict(
+    found: Sequence[Event],
+    claim: Event,
+    number: int,
+    events: Sequence[Event],
+    present: Present,
+) -> list[str]:
+    """How it ended, or where it stands: the first sentence says it, the others say more.
+
+    Args:
+      found: Its ``story``.
+      claim: What gave it its number.
+      events: All that is remembered.
+      present: What the broker is like now.
+    """
+    match claim[0]:
+        case "sent":
+            return _of_topic(found, claim, events, present)
+        case "given":
+            return _of_late(found, claim, events, present)
+        case "browsed":
+            return ["it is no message of a queue: it told a browser that there is no more"]
+    accepted = accepted_by(claim, number)
+    if claim[0] == "delivered":
+        return of_queue(found, accepted, present)
+    seen = f"it was shown to a browser, session {claim[3]}"
+    return [*of_queue(found, accepted, present), seen]
+
+
+def _of_topic(
+    found: Sequence[Event], sent: Event, events: Sequence[Event], present: Present
+) -> list[str]:
+    """Of several subscribers each has its own end."""
+    copies, reached = sent[6], sent[6]
+    certain: list[str] = []
+    unsure: list[str] = []
+    losses: dict[tuple[str, str, bool], int] = {}
+    for event in _lost(found):
+        key = (event[4], why(event), event[6][1] > 0)
+        losses[key] = losses.get(key, 0) + event[5]
+    for (session, reason, is_numbered), count in losses.items():
+        moment = _moment(events, sent, session)
+        is_known = present.knows_all_of(sent[1])
+        lost = 1 if is_numbered else _lost_copies(reason, count, moment) * is_known
+        reached -= lost
+        if lost:
+            certain.append(f"lost for session {session}: {reason}")
+        else:
+            unsure.append(
+                f"{count} lost just then, perhaps this one too, for session {session}: {reason}"
+            )
+    if not certain:
+        head = f"it was sent to {some(copies, 'subscriber')}"
+    elif reached > 0:
+        head = f"it reached {reached} of {some(copies, 'subscriber')}"
+    else:
+        head = "it did not arrive" if copies == 1 else f"it reached none of {copies} subscribers"
+    said = [*certain, *unsure]
+    more = len(said) - MAX_LOSERS
+    return [head, *said[:MAX_LOSERS], *([f"and {more} more likewise"] if more > 0 else [])]
+
+
+def _moment(events: Iterable[Event], claim: Event, session: str) -> list[Event]:
+    """All that a session may have been given of a destination when it was given this."""
+    return [
+        event
+        for event in events
+        if event[1:3] == claim[1:3]
+        and (event[0] == "sent" or (event[0] == "given" and event[3] == session))
+    ]
+
+
+def _lost_copies(reason: str, count: int, moment: Sequence[Event]) -> int:
+    """How many copies of one message were lost for certain, of so many lost in a moment.
+
+    Nobody noted which they were: it is certain if there is but one run that they can be of.
+    """
+    (first, *others), is_work = moment, classify(moment[0][2]) is Kind.WORK
+    if reason.endswith(f"slow_consumer = {DISCONNECT!r}"):
+        # What waited is gone, and what came behind went nowhere; but work may be another's.
+        return 0 if others and is_work else 1
+    messages = int(first[5] if first[0] == "sent" else first[6])
+    is_newest = reason.endswith(f"slow_consumer = {DROP_NEWEST!r}")
+    return count // messages if is_newest and not others else 0
+
+
+def _of_late(
+    found: Sequence[Event], given: Event, events: Iterable[Event], present: Present
+) -> list[str]:
+    head = f"{_GIVEN[given[7]]} session {given[3]}"
+    lost = _lost(found)
+    if not lost:
+        return [head]
+    count, reason = sum(event[5] for event in lost), why(lost[0])
+    lost_copies = _lost_copies(reason, count, _moment(events, given, given[3]))
+    if not (lost_copies and present.knows_all_of(given[1])):
+        return [head, f"{count} lost just then, perhaps this one too: {reason}"]
+    return [f"{head}, but it did not arrive: {reason}"]
+
+
+def _lost(found: Sequence[Event]) -> list[Event]:
+    return [event for event in found if event[0] == "lost"]
+
+
+def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[str]:
+    steps = [event for event in found if event[0] not in ("queued", "shown")]
+    times = sum(1 for event in steps if event[0] == "delivered")
+    delivered = "it was delivered" if times < 2 else f"it was delivered {times} times"
+    if not steps:
+        return _waiting(present.queue_of(found[0][2]))
+    last = steps[-1]
+    match last[0]:
+        case "acknowledged":
+            return [f"{delivered} and acknowledged"]
+        case "rejected":
+            return [f"{delivered} and rejected (NACK)", "no delivery of it since then is known"]
+        case "lost" if times:
+            return [f"{delivered}, and died: {why(last)}"]
+        case "lost":
+            return [f"it did not arrive: {why(last)}"]
+    subscription = present.subscription_of(tag_of(last))
+    consumer = subscription.consumer if subscription is not None else None
+    if consumer is None:
+        end = "that subscription has ended: unless it was ack:auto, the message went back"
+        return [f"{delivered}, and no ACK of it is known", end]
+    if not consumer.tracks:
+        return [f"{delivered}, and needs no ACK (ack:auto)"]
+    if number_in(last, accepted) in consumer.unacked:
+        return [f"{delivered}, and has not been acknowledged so far"]
+    # An ACK of a transaction is noted nowhere.
+    end = "no ACK is awaited any more: it came in a transaction, or the message went back"
+    return [f"{delivered}, and no ACK of it is known", end]
+
+
+def _waiting(queue: "Queue | None") -> list[str]:
+    """What was accepted and never delivered, as far as anybody knows."""
+    if queue is None:
+        return ["it waits in its queue, as far as is known"]
+    if queue.held:
+        return ["it waits in its queue"]
+    dropped = some(queue.destination.dropped, "message")
+    gone = "it is in its queue no more, and no delivery of it is known"
+    return [gone, f"the queue has dropped {dropped} so far"]

@@ -1,0 +1,222 @@
+"""A live trace of frames: of one connection both ways, or of what is sent to one destination.
+
+Asked for at ``DIAG/trace`` while the broker runs, told on ``DIAG/event/trace`` and in the log; it
+ends by itself. Bodies are told by their size alone, unless that is asked for, secrets never.
+Nobody pays for it who is not traced.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker.delivery import Outbox, silently
+from trio_stomp.broker.headers import quote, quoted
+from trio_stomp.broker.names import TRACE
+from trio_stomp.frames import FRAME_END, FrameRun, excerpt
+from trio_stomp.protocol import Event
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Client, Delivery, Timers
+    from trio_stomp.broker.routing import BrokerEvents
+
+MAX_TRACES = 8
+MAX_SECONDS = 3600.0
+DEFAULT_SECONDS = 60.0
+MAX_FRAMES = 10_000
+"""Frames that one trace tells; then it has ended."""
+MAX_BODY = 200
+"""Bytes of a body that are told, if any are."""
+KEYS = ("session", "destination", "seconds", "bodies", "stop")
+IN, OUT = ">>>", "<<<"
+"""To the broker, and from it."""
+
+
+@define(eq=False, repr=False)
+class Trace:
+    """One trace.
+
+    Args:
+      session: Whose frames are told, or "".
+      destination: What is sent there is told, or "".
+      bodies: The beginning of bodies, too.
+    """
+
+    session: str
+    destination: str
+    bodies: bool
+    until: float
+    left: int = MAX_FRAMES
+
+
+@define(eq=False, repr=False)
+class Tracer:
+    """Tells frames to whoever asked for them."""
+
+    events: "BrokerEvents"
+    clients: "dict[Client, None]"
+    timers: "Timers"
+    traces: list[Trace] = field(factory=list)
+    log: Callable[[str], None] = silently
+    """Tells the operator."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything is traced."""
+        return bool(self.traces)
+
+    def ask(self, text: str, now: float) -> None:
+        """Begin or end traces, as the body of a SEND to ``DIAG/trace`` says.
+
+        Raises:
+          ProtocolError: it says nothing that can be done; the asker's fault.
+        """
+        told = _read(text)
+        session, destination = told.get("session", ""), told.get("destination", "")
+        self._end(lambda each: (each.session, each.destination) == (session, destination))
+        if told.get("stop"):
+            if not (session or destination):
+                self._end(lambda each: True)
+            return
+        if len(self.traces) >= MAX_TRACES:
+            raise _invalid(f"{MAX_TRACES} traces run already; stop one")
+        client = next((each for each in self.clients if each.session_id == session), None)
+        if session and client is None:
+            raise _invalid(f"there is no session {session[:40]!r}")
+        until = now + min(float(told.get("seconds", DEFAULT_SECONDS)), MAX_SECONDS)
+        trace = Trace(str(session), str(destination), bool(told.get("bodies")), until)
+        self.traces.append(trace)
+        if client is not None:
+            _rewire(client, TracingOutbox(client.outbox, self, trace, client))
+        self.timers.call_at(until, lambda _: self._end(lambda each: each is trace))
+
+    def received(self, client: "Client", events: Sequence[Event], now: float) -> None:
+        """A client sent something."""
+        for trace in list(self.traces):
+            for event in events:
+                if trace.session == client.session_id or (
+                    isinstance(event, FrameRun) and trace.destination == event.head.destination
+                ):
+                    self._tell_event(trace, client, event)
+
+    def _tell_event(self, trace: Trace, client: "Client", event: Event) -> None:
+        if not isinstance(event, FrameRun):
+            text = quoted(event) or type(event).__name__.encode()
+            self.tell(trace, client, IN, text, None)
+            return
+        block = quote("SEND", event.head.headers)
+        for body in event.bodies:
+            self.tell(trace, client, IN, block, body)
+
+    def tell(
+        self, trace: Trace, client: "Client", way: str, block: bytes, body: bytes | None
+    ) -> None:
+        """Tell one frame: its header block without secrets, and of its body what may be told."""
+        if trace.left <= 0:
+            self._end(lambda each: each is trace)
+            return
+        trace.left -= 1
+        text = block.decode(errors="replace").replace("\n", " | ")
+        if body:
+            shown = repr(body[:MAX_BODY]) if trace.bodies else ""
+            text = f"{text} | {len(body)} bytes {shown}".rstrip()
+        line = f"{way} {text}"
+        self.log(f"trace {client.session_id} {line}")
+        self.events.tell("trace", client, destination=trace.destination, detail=line)
+
+    def _end(self, is_meant: Callable[[Trace], bool]) -> None:
+        for trace in [each for each in self.traces if is_meant(each)]:
+            self.traces.remove(trace)
+            for client in self.clients:
+                _unwire(client, trace)
+
+
+def _read(text: str) -> dict[str, str]:
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        raise _invalid("it is no JSON") from None
+    if not isinstance(told, dict) or set(told) - set(KEYS):
+        raise _invalid(f"its keys are {', '.join(KEYS)}")
+    if not (told.get("session") or told.get("destination") or told.get("stop")):
+        raise _invalid("it names neither a session nor a destination")
+    seconds = told.get("seconds", DEFAULT_SECONDS)
+    if not isinstance(seconds, (int, float)) or not 0 < seconds <= MAX_SECONDS:
+        raise _invalid(f"seconds are a number up to {MAX_SECONDS:.0f}")
+    if not all(isinstance(told.get(key, ""), str) for key in ("session", "destination")):
+        raise _invalid("session and destination are texts")
+    return told
+
+
+def _invalid(why: str) -> ProtocolError:
+    return ProtocolError(
+        "invalid-question", f'{TRACE} wants {{"session": "…"}} or {{"destination": "…"}}: {why}'
+    )
+
+
+def _unwire(client: "Client", trace: Trace) -> None:
+    """Take the outbox of a trace out of those that tell a client's frames, wherever it stands."""
+    outbox = client.outbox
+    if isinstance(outbox, TracingOutbox) and outbox.trace is trace:
+        _rewire(client, outbox.inner)
+        return
+    while isinstance(outbox, TracingOutbox):
+        inner = outbox.inner
+        if isinstance(inner, TracingOutbox) and inner.trace is trace:
+            outbox.inner = inner.inner
+            return
+        outbox = inner
+
+
+def _rewire(client: "Client", outbox: Outbox) -> None:
+    client.outbox = outbox
+    for subscription in client.subscriptions.values():
+        subscription.outbox = outbox
+
+
+@define(eq=False, repr=False)
+class TracingOutbox:
+    """An outbox that tells what goes into it."""
+
+    inner: Outbox
+    tracer: Tracer
+    trace: Trace
+    client: "Client"
+
+    def stage(self, prefix: bytes, delivery: "Delivery") -> bool:
+        """As ``Outbox``."""
+        is_taken = self.inner.stage(prefix, delivery)
+        for tail in delivery.tails[1:]:
+            block, _, body = (prefix + tail).partition(b"\n\n")
+            way = OUT if is_taken else f"{OUT} NOT SENT:"
+            self.tracer.tell(self.trace, self.client, way, excerpt(block), body[: -len(FRAME_END)])
+        return is_taken
+
+    def stage_frame(self, frame: bytes) -> None:
+        """As ``Outbox``."""
+        self.inner.stage_frame(frame)
+        block, _, body = frame.partition(b"\n\n")
+        if block.strip():
+            self.tracer.tell(self.trace, self.client, OUT, excerpt(block), body[: -len(FRAME_END)])
+
+    def drop_oldest(self, size: int) -> int:
+        """As ``Outbox``."""
+        return self.inner.drop_oldest(size)
+
+    def has_room(self) -> bool:
+        """As ``Outbox``."""
+        return self.inner.has_room()
+
+    def discard(self) -> int:
+        """As ``Outbox``."""
+        return self.inner.discard()
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """As ``Outbox``."""
+        self.inner.pause_reading(paused=paused)
+
+    def close(self, reason: CloseReason) -> None:
+        """As ``Outbox``."""
+        self.inner.close(reason)

@@ -1,0 +1,55 @@
+"""What the headers of SEND and SUBSCRIBE ask for, and what those of RECEIPT and ERROR say.
+
+Handles: dialects, options, schedules, forged headers, receipts' evidence, ERROR frames.
+Does not handle: doing what they ask.
+"""
+
+from trio_stomp.broker.headers._blame import asked_receipt as asked_receipt
+from trio_stomp.broker.headers._blame import quoted as quoted
+from trio_stomp.broker.headers._dialect import ARTEMIS as ARTEMIS
+from trio_stomp.broker.headers._dialect import DSUB as DSUB
+from trio_stomp.broker.headers._dialect import NATIVE as NATIVE
+from trio_stomp.broker.headers._dialect import Dialect as Dialect
+from trio_stomp.broker.headers._dialect import dialect as dialect
+from trio_stomp.broker.headers._dialect import resolve as resolve
+from trio_stomp.broker.headers._dialect import routing_of as routing_of
+from trio_stomp.broker.headers._error_frame import error_frame as error_frame
+from trio_stomp.broker.headers._error_frame import internal_error as internal_error
+from trio_stomp.broker.headers._error_frame import quote as quote
+from trio_stomp.broker.headers._error_frame import turn_away as turn_away
+from trio_stomp.broker.headers._forged_headers import STREAMS as STREAMS
+from trio_stomp.broker.headers._forged_headers import without_places as without_places
+from trio_stomp.broker.headers._owner import owner_line as owner_line
+from trio_stomp.broker.headers._owner import parted as parted
+from trio_stomp.broker.headers._plan import SendPlan as SendPlan
+from trio_stomp.broker.headers._plan import make_plan as make_plan
+from trio_stomp.broker.headers._receipt_headers import DUPLICATE as DUPLICATE
+from trio_stomp.broker.headers._receipt_headers import JOB_IS as JOB_IS
+from trio_stomp.broker.headers._receipt_headers import STORED as STORED
+from trio_stomp.broker.headers._receipt_headers import hint_of as hint_of
+from trio_stomp.broker.headers._receipt_headers import of_earlier as of_earlier
+from trio_stomp.broker.headers._receipt_headers import together as together
+from trio_stomp.broker.headers._receipt_headers import unmatched as unmatched
+from trio_stomp.broker.headers._receipt_headers import volatile_told as volatile_told
+from trio_stomp.broker.headers._schedule import ACTION as ACTION
+from trio_stomp.broker.headers._schedule import MAX_NUMBER as MAX_NUMBER
+from trio_stomp.broker.headers._schedule import Removal as Removal
+from trio_stomp.broker.headers._schedule import Schedule as Schedule
+from trio_stomp.broker.headers._schedule import parse_schedule as parse_schedule
+from trio_stomp.broker.headers._send_options import DEDUP_HEADERS as DEDUP_HEADERS
+from trio_stomp.broker.headers._send_options import PRIORITY_DEFAULT as PRIORITY_DEFAULT
+from trio_stomp.broker.headers._send_options import RETAIN_SET as RETAIN_SET
+from trio_stomp.broker.headers._send_options import SendOptions as SendOptions
+from trio_stomp.broker.headers._stored_head import decode_head as decode_head
+from trio_stomp.broker.headers._stored_head import encode_head as encode_head
+from trio_stomp.broker.headers._stream_options import END_MARK as END_MARK
+from trio_stomp.broker.headers._stream_options import ID_MARK as ID_MARK
+from trio_stomp.broker.headers._stream_options import Start as Start
+from trio_stomp.broker.headers._stream_options import StreamOptions as StreamOptions
+from trio_stomp.broker.headers._stream_options import parse_stream_options as parse_stream_options
+from trio_stomp.broker.headers._subscribe_options import SubscribeOptions as SubscribeOptions
+from trio_stomp.broker.headers._subscribe_options import consumes as consumes
+from trio_stomp.broker.headers._subscribe_options import (
+    parse_subscribe_options as parse_subscribe_options,
+)
+from trio_stomp.broker.headers._subscribe_options import wants_durable_end as wants_durable_end

@@ -1,0 +1,336 @@
+"""The dialects of STOMP brokers: where they conflict, and what their destinations mean here.
+
+Every alias of every dialect is taken by all of them; a ``Dialect`` holds only what can not be true
+at the same time. docs/dialects.md shows the whole table.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from attrs import frozen
+
+from trio_stomp.base import OptionError, ProtocolError
+from trio_stomp.broker.headers._error_texts import RABBITMQ_TEXTS, ErrorTexts
+from trio_stomp.frames import Headers
+
+NATIVE = "native"
+RABBITMQ = "rabbitmq"
+ACTIVEMQ = "activemq"
+ARTEMIS = "artemis"
+APOLLO = "apollo"
+STOMPICA = "stompica"
+
+ANYCAST = "ANYCAST"
+MULTICAST = "MULTICAST"
+
+DSUB = "/dsub/"
+"""Apollo's prefix for a durable subscription itself, whatever topic it listens to."""
+
+ANY_NUMBER = -(10**19)
+"""The bound of ``read_number`` that lets every number pass."""
+
+MAX_COMPOSITE = 64
+"""Parts of a composite destination: one small frame must not become thousands of messages."""
+
+_QUEUE = "/queue/"
+_TOPIC = "/topic/"
+_REPLY = "/reply-queue/"
+_HANDED_ON = (_QUEUE, _TOPIC, "/temp-queue/", "/temp-topic/")
+_SAYS_ITS_KIND = ("/", "#", "DIAG")
+_URI = re.compile(r"(?:temp-)?(?:queue|topic)://")
+_NUMBER = re.compile(r"[ \t]*([+-]?[0-9]{1,19})[ \t]*")
+_ROUTING_HEADERS = frozenset({"destination-type", "subscription-type"})
+
+
+@frozen
+class Dialect:
+    """What one dialect decides differently from the others.
+
+    Args:
+      word: Its name among the options.
+      exclusive_means_private: ``exclusive:true`` asks for a queue of the connection's own, and not
+        for being a queue's only active consumer.
+      redelivered_always: MESSAGE says ``redelivered:false`` too.
+      is_lenient: Whatever the version, SUBSCRIBE needs no ``id``, NACK works, and the header
+        ``subscription`` of an ACK is not looked at.
+      keeps_socket_after_error: ERROR does not end the connection.
+      keeps_socket_after_disconnect: DISCONNECT ends the session, and CONNECT may open another.
+      allows_repeated_subscription_id: An id in use may be used again for another destination.
+      wildcards: Grammar of SUBSCRIBE: ``native``, or ``seed`` (every ``*`` means the rest).
+      refuses_client_message_id: SEND with ``message-id`` is an ERROR; else the header is dropped.
+      connected_receipt: CONNECT's ``receipt`` or ``request-id`` is answered in CONNECTED.
+      composite_destinations: ``a,b`` means two destinations; else a comma is part of a name.
+      bare_is_queue: A name without a prefix is a queue; else a topic.
+      knows_all_prefixes: A destination is a bare name, or one of the prefixes of docs/dialects.md
+        and behind it one word; anything else is an ERROR. Else it is a topic of that name.
+      knows_addresses: ``jms.queue.x``, ``jms.topic.x`` and ``address::queue`` mean what they do in
+        Artemis; else they are plain names.
+      shares_durables: Connections of one client id share a durable subscription; else a newcomer
+        takes it over.
+      destination_aliases: Foreign spellings of a destination are translated; else names are opaque.
+      expiration_zero_is_now: A lifetime of 0 ms ends at once if nobody takes the message; else 0
+        means no end.
+      queue_arguments_must_agree: A second SUBSCRIBE with other ``x-…`` arguments for a queue is an
+        ERROR; else it is told in the log.
+      receipts_at_commit: A SEND in a transaction has its RECEIPT once COMMIT has been carried out;
+        else at once.
+      error_texts: Words of its ERRORs, which programs compare; none = ours.
+    """
+
+    word: str
+    exclusive_means_private: bool = False
+    redelivered_always: bool = False
+    is_lenient: bool = False
+    keeps_socket_after_error: bool = False
+    keeps_socket_after_disconnect: bool = False
+    allows_repeated_subscription_id: bool = False
+    wildcards: str = "native"
+    refuses_client_message_id: bool = False
+    connected_receipt: bool = False
+    composite_destinations: bool = False
+    bare_is_queue: bool = False
+    knows_all_prefixes: bool = False
+    knows_addresses: bool = False
+    shares_durables: bool = False
+    destination_aliases: bool = True
+    expiration_zero_is_now: bool = False
+    queue_arguments_must_agree: bool = False
+    receipts_at_commit: bool = False
+    error_texts: ErrorTexts = ()
+
+
+_DIALECTS: Final[Mapping[str, Dialect]] = {
+    each.word: each
+    for each in (
+        Dialect(NATIVE, composite_destinations=True),
+        Dialect(
+            RABBITMQ,
+            exclusive_means_private=True,
+            redelivered_always=True,
+            is_lenient=True,
+            refuses_client_message_id=True,
+            bare_is_queue=True,
+            knows_all_prefixes=True,
+            expiration_zero_is_now=True,
+            queue_arguments_must_agree=True,
+            receipts_at_commit=True,
+            error_texts=RABBITMQ_TEXTS,
+        ),
+        Dialect(ACTIVEMQ, connected_receipt=True, composite_destinations=True, bare_is_queue=True),
+        Dialect(ARTEMIS, knows_addresses=True, shares_durables=True),
+        Dialect(APOLLO, composite_destinations=True),
+        Dialect(
+            STOMPICA,
+            keeps_socket_after_error=True,
+            keeps_socket_after_disconnect=True,
+            allows_repeated_subscription_id=True,
+            wildcards="seed",
+            destination_aliases=False,
+        ),
+    )
+}
+
+DIALECTS = tuple(_DIALECTS)
+"""The words that ``dialect`` knows, for an option's choices."""
+
+
+def dialect(word: str) -> Dialect:
+    """The dialect named ``word``.
+
+    Raises:
+      OptionError: there is none of that name.
+    """
+    found = _DIALECTS.get(word)
+    if found is None:
+        raise OptionError(f"dialect is {word!r}, but must be one of {', '.join(DIALECTS)}")
+    return found
+
+
+def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
+    """Our own names for the destination of a SEND or SUBSCRIBE.
+
+    Args:
+      name: The destination header as it came.
+      routing: ANYCAST or MULTICAST if a header asks for it; it decides the kind of a bare name.
+
+    Returns:
+      One name; several, in order and each once, of a composite.
+
+    Raises:
+      ProtocolError: the name can not mean anything, or is a composite of too many parts.
+    """
+    parts: tuple[str, ...] = (name,)
+    if dialect.composite_destinations and "," in name:
+        parts = _split(name)
+    if not dialect.destination_aliases:
+        return parts
+    if len(parts) == 1:
+        return (_translate(parts[0], routing, dialect),)
+    return tuple(dict.fromkeys(_translate(part, routing, dialect) for part in parts))
+
+
+def routing_of(headers: Headers) -> str:
+    """ANYCAST or MULTICAST, as Artemis' header of SEND or SUBSCRIBE asks; "" = not told.
+
+    Raises:
+      ProtocolError: the header holds another word.
+    """
+    for name, text in headers:
+        if name in _ROUTING_HEADERS:
+            return read_routing(name, text)
+    return ""
+
+
+def read_routing(name: str, text: str) -> str:
+    """The routing word that header ``name`` holds.
+
+    Raises:
+      ProtocolError: it is none.
+    """
+    word = text.strip().upper()
+    if word not in (ANYCAST, MULTICAST):
+        raise invalid_value(name, text, f"{ANYCAST} or {MULTICAST}")
+    return word
+
+
+def read_number(name: str, text: str, least: int = 0) -> int:
+    """The whole number, ``least`` or more, that header ``name`` holds.
+
+    Raises:
+      ProtocolError: naming header, value and rule.
+    """
+    # Not int() alone: it takes underscores and the digits of every script, and thousands of them.
+    match = _NUMBER.fullmatch(text)
+    if match is None:
+        raise invalid_value(name, text, "a whole number")
+    number = int(match[1])
+    if number < least:
+        raise invalid_value(name, text, f"a whole number, {least} or more")
+    return number
+
+
+def is_true(text: str) -> bool:
+    """Whether a header says yes; in any case, since Python's clients write ``True``."""
+    return text.strip().lower() == "true"
+
+
+def invalid_value(name: str, text: str, rule: str) -> ProtocolError:
+    """The error that names header, value and rule."""
+    return ProtocolError("invalid-header-value", f"{name}:{text[:60]} is not {rule}")
+
+
+def _invalid_destination(name: str, rule: str) -> ProtocolError:
+    return ProtocolError("invalid-destination", f"destination:{name[:80]} {rule}")
+
+
+def _split(name: str) -> tuple[str, ...]:
+    """The parts of a composite; one without a prefix is of the first one's kind, as in ActiveMQ."""
+    parts = [stripped for part in name.split(",") if (stripped := part.strip())]
+    if not parts:
+        raise _invalid_destination(name, "is a composite that names no destination")
+    if len(parts) > MAX_COMPOSITE:
+        raise _invalid_destination(
+            name, f"is a composite of {len(parts)} parts, the limit is {MAX_COMPOSITE}"
+        )
+    kind = next((prefix for prefix in _HANDED_ON if parts[0].startswith(prefix)), "")
+    for part in parts:
+        # ActiveMQ's Java clients write so; taken as a name it would lead to a queue nobody reads.
+        if _URI.match(part):
+            raise _invalid_destination(
+                name, f"holds {part[:40]!r}; in STOMP that is written /queue/… or /topic/…"
+            )
+    return tuple(part if part.startswith(_SAYS_ITS_KIND) else kind + part for part in parts)
+
+
+def _translate(name: str, routing: str, dialect: Dialect) -> str:
+    if dialect.knows_addresses:
+        name = _of_address(name)
+    if name == _QUEUE:
+        raise _invalid_destination(name, "names no queue; write /queue/<name>")
+    if name.startswith("/"):
+        head, _, rest = name[1:].partition("/")
+        if dialect.knows_all_prefixes:
+            _check_prefix(name, head, rest)
+        alias = _ALIASES.get(head)
+        if alias is not None:
+            return alias(name, rest)
+    elif (
+        name
+        and dialect.bare_is_queue
+        and routing != MULTICAST
+        and not name.startswith(_SAYS_ITS_KIND)
+    ):
+        if dialect.knows_all_prefixes and "/" in name:
+            raise _invalid_destination(name, _PREFIXES_RULE)
+        return _QUEUE + name
+    if routing == ANYCAST and not f"{name}/".startswith(_KNOWN):
+        return "/queue" + name if name.startswith("/") else _QUEUE + name
+    return name
+
+
+def _check_prefix(name: str, head: str, rest: str) -> None:
+    """Refuse what RabbitMQ would: a slip must not become a topic that nobody reads."""
+    is_word = bool(rest) and ("/" not in rest or rest.startswith(_DEAD))
+    is_long = head == "exchange" and rest.count("/") > 1
+    if head not in _PREFIXES or is_long or (head in _OF_ONE_WORD and not is_word):
+        raise _invalid_destination(name, _PREFIXES_RULE)
+
+
+def _of_address(name: str) -> str:
+    """Artemis' own spellings: prefixes of JMS, and a queue behind its address."""
+    for prefix, ours in (("jms.queue.", _QUEUE), ("jms.topic.", _TOPIC)):
+        if name.startswith(prefix):
+            return ours + name.removeprefix(prefix)
+    address, _, queue = name.partition("::")
+    return _QUEUE + queue if address and queue else name
+
+
+def _amq(name: str, rest: str) -> str:
+    # RabbitMQ wants that queue to exist already; here a queue exists from its first use.
+    return "/" + rest if rest.startswith("queue/") else name
+
+
+def _exchange(name: str, rest: str) -> str:
+    """RabbitMQ's exchanges: ``amq.topic`` is where its ``/topic/`` leads, others stand apart.
+
+    They keep their name, so that a key of one is never a key of another, or a topic's.
+    """
+    exchange, _, key = rest.partition("/")
+    if not exchange:
+        raise _invalid_destination(name, "names no exchange; write /exchange/<name>/<key>")
+    if exchange == "amq.topic":
+        if not key:
+            raise _invalid_destination(name, "names no key; write /exchange/amq.topic/<key>")
+        return _TOPIC + key
+    # A fan-out goes to all, whatever the key says.
+    return "/exchange/amq.fanout" if exchange == "amq.fanout" else name
+
+
+def _remote(name: str, rest: str) -> str:
+    if not rest:
+        raise _invalid_destination(name, "names no temporary destination")
+    return _REPLY + rest
+
+
+def _dsub(name: str, rest: str) -> str:
+    if not rest:
+        raise _invalid_destination(name, f"names no durable subscription; write {DSUB}<id>")
+    return name
+
+
+_ALIASES: Final[Mapping[str, Callable[[str, str], str]]] = {
+    "amq": _amq,
+    "exchange": _exchange,
+    "remote-temp-queue": _remote,
+    "remote-temp-topic": _remote,
+    "dsub": _dsub,
+}
+_KNOWN = (*_HANDED_ON, _REPLY, "#", "DIAG")
+_OF_ONE_WORD = frozenset({"queue", "topic", "temp-queue", "temp-topic"})
+_PREFIXES = frozenset({*_OF_ONE_WORD, *_ALIASES, "reply-queue", "stream"})
+_DEAD = "DLQ."
+_PREFIXES_RULE = (
+    "is none of RabbitMQ's; write /queue/<name>, /topic/<name>, /exchange/<name>/<key>,"
+    " /amq/queue/<name>, /temp-queue/<name> or /reply-queue/<name>, a name without further slashes"
+)

@@ -1,0 +1,263 @@
+"""Delayed and repeated messages: what the AMQ_SCHEDULED headers ask for, and when it is due.
+
+The headers and their meaning are ActiveMQ's ("Delay and Schedule Message Delivery", and what its
+scheduler does where that page is silent):
+
+- DELAY: the first delivery is that many ms after the SEND. TIME (Artemis) names it as ms since
+  1970 instead, and wins over DELAY.
+- PERIOD and REPEAT: REPEAT more deliveries follow, PERIOD ms apart; -1 = for ever. With neither
+  DELAY nor TIME, the first one too comes after one PERIOD.
+- CRON: five fields, in UTC. Alone, one delivery each time that it fires, whatever DELAY says: it
+  has priority. With REPEAT, each firing starts the whole sequence: after DELAY (or one PERIOD)
+  the first delivery, then REPEAT more. A firing during a sequence is passed over (ActiveMQ lets
+  sequences overlap, without bound).
+
+AMQ_SCHEDULER_ACTION, sent to ActiveMQ.Scheduler.Management, ends them: REMOVE the one that
+scheduledJobId tells, REMOVEALL those that are due between ACTION_START_TIME and ACTION_END_TIME.
+
+Handles: reading, bounds, the arithmetic of due times. Does not handle: clocks, storage, delivery.
+"""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from attrs import frozen
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.frames import Head
+
+Lookup = Callable[[str], str | None]
+"""A header's name → its text, or None."""
+
+DELAY = "AMQ_SCHEDULED_DELAY"
+TIME = "AMQ_SCHEDULED_TIME"
+PERIOD = "AMQ_SCHEDULED_PERIOD"
+REPEAT = "AMQ_SCHEDULED_REPEAT"
+CRON = "AMQ_SCHEDULED_CRON"
+
+_OF_ACTIVEMQ = "ActiveMQ.Scheduler.Management"
+MANAGEMENT = frozenset({_OF_ACTIVEMQ, f"/topic/{_OF_ACTIVEMQ}", f"/queue/{_OF_ACTIVEMQ}"})
+"""The scheduler's own destination, as dialects call it."""
+ACTION = "AMQ_SCHEDULER_ACTION"
+JOB = "scheduledJobId"
+BEGIN, END = "ACTION_START_TIME", "ACTION_END_TIME"
+MAX_NUMBER = 10**18 - 1
+
+FOREVER = -1
+MAX_AHEAD_MS = 3653 * 24 * 3600 * 1000
+"""Ten years: the longest delay and period, and the farthest first delivery."""
+MAX_TIME_MS = 253_402_300_799_999 - MAX_AHEAD_MS
+"""Ten years before the calendar of the standard library ends."""
+MAX_REPEAT = 1_000_000
+MANY = 1000
+"""More repetitions than these (ActiveMQ's own limit) outlive their sender for long..."""
+MIN_PERIOD_OF_MANY_MS = 100
+"""...and so may not come faster than this."""
+MAX_CRON_CHARS = 128
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@frozen
+class Schedule:
+    """When a message is due, and how often.
+
+    Args:
+      delay_ms: From the SEND, or from a firing of ``cron``, to the first delivery.
+      time_ms: The first delivery as ms since 1970; 0 = told by ``delay_ms``.
+      period_ms: From one delivery to the next; 0 if there is no next.
+      repeat: Deliveries after the first; FOREVER = no end. With ``cron``, those of each firing.
+      cron: Five fields; "" = none.
+    """
+
+    delay_ms: int = 0
+    time_ms: int = 0
+    period_ms: int = 0
+    repeat: int = 0
+    cron: str = ""
+
+    def first_due(self, now_ms_wall: int) -> int:
+        """When the first delivery is due; a time that has passed is due now.
+
+        Args:
+          now_ms_wall: Of the SEND, as ms since 1970.
+
+        Raises:
+          ProtocolError: ``invalid-schedule``: not in the next ten years.
+        """
+        if self.cron:
+            due = self._fires_after(now_ms_wall)
+            if due is None:
+                raise _invalid(CRON, self.cron, "must fire within ten years")
+            return due
+        if not self.time_ms:
+            return now_ms_wall + self._lead_ms
+        if self.time_ms > now_ms_wall + MAX_AHEAD_MS:
+            raise _invalid(TIME, str(self.time_ms), "must lie within ten years from now")
+        return max(self.time_ms, now_ms_wall)
+
+    def is_by_day(self, sent: int) -> bool:
+        """Whether the delivery that follows ``sent`` others is due at a time of day.
+
+        Else it follows so many ms after the one before it, or the SEND, has taken place.
+        """
+        return bool(self.cron and not sent % (self.repeat + 1)) or (not sent and self.time_ms > 0)
+
+    def next_due(self, previous_ms: int, sent: int) -> int | None:
+        """When the delivery after the last one is due; None = that was the last.
+
+        Args:
+          previous_ms: When the last delivery was due; or when it took place, if those missed in
+            the meantime shall not be made up for.
+          sent: Deliveries so far, at least 1.
+        """
+        if not self.cron:
+            done = self.repeat != FOREVER and sent > self.repeat
+            return None if done else previous_ms + self.period_ms
+        if sent % (self.repeat + 1):
+            return previous_ms + self.period_ms
+        return self._fires_after(previous_ms)
+
+    @property
+    def _lead_ms(self) -> int:
+        return self.delay_ms or self.period_ms
+
+    def _fires_after(self, moment_ms: int) -> int | None:
+        """The first delivery of the next firing after ``moment_ms``; None = not in ten years."""
+        from cronsim import CronSim
+
+        try:
+            moment = _EPOCH + moment_ms * _MILLISECOND
+            fires_ms = (next(CronSim(self.cron, moment)) - _EPOCH) // _MILLISECOND
+        except (StopIteration, OverflowError):
+            return None
+        lead_ms = self._lead_ms if self.repeat else 0
+        return fires_ms + lead_ms if fires_ms - moment_ms <= MAX_AHEAD_MS else None
+
+
+@frozen
+class Removal:
+    """Scheduled messages that are to be sent no more: those with these numbers, due in this time.
+
+    Args:
+      first, last: Numbers; both included.
+      begin_ms, end_ms: As ms since 1970, likewise.
+    """
+
+    first: int = 0
+    last: int = MAX_NUMBER
+    begin_ms: int = 0
+    end_ms: int = MAX_NUMBER
+
+
+def parse_removal(headers: Head) -> Removal | None:
+    """What a SEND to the scheduler's own destination asks to be ended; None = nothing.
+
+    Raises:
+      ProtocolError: ``invalid-schedule``, naming header, value and rule.
+    """
+    action = headers.get(ACTION)
+    if action is None:
+        return None
+    match action.strip().upper():
+        case "REMOVE":
+            # Of what came as one run, all may be told at once: 17-20.
+            told = headers.get(JOB) or ""
+            first, dash, last = told.partition("-")
+            last = last if dash else first
+            if not all(part.isascii() and part.isdecimal() for part in (first, last)):
+                raise _invalid(JOB, told, "must be the number that the RECEIPT of its SEND told")
+            return Removal(int(first[:19]), int(last[:19]))
+        case "REMOVEALL":
+            begin_ms = _number(headers.get, BEGIN, 0, MAX_NUMBER)
+            return Removal(
+                begin_ms=begin_ms, end_ms=_number(headers.get, END, 0, MAX_NUMBER) or MAX_NUMBER
+            )
+    raise _invalid(ACTION, action, "must be REMOVE or REMOVEALL; DIAG/left lists them")
+
+
+def parse_schedule(headers: Head | Lookup) -> Schedule | None:
+    """What the headers of a SEND ask for; None = deliver at once.
+
+    A number of 0 and an empty CRON say nothing.
+
+    Raises:
+      ProtocolError: ``invalid-schedule``, naming header, value and rule; ``unsupported``: a CRON
+        where its library is not installed.
+
+    Limits: ``MAX_AHEAD_MS``, ``MAX_REPEAT``, ``MAX_CRON_CHARS``; the PERIOD of a REPEAT is at least
+    1 ms, that of more than ``MANY`` at least ``MIN_PERIOD_OF_MANY_MS``.
+    """
+    lookup = headers.get if isinstance(headers, Head) else headers
+    period_ms = _number(lookup, PERIOD, 0, MAX_AHEAD_MS)
+    schedule = Schedule(
+        delay_ms=_number(lookup, DELAY, 0, MAX_AHEAD_MS),
+        time_ms=_number(lookup, TIME, 0, MAX_TIME_MS),
+        period_ms=period_ms,
+        repeat=_repeat(lookup, period_ms),
+        cron=" ".join((lookup(CRON) or "").split()),
+    )
+    if schedule.cron:
+        _check_cron(schedule)
+    elif not (schedule.delay_ms or schedule.time_ms or schedule.period_ms):
+        return None
+    return schedule
+
+
+def _invalid(header: str, text: str, rule: str) -> ProtocolError:
+    return ProtocolError("invalid-schedule", f"{header}:{text[:40]} {rule}")
+
+
+def _number(lookup: Lookup, header: str, least: int, most: int) -> int:
+    """The whole number in ``header``; 0 if it is not there."""
+    text = lookup(header)
+    if text is None:
+        return 0
+    digits = text.strip()
+    # 18 characters hold every limit; more are not turned into a number at all.
+    if len(digits) <= 18 and digits.isascii() and digits.removeprefix("-").isdecimal():
+        number = int(digits)
+        if least <= number <= most:
+            return number
+    raise _invalid(header, text, f"must be a whole number from {least} to {most}")
+
+
+def _repeat(lookup: Lookup, period_ms: int) -> int:
+    """REPEAT, where PERIOD allows for it."""
+    repeat = _number(lookup, REPEAT, FOREVER, MAX_REPEAT)
+    if repeat and not period_ms:
+        raise _invalid(REPEAT, str(repeat), f"needs {PERIOD} of at least 1 ms")
+    if (repeat == FOREVER or repeat > MANY) and period_ms < MIN_PERIOD_OF_MANY_MS:
+        rule = f"needs {PERIOD} of at least {MIN_PERIOD_OF_MANY_MS} ms; {MANY} or less do not"
+        raise _invalid(REPEAT, str(repeat), rule)
+    return repeat
+
+
+def _check_cron(schedule: Schedule) -> None:
+    """Refuse a CRON that means nothing, or not with the other headers.
+
+    Raises:
+      ProtocolError: naming header, value and rule.
+    """
+    cron = schedule.cron
+    if schedule.time_ms:
+        raise _invalid(CRON, cron, f"says when, and so does {TIME}: leave one of them out")
+    if schedule.repeat == FOREVER:
+        raise _invalid(REPEAT, str(FOREVER), f"would never let {CRON} fire again; bound it")
+    try:
+        from cronsim import CronSim, CronSimError
+    except ImportError:
+        raise ProtocolError(
+            "unsupported",
+            f"{CRON}: this broker was installed without cron; its operator adds it with"
+            " pip install 'trio-stomp[jms]'",
+            reason=CloseReason.UNSUPPORTED,
+        ) from None
+    rule = "must be five fields: minute, hour, day of month, month, day of week (0 = Sunday)"
+    if len(cron) > MAX_CRON_CHARS or cron.count(" ") != 4:
+        raise _invalid(CRON, cron, rule)
+    try:
+        CronSim(cron, _EPOCH)
+    except CronSimError as error:
+        raise _invalid(CRON, cron, f"{rule}; {str(error).lower()}") from None

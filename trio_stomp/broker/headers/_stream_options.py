@@ -1,0 +1,149 @@
+"""Where a reader of a stream begins and ends: the headers of its SUBSCRIBE."""
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from enum import Enum
+from math import ceil
+from typing import Any, Final
+
+from attrs import frozen
+
+from trio_stomp.broker.headers._dialect import invalid_value, read_number
+from trio_stomp.frames import Headers
+
+MAX_DELAY_MS = 24 * 3600 * 1000
+MAX_OFFSET = (1 << 63) - 1
+
+
+class Start(Enum):
+    """What the start is told by."""
+
+    FIRST = "first"
+    LAST = "last"
+    NEXT = "next"
+    OFFSET = "offset"
+    TIME = "timestamp"
+
+
+@frozen
+class StreamOptions:
+    """What part of a stream a reader wants.
+
+    Args:
+      start: How its beginning is told.
+      value: The offset, or the time in ms since 1970.
+      until: The offset before which it ends; None = it does not.
+      epoch: It wants nothing of another epoch; "" = it does not care.
+      delay_ms: How long the first replayed message waits.
+      is_asked: Whether anything was said at all.
+    """
+
+    start: Start = Start.NEXT
+    value: int = 0
+    until: int | None = None
+    epoch: str = ""
+    delay_ms: int = 0
+    is_asked: bool = False
+
+
+NOTHING_ASKED = StreamOptions()
+
+
+ID_MARK = ".S"
+"""How the tags of message ids of stream readers end: what follows is the offset.
+
+A capital letter, since the tags of other subscriptions end in a number in small ones.
+"""
+END_MARK = b"0"
+"""What stands before the offset in the message id of an end marker, where no other number has a
+zero: the offset itself has not been read."""
+_OFFSET = re.compile(r"(?:offset\s*[=:]\s*)?([0-9]{1,19})")
+_TIME = re.compile(r"timestamp\s*[=:]\s*([0-9]{1,11}(?:\.[0-9]{1,9})?)")
+_ID = re.compile(rf".+{re.escape(ID_MARK)}-([0-9]{{1,20}})")
+
+
+def parse_stream_options(headers: Headers) -> StreamOptions:
+    """What the headers of a SUBSCRIBE say of a stream.
+
+    Raises:
+      ProtocolError: a value that is none.
+    """
+    found: dict[str, Any] = {}
+    for name, text in headers:
+        meaning = _MEANINGS.get(name)
+        if meaning is not None:
+            for field, value in meaning(name, text):
+                found.setdefault(field, value)
+    if not found:
+        return NOTHING_ASKED
+    if "delay_ms" in found:
+        # Whoever wants its replay later wants a replay.
+        found.setdefault("start", Start.FIRST)
+    return StreamOptions(**found, is_asked=True)
+
+
+_Found = tuple[tuple[str, Any], ...]
+
+
+def _starts(start: Start, value: int = 0) -> _Found:
+    return ("start", start), ("value", min(value, MAX_OFFSET))
+
+
+def _offset(name: str, text: str) -> _Found:
+    said = text.strip().lower()
+    if said in ("first", "last", "next"):
+        return _starts(Start(said))
+    match = _OFFSET.fullmatch(said)
+    if match is not None:
+        return _starts(Start.OFFSET, int(match[1]))
+    match = _TIME.fullmatch(said)
+    if match is not None:
+        return _starts(Start.TIME, ceil(Decimal(match[1]) * 1000))
+    raise invalid_value(name, text, "first, last, next, offset=N or timestamp=S")
+
+
+def _sequence(name: str, text: str) -> _Found:
+    number = read_number(name, text, -1)
+    return _starts(Start.OFFSET, number) if number >= 0 else _starts(Start.NEXT)
+
+
+def _behind(name: str, text: str) -> _Found:
+    match = _ID.fullmatch(text.strip())
+    if match is None:
+        raise invalid_value(
+            name, text, "the message-id of a stream's MESSAGE, one with the header x-stream-offset"
+        )
+    digits = match[1]
+    is_end = len(digits) > 1 and digits.startswith(END_MARK.decode())
+    return _starts(Start.OFFSET, int(digits) + (not is_end))
+
+
+def _until(name: str, text: str) -> _Found:
+    return (("until", _bounded(name, text, MAX_OFFSET)),)
+
+
+def _epoch(_: str, text: str) -> _Found:
+    return (("epoch", text),)
+
+
+def _delay(name: str, text: str) -> _Found:
+    return (("delay_ms", _bounded(name, text, MAX_DELAY_MS)),)
+
+
+def _bounded(name: str, text: str, most: int) -> int:
+    number = read_number(name, text)
+    if number > most:
+        raise invalid_value(name, text, f"a whole number up to {most}")
+    return number
+
+
+_MEANINGS: Final[Mapping[str, Callable[[str, str], _Found]]] = {
+    "x-stream-offset": _offset,
+    "from-seq": _sequence,
+    "last-message-id": _behind,
+    "x-stream-until": _until,
+    "x-stream-epoch": _epoch,
+    "replay-delay": _delay,
+}
+"""Header → the fields that it sets; of several the first counts."""

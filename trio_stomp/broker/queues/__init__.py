@@ -1,0 +1,35 @@
+"""Queues: messages that one consumer each gets.
+
+Handles: waiting messages, consumers, credit, hand-out, ACK and NACK, message groups, browsing,
+overflow, dead letters.
+Does not handle: what a SUBSCRIBE means; see ``subscribing``.
+"""
+
+from trio_stomp.broker.queues._acknowledger import AckCounters as AckCounters
+from trio_stomp.broker.queues._acknowledger import Acknowledger as Acknowledger
+from trio_stomp.broker.queues._acknowledger import without_covered as without_covered
+from trio_stomp.broker.queues._consumer import AUTO as AUTO
+from trio_stomp.broker.queues._consumer import AUTO_BATCH_BYTES as AUTO_BATCH_BYTES
+from trio_stomp.broker.queues._consumer import CLIENT as CLIENT
+from trio_stomp.broker.queues._consumer import Consumer as Consumer
+from trio_stomp.broker.queues._consumer import Source as Source
+from trio_stomp.broker.queues._consumer import Unacked as Unacked
+from trio_stomp.broker.queues._dead_letters import send_dead as send_dead
+from trio_stomp.broker.queues._message import LEVELS as LEVELS
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES as MESSAGE_OVERHEAD_BYTES
+from trio_stomp.broker.queues._message import Message as Message
+from trio_stomp.broker.queues._message import charge as charge
+from trio_stomp.broker.queues._message import cost_alone as cost_alone
+from trio_stomp.broker.queues._message import cost_of as cost_of
+from trio_stomp.broker.queues._overflow import Overflow as Overflow
+from trio_stomp.broker.queues._overflow import QueueFull as QueueFull
+from trio_stomp.broker.queues._queue import PLACE as PLACE
+from trio_stomp.broker.queues._queue import Queue as Queue
+from trio_stomp.broker.queues._queue_host import DeadLetterReason as DeadLetterReason
+from trio_stomp.broker.queues._queues import QueueBook as QueueBook
+from trio_stomp.broker.queues._settlement import Settlement as Settlement
+from trio_stomp.broker.queues._settlement import claim_all as claim_all
+from trio_stomp.broker.queues._storage import Storage as Storage
+from trio_stomp.broker.queues._storage import head_lines as head_lines
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES as FEW_QUEUES
+from trio_stomp.broker.queues._wildcard_queues import STEP as STEP

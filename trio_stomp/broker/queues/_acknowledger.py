@@ -1,0 +1,363 @@
+"""ACK and NACK, and messages that come back."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.delivery import MAX_DIGITS, Client, MessageNames
+from trio_stomp.broker.headers import ID_MARK
+from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Source, Unacked
+from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues._queues import QueueBook
+from trio_stomp.broker.queues._settlement import MUCH
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES
+from trio_stomp.protocol import Acked
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Work
+
+MANY_NACKS = 256
+"""More of them, each of which may bury something, are done bit by bit."""
+
+
+@define(eq=False, repr=False)
+class AckCounters:
+    """What acknowledgements came to, in messages, since the start."""
+
+    acked: int = 0
+    nacked: int = 0
+    ignored: int = 0
+    """ACKs of messages that needed none (A14)."""
+    redelivered: int = 0
+
+
+@define(eq=False, repr=False)
+class Acknowledger:
+    """Finds what an ACK or NACK is about, and settles it or gives it back."""
+
+    queues: QueueBook
+    ignores_unknown: bool
+    counters: AckCounters
+    names: MessageNames
+
+    def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> bool:
+        """Do a run of ACKs or NACKs, in order; whether anything of it concerns the store.
+
+        Args:
+          forgiving: Of ids that are unknown.
+
+        Raises:
+          ProtocolError: an id that is none of this connection's unacknowledged deliveries (A13).
+        """
+        # Of a single one the usual way costs less.
+        run = [] if event.negative or len(event.ids) == 1 else self._take_run(client, event)
+        if run:
+            return self._settle_run(run)
+        is_stored = False
+        for name in event.ids:
+            for unacked in self.take(client, event, name, forgiving=forgiving):
+                is_stored |= unacked.message.stored > 0
+                self.settle(unacked, event, now)
+        return is_stored
+
+    def is_much(self, client: Client, event: Acked) -> bool:
+        """Return whether ACKs or NACKs are so many that a ``Settlement`` settles them in pieces."""
+        if event.negative and len(event.ids) > MANY_NACKS:
+            return True
+        if not client.acks_up_to:
+            return False
+        left = MUCH
+        seen: dict[Consumer, None] = {}
+        for name in event.ids:
+            subscription = client.tags.get(name.rpartition(b"-")[0])
+            consumer = subscription.consumer if subscription is not None else None
+            if consumer is not None and consumer.ack == CLIENT and consumer not in seen:
+                seen[consumer] = None
+                left -= len(consumer.unacked)
+        return left < 0
+
+    def resolve(self, client: Client, event: Acked) -> Acked:
+        """The same by deliveries, where it names messages: of each the one that the client has.
+
+        A message is with one consumer at a time, so its name alone says which.
+        """
+        names = event.ids
+        if not names or names[0].rpartition(b"-")[0] in client.tags:
+            return event
+        ids = [self._delivery_of(client, name) for name in names]
+        header, subscription, requeue = event.header, event.subscription, event.requeue
+        return Acked(ids, header, subscription, event.negative, requeue, event.receipts)
+
+    def _delivery_of(self, client: Client, name: bytes) -> bytes:
+        if client.lent is None:
+            _note_lent(client)
+        found = (client.lent or {}).get(self.names.number_of(name))
+        if found is None:
+            return name
+        consumer, number = found
+        if not self.names.begins(name, is_stored=consumer.unacked[number].message.stored > 0):
+            return name
+        return f"{consumer.subscription.tag}-{number}".encode()
+
+    def _take_run(self, client: Client, event: Acked) -> list[Unacked]:
+        """The deliveries of a run of ACKs, if each is of the same consumer and for itself alone.
+
+        It is what consumers send, and costs half of taking them one by one. Whatever else it is,
+        nothing is taken here, so that the one at fault is told.
+        """
+        names = event.ids
+        if not names:
+            return []  # frames that were refused one by one
+        tag = names[0].rpartition(b"-")[0] + b"-"
+        subscription = client.tags.get(tag[:-1])
+        if subscription is None or event.subscription not in (None, subscription.id):
+            return []
+        consumer = subscription.consumer
+        # Between two line feeds with the tag there can only be digits, or something is wrong.
+        before, *digits = (b"\n" + b"\n".join(names)).split(b"\n" + tag)
+        if consumer is None or consumer.ack != INDIVIDUAL or before or len(digits) != len(names):
+            return []
+        if not all(digits) or max(map(len, digits)) > MAX_DIGITS or not b"".join(digits).isdigit():
+            return []
+        numbers = list(map(int, digits))
+        wanted = set(numbers)
+        if len(wanted) < len(numbers) or not consumer.unacked.keys() >= wanted:
+            return []
+        self.note_room(consumer)
+        return consumer.take_run(numbers)
+
+    def _settle_run(self, run: list[Unacked]) -> bool:
+        """Do what a run of ACKs says; whether anything of it concerns the store."""
+        self.counters.acked += len(run)
+        queue = run[0].queue
+        messages = [unacked.message for unacked in run if unacked.queue is queue]
+        if len(messages) == len(run):
+            queue.settle_all(messages)
+        else:
+            for unacked in run:
+                unacked.queue.settle(unacked.message)
+        return any(unacked.message.stored for unacked in run)
+
+    def take(
+        self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
+    ) -> list[Unacked]:
+        """The deliveries that an ACK or NACK is about; they are their consumer's no longer.
+
+        Raises:
+          ProtocolError: as ``apply``.
+        """
+        found = self.find(client, event, name, forgiving=forgiving)
+        if found is None:
+            self.counters.ignored += 1
+            return []
+        consumer, number = found
+        self.note_room(consumer)
+        return consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
+
+    def note_room(self, consumer: Consumer) -> None:
+        """A consumer is about to have more credit."""
+        # One that has some left has been offered all that its queues hold; but to pump a few costs
+        # less than to ask.
+        if len(consumer.queues) <= FEW_QUEUES or not consumer.has_credit:
+            self.queues.want(consumer)
+
+    def binding(self, client: Client, bound: Sequence[Acked], freed: Sequence[Acked]) -> "Work":
+        """ACKs and NACKs were taken into a transaction, or its ABORT has given them back.
+
+        What they name fills no window until their COMMIT (S6); it stays its consumer's. One that
+        names nothing is an error at COMMIT.
+        """
+        for event in bound:
+            for consumer, number in self._held(client, event):
+                for _ in consumer.widening(number, cumulative=consumer.ack == CLIENT):
+                    yield
+                    self.note_room(consumer)
+        if freed:
+            yield from self.narrowing(client, freed)
+
+    def narrowing(self, client: Client, events: Sequence[Acked]) -> "Work":
+        """ACKs and NACKs were aborted: what they name is unacknowledged as before."""
+        held = [each for event in events for each in self._held(client, event)]
+        for consumer, number in without_covered(held):
+            yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
+
+    def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
+        """The deliveries that are named, as far as they are unacknowledged ones."""
+        held: list[tuple[Consumer, int]] = []
+        for name in self.resolve(client, event).ids:
+            try:
+                found = self.find(client, event, name, forgiving=True)
+            except ProtocolError:
+                continue
+            if found is not None:
+                held.append(found)
+        return held
+
+    def settle(self, unacked: Unacked, event: Acked, now: float) -> None:
+        """Do what an ACK or NACK says to a delivery that was taken."""
+        if event.negative:
+            self.counters.nacked += 1
+            unacked.queue.nacked += 1
+            self._reject(unacked, event, now)
+        else:
+            self.counters.acked += 1
+            unacked.queue.settle(unacked.message)
+
+    def find(
+        self,
+        client: Client,
+        event: Acked,
+        name: bytes,
+        *,
+        forgiving: bool = False,
+        claimed: dict[Consumer, int] | None = None,
+    ) -> tuple[Consumer, int] | None:
+        """Whose delivery ``name`` is; None if it is one that needs no ACK.
+
+        Args:
+          forgiving: Of ids that are unknown.
+          claimed: Up to which number of each consumer they are so by now.
+
+        Raises:
+          ProtocolError: as ``apply``.
+        """
+        tag, _, digits = name.rpartition(b"-")
+        subscription = client.tags.get(tag)
+        if subscription is not None and digits.isdigit() and len(digits) <= MAX_DIGITS:
+            consumer = subscription.consumer
+            if consumer is None or not consumer.tracks:
+                return None
+            told = event.subscription
+            if told is not None and told != subscription.id:
+                raise ProtocolError(
+                    "unknown-ack",
+                    f"{event.header}:{_text(name)} was not delivered to subscription:{told[:60]},"
+                    f" but to {subscription.id}",
+                )
+            number = int(digits)
+            if number in consumer.unacked and (
+                claimed is None or number > claimed.get(consumer, 0)
+            ):
+                return consumer, number
+        if forgiving or self.ignores_unknown:
+            return None
+        if client.takes_unasked and self.names.number_of(name):
+            return None  # nobody noted what it was given that needs none
+        command = "NACK" if event.negative else "ACK"
+        by_header = client.version.acks_by_header
+        header, source = ("id", "ack") if by_header else ("message-id", "message-id")
+        raise ProtocolError(
+            "unknown-ack",
+            f"{command} {event.header}:{_text(name)} is no unacknowledged delivery of this"
+            f" connection; STOMP {client.version.name} wants the header {header} with the"
+            f" value of the MESSAGE's {source} header",
+        )
+
+    def return_all(self, consumer: Consumer, now: float) -> None:
+        """A consumer has gone: its unacknowledged messages go back, at once and in order."""
+        suspect = self._suspect(consumer)
+        for unacked in consumer.take_all():
+            self.give_back(unacked, now, failed=unacked.message is suspect)
+
+    def return_some(self, consumer: Consumer, count: int, now: float) -> None:
+        """A consumer goes that has much: its oldest ``count`` go back, the others later."""
+        suspect = self._suspect(consumer)
+        for unacked in consumer.take_oldest(count):
+            self.give_back(unacked, now, failed=unacked.message is suspect)
+
+    def give_back(self, unacked: Unacked, now: float, *, failed: bool = False) -> None:
+        """A delivery that was taken goes back, at once."""
+        queue, message = unacked.queue, unacked.message
+        if failed and self._fail(queue, message, now):
+            return
+        self._return(queue, message, 0.0, now)
+
+    def _suspect(self, consumer: Consumer) -> Message | None:
+        """The message that a lost consumer can have had in work; None if it left in order."""
+        if consumer.subscription.client.is_lost and not consumer.was_lost:
+            consumer.was_lost = True
+            consumer.suspect = consumer.in_work()
+        return consumer.suspect
+
+    def time_out(self, consumer: Consumer, number: int, now: float) -> None:
+        """A delivery was not acknowledged in time: as if it had been NACKed."""
+        self.note_room(consumer)
+        for unacked in consumer.take_acked(number, cumulative=False):
+            self._retry(unacked, now)
+
+    def take_unsent(self, consumer: Consumer, numbers: Sequence[int], now: float) -> None:
+        """Deliveries expired before they were written: they are dead, and their credit is free."""
+        self.note_room(consumer)
+        for number in numbers:
+            if number in consumer.unacked:
+                for unacked in consumer.take_acked(number, cumulative=False):
+                    unacked.queue.kill(unacked.message, DeadLetterReason.EXPIRED, now)
+
+    def _reject(self, unacked: Unacked, event: Acked, now: float) -> None:
+        if event.requeue:
+            self._retry(unacked, now)
+        else:
+            unacked.queue.kill(unacked.message, DeadLetterReason.REJECTED, now)
+
+    def _retry(self, unacked: Unacked, now: float) -> None:
+        queue, message = unacked.queue, unacked.message
+        if not self._fail(queue, message, now):
+            delay = queue.policy.delay_s(message.failures)
+            self._return(queue, message, delay, now, elsewhere=True)
+
+    def _fail(self, queue: Source, message: Message, now: float) -> bool:
+        """Count a delivery that failed; whether it was one too many, and the message is dead."""
+        message.failures += 1
+        options = message.publication.options
+        limit = options.max_exceptions if options is not None else -1
+        if 0 <= limit < message.failures:
+            queue.kill(message, DeadLetterReason.MAX_EXCEPTIONS, now)
+        elif message.failures > queue.policy.max_redeliveries and queue.may_give_up:
+            queue.kill(message, DeadLetterReason.DELIVERY_LIMIT, now)
+        else:
+            self.queues.note_failed(message)
+            return False
+        return True
+
+    def _return(
+        self,
+        queue: Source,
+        message: Message,
+        delay_s: float,
+        now: float,
+        *,
+        elsewhere: bool = False,
+    ) -> None:
+        self.counters.redelivered += 1
+        queue.redelivered += 1
+        queue.unacked -= 1
+        pass_on = queue.pass_on if elsewhere else None
+        if pass_on is None or not pass_on(message, now):
+            queue.give_back(message, delay_s, now)
+
+
+def without_covered(held: list[tuple[Consumer, int]]) -> list[tuple[Consumer, int]]:
+    """Deliveries without those that a cumulative ACK of a later one covers, too."""
+    last: dict[Consumer, int] = {}
+    for consumer, number in held:
+        if consumer.ack == CLIENT:
+            last[consumer] = max(number, last.get(consumer, 0))
+    return [each for each in held if each[0].ack != CLIENT] + list(last.items())
+
+
+def _note_lent(client: Client) -> None:
+    """From now on it is known by message what a client has: it is asked for the first time."""
+    lent = client.lent = {}
+    for subscription in client.subscriptions.values():
+        consumer = subscription.consumer
+        if consumer is not None and not subscription.tag.endswith(ID_MARK):
+            consumer.lent = lent
+            for number, unacked in consumer.unacked.items():
+                lent[unacked.message.number] = (consumer, number)
+
+
+def _text(name: bytes) -> str:
+    return name[:60].decode(errors="replace")

@@ -1,0 +1,392 @@
+"""A subscription that takes messages from queues: its credit, and what it has not acknowledged."""
+
+from bisect import bisect_right
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field
+
+from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Subscription
+from trio_stomp.broker.headers import SubscribeOptions
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message
+from trio_stomp.broker.routing import Destination, FanOut
+from trio_stomp.frames import Head, message_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from trio_stomp.broker.queues._queue import Queue
+    from trio_stomp.broker.queues._queue_host import DeadLetterReason
+    from trio_stomp.broker.routing import DestinationPolicy
+    from trio_stomp.broker.selectors import Selector
+
+AUTO = "auto"
+CLIENT = "client"
+INDIVIDUAL = "client-individual"
+
+TIME_STEP_S = 1.0
+MAX_TIMES = 1_000
+"""Moments of delivery that are remembered; of too many every second one is forgotten."""
+WIDENED = 128
+"""Deliveries that come into a transaction, or out of it, in one piece of work."""
+AUTO_BATCH_BYTES = 256 * 1024
+"""What an auto consumer is given at once, if its outbox has room."""
+
+
+class Source(Protocol):
+    """What gives messages to consumers: a queue, or a reader of a stream."""
+
+    policy: "DestinationPolicy"
+    unacked: int
+    nacked: int
+    redelivered: int
+    is_marked: bool
+    pass_on: "Callable[[Message, float], bool] | None"
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether a message that fails too often loses nothing when it is given up."""
+
+    def settle(self, message: Message) -> None:
+        """A message was acknowledged: it is done with."""
+
+    def settle_all(self, messages: list[Message]) -> None:
+        """Messages were acknowledged."""
+
+    def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
+        """A message that was unacknowledged is dead."""
+
+    def give_back(self, message: Message, delay_s: float, now: float) -> None:
+        """A delivery came to nothing: back to where it stood, at once or after a while."""
+
+    def detach(self, consumer: "Consumer") -> None:
+        """Serve a consumer no more."""
+
+    def pump(self, now: float) -> None:
+        """Hand out what consumers take."""
+
+
+@define(eq=False, repr=False)
+class Unacked:
+    """A message that a consumer has, and where it goes back to."""
+
+    message: Message
+    queue: "Source"
+
+
+@define(eq=False, repr=False)
+class Consumer:
+    """Takes from one queue, or with a wildcard or composite destination from several.
+
+    Args:
+      subscription: Whose it is, and how its MESSAGEs begin.
+      ack: The ack mode.
+      options: Prefetch, priority, selector and so on.
+      fan_out: Numbers the deliveries.
+    """
+
+    subscription: Subscription
+    ack: str
+    options: SubscribeOptions
+    fan_out: FanOut
+    selector: "Selector | None" = None
+    always_tell_redelivered: bool = False
+    queues: "dict[Source, None]" = field(factory=dict)
+    unacked: dict[int, Unacked] = field(factory=dict)
+    excused: dict[int, None] = field(factory=dict)
+    """Those of them that an open transaction acknowledges: they fill no window."""
+    watched: list[tuple[float, int, int]] = field(factory=list)
+    """Deliveries that must be acknowledged in time: until when, number of the first, count."""
+    watch_due: float = NEVER
+    """When they are looked at next."""
+    is_early: bool = False
+    """It may not be given anything: its SUBSCRIBE is not safe yet, or it ends."""
+    joined: int = 0
+    """Queues that its wildcards joined, which it is charged for."""
+    was_lost: bool = False
+    """Its connection ended without a DISCONNECT, and ``suspect`` was told by then."""
+    suspect: Message | None = None
+    """What it had in work when it was lost."""
+    _shown: Destination | None = None
+    """Of a browser: the destination that it was shown something of last."""
+    _times: list[tuple[float, int]] = field(factory=list)
+    """Moments, and the number of the first delivery since."""
+    count_left: int = field(init=False)
+    bytes_left: int = field(init=False)
+    says_ack: bool = field(init=False)
+    """Its MESSAGEs name the delivery in a header of its own, before the message."""
+    repeats_number: bytes = field(init=False)
+    """Of a stream's reader: what stands before an offset where a second header repeats it."""
+    lent: "dict[int, tuple[Consumer, int]] | None" = None
+    """Its client's, to be told of what it has; None = nobody asks, or it reads a stream."""
+
+    def __attrs_post_init__(self) -> None:
+        self.count_left = self.options.prefetch_count
+        self.bytes_left = self.options.prefetch_bytes if self.tracks else AUTO_BATCH_BYTES
+        self.repeats_number = b""
+        self.subscription.client.acks_up_to |= self.ack == CLIENT
+        self.says_ack = self.ack != AUTO and self.subscription.client.version.acks_by_header
+        if self.says_ack:
+            # The prefix ends in the ack header's tag: the message id follows with the same value.
+            self.repeats_number = b"\nmessage-id:%b-" % self.subscription.tag.encode()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes one more message now."""
+        if self.is_early:
+            return False
+        if self.ack == AUTO:
+            return self.bytes_left > 0 and self.subscription.outbox.has_room()
+        return self.count_left > 0 and self.bytes_left > 0 and self.subscription.outbox.has_room()
+
+    @property
+    def has_credit(self) -> bool:
+        """Whether it may have one more message unacknowledged."""
+        return self.count_left > 0 and self.bytes_left > 0
+
+    @property
+    def tracks(self) -> bool:
+        """Whether its messages must be acknowledged."""
+        return self.ack != AUTO
+
+    def wants(self, message: Message) -> bool:
+        """Whether its selector lets the message through."""
+        return self.selector is None or self.selector.matches(message.publication.head)
+
+    def room_for(self, size: int) -> int:
+        """How many messages whose bodies have ``size`` bytes it takes, at least."""
+        if self.ack == AUTO:
+            return self.bytes_left // (size + MESSAGE_OVERHEAD_BYTES)
+        return min(self.count_left, self.bytes_left // size) if size else self.count_left
+
+    def charge(self, messages: list[Message]) -> bool:
+        """Count messages that it is about to be given; whether it takes another."""
+        self.bytes_left -= self.cost_of(messages)
+        if self.ack == AUTO:
+            return self.bytes_left > 0
+        self.count_left -= len(messages)
+        return self.count_left > 0 and self.bytes_left > 0
+
+    def cost_of(self, messages: list[Message]) -> int:
+        """Return the bytes that messages take of ``bytes_left``."""
+        size = sum([len(message.body) for message in messages])
+        # With auto nothing else bounds how many there are: headers take room in the outbox too.
+        return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
+
+    def deliver(self, queue: "Queue", messages: list[Message]) -> int:
+        """Stage messages to it, which ``charge`` has counted; the number of the first delivery."""
+        first = self.fan_out.number(len(messages))
+        tracks = self.ack != AUTO
+        for start, stop in _spans(messages):
+            span = messages[start:stop]
+            tails = self._encode(span, first + start)
+            if tracks:
+                unacked = [Unacked(message, queue) for message in span]
+                self.unacked.update(enumerate(unacked, first + start))
+                if self.lent is not None:
+                    for number, message in enumerate(span, first + start):
+                        self.lent[message.number] = (self, number)
+            publication = _told_of(span[0].publication, queue.destination)
+            delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
+            delivery.returns = tracks
+            if tracks and publication.expires_at != NEVER:
+                delivery.ticket = (self, first + start)
+            self.fan_out.stage(self.subscription, delivery)
+        if not tracks:
+            self.bytes_left = AUTO_BATCH_BYTES
+        return first
+
+    def note_time(self, first: int, now: float) -> None:
+        """Remember when deliveries from ``first`` on were made: a moment for each second."""
+        times = self._times
+        if not times or now - times[-1][0] >= TIME_STEP_S:
+            times.append((now, first))
+            if len(times) > MAX_TIMES:
+                del times[1::2]
+
+    def oldest_age_s(self, now: float) -> float:
+        """How long ago the oldest that it has not acknowledged was delivered, to a second or so."""
+        times = self._times
+        if not self.unacked or not times:
+            times.clear()
+            return 0.0
+        oldest = next(iter(self.unacked))
+        passed = sum(1 for _, first in times[1:] if first <= oldest)
+        del times[:passed]
+        return max(0.0, now - times[0][0])
+
+    def show(self, queue: "Queue", message: Message) -> None:
+        """Stage a message to it for looking at; it stays where it is, and is no delivery of it."""
+        destination, shown = queue.destination, self._shown
+        if shown is None or shown.name != destination.name:
+            # It has the counters that the queue's own must not have.
+            shown = self._shown = Destination(
+                destination.name, destination.kind, reserved=destination.reserved
+            )
+        shown.slow_consumer = destination.slow_consumer
+        deliveries = message.deliveries
+        tails = self._encode([message], self.fan_out.number(1))
+        message.deliveries = deliveries
+        publication = _told_of(message.publication, shown)
+        delivery = Delivery(tails, 1, len(tails[1]), publication)
+        delivery.returns = True  # the message is not lost, if this is not sent
+        self.fan_out.show(self.subscription, delivery)
+
+    def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
+        """The deliveries that an ACK or NACK of ``number`` is about, no longer this consumer's."""
+        numbers = [number]
+        if cumulative and next(iter(self.unacked)) != number:
+            numbers = list(takewhile(lambda each: each <= number, self.unacked))
+        return [self._forget(each) for each in numbers]
+
+    def claim(self, number: int, *, cumulative: bool) -> dict[int, Unacked]:
+        """The same, in order; but they fill its window until each is released."""
+        unacked = self.unacked
+        if not cumulative or next(iter(unacked)) == number:
+            return {number: unacked.pop(number)}
+        numbers = list(unacked)
+        place = bisect_right(numbers, number)
+        # There may be very many: the lesser part moves.
+        if 2 * place <= len(numbers):
+            return {each: unacked.pop(each) for each in numbers[:place]}
+        self.unacked = {each: unacked.pop(each) for each in numbers[place:]}
+        return unacked
+
+    def take_run(self, numbers: list[int]) -> list[Unacked]:
+        """The deliveries of these numbers, all of which it has, no longer its own."""
+        if self.excused or self.lent is not None:
+            return [self._forget(number) for number in numbers]
+        run = list(map(self.unacked.pop, numbers))
+        self.count_left += len(run)
+        self.bytes_left += sum([len(unacked.message.body) for unacked in run])
+        return run
+
+    def take_all(self) -> list[Unacked]:
+        """All that it has not acknowledged, in order of delivery; no longer its own."""
+        return [self._forget(number) for number in list(self.unacked)]
+
+    def take_oldest(self, count: int) -> list[Unacked]:
+        """Some that it has not acknowledged, in order of delivery; no longer its own."""
+        return [self._forget(number) for number in list(islice(self.unacked, count))]
+
+    def in_work(self) -> Message | None:
+        """What it can be working on: the first that it has not acknowledged in any way.
+
+        If it has acknowledged all, in a transaction that did not end, it is the last one.
+        """
+        last: Message | None = None
+        for number, unacked in self.unacked.items():
+            last = unacked.message
+            if number not in self.excused:
+                break
+        return last
+
+    def widening(self, number: int, *, cumulative: bool) -> "Iterator[None]":
+        """Count a delivery, or all up to it, no longer against its window; it keeps them.
+
+        Before each step it has less credit than behind it.
+        """
+        # From the newest back: what an earlier ACK of a transaction covers need not be seen again.
+        numbers = [number]
+        if cumulative:
+            numbers = list(self.unacked)
+            del numbers[bisect_right(numbers, number) :]
+            numbers.reverse()
+        for place in range(0, len(numbers), WIDENED):
+            yield
+            for each in numbers[place : place + WIDENED]:
+                unacked = self.unacked.get(each)
+                if each in self.excused:
+                    return
+                if unacked is not None:  # nor is it timed out meanwhile
+                    self.excused[each] = None
+                    self.count_left += 1
+                    self.bytes_left += len(unacked.message.body)
+
+    def narrowing(self, number: int, *, cumulative: bool) -> "Iterator[None]":
+        """Count them against its window again."""
+        numbers = [each for each in self.excused if each <= number] if cumulative else [number]
+        for place in range(0, len(numbers), WIDENED):
+            yield
+            for each in numbers[place : place + WIDENED]:
+                if each in self.excused:
+                    del self.excused[each]
+                    self.count_left -= 1
+                    self.bytes_left -= len(self.unacked[each].message.body)
+
+    def lend(self, number: int, unacked: Unacked) -> None:
+        """Count a message as its own until it acknowledges it."""
+        self.unacked[number] = unacked
+        self.count_left -= 1
+        self.bytes_left -= len(unacked.message.body)
+
+    def _forget(self, number: int) -> Unacked:
+        unacked = self.unacked.pop(number)
+        self.release(number, unacked)
+        return unacked
+
+    def release(self, number: int, unacked: Unacked) -> None:
+        """A delivery fills its window no longer."""
+        if self.lent is not None:
+            del self.lent[unacked.message.number]
+        if number in self.excused:
+            del self.excused[number]
+        else:
+            self.count_left += 1
+            self.bytes_left += len(unacked.message.body)
+
+    def _encode(self, messages: list[Message], first: int) -> list[bytes]:
+        tails = [b""]
+        wire, says_ack, names = self.subscription.wire, self.says_ack, self.fan_out.names
+        lead = b"\nmessage-id:" if says_ack else b""
+        in_memory, in_store = lead + names.in_memory, lead + names.in_store
+        last: Head | None = None
+        block, is_plain = b"", False
+        for number, message in enumerate(messages, first):
+            head, body = message.publication.head, message.body
+            if head is not last:
+                block = message_blocks(head)[wire]
+                is_plain = head.content_length >= 0 and not self.always_tell_redelivered
+                last = head
+            message.deliveries += 1
+            name, own = in_store if message.stored else in_memory, message.number
+            if is_plain and message.deliveries == 1:  # the usual case, in one step
+                if says_ack:
+                    tails.append(b"%d%b%d%b%b\0\n" % (number, name, own, block, body))
+                else:
+                    tails.append(b"%b%d%b%b\0\n" % (name, own, block, body))
+                continue
+            lead = b"%d%b%d" % (number, name, own) if says_ack else b"%b%d" % (name, own)
+            if message.deliveries > 1:
+                lead += b"\nredelivered:true\ndelivery-count:%d" % message.deliveries
+            elif self.always_tell_redelivered:
+                lead += b"\nredelivered:false"
+            if head.content_length >= 0:
+                tails.append(b"%b%b%b\0\n" % (lead, block, body))
+            elif body:
+                tails.append(b"%b%bcontent-length:%d\n\n%b\0\n" % (lead, block, len(body), body))
+            else:
+                tails.append(b"%b%b\n\0\n" % (lead, block))
+        return tails
+
+
+def _told_of(origin: Publication, destination: Destination) -> Publication:
+    """What an outbox is told of messages of ``origin``."""
+    at, until = origin.received_at, origin.expires_at
+    return Publication(destination, origin.head, [], at, until, end=origin.end)
+
+
+def _spans(messages: list[Message]) -> list[tuple[int, int]]:
+    """Where the messages' lifetimes change: from place to place."""
+    spans: list[tuple[int, int]] = []
+    start = 0
+    last = messages[0].publication
+    for place, message in enumerate(messages):
+        this = message.publication
+        if this is not last:
+            if this.expires_at != last.expires_at or this.end != last.end:
+                spans.append((start, place))
+                start = place
+            last = this
+    spans.append((start, len(messages)))
+    return spans

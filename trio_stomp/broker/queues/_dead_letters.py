@@ -1,0 +1,27 @@
+"""Dead letters to what is no queue."""
+
+from typing import TYPE_CHECKING
+
+from trio_stomp.broker.headers import SendOptions, unmatched
+from trio_stomp.broker.names import Kind
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.queues._message import Message
+    from trio_stomp.broker.routing import Destination
+    from trio_stomp.broker.sending import Publisher
+    from trio_stomp.frames import Head
+
+
+def send_dead(
+    publisher: "Publisher", destination: "Destination", head: "Head", message: "Message", now: float
+) -> bool:
+    """Send a dead letter to a topic or work queue; whether anybody gets it, now or later."""
+    if destination.kind not in (Kind.TOPIC, Kind.WORK):
+        return False
+    options = SendOptions(message.level, persistent=bool(message.stored))
+    before, publisher.behalf = publisher.behalf, message.publication.quota
+    try:
+        told = publisher.send_to(None, destination, head, options, [message.body], now, now)[1]
+    finally:
+        publisher.behalf = before
+    return told != unmatched(destination.name)

@@ -1,0 +1,384 @@
+"""A message that waits for one consumer, and the store in which messages wait."""
+
+from bisect import bisect_left, bisect_right, insort
+from collections import deque
+from operator import attrgetter
+
+from attrs import define, field
+
+from trio_stomp.base import MemoryBudget, Quota
+from trio_stomp.broker.delivery import NEVER, Publication
+from trio_stomp.broker.headers import PRIORITY_DEFAULT
+from trio_stomp.broker.queues._returned import Returned
+from trio_stomp.frames import Head, head_cost
+
+MESSAGE_OVERHEAD_BYTES = 256
+"""What a waiting message costs beside its body and headers; charged to the memory budget."""
+
+LEVELS = 10
+_number = attrgetter("number")
+
+
+@define(eq=False)
+class Message:
+    """One message of a queue, from its SEND to its ACK.
+
+    Args:
+      number: Place in the order of acceptance over all destinations.
+      publication: Where it came from; its ``bodies`` are empty, so that one slow message does not
+        keep the bodies of its whole run.
+      body: The bytes.
+      level: Priority, 0 to 9.
+      deliveries: How often it has been handed to a consumer.
+      stored: Its id in the store; 0 = it is in memory alone.
+      failures: How many of its deliveries failed: NACKed, timed out, or in work when their consumer
+        was lost. What was only prefetched has not failed.
+    """
+
+    number: int
+    publication: Publication
+    body: bytes
+    level: int
+    deliveries: int = 0
+    stored: int = 0
+    failures: int = 0
+
+    @property
+    def group(self) -> str:
+        """The message group that its sender put it into, or ""."""
+        return self.publication.group
+
+
+def charge(
+    memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
+) -> bool:
+    """Charge messages that come with one header block; False, and nothing charged, if no room.
+
+    The block is charged once for all that wait with it, wherever: it is kept once, and goes when
+    the last of them has gone, in whatever order they go.
+
+    Args:
+      size: Of their bodies, in bytes.
+      quota: Of whom they are.
+    """
+    cost = size + MESSAGE_OVERHEAD_BYTES * count
+    if head.kept:
+        if not memory.take_kept(cost, quota):
+            return False
+    else:
+        if not memory.take_kept(cost + (head.cost or head_cost(head)), quota):
+            return False
+        head.payer = quota
+    head.kept += count
+    return True
+
+
+def force(
+    memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
+) -> None:
+    """Charge messages that must be in memory now, whether or not they fit."""
+    cost = size + MESSAGE_OVERHEAD_BYTES * count
+    if not head.kept:
+        cost += head.cost or head_cost(head)
+        head.payer = quota
+    head.kept += count
+    memory.force_kept(cost, quota)
+
+
+def refund(
+    memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
+) -> None:
+    """Give back what ``charge`` or ``force`` charged for some of such messages."""
+    head.kept -= count
+    if not head.kept:
+        memory.give_kept(head.cost, head.payer)
+        head.payer = None
+    memory.give_kept(size + MESSAGE_OVERHEAD_BYTES * count, quota)
+
+
+def cost_of(messages: list[Message]) -> int:
+    """What messages take that nobody else keeps."""
+    heads = {message.publication.head for message in messages}
+    bodies = sum(len(message.body) + MESSAGE_OVERHEAD_BYTES for message in messages)
+    return bodies + sum(map(head_cost, heads))
+
+
+def cost_alone(head: Head, count: int, size: int) -> int:
+    """The most bytes that ``charge`` would charge."""
+    return size + MESSAGE_OVERHEAD_BYTES * count + head_cost(head)
+
+
+@define(eq=False)
+class Paged:
+    """The messages of a level that stand behind all others of it, and are in the store alone.
+
+    Args:
+      after: They have greater ids than this.
+      last: They have no greater ids than this.
+      count: How many there are.
+      size: Bytes of their bodies.
+    """
+
+    after: int
+    last: int = 0
+    count: int = 0
+    size: int = 0
+    is_loading: bool = False
+
+
+@define(eq=False)
+class _Level:
+    """Messages of one priority, in three places that follow each other."""
+
+    returned: Returned = field(factory=Returned)
+    fresh: deque[Message] = field(factory=deque)
+    paged: "Paged | None" = None
+
+
+@define(eq=False)
+class Waiting:
+    """Messages in order: by priority, then by acceptance.
+
+    What was handed out and came back was mostly accepted before whatever is still fresh, so sorted
+    lists for the returned and a deque for the fresh keep the order at the cost of a deque.
+    """
+
+    count: int = 0
+    """Messages in memory."""
+    paged: int = 0
+    """Messages that are in the store alone."""
+    _levels: list[_Level | None] = field(factory=lambda: [None] * LEVELS)
+    _occupied: int = 0
+    """Bit n is set if level n may hold messages."""
+
+    def append(self, message: Message) -> None:
+        """Put a message behind all of its level."""
+        self._level(message.level).fresh.append(message)
+        self.count += 1
+
+    def extend(self, level: int, messages: list[Message]) -> None:
+        """Put fresh messages of one level behind all of it, but for such as came later.
+
+        What the store had to have first may come after what was accepted behind it.
+        """
+        fresh = self._level(level).fresh
+        if fresh and fresh[-1].number > messages[0].number:
+            for message in messages:
+                insort(fresh, message, key=_number)
+        else:
+            fresh.extend(messages)
+        self.count += len(messages)
+
+    def take(self, place: int, message: Message) -> None:
+        """Take a message out that waits on a level, wherever it stands."""
+        level = self._level(place)
+        fresh = level.fresh
+        if fresh and fresh[0] is message:
+            fresh.popleft()
+        else:
+            start = bisect_left(fresh, message.number, key=_number)
+            if start < len(fresh) and fresh[start] is message:
+                del fresh[start]
+            else:
+                level.returned.take(message)
+        self.count -= 1
+
+    def give_back(self, message: Message) -> None:
+        """Put a message where it stood before it was taken."""
+        self._level(message.level).returned.put(message)
+        self.count += 1
+
+    def pop(self) -> Message | None:
+        """Take the message that is due first."""
+        while self._occupied:
+            place = self._occupied.bit_length() - 1
+            level = self._levels[place]
+            if level is not None:  # pragma: no branch (a level that is occupied is there)
+                if level.returned.pieces:
+                    self.count -= 1
+                    if level.fresh and level.fresh[0].number < level.returned.first.number:
+                        return level.fresh.popleft()  # somebody took what stood behind it
+                    return level.returned.pop()
+                if level.fresh:
+                    self.count -= 1
+                    return level.fresh.popleft()
+                if level.paged is not None:
+                    return None  # they come first, once they are loaded
+                if place != PRIORITY_DEFAULT:
+                    self._levels[place] = None  # ten empty ones take more than a queue
+            self._occupied &= ~(1 << place)
+        return None
+
+    @property
+    def next_fresh(self) -> Message | None:
+        """What is due first, if it was never handed out, and so all that follow it weren't."""
+        level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
+        if level is None or not level.fresh or level.returned.pieces:
+            return None
+        return level.fresh[0]
+
+    def take_fresh(self, most: int) -> list[Message]:
+        """Take ``next_fresh`` and what follows it on its level, at most so many."""
+        level = self._level(self._occupied.bit_length() - 1)
+        take = level.fresh.popleft
+        taken = [take() for _ in range(min(most, len(level.fresh)))]
+        self.count -= len(taken)
+        return taken
+
+    def restore_fresh(self, messages: list[Message]) -> None:
+        """Put back what ``take_fresh`` took just now."""
+        self._level(messages[0].level).fresh.extendleft(reversed(messages))
+        self.count += len(messages)
+
+    def take_expired(self, now: float) -> list[Message]:
+        """Take out what stands first on its level and has expired."""
+        found: list[Message] = []
+        for level in self._levels:
+            if level is None:
+                continue
+            returned = level.returned
+            while returned.pieces and returned.first.publication.is_over(now):
+                found.append(returned.pop())
+            while level.fresh and level.fresh[0].publication.is_over(now):
+                found.append(level.fresh.popleft())
+        self.count -= len(found)
+        return found
+
+    def foremost(self) -> list[Publication]:
+        """Whose messages stand first on some level: those that come back, and fresh ones."""
+        found: list[Publication] = []
+        for level in self._levels:
+            if level is not None and level.returned.pieces:
+                found.append(level.returned.first.publication)
+            if level is not None and level.fresh:
+                found.append(level.fresh[0].publication)
+        return found
+
+    @property
+    def oldest_at(self) -> float | None:
+        """When the oldest was received; NEVER if nothing waits, None if only the store knows."""
+        oldest = NEVER
+        for level in self._levels:
+            if level is None:
+                continue
+            if level.returned.pieces:
+                oldest = min(oldest, level.returned.first.publication.received_at)
+            if level.fresh:
+                oldest = min(oldest, level.fresh[0].publication.received_at)
+            elif level.paged is not None and not level.returned.pieces:
+                return None
+        return oldest
+
+    def in_order(self) -> list[Message]:
+        """All messages, first the one that is due first; nothing is taken."""
+        return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
+
+    def on_level(self, place: int) -> list[Message]:
+        """The messages of one level, likewise."""
+        level = self._levels[place]
+        if level is None:
+            return []
+        found = [*level.returned, *level.fresh]
+        if level.returned.pieces:
+            found.sort(key=_number)
+        return found
+
+    def level_beneath(self, place: int) -> int:
+        """The highest level below ``place`` that may hold messages; -1 = none."""
+        return (self._occupied & ((1 << place) - 1)).bit_length() - 1
+
+    def behind(self, place: int, number: int, most: int) -> list[Message]:
+        """The first messages in memory of a level that stand behind a number, at most so many.
+
+        All of ``most`` cost as much, wherever in the queue they stand.
+        """
+        level = self._levels[place]
+        if level is None:
+            return []
+        found = level.returned.behind(number, most)
+        fresh = level.fresh
+        start = bisect_right(fresh, number, key=_number)
+        if found and start < len(fresh) and fresh[start].number < found[-1].number:
+            found += [fresh[each] for each in range(start, min(len(fresh), start + most))]
+            found.sort(key=_number)
+            return found[:most]
+        stop = min(len(fresh), start + most - len(found))
+        return found + [fresh[each] for each in range(start, stop)]
+
+    def count_up_to(self, place: int, number: int) -> int:
+        """How many messages in memory of a level have no greater number."""
+        level = self._levels[place]
+        if level is None:
+            return 0
+        return level.returned.count_up_to(number) + bisect_right(level.fresh, number, key=_number)
+
+    # What is in the store alone.
+
+    def is_paging(self, level: int) -> bool:
+        """Whether what comes to a level must go to the store, to stay in order."""
+        found = self._levels[level]
+        return found is not None and found.paged is not None
+
+    def page_out(self, level: int, first: int, count: int, size: int) -> None:
+        """Messages have come that are left in the store, behind all of their level."""
+        found = self._level(level)
+        if found.paged is None:
+            found.paged = Paged(first - 1)
+        paged = found.paged
+        paged.last = first + count - 1
+        paged.count += count
+        paged.size += size
+        self.paged += count
+
+    def restore(self, level: int, count: int, size: int, last: int) -> None:
+        """Messages were found in the store at the start."""
+        self._level(level).paged = Paged(0, last, count, size)
+        self.paged += count
+
+    def wanted(self, beneath: int) -> tuple[int, Paged] | None:
+        """The level to be loaded next, if fewer than ``beneath`` messages stand before it."""
+        for place in range(self._occupied.bit_length() - 1, -1, -1):
+            level = self._levels[place]
+            if level is None:
+                continue
+            if level.paged is not None:
+                few = len(level.fresh) + len(level.returned) < beneath
+                return (place, level.paged) if few and not level.paged.is_loading else None
+            if level.fresh:
+                return None
+        return None
+
+    def paging(self, level: int) -> Paged | None:
+        """What of a level is in the store alone."""
+        found = self._levels[level]
+        return found.paged if found is not None else None
+
+    def loaded(self, level: int, messages: list[Message], size: int) -> None:
+        """Messages that were in the store alone are in memory too."""
+        found = self._level(level)
+        assert found.paged is not None
+        found.paged.count -= len(messages)
+        found.paged.size -= size
+        self.paged -= len(messages)
+        found.fresh.extend(messages)
+        self.count += len(messages)
+
+    def forget_paged(self, level: int) -> Paged:
+        """Nothing of a level is in the store alone any more; what was thought to be."""
+        found = self._level(level)
+        assert found.paged is not None
+        paged, found.paged = found.paged, None
+        self.paged -= paged.count
+        return paged
+
+    def forget_all_paged(self) -> int:
+        """Nothing is in the store alone any more; the bytes of what was."""
+        levels = [place for place in range(LEVELS) if self.is_paging(place)]
+        return sum(self.forget_paged(place).size for place in levels)
+
+    def _level(self, place: int) -> _Level:
+        self._occupied |= 1 << place
+        level = self._levels[place]
+        if level is None:
+            level = self._levels[place] = _Level()
+        return level

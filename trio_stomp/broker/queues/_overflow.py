@@ -1,0 +1,203 @@
+"""What happens when a queue is full: by the policy of its destination."""
+
+from collections import deque
+from collections.abc import Callable
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
+from trio_stomp.broker.delivery import Client, LossReason, Publication
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
+from trio_stomp.broker.queues._queue import Queue
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues._queues import QueueBook
+from trio_stomp.broker.routing import kept_told
+
+REJECT = "reject"
+OLDEST = "drop-oldest"
+NEWEST = "drop-newest"
+DEAD_LETTER = "dead-letter"
+BLOCK = "block"
+
+
+class QueueFull(ProtocolError):
+    """A full queue refused a message; ``taken`` of its run had been accepted before."""
+
+    taken: int = 0
+
+
+@define(eq=False, repr=False)
+class Overflow:
+    """Admits messages one by one to queues that may be full."""
+
+    memory: MemoryBudget
+    queues: QueueBook
+    dropped: int = 0
+    blocked: deque[tuple[Client, Queue, int, int]] = field(factory=deque)
+    """Producers that wait for room for so many bytes of body, and of memory; in their order."""
+    full: Queue = field(init=False)
+    """The queue that made the last one wait."""
+    wanted: int = field(init=False)
+    """The memory that it wanted."""
+
+    def admit(
+        self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
+    ) -> bool:
+        """Put a message into ``queue``, or do what its policy says; False: its sender must wait.
+
+        Args:
+          taken: How many messages of the same run were admitted before; for the error.
+
+        Raises:
+          QueueFull: by policy ``reject``, or if nothing can be dropped or waited for.
+        """
+        policy = queue.policy.overflow
+        head, size = origin.head, len(body)
+        while not (queue.room_for(body) and charge(self.memory, head, 1, size, origin.quota)):
+            sender = origin.sender
+            if policy == NEWEST or (sender is not None and sender.is_gone):
+                self.dropped += 1
+                queue.destination.dropped += 1
+                self.queues.note_dropped(queue)
+                return True
+            cost = cost_alone(head, 1, size)
+            if self._never_fits(queue, size, cost):
+                raise self._full(queue, taken, cost)
+            if policy == BLOCK and sender is not None:
+                self.full, self.wanted = queue, cost
+                return False
+            buries = policy == DEAD_LETTER
+            drops = (buries or policy == OLDEST) and self._may_drop(queue, origin, body, cost)
+            if drops and self._drop_oldest(queue, now, buries=buries):
+                continue
+            raise self._full(queue, taken, cost, origin.quota)
+        self.queues.accept(queue, origin, [body], level, size)
+        return True
+
+    def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
+        """Whether the oldest may make room: not others' messages for who has too much himself."""
+        if not queue.room_for(body) or cost > self.memory.kept_room:
+            return True
+        first = queue.waiting.foremost()
+        is_own = all(each.quota is origin.quota for each in first)
+        return is_own and queue.policy.overflow == OLDEST
+
+    def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
+        """Make room at the front of a queue; False if nothing there can be dropped."""
+        with self.queues.together():
+            oldest = queue.drop_oldest()
+            if oldest is None:
+                return False
+            self.dropped += 1
+            if buries:
+                self.queues.bury(queue, oldest, DeadLetterReason.OVERFLOW, now)
+            else:
+                queue.destination.dropped += 1
+                self._note_dropped(queue, oldest)
+        return True
+
+    def _note_dropped(self, queue: Queue, message: Message) -> None:
+        """Have ``explain`` say of a message of a queue that it was dropped, and by which policy."""
+        event_history = self.queues.event_history
+        if event_history is not None:
+            rule = f"overflow = {queue.policy.overflow!r}"
+            at = (message.number, 1)
+            event_history.lost(LossReason.QUEUE_FULL, queue.name, numbers=at, rule=rule)
+
+    def check(
+        self,
+        wanted: dict[Queue, tuple[int, int, int]],
+        heads: int,
+        later: int = 0,
+        name: str = "",
+        quota: Quota | None = None,
+    ) -> None:
+        """Raise if the messages of a transaction or composite SEND do not all fit.
+
+        Args:
+          wanted: Messages, bytes of their bodies, and of the largest one, for each queue.
+          heads: What their header blocks cost at most.
+          later: What its scheduled messages cost.
+          name: Where one of those goes.
+          quota: Of whom they are.
+
+        Raises:
+          QueueFull: they do not, and the policy makes no room.
+          ProtocolError: there is no memory for what is scheduled.
+        """
+        cost, room = later, self.memory.kept_room_for(quota)
+        if cost > room:
+            raise self.no_memory(name, cost, quota)
+        cost += heads
+        for queue, (count, size, largest) in wanted.items():
+            cost += size + MESSAGE_OVERHEAD_BYTES * count
+            if cost > room:
+                raise self._full(queue, 0, cost, quota)
+            if queue.fits(count, size) or queue.policy.overflow == NEWEST:
+                continue
+            if queue.policy.overflow in (REJECT, BLOCK) or not queue.could_fit(largest):
+                raise self._full(queue, 0, cost)
+
+    def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
+        """The error for a message that the process, or a quota, has no memory for."""
+        if quota is not None and cost <= self.memory.kept_room:
+            return ProtocolError(
+                "quota-exceeded",
+                f"there is no room for a message to {name[:80]}: {kept_told(self.memory, quota)};"
+                " consume some of them, or send fewer",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+        return ProtocolError(
+            "memory-limit",
+            f"there is no memory to keep a message to {name[:80]} (option max_memory_bytes)",
+            reason=CloseReason.MEMORY_LIMIT,
+        )
+
+    def send_quietly(self, send: Callable[[], int]) -> int:
+        """Send what has no sender to be told; how many messages were taken."""
+        try:
+            return send()
+        except QueueFull as error:
+            return error.taken
+        except ProtocolError:
+            return 0
+
+    def wait(self, client: Client, body: bytes) -> None:
+        """A producer waits until the queue that was just full has room for ``body``."""
+        self.blocked.append((client, self.full, len(body), self.wanted))
+
+    def ready(self) -> list[Client]:
+        """The waiting producers whose queue has room again; they wait no more."""
+        found = [
+            client
+            for client, queue, size, cost in self.blocked
+            if queue.fits(1, size) and cost <= self.memory.kept_room_for(client.quota)
+        ]
+        if found:
+            self.blocked = deque(each for each in self.blocked if each[0] not in found)
+        return found
+
+    def forget(self, client: Client) -> None:
+        """A producer has gone."""
+        self.blocked = deque(each for each in self.blocked if each[0] is not client)
+
+    def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:
+        """Whether a message is too large for the queue, or the memory, even if that were empty."""
+        if 0 < queue.policy.max_bytes < size:
+            return True
+        return cost > self.memory.limit_bytes * self.memory.kept_share
+
+    def _full(self, queue: Queue, taken: int, cost: int, quota: Quota | None = None) -> QueueFull:
+        """The error for a full queue; or of one that is not, for who has too much waiting."""
+        memory = self.memory
+        why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
+        if quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room:
+            why = f", and no room for more: {kept_told(memory, quota)}"
+        error = QueueFull(
+            "queue-full",
+            f"{queue.name[:80]} has {queue.held} messages of {queue.size} bytes{why}; consume some,"
+            " or send more slowly",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
+        error.taken = taken
+        return error

@@ -1,0 +1,480 @@
+"""A queue: messages in order, each to one consumer."""
+
+from bisect import insort
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker.delivery import NEVER, Publication
+from trio_stomp.broker.headers import PRIORITY_DEFAULT
+from trio_stomp.broker.queues._consumer import Consumer
+from trio_stomp.broker.queues._groups import Groups
+from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, SCAN_LIMIT, hand_out
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
+from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
+from trio_stomp.broker.queues._scan_positions import ScanPositions
+from trio_stomp.broker.routing import DestinationPolicy
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.routing import Destination
+
+PLACE = "queue:"
+"""How the store's places for queues begin."""
+SWEEP_S = 1.0
+"""A queue is looked through for expired messages at most this often."""
+LOW_COUNT = 1_000
+"""With fewer messages than this in memory, a queue has more loaded that are in the store alone."""
+
+
+@define(eq=False, repr=False)
+class Queue:
+    """One queue. It exists while it has messages, consumers, or a durable subscription's name.
+
+    Args:
+      route: Its destination, for the counters; of a topic if this is a subscription's own queue.
+      policy: Bounds and policies.
+      host: The core.
+      place: What the store calls it; "" = nothing of it is ever stored.
+    """
+
+    name: str
+    destination: "Destination"
+    policy: DestinationPolicy
+    host: QueueHost
+    place: str = ""
+    waiting: Waiting = field(factory=Waiting)
+    consumers: list[Consumer] = field(factory=list)
+    size: int = 0
+    """Bytes of the bodies of all its messages, in whatever state."""
+    arriving: int = 0
+    """Messages that nobody sees before the store has them."""
+    spilling: int = 0
+    """Runs of them that go to the store for want of memory alone."""
+    delayed: int = 0
+    delayed_bytes: int = 0
+    unacked: int = 0
+    enqueued: int = 0
+    dequeued: int = 0
+    redelivered: int = 0
+    nacked: int = 0
+    groups: Groups = field(init=False)
+    passed: ScanPositions | None = None
+    """How far those have looked who do not take everything; None = nobody has."""
+    pass_on: Callable[[Message, float], bool] | None = None
+    """Of a work queue's member: gives what was refused to another member, if there is one."""
+    heir: Callable[[Message, float], None] | None = None
+    """Set when the queue has ended: who gets what its delays still hold."""
+    is_marked: bool = False
+    is_choosy: bool = False
+    last_served: Consumer | None = None
+    """Whose turn it was; the next one's is next."""
+    _sweep_at: float = NEVER
+    _sweep_day_s: float = NEVER
+    """As ``_sweep_at``, for what ends at a time of day."""
+
+    def __attrs_post_init__(self) -> None:
+        self.groups = Groups(self.host.memory)
+
+    @property
+    def depth(self) -> int:
+        """Messages that wait, delayed ones too."""
+        return self.waiting.count + self.waiting.paged + self.delayed
+
+    @property
+    def held(self) -> int:
+        """Messages in the queue, in whatever state."""
+        return self.depth + self.unacked + self.arriving
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if it were forgotten."""
+        return not self.held and not self.consumers
+
+    @property
+    def may_give_up(self) -> bool:
+        """Whether there is a place for its dead.
+
+        Dead letters have none: they stay, however often somebody looks at them.
+        """
+        return bool(self.policy.dead_letter_for(self.destination.name))
+
+    # Messages in.
+
+    def room_for(self, body: bytes) -> bool:
+        """Whether one more message fits the policy's bounds; memory is another matter."""
+        return self.fits(1, len(body))
+
+    def fits(self, count: int, size: int) -> bool:
+        """Whether so many messages of so many bytes fit the policy's bounds."""
+        policy = self.policy
+        if policy.max_messages and self.held + count > policy.max_messages:
+            return False
+        return not policy.max_bytes or self.size + size <= policy.max_bytes
+
+    def could_fit(self, size: int) -> bool:
+        """Whether a message of so many bytes would fit if all that waits were dropped."""
+        policy = self.policy
+        bound = self.unacked + self.delayed + self.arriving + self.waiting.paged
+        if policy.max_messages and bound >= policy.max_messages:
+            return False
+        taken = self.delayed_bytes + sum(
+            len(each.message.body)
+            for consumer in self.consumers
+            for each in consumer.unacked.values()
+            if each.queue is self
+        )
+        return not policy.max_bytes or taken + size <= policy.max_bytes
+
+    def level_of(self, priority: int) -> int:
+        """Where messages of a priority stand: all together, if the policy knows none."""
+        return priority if self.policy.priority else PRIORITY_DEFAULT
+
+    def expect(self, count: int, size: int) -> None:
+        """Keep room for messages that are on their way to the store, and charged for."""
+        self.arriving += count
+        self.size += size
+
+    def unexpect(self, count: int, size: int) -> None:
+        """Such messages have arrived, or never will."""
+        self.arriving -= count
+        self.size -= size
+        if not self.consumers:
+            self.host.note_quiet(self)
+
+    def put_all(self, level: int, messages: list[Message], size: int) -> None:
+        """Accept messages that fit and are charged for.
+
+        Args:
+          level: Of all of them, as ``level_of`` told.
+          size: Of their bodies, in bytes.
+        """
+        self.enqueued += len(messages)
+        self.size += size
+        self.waiting.extend(level, messages)
+        if self.passed is not None:
+            self.passed.note_back(level, messages[0].number)
+        self.host.mark(self)
+        self._watch_expiry(messages[0].publication)
+
+    def put(self, message: Message) -> None:
+        """Accept a message that has room and is charged for."""
+        message.level = self.level_of(message.level)
+        self.put_all(message.level, [message], len(message.body))
+
+    def put_paged(self, level: int, first: int, count: int, size: int) -> None:
+        """Accept messages that are left in the store, from id ``first`` on."""
+        self.enqueued += count
+        self.size += size
+        self.waiting.page_out(level, first, count, size)
+        self.host.mark(self)
+
+    def load(self, level: int, messages: list[Message], is_last: bool) -> None:
+        """Messages that were in the store alone have been read, and charged for.
+
+        Args:
+          is_last: There are no more, whatever was thought.
+        """
+        size = sum(len(message.body) for message in messages)
+        self.waiting.loaded(level, messages, size)
+        if is_last:
+            self.size -= self.waiting.forget_paged(level).size
+            self.host.note_quiet(self)
+        for message in messages:
+            self._watch_expiry(message.publication)
+        self.host.mark(self)
+
+    def drop_oldest(self) -> Message | None:
+        """Take the message that is due first out, to make room; it is no longer charged for."""
+        message = self.waiting.pop()
+        if message is not None:
+            self._release(message)
+        return message
+
+    def give_back(self, message: Message, delay_s: float, now: float) -> None:
+        """A delivery came to nothing: back to where it stood, at once or after a while."""
+        if self.heir is not None:
+            self._release(message)
+            self.heir(message, now)
+            return
+        if delay_s <= 0:
+            self._put_back(message)
+            return
+        self.delayed += 1
+        self.delayed_bytes += len(message.body)
+
+        def due(at: float) -> None:
+            self.delayed -= 1
+            self.delayed_bytes -= len(message.body)
+            if self.heir is not None:
+                self._release(message)
+                self.heir(message, at)
+                return
+            self._put_back(message)
+
+        self.host.timers.call_at(now + delay_s, due)
+
+    def _put_back(self, message: Message) -> None:
+        self.waiting.give_back(message)
+        if self.passed is not None:
+            self.passed.note_back(message.level, message.number)
+        self.host.mark(self)
+
+    # Consumers.
+
+    def attach(self, consumer: Consumer) -> None:
+        """Serve ``consumer`` too; once, though its composite destination says it twice."""
+        if self in consumer.queues:
+            return
+        # Behind those of its priority; in place, as there may be thousands.
+        insort(self.consumers, consumer, key=lambda each: -each.options.priority)
+        consumer.queues[self] = None
+        if self.groups.owners:
+            active = self._active()
+            if len(active) < len(self.consumers):
+                self.groups.keep_only(active)
+                self._forget_passed()
+        if consumer.selector is not None:
+            self.is_choosy = True
+        self.host.mark(self)
+
+    def detach(self, consumer: Consumer) -> None:
+        """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
+        self.consumers.remove(consumer)
+        consumer.queues.pop(self, None)
+        if self.last_served is consumer:
+            self.last_served = None  # or it would be in memory as long as the queue
+        if self.groups.owners:
+            self.groups.leave(consumer)
+            self._forget_passed()  # what was this one's may be others'
+        if self.passed is not None:
+            self.passed.leave(consumer)
+        if consumer.selector is not None:
+            self._note_choosy()
+        if self.consumers:
+            self.host.mark(self)
+        self.host.note_quiet(self)
+
+    def _forget_passed(self) -> None:
+        if self.passed is not None:
+            self.passed.forget()
+
+    def _note_choosy(self) -> None:
+        self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
+
+    def oldest_waiting_age_s(self, now: float) -> float | None:
+        """Return how long ago the oldest that waits was received; 0 if nothing waits.
+
+        Delayed messages do not count: they wait because their sender wants it.
+
+        Returns:
+          None if what is oldest is in the store alone.
+        """
+        oldest_at = self.waiting.oldest_at
+        return None if oldest_at is None else max(0.0, now - oldest_at)
+
+    def oldest_unacked_age_s(self, now: float) -> float:
+        """How long ago the oldest unacknowledged message was delivered."""
+        if not self.unacked:
+            return 0.0
+        return max((each.oldest_age_s(now) for each in self.consumers), default=0.0)
+
+    # Messages out.
+
+    def pump(self, now: float) -> None:
+        """Hand out what consumers take: in turn among those of the highest priority present.
+
+        As much as there is time for; the rest in a later turn.
+        """
+        beneath = NEVER
+        while self.waiting.count:
+            ready = self._ready(beneath)
+            if not ready:
+                break
+            level = ready[0].options.priority
+            served, is_cut = hand_out(self, ready, now)
+            for consumer, messages in served.items():
+                self.unacked += len(messages) if consumer.tracks else 0
+                if not consumer.tracks:
+                    self._release_all(messages)
+                    self.dequeued += len(messages)
+                first = consumer.deliver(self, messages)
+                self.host.note_delivered(self, consumer, first, messages)
+                if consumer.tracks:
+                    consumer.note_time(first, now)
+                    if self.place:
+                        self.host.hand_out(messages)
+                timeout_s = self.policy.ack_timeout_ms / 1000
+                if timeout_s and consumer.tracks:
+                    self.host.watch_acks(consumer, first, len(messages), now + timeout_s)
+            if is_cut or (served and self.waiting.count and self.host.is_over()):
+                self.host.mark(self)
+                break
+            # What these do not want, others of a lower priority may.
+            beneath = NEVER if served else level
+        if self.waiting.paged and (self.consumers or self.policy.drops_old):
+            self.look_ahead()
+
+    def look_ahead(self) -> None:
+        """Have more loaded of what is in the store alone, if that will be needed soon."""
+        wanted = self.waiting.wanted(SCAN_LIMIT if self.is_choosy else LOW_COUNT)
+        if wanted is not None:
+            self.host.page_in(self, *wanted)
+
+    def let_go(self, message: Message) -> None:
+        """A message that is neither waiting nor unacknowledged any more goes elsewhere."""
+        self._release(message)
+
+    def settle(self, message: Message) -> None:
+        """A message was acknowledged: it is done with."""
+        self.unacked -= 1
+        self.dequeued += 1
+        self._release(message)
+
+    def settle_all(self, messages: list[Message]) -> None:
+        """Messages were acknowledged."""
+        self.unacked -= len(messages)
+        self.dequeued += len(messages)
+        self._release_all(messages)
+
+    def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
+        """Have a queue that nobody reads lose what expires, and not only when it is met.
+
+        Args:
+          after: Not before this, in seconds of the broker's clock.
+        """
+        expires_at, end = publication.expires_at, publication.end
+        if expires_at >= self._sweep_at:
+            return
+        if end is not None:
+            day_s = max(end.day_ms / 1000, after + end.wall.offset_s)
+            if day_s < self._sweep_day_s:
+                self._sweep_day_s = day_s
+                self.host.timers.call_by_day(day_s, self._sweep_by_day)
+            expires_at = end.at
+        expires_at = max(expires_at, after)
+        if expires_at < self._sweep_at:
+            self._sweep_at = expires_at
+            self.host.timers.call_at(expires_at, self._sweep)
+
+    def _sweep_by_day(self, now: float) -> None:
+        self._sweep_day_s = NEVER
+        self._lose_expired(now)
+
+    def _sweep(self, now: float) -> None:
+        self._sweep_at = NEVER
+        self._lose_expired(now)
+
+    def _lose_expired(self, now: float) -> None:
+        for message in self.waiting.take_expired(now):
+            self.expire(message, now)
+        for publication in self.waiting.foremost():
+            self._watch_expiry(publication, now + SWEEP_S)
+
+    def expire(self, message: Message, now: float) -> None:
+        """A message that was taken out has outlived its time."""
+        self.destination.expired += 1
+        with self.host.together():
+            self._release(message)
+            self.host.bury(self, message, DeadLetterReason.EXPIRED, now)
+
+    def kill(self, message: Message, death: DeadLetterReason, now: float) -> None:
+        """A message that was unacknowledged is dead."""
+        self.unacked -= 1
+        with self.host.together():
+            self._release(message)
+            self.host.bury(self, message, death, now)
+
+    def end(self, heir: Callable[[Message, float], None], now: float) -> None:
+        """Give all that waits, now or later, to ``heir``; it is no longer charged for."""
+        self.heir = heir
+        self.size -= self.waiting.forget_all_paged()
+        while (message := self.waiting.pop()) is not None:
+            self._release(message)
+            heir(message, now)
+
+    def _release(self, message: Message) -> None:
+        size = len(message.body)
+        self.size -= size
+        # As ``refund``, but this is called for each ACK.
+        publication = message.publication
+        head = publication.head
+        head.kept -= 1
+        if not head.kept:
+            self._release_head(head)
+        self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES, publication.quota)
+        if not self.consumers:
+            self.host.note_quiet(self)
+        if message.stored:
+            self.host.finish(message.stored)
+
+    def _release_all(self, messages: list[Message]) -> None:
+        """Give back what one or more messages were charged for."""
+        memory = self.host.memory
+        size = since = 0
+        quota = messages[0].publication.quota
+        for message in messages:
+            publication = message.publication
+            if publication.quota is not quota:
+                memory.give_kept(size - since, quota)
+                since, quota = size, publication.quota
+            head = publication.head
+            head.kept -= 1
+            if not head.kept:
+                self._release_head(head)
+            size += len(message.body) + MESSAGE_OVERHEAD_BYTES
+        memory.give_kept(size - since, quota)
+        self.size -= size - MESSAGE_OVERHEAD_BYTES * len(messages)
+        if self.place:
+            self.host.finish_all([message.stored for message in messages if message.stored])
+
+    def _release_head(self, head: Head) -> None:
+        """The last message has gone that waited with a header block."""
+        self.host.memory.give_kept(head.cost, head.payer)
+        head.payer = None
+
+    def _ready(self, beneath: float) -> list[Consumer]:
+        """Consumers that take a message now, of the highest priority that has any, in turn.
+
+        Args:
+          beneath: Only of a lower priority than this.
+        """
+        active = self._active()
+        if len(active) > MOST_CONSUMERS and not self.is_choosy:
+            return self._some_ready(active, beneath)
+        found: list[Consumer] = []
+        for consumer in active:
+            if consumer.options.priority >= beneath:
+                continue
+            if found and consumer.options.priority < found[0].options.priority:
+                break
+            if consumer.is_ready:
+                found.append(consumer)
+        if self.last_served in found:
+            place = found.index(self.last_served) + 1
+            found = found[place:] + found[:place]
+        return found
+
+    def _some_ready(self, active: list[Consumer], beneath: float) -> list[Consumer]:
+        """The same of thousands: one more than are served in one step, the next ones in turn."""
+        found: list[Consumer] = []
+        last, size = self.last_served, len(active)
+        start = active.index(last) + 1 if last is not None else 0
+        for place in range(start, start + size):
+            consumer = active[place % size]
+            level = consumer.options.priority
+            if level < beneath and consumer.is_ready:
+                if found and level > found[0].options.priority:
+                    found.clear()
+                if not found or level == found[0].options.priority:
+                    found.append(consumer)
+                    if len(found) > MOST_CONSUMERS and level == active[0].options.priority:
+                        break
+        return found
+
+    def _active(self) -> list[Consumer]:
+        for consumer in self.consumers:
+            if consumer.options.exclusive or self.policy.exclusive:
+                return [consumer]
+        return self.consumers

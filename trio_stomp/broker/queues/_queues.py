@@ -1,0 +1,476 @@
+"""All queues: found by name, joined by wildcards, pumped once a turn, and where the dead go."""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import MemoryBudget, ProtocolError, Quota
+from trio_stomp.broker.delivery import (
+    NEVER,
+    Client,
+    EventHistory,
+    LossReason,
+    NotYet,
+    Place,
+    Publication,
+    Subscription,
+    Timers,
+    Turns,
+    lifetime_rule,
+)
+from trio_stomp.broker.headers import DEDUP_HEADERS
+from trio_stomp.broker.names import PRIVATE_QUEUE, Kind, Pattern
+from trio_stomp.broker.queues._consumer import Consumer, Source
+from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
+from trio_stomp.broker.queues._queue import PLACE, Queue
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues, reaches
+from trio_stomp.broker.routing import Destination, Destinations, PolicyBook
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.queues._acknowledger import Acknowledger
+    from trio_stomp.broker.queues._storage import Storage
+
+STOMPSERVER_DEAD = "/queue/deadletter"
+MIN_WATCHED = 16
+"""Watched runs of deliveries that a consumer may have whatever it has acknowledged."""
+
+
+@define(eq=False, repr=False)
+class DeathCounters:
+    """Messages that died, by reason, since the start; whether or not they became dead letters."""
+
+    buried: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
+    kept: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
+    """Those of them that became dead letters."""
+    lost: int = 0
+    """Dead messages that were kept nowhere: by policy, or as there was no room."""
+
+
+@define(eq=False, repr=False)
+class QueueBook:
+    """The queues of the broker; the core's side of ``QueueHost``."""
+
+    destinations: Destinations
+    policies: PolicyBook
+    memory: MemoryBudget
+    timers: Timers
+    acknowledger: "Acknowledger" = field(init=False)
+    """Times out what is not acknowledged; joined by the broker."""
+    send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
+    """Sends a dead letter to what is no queue; whether anybody gets it. Joined, too."""
+    storage: "Storage | None" = None
+    """Where queues survive; None = nowhere."""
+    deaths: DeathCounters = field(factory=DeathCounters)
+    event_history: EventHistory | None = None
+    """Notes what becomes of messages, for ``explain``."""
+    urgent: dict[Subscription, None] = field(factory=dict)
+    """Those of clients that leave for which a queue waits: they end first."""
+    turns: Turns = field(factory=Turns)
+    """Say when the rest of the pumping is for a later turn."""
+    reach: WildcardQueues = field(init=False)
+    ending: dict[Consumer, None] = field(factory=dict)
+    """Those that end piece by piece: what they have goes back before others are served."""
+    frozen: dict[Queue, int] = field(factory=dict)
+    """Those into which COMMITs put something bit by bit, and how many such COMMITs."""
+    _marked: deque[Source] = field(factory=deque)
+    _accepted: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        self.reach = WildcardQueues(self.destinations, self.memory)
+
+    def __iter__(self) -> Iterator[Queue]:
+        return (
+            destination.queue for destination in self.destinations if destination.queue is not None
+        )
+
+    def largest(self, count: int) -> list[Queue]:
+        """The queues that hold the most messages, at most ``count`` of them."""
+        return heapq.nlargest(count, self, key=lambda queue: queue.held)
+
+    def open(self, name: str, quota: Quota | None = None) -> Queue:
+        """The queue of a destination, made if need be.
+
+        Args:
+          quota: Who is charged for it if it is made.
+
+        Raises:
+          ProtocolError: as ``Destinations.open``.
+        """
+        destination = self.destinations.open(name, quota)
+        if destination.queue is None:
+            place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
+            destination.queue = self.private(destination, name, place)
+            self.reach.enter(destination.queue)
+        return destination.queue
+
+    def make(self, client: Client, destinations: Iterable[Destination]) -> None:
+        """Make the queues that a SEND of ``client`` needs.
+
+        Raises:
+          NotYet: many are to join them, and there is no time for it now.
+        """
+        for destination in destinations:
+            if destination.kind is Kind.QUEUE and destination.queue is None:
+                queue = self.open(destination.name, client.quota)
+                if queue in self.reach.entering:
+                    raise NotYet(self.reach.until_entered(queue))
+
+    def private(self, destination: Destination, name: str, place: str = "") -> Queue:
+        """A queue that is found by no name: of one subscription.
+
+        Args:
+          place: What the store calls it, if anything of it may be stored.
+        """
+        place = place if self.storage is not None else ""
+        return Queue(name, destination, self.policies.policy_for(destination.name), self, place)
+
+    def join(self, consumer: Consumer, name: str, pattern: Pattern | None) -> None:
+        """Let ``consumer`` take from the queue ``name``, or from new ones that ``pattern`` reaches.
+
+        Those that are there already join in ``reach.join``.
+        """
+        if pattern is None:
+            self.open(name, consumer.subscription.quota).attach(consumer)
+        else:
+            self.reach.add(consumer, name, pattern)
+
+    def leave(self, consumer: Consumer) -> None:
+        """Let ``consumer`` take no more."""
+        self.reach.leave(consumer)
+        self.ending.pop(consumer, None)
+        self.reach.detach(consumer, len(consumer.queues))
+
+    def is_small(self, consumer: Consumer) -> bool:
+        """Whether a consumer may end in one step."""
+        return max(len(consumer.queues), len(consumer.unacked)) <= FEW_QUEUES
+
+    def part(self, consumer: Consumer, count: int, now: float) -> None:
+        """Let ``consumer`` end a bit: ``count`` of its messages go back, or it leaves queues.
+
+        The messages come first: until all are back, its queues hand nothing out.
+        """
+        if consumer not in self.ending:
+            self.ending[consumer] = None
+            consumer.is_early = True
+            self.reach.leave(consumer)
+        if consumer.unacked:
+            self.acknowledger.return_some(consumer, count, now)
+        else:
+            self.reach.detach(consumer, count)
+
+    def want(self, consumer: Consumer) -> None:
+        """Have the queues of ``consumer`` pumped, which takes something again."""
+        if len(consumer.queues) <= FEW_QUEUES:
+            for queue in consumer.queues:
+                self.mark(queue)
+            return
+        for name, pattern in consumer.subscription.places:
+            if pattern is None and (named := self.destinations.queue_of(name)) is not None:
+                self.mark(named)
+        self.reach.search(consumer)
+
+    def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
+        """The queues that a SUBSCRIBE names or whose names its wildcards match, each once.
+
+        None at a name that is passed over. Others may come and go between two steps.
+        """
+        for number, (name, pattern) in enumerate(places):
+            if pattern is None:
+                walk: Iterator[Queue | None] = iter((self.destinations.queue_of(name),))
+            else:
+                walk = self.reach.walk(name, pattern)
+            for queue in walk:
+                seen = queue is None or any(
+                    said == queue.name if other is None else reaches(said, other, queue.name)
+                    for said, other in places[:number]
+                )
+                yield None if seen else queue
+
+    def end(self, name: str, now: float) -> None:
+        """Forget a queue and what is in it."""
+        destination = self.destinations.known(name)
+        if destination is not None and destination.queue is not None:
+            for consumer in list(destination.queue.consumers):
+                destination.queue.detach(consumer)
+            destination.queue.end(self._lose, now)
+            self.forget(destination)
+            destination.queue = None
+            self.destinations.note_quiet(destination)
+
+    def forget(self, destination: Destination) -> None:
+        """Note that the queue of a destination is there no longer."""
+        if destination.queue is not None:
+            self.reach.names.discard(destination.queue.name)
+
+    def _lose(self, message: Message, now: float) -> None:
+        message.publication.destination.dropped += 1
+
+    def messages(self, publication: Publication, bodies: list[bytes], level: int) -> list[Message]:
+        """New messages, numbered in order of acceptance."""
+        first = self._number(len(bodies))
+        return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
+
+    @property
+    def accepted(self) -> int:
+        """The number of the message that was accepted last."""
+        return self._accepted if self.storage is None else self.storage.log.next_id - 1
+
+    def _number(self, count: int) -> int:
+        """Places in the order of acceptance, which is that of ids where there is a store."""
+        if self.storage is not None:
+            return self.storage.log.take_numbers(count)
+        self._accepted += count
+        return self._accepted - count + 1
+
+    def stored_messages(
+        self, publication: Publication, bodies: list[bytes], level: int, stored: int
+    ) -> list[Message]:
+        """The same for messages that the store has, from its id ``stored`` on: its number, too."""
+        kept = publication.without_sender()
+        return [Message(n, kept, body, level, 0, n) for n, body in enumerate(bodies, stored)]
+
+    def accept(
+        self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
+    ) -> None:
+        """Put messages into a queue that have room there and are charged for.
+
+        At once; or when the store has them, if they are to survive, or others before them are in
+        the store alone, or on their way there.
+        """
+        level = queue.level_of(level)
+        is_stored = origin.is_stored or queue.spilling or queue.waiting.is_paging(level)
+        if is_stored and queue.place and self.storage is not None:
+            self.storage.accept(queue, origin, bodies, level, size)
+        else:
+            # A work queue's member may hand it on, to whoever did not send it (no-local).
+            kept = origin if queue.pass_on is not None else origin.without_sender()
+            messages = self.messages(kept, bodies, level)
+            if self.event_history is not None:
+                first = messages[0].number
+                self.event_history.queued(queue.name, origin.sender, first, len(messages))
+            queue.put_all(level, messages, size)
+
+    def note_dropped(self, queue: Queue) -> None:
+        """A full queue dropped a message, by its policy."""
+        if self.event_history is not None:
+            rule = f"overflow = {queue.policy.overflow!r}"
+            self.event_history.lost(LossReason.QUEUE_FULL, queue.name, rule=rule)
+
+    def note_delivered(
+        self, queue: Queue, consumer: Consumer, first: int, messages: list[Message]
+    ) -> None:
+        """Messages went to a consumer, as deliveries from ``first`` on."""
+        if self.event_history is not None:
+            self.event_history.delivered(queue.name, consumer.subscription, first, messages)
+
+    # For the queues.
+
+    def mark(self, queue: Source) -> None:
+        """Have ``queue`` pumped at the end of the turn."""
+        if not queue.is_marked:
+            queue.is_marked = True
+            self._marked.append(queue)
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether there is more to pump."""
+        return bool(self._marked) or self.reach.is_searching
+
+    def pump(self, now: float) -> None:
+        """Hand out what came and what came back, while there is time; the rest later."""
+        marked, turns, entering = self._marked, self.turns, self.reach.entering
+        while True:
+            if marked:
+                queue = marked.popleft()
+                queue.is_marked = False
+                is_quiet = not (self.destinations.leaving or self.ending or self.frozen or entering)
+                if is_quiet or not self._must_wait(queue):
+                    queue.pump(now)
+            elif not self.reach.is_searching:
+                return
+            elif (found := self.reach.look_on()) is not None:
+                self.mark(found)
+                continue
+            if turns.is_over():
+                return
+
+    def is_over(self) -> bool:
+        """Whether the time is up that handing out may take in this turn."""
+        return self.turns.is_over()
+
+    def freeze(self, queues: Iterable[Queue]) -> None:
+        """A COMMIT begins: hand nothing out from ``queues`` before all of it is there."""
+        for queue in queues:
+            self.frozen[queue] = self.frozen.get(queue, 0) + 1
+
+    def thaw(self, queues: Iterable[Queue]) -> None:
+        """All of a COMMIT is there, or never will be."""
+        for queue in queues:
+            self.frozen[queue] -= 1
+            if not self.frozen[queue]:
+                del self.frozen[queue]
+            self.mark(queue)
+
+    def _must_wait(self, source: Source) -> bool:
+        """Whether what was with a client that leaves must come back first, or order were lost."""
+        if not isinstance(source, Queue) or not source.waiting.count:
+            return False
+        if source in self.frozen or source in self.reach.entering:
+            return True
+        subscriptions = [consumer.subscription for consumer in source.consumers]
+        gone = [each for each in subscriptions if each.client.is_leaving]
+        self.urgent.update(dict.fromkeys(gone))
+        return bool(gone) or any(each in self.ending and each.unacked for each in source.consumers)
+
+    def note_quiet(self, queue: Queue) -> None:
+        """A queue without consumers has less in it: it may be idle."""
+        self.destinations.note_quiet(queue.destination)
+
+    def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
+        """Take deliveries back that have not been acknowledged by ``due``."""
+        consumer.watched.append((due, first, count))
+        if len(consumer.watched) > 2 * len(consumer.unacked) + MIN_WATCHED:
+            # Most have been acknowledged meanwhile: a quick consumer leaves nothing behind.
+            consumer.watched = [each for each in consumer.watched if _is_awaited(consumer, each)]
+        self._watch(consumer, due)
+
+    def _watch(self, consumer: Consumer, due: float) -> None:
+        """Look at a consumer's unacknowledged deliveries at ``due``, unless that is done before."""
+
+        def look(now: float) -> None:
+            if consumer.watch_due > now:
+                return
+            late = [each for each in consumer.watched if each[0] <= now]
+            consumer.watched = [each for each in consumer.watched if each[0] > now]
+            for _, first, count in late:
+                for number in range(first, first + count):
+                    if number in consumer.unacked:
+                        self.acknowledger.time_out(consumer, number, now)
+            consumer.watch_due = NEVER
+            if consumer.unacked and consumer.watched:
+                self._watch(consumer, min(consumer.watched)[0])
+
+        if due < consumer.watch_due:
+            consumer.watch_due = due
+            self.timers.call_at(due, look)
+
+    def bury(self, queue: Queue, message: Message, death: DeadLetterReason, now: float) -> None:
+        """A message is dead: make it a dead letter, if policy wants it and there is room."""
+        self.deaths.buried[death] += 1
+        if self.event_history is not None:
+            at = (message.number, 1)
+            rule = self._deadly(queue, message, death)
+            self.event_history.lost(death.value, queue.name, numbers=at, rule=rule)
+        name = self._grave(queue, death)
+        if name and name != queue.name and self._keep_dead(name, queue, message, death, now):
+            self.deaths.kept[death] += 1
+        else:
+            self._count_lost(queue, death)
+
+    def _keep_dead(
+        self, name: str, queue: Queue, message: Message, death: DeadLetterReason, now: float
+    ) -> bool:
+        """Make a dead letter of a message and send it to ``name``; False if nobody can have it."""
+        head, size = _dead_head(message, queue, death, name), len(message.body)
+        quota = message.publication.quota
+        try:
+            destination = self.destinations.open(name, quota)
+            if destination.kind is not Kind.QUEUE:
+                return self.send_dead(destination, head, message, now)
+            grave = self.open(name, quota)
+        except ProtocolError:
+            return False
+        if not grave.room_for(message.body) or cost_alone(head, 1, size) > self.memory.kept_room:
+            return False
+        # It was its sender's, and is: whatever others have taken meanwhile.
+        force(self.memory, head, 1, size, quota)
+        expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
+        origin = Publication(destination, head, [], now, expires_at, quota=quota)
+        destination.enqueued += 1
+        origin.is_stored = bool(message.stored)
+        self.accept(grave, origin, [message.body], message.level, size)
+        return True
+
+    def _count_lost(self, queue: Queue, death: DeadLetterReason) -> None:
+        """Count a dead message that no dead letter was made of: only such is dropped."""
+        self.deaths.lost += 1
+        queue.destination.dropped += death is not DeadLetterReason.EXPIRED
+
+    def finish(self, id: int) -> None:
+        """The store may forget a message."""
+        assert self.storage is not None
+        self.storage.log.finish(id)
+
+    def finish_all(self, ids: list[int]) -> None:
+        """The store may forget messages."""
+        assert self.storage is not None
+        if ids:
+            self.storage.log.finish_all(ids)
+
+    def hand_out(self, messages: list[Message]) -> None:
+        """The store is to remember that messages are with a consumer."""
+        assert self.storage is not None
+        self.storage.log.hand_out([message.stored for message in messages if message.stored])
+
+    def note_failed(self, message: Message) -> None:
+        """The store is to remember how often a message has failed."""
+        if message.stored and self.storage is not None:
+            self.storage.log.note_failed(message.stored, message.failures)
+
+    def together(self) -> AbstractContextManager[None]:
+        """What the store is told inside holds as a whole, or not at all."""
+        return nullcontext() if self.storage is None else self.storage.log.together()
+
+    def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
+        """Have messages loaded that are in the store alone."""
+        assert self.storage is not None
+        self.storage.page_in(queue, level, paged)
+
+    def _deadly(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
+        """Which option, policy or header made a message die; "" if its consumer did."""
+        if death is DeadLetterReason.DELIVERY_LIMIT:
+            return f"max_redeliveries = {queue.policy.max_redeliveries}"
+        if death is DeadLetterReason.OVERFLOW:
+            return f"overflow = {queue.policy.overflow!r}"
+        if death is DeadLetterReason.EXPIRED:
+            return lifetime_rule(message.publication)
+        options = message.publication.options
+        if death is DeadLetterReason.MAX_EXCEPTIONS and options is not None:
+            return f"header max-exceptions = {options.max_exceptions}"
+        return ""
+
+    def _grave(self, queue: Queue, death: DeadLetterReason) -> str:
+        if death is DeadLetterReason.EXPIRED and not queue.policy.dead_letter_expired:
+            return ""
+        if death is DeadLetterReason.MAX_EXCEPTIONS:
+            return STOMPSERVER_DEAD
+        return queue.policy.dead_letter_for(queue.destination.name)
+
+
+def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
+    _, first, count = watched
+    return any(number in consumer.unacked for number in range(first, first + count))
+
+
+def _dead_head(message: Message, queue: Queue, death: DeadLetterReason, name: str) -> Head:
+    """The header block of a dead letter: the message's own, and why it is here."""
+    old = message.publication.head
+    told = dict(old.headers)
+    first = {
+        "original-destination": told.get("original-destination", old.destination or queue.name),
+        "x-first-death-queue": told.get("x-first-death-queue", queue.destination.name),
+        "x-first-death-reason": told.get("x-first-death-reason", death.value),
+    }
+    # Who sends it on to where it was must not be taken for its first sender.
+    for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
+        told.pop(header, None)
+    told |= first
+    told |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}
+    told["destination"] = name
+    return Head(old.command, tuple(told.items()), len(message.body), name)

@@ -1,0 +1,260 @@
+"""Queues that survive: messages on their way to the store, left in it, and read back from it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import Identity, MemoryBudget, RemoteError
+from trio_stomp.broker.delivery import ASK, NEVER, DayEnd, Publication, WallTime
+from trio_stomp.broker.durability import Log, PageWanted, Shown
+from trio_stomp.broker.headers import PRIORITY_DEFAULT, decode_head, encode_head, owner_line
+from trio_stomp.broker.queues._message import Message, Paged, force, refund
+from trio_stomp.broker.queues._queue import LOW_COUNT, Queue
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Client
+    from trio_stomp.broker.headers import SendOptions
+    from trio_stomp.broker.routing import Destination
+    from trio_stomp.frames import Head
+    from trio_stomp.store import Page, Stored
+
+PAGE_SHARE = 0.5
+"""Of the memory for what waits, of all or of their sender's quota: once so much is in use, deep
+queues leave messages in the store."""
+
+
+@define(eq=False, repr=False)
+class Arrival:
+    """Messages that a queue gets as soon as the store has them."""
+
+    storage: "Storage"
+    queue: Queue
+    origin: Publication
+    bodies: list[bytes]
+    level: int
+    first: int
+    size: int
+    client: "Client | None"
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``."""
+        self.storage.arrive(self)
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        self.queue.unexpect(len(self.bodies), self.size)
+        self.refund()
+
+    def refund(self) -> None:
+        """Give back what they are charged for."""
+        origin, count = self.origin, len(self.bodies)
+        refund(self.storage.memory, origin.head, count, self.size, origin.quota)
+
+
+@define(eq=False, repr=False)
+class Storage:
+    """Joins queues to the log.
+
+    Args:
+      options_of: What the headers of a message read back ask for.
+      make: New messages with their ids in the store, numbered in order of acceptance.
+    """
+
+    log: Log
+    memory: MemoryBudget
+    options_of: "Callable[[Head], SendOptions | None]"
+    make: Callable[[Publication, list[bytes], int, int], list[Message]]
+    wall: WallTime
+    lost: int = 0
+    """Messages that the store could not give back."""
+    _heads: "dict[bytes, Head]" = field(factory=dict)
+
+    # To the store.
+
+    def accept(
+        self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
+    ) -> None:
+        """Keep room for messages, which are charged for, until the store has them."""
+        sender = origin.sender if origin.is_stored else None
+        is_kept, transient = sender is None, not origin.is_stored
+        first = self._put(queue.place, origin, bodies, level, is_kept=is_kept, transient=transient)
+        queue.expect(len(bodies), size)
+        queue.spilling += not origin.is_stored
+        self.log.when_safe(Arrival(self, queue, origin, bodies, level, first, size, sender))
+
+    def arrive(self, arrival: Arrival) -> None:
+        """The store has them: everybody may see them, in memory as far as there is plenty."""
+        queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
+        queue.unexpect(len(bodies), arrival.size)
+        queue.spilling -= not arrival.origin.is_stored
+        if queue.heir is not None:
+            arrival.refund()
+        elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
+            arrival.refund()
+            queue.put_paged(level, arrival.first, len(bodies), arrival.size)
+        else:
+            messages = self.make(arrival.origin, bodies, level, arrival.first)
+            queue.put_all(level, messages, arrival.size)
+
+    def put_aside(
+        self, place: str, origin: Publication, bodies: list[bytes], owner: Identity | None
+    ) -> int:
+        """Messages come to a place that is no queue; the id of the first.
+
+        Args:
+          owner: Who may have to answer for them; None = nobody is known.
+        """
+        line = b"" if owner is None else owner_line(owner)
+        is_kept = origin.sender is None
+        return self._put(place, origin, bodies, PRIORITY_DEFAULT, is_kept=is_kept, line=line)
+
+    def _put(
+        self,
+        place: str,
+        origin: Publication,
+        bodies: list[bytes],
+        level: int,
+        *,
+        is_kept: bool,
+        transient: bool = False,
+        line: bytes = b"",
+    ) -> int:
+        ends_at = origin.ends_at
+        return self.log.put(
+            place,
+            line + head_lines(origin.head),
+            bodies,
+            level,
+            self.wall.ms(origin.received_at),
+            0 if ends_at == NEVER else self.wall.ms(ends_at),
+            transient=transient,
+            is_kept=is_kept,
+        )
+
+    def _is_deep(self, queue: Queue, origin: Publication) -> bool:
+        if queue.waiting.count < LOW_COUNT:
+            return False
+        return self.memory.has_much(origin.quota, PAGE_SHARE)
+
+    # From the store.
+
+    def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
+        """Ask for the next messages of a queue's level."""
+        paged.is_loading = True
+        self.log.pages.append(PageWanted(queue, level, paged.after, paged.last))
+
+    def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
+        """Ask for messages of a queue's level that are to stay where they are."""
+        self.log.pages.append(PageWanted(queue, level, after, last, shown))
+
+    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
+        """The store has answered; None = it could not, and will be asked again."""
+        if wanted.shown is not None:
+            if page is None:
+                self.log.pages.append(wanted)
+                return
+            after = wanted.last if page.is_last else page.next
+            wanted.shown(self._looked_at(wanted, page), after, now)
+            return
+        queue, level = wanted.queue, wanted.level
+        paged = queue.waiting.paging(level)
+        if paged is None or queue.heir is not None:
+            return
+        paged.is_loading = False
+        if page is None:
+            queue.host.mark(queue)
+            return
+        messages: list[Message] = []
+        for run in page.runs:
+            messages += self.messages(queue, run, level, paged.last)
+        paged.after = page.next
+        # More may have come since the page was read.
+        is_last = page.is_last and wanted.last == paged.last
+        is_last |= page.next >= paged.last or len(messages) >= paged.count
+        self.lost += page.lost
+        for message in messages:
+            force(self.memory, message.publication.head, 1, len(message.body))
+        queue.load(level, messages, is_last)
+
+    def messages(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
+        """The messages of a run that was read back, up to the id ``last``."""
+        origin = self._origin(queue, run)
+        if origin is None:
+            self.lost += len(run.ids)
+            return []
+        found: list[Message] = []
+        for id, body in zip(run.ids, run.bodies, strict=True):
+            if id <= last:
+                (message,) = self.make(origin, [body], level, id)
+                message.deliveries = self.log.deliveries.pop(id, run.deliveries)
+                message.failures = self.log.failed.counts.get(id, 0)
+                found.append(message)
+        return found
+
+    def _looked_at(self, wanted: PageWanted, page: "Page") -> list[Message]:
+        found: list[Message] = []
+        for run in page.runs:
+            origin = self._origin(wanted.queue, run)
+            if origin is None:
+                continue
+            for id, body in zip(run.ids, run.bodies, strict=True):
+                if id <= wanted.last:
+                    deliveries = self.log.deliveries.get(id, run.deliveries)
+                    found.append(Message(id, origin, body, wanted.level, deliveries, id))
+        return found
+
+    def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
+        """Where the messages of a run came from; None if nobody can tell."""
+        try:
+            head = self._head(run.head)
+        except RemoteError:
+            return None
+        return self.origin_of(queue.destination, run, head)
+
+    def origin_of(self, destination: "Destination", run: "Stored", head: "Head") -> Publication:
+        """Where the messages of a run came from, at the route that their destination has now."""
+        wall, first, options = self.wall, run.ids[0], self._options(head)
+        received_at = wall.stored_s(run.received_ms, first)
+        origin = Publication(destination, head, [], received_at, NEVER, options=options)
+        if options is not None and 0 < run.expires_ms == options.expires_ms:
+            origin.end = DayEnd(run.expires_ms, NEVER, wall)
+            origin.expires_at = ASK
+        elif run.expires_ms:
+            origin.expires_at = wall.stored_s(run.expires_ms, first)
+        return origin
+
+    def _options(self, head: "Head") -> "SendOptions | None":
+        try:
+            return self.options_of(head)
+        except RemoteError:
+            # It was sent under another dialect, and is delivered all the same.
+            return None
+
+    def _head(self, lines: bytes) -> "Head":
+        """The header block; the same object for the same lines, as far as it is remembered."""
+        head = self._heads.get(lines)
+        if head is None:
+            head = decode_head(lines)
+            if len(lines) > MAX_CACHED_BYTES:
+                return head
+            if len(self._heads) >= MAX_HEADS:
+                self._heads.clear()
+            self._heads[lines] = head
+        return head
+
+
+MAX_HEADS = 256
+"""Header blocks that are remembered while messages are read back."""
+MAX_CACHED_BYTES = 1024
+"""The longest of them, and the longest that is kept as the store writes it, too."""
+
+
+def head_lines(head: "Head") -> bytes:
+    """A header block as the store keeps it; cached on it, unless it is long: nobody is charged."""
+    if head.stored is not None:
+        return head.stored
+    lines = encode_head(head)
+    if len(lines) <= MAX_CACHED_BYTES:
+        head.stored = lines
+    return lines

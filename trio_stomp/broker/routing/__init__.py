@@ -1,0 +1,44 @@
+"""From a message to its subscribers.
+
+Handles: destinations and their table, fan-out to topics, duplicates, costs of tables.
+Does not handle: queues, streams; they are destinations' own.
+"""
+
+from trio_stomp.broker.routing._asker import FEW_SELECTORS as FEW_SELECTORS
+from trio_stomp.broker.routing._asker import Answers as Answers
+from trio_stomp.broker.routing._asker import Asker as Asker
+from trio_stomp.broker.routing._asker import answers_of as answers_of
+from trio_stomp.broker.routing._asker import asking as asking
+from trio_stomp.broker.routing._asker import remind as remind
+from trio_stomp.broker.routing._binding import Binding as Binding
+from trio_stomp.broker.routing._binding import BindingHost as BindingHost
+from trio_stomp.broker.routing._destination_policy import DestinationPolicy as DestinationPolicy
+from trio_stomp.broker.routing._destination_policy import PolicyBook as PolicyBook
+from trio_stomp.broker.routing._destination_policy import read_policy as read_policy
+from trio_stomp.broker.routing._destinations import Destination as Destination
+from trio_stomp.broker.routing._destinations import Destinations as Destinations
+from trio_stomp.broker.routing._destinations import Known as Known
+from trio_stomp.broker.routing._destinations import LastValueOwner as LastValueOwner
+from trio_stomp.broker.routing._events import BrokerEvent as BrokerEvent
+from trio_stomp.broker.routing._events import BrokerEvents as BrokerEvents
+from trio_stomp.broker.routing._events import hint_at as hint_at
+from trio_stomp.broker.routing._fanout import FanOut as FanOut
+from trio_stomp.broker.routing._fanout_pieces import FanOutInPieces as FanOutInPieces
+from trio_stomp.broker.routing._fanout_pieces import Giving as Giving
+from trio_stomp.broker.routing._foresight import Foreseen as Foreseen
+from trio_stomp.broker.routing._foresight import Foresight as Foresight
+from trio_stomp.broker.routing._lines import Lines as Lines
+from trio_stomp.broker.routing._quotas import Quotas as Quotas
+from trio_stomp.broker.routing._quotas import kept_told as kept_told
+from trio_stomp.broker.routing._table_costs import FEED_BYTES as FEED_BYTES
+from trio_stomp.broker.routing._table_costs import JOIN_BYTES as JOIN_BYTES
+from trio_stomp.broker.routing._table_costs import PASSED_BYTES as PASSED_BYTES
+from trio_stomp.broker.routing._table_costs import force_selector as force_selector
+from trio_stomp.broker.routing._table_costs import hold_selector as hold_selector
+from trio_stomp.broker.routing._table_costs import id_cost as id_cost
+from trio_stomp.broker.routing._table_costs import no_memory_for as no_memory_for
+from trio_stomp.broker.routing._table_costs import no_table_memory as no_table_memory
+from trio_stomp.broker.routing._table_costs import places_cost as places_cost
+from trio_stomp.broker.routing._table_costs import release_selector as release_selector
+from trio_stomp.broker.routing._table_costs import subscription_cost as subscription_cost
+from trio_stomp.broker.routing._takers import Member as Member

@@ -1,0 +1,481 @@
+"""Destinations in use: who gets what is sent there, and what has been sent."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota
+from trio_stomp.broker.delivery import NEVER, BrokerPolicies, Client, Histogram, Subscription
+from trio_stomp.broker.names import (
+    PRIVATE_QUEUE,
+    PRIVATE_TOPIC,
+    Kind,
+    Pattern,
+    WildcardTrie,
+    check_length,
+    classify,
+    is_reserved,
+    matches,
+)
+from trio_stomp.broker.routing._binding import Binding
+from trio_stomp.broker.routing._idle import Quiet
+from trio_stomp.broker.routing._quotas import no_names
+from trio_stomp.broker.routing._table_costs import destination_cost, no_table_memory
+from trio_stomp.broker.routing._takers import MANY_TAKERS, NO_TAKERS, Member, Takers, takers_of
+
+if TYPE_CHECKING:
+    from collections import deque
+
+    from trio_stomp.broker.delivery import Publication
+    from trio_stomp.broker.headers import SendOptions
+    from trio_stomp.broker.queues import Queue
+    from trio_stomp.broker.streams import Stream
+
+_STALE_GENERATION = -1
+MAX_FORGOTTEN = 64
+"""A refused frame cannot have named many more destinations."""
+
+
+@define(eq=False, repr=False)
+class Known:
+    """What is known of an id.
+
+    Args:
+      commit: What its message belongs to.
+      stored: What the store calls it; 0 = the store does not know it.
+      quota: Who is charged for it.
+    """
+
+    commit: int = 0
+    stored: int = 0
+    quota: Quota | None = None
+
+
+Seen = OrderedDict[str, Known]
+"""The ids of a destination, oldest first."""
+
+
+@define(eq=False, repr=False)
+class LastValueOwner:
+    """Who answers for a last value.
+
+    Args:
+      owner: Who sent it; None = nobody knows.
+      judged: At which of the changes of rules that was allowed, as the guard counts them.
+      id: Of the value in the store; 0 = it is in memory alone.
+    """
+
+    owner: Identity | None
+    judged: int
+    id: int = 0
+
+
+@define(eq=False, repr=False)
+class Destination:
+    """One destination: its subscribers as last looked up, and its counters since it is known."""
+
+    name: str
+    kind: Kind
+    subscribers: tuple[Member, ...] = ()
+    direct: tuple[Subscription, ...] = ()
+    """Those of them that are staged to without a second look."""
+    filtered: tuple[Member, ...] = ()
+    """The others."""
+    durables: tuple[Binding, ...] = ()
+    """Those of these that may be durable."""
+    bindings: int = 0
+    """How many of them put each message into a queue."""
+    is_crowded: bool = False
+    """It is a topic of more than MANY_TAKERS."""
+    cost: int = 0
+    """Bytes of tables that it is charged for while it is known; then 0."""
+    quota: Quota | None = None
+    """Who is charged for it: who named it first."""
+    generation: int = _STALE_GENERATION
+    exact: dict[Member, None] = field(factory=dict)
+    reserved: bool = False
+    private: bool = False
+    """It is of one connection, whose own SUBSCRIBE by name alone reaches it."""
+    queue: "Queue | None" = None
+    """What is sent here waits in it (queues only)."""
+    ttl_s: float = 0.0
+    """Lifetime that the destination gives; 0 = none."""
+    slow_consumer: str = ""
+    """What happens to a subscriber that is too slow; "" = as the broker's option says."""
+    persistent: str = "header"
+    """Which messages the store has before anybody sees them: ``header``, ``always``, ``never``."""
+    stream: "Stream | None" = None
+    """The log of what is sent here, if policy wants one."""
+    retain: str = "header"
+    """Which messages become the last value: ``header``, ``always`` or ``never``."""
+    retained: "Publication | None" = None
+    """The last value, for those who come later."""
+    retained_id: int = 0
+    """Its id in the store; 0 = it is in memory alone."""
+    seen: Seen = field(factory=OrderedDict)
+    """Ids of the last messages that told one, so that none is taken twice."""
+    line: "deque[object] | None" = None
+    """What is being sent here bit by bit, and what comes behind it (``Lines``)."""
+    rotation: int = 0
+    """Work queues: how many messages have been handed out, so whose turn it is."""
+    enqueued: int = 0
+    delivered: int = 0
+    dropped: int = 0
+    expired: int = 0
+    bytes_in: int = 0
+    bytes_out: int = 0
+    ingress: Histogram | None = None
+    delivery: Histogram | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing but counters would be lost if it were forgotten."""
+        if self.exact or self.retained is not None or self.retained_id or self.line is not None:
+            return False
+        return self.queue is None or self.queue.is_idle
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing at all would be lost: nothing was ever sent here."""
+        return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
+
+    def stores(self, options: "SendOptions | None") -> bool:
+        """Whether a message with such headers is to survive, if there is a store."""
+        if self.persistent == "header":
+            return options is not None and options.persistent and not self.private
+        return self.persistent == "always" and not self.private
+
+    def is_large(self, count: int) -> bool:
+        """Whether it takes long to give its subscribers a run of so many messages."""
+        return self.is_crowded or self.bindings * count > MANY_TAKERS
+
+    def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
+        """When a message with such headers ends by the broker's clock, wherever it waits."""
+        expires_at = received_at + self.ttl_s if self.ttl_s else NEVER
+        if options is not None and options.ttl_ms:
+            expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
+        return expires_at
+
+    def takers(self, publication: "Publication") -> Sequence[Member]:
+        """Those of its subscribers that want a publication."""
+        if not self.filtered:
+            return self.subscribers
+        return [each for each in self.subscribers if each.wants(publication)]
+
+    def observe_ingress(self, seconds: float, count: int) -> None:
+        """Count messages by how long they waited from the socket to the dispatcher."""
+        if self.ingress is None:
+            self.ingress = Histogram()
+        self.ingress.observe(seconds, count)
+
+    def observe_delivery(self, seconds: float, count: int) -> None:
+        """Count messages by how long they took from the publisher's socket to the subscriber's."""
+        if self.delivery is None:
+            self.delivery = Histogram()
+        self.delivery.observe(seconds, count)
+
+    def add(self, other: "Destination") -> None:
+        """Add the counters of another, which is about to be forgotten."""
+        self.enqueued += other.enqueued
+        self.delivered += other.delivered
+        self.dropped += other.dropped
+        self.expired += other.expired
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        if self.ingress is not None and other.ingress is not None:
+            self.ingress.add(other.ingress)
+        if self.delivery is not None and other.delivery is not None:
+            self.delivery.add(other.delivery)
+
+
+def _nowhere() -> Destination:
+    """Takes the counters of destinations that are forgotten."""
+    return Destination("", Kind.TOPIC, ingress=Histogram(), delivery=Histogram())
+
+
+def _leave_as_it_is(destination: Destination) -> None:
+    """What is done to a new route where there are no policies."""
+
+
+@define(eq=False, repr=False)
+class Destinations:
+    """All destinations in use, and the wildcard subscriptions that reach into any of them.
+
+    A route keeps its subscribers until the generation changes: an exact SUBSCRIBE outdates one
+    route, a wildcard one starts a new generation, and routes look up again when next used.
+    """
+
+    policies: BrokerPolicies
+    configure: Callable[[Destination], None] = _leave_as_it_is
+    """Tells a new route what the policies say of it."""
+    forget: Callable[[Destination], None] = _leave_as_it_is
+    """Told of a route that is forgotten."""
+    memory: MemoryBudget = field(factory=MemoryBudget)
+    """Charged for each."""
+    is_restoring: bool = False
+    """What the store knows is being taken over: it is charged for, but not refused."""
+    retaining: dict[Destination, LastValueOwner] = field(factory=dict)
+    """Those that keep a last value."""
+    past: Destination = field(factory=_nowhere)
+    """What clients' destinations had counted when they were forgotten, all together; of queues of
+    wildcard subscriptions, how long their messages took."""
+    leaving: dict[Client, None] = field(factory=dict)
+    """Clients whose subscriptions end, some in each turn: none of them is found any more."""
+    _quiet: Quiet = field(factory=Quiet)
+    _destinations: dict[str, Destination] = field(factory=dict)
+    _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
+    _generation: int = 0
+    _crowd: Takers | None = None
+    """Of the crowded topic that was looked up last."""
+
+    def __len__(self) -> int:
+        return len(self._destinations)
+
+    def __iter__(self) -> Iterator[Destination]:
+        return iter(self._destinations.values())
+
+    @property
+    def wildcards(self) -> int:
+        """Wildcard subscriptions."""
+        return len(self._wildcards)
+
+    def has(self, destination: Destination) -> bool:
+        """Whether a route is in use, and no other has taken its place."""
+        return self._destinations.get(destination.name) is destination
+
+    def known(self, name: str) -> Destination | None:
+        """The route of ``name`` with its subscribers up to date, if it is in use."""
+        destination = self._destinations.get(name)
+        if destination is not None and destination.generation != self._generation:
+            self._look_up(destination)
+        return destination
+
+    def queue_of(self, name: str) -> "Queue | None":
+        """The queue of ``name``, if there is one."""
+        destination = self._destinations.get(name)
+        return None if destination is None else destination.queue
+
+    def open(self, name: str, quota: Quota | None = None) -> Destination:
+        """The route of ``name``, made if need be.
+
+        Args:
+          quota: Who is charged for it if it is made.
+
+        Raises:
+          ProtocolError: the name is too long, of a kind not served, or there are too many.
+        """
+        destination = self.place(name, quota)
+        if destination.generation != self._generation:
+            self._look_up(destination)
+        return destination
+
+    def refresh(self, destination: Destination) -> None:
+        """Look up the subscribers of a route that is in use, if they are out of date."""
+        if destination.generation != self._generation:
+            self._look_up(destination)
+
+    def is_current(self, destination: Destination) -> bool:
+        """Whether the subscribers of a route are those of this moment."""
+        return destination.generation == self._generation
+
+    def is_long(self, destination: Destination) -> bool:
+        """Whether the subscribers of a route are to be looked up first, and may be very many."""
+        most = len(destination.exact) + len(self._wildcards)
+        return most > MANY_TAKERS and destination.generation != self._generation
+
+    def place(self, name: str, quota: Quota | None = None) -> Destination:
+        """The same, whose subscribers may be out of date: for who does not ask for them.
+
+        Raises:
+          ProtocolError: as ``open``.
+        """
+        destination = self._destinations.get(name)
+        if destination is None:
+            check_length(name, self.policies.max_destination_bytes)
+            kind = classify(name)
+            cost = 0 if self.is_restoring else destination_cost(name, kind)
+            is_full = len(self._destinations) >= self.policies.max_destinations
+            if quota is not None and self._lacks(quota, cost):
+                self._evict_of(quota, name, cost)
+            elif is_full or cost > self.memory.tables_room:
+                self._evict(name, cost)
+            destination = self._enter(name, kind, quota)
+        return destination
+
+    def own(self, name: str) -> Destination:
+        """The route of one of the broker's own topics, which a full table must not refuse."""
+        if name not in self._destinations:
+            self._enter(name, classify(name))
+        destination = self.known(name)
+        assert destination is not None
+        return destination
+
+    def add(
+        self, member: Member, name: str, pattern: Pattern | None, quota: Quota | None = None
+    ) -> None:
+        """Let ``member`` receive from now on what is sent to ``name``, or matches ``pattern``.
+
+        Raises:
+          ProtocolError: as ``open``.
+        """
+        if pattern is None:
+            destination = self.place(name, quota)
+            destination.exact[member] = None
+            self._outdate(destination)
+        else:
+            self._wildcards.add(pattern, member)
+            self.note_change()
+
+    def remove(self, member: Member, name: str, pattern: Pattern | None) -> None:
+        """Let ``member`` receive nothing more from there."""
+        if pattern is None:
+            destination = self._destinations[name]
+            del destination.exact[member]
+            self._outdate(destination)
+            self.note_quiet(destination)
+        else:
+            self._wildcards.remove(pattern, member)
+            self.note_change()
+
+    def note_quiet(self, destination: Destination) -> None:
+        """A route may have become idle: it lost a subscriber, its last value, or its messages."""
+        if self._destinations.get(destination.name) is destination:
+            self._quiet.note(destination)
+
+    def matching(self, name: str, pattern: Pattern | None) -> list[Destination]:
+        """The routes that keep a last value and that a subscription reaches."""
+        if pattern is None:
+            destination = self._destinations.get(name)
+            return [] if destination is None or destination.retained is None else [destination]
+        return [destination for destination in self.retaining if matches(pattern, destination.name)]
+
+    def detached(
+        self, name: str, pattern: Pattern | None, quota: Quota | None = None
+    ) -> Destination:
+        """The route whose counters a feed's queue uses; one of its own for a wildcard."""
+        if pattern is None:
+            return self.place(name, quota)
+        # Its counters end with it; what it observes is told of nowhere else.
+        return Destination(name, classify(name), delivery=self.past.delivery)
+
+    def note_change(self) -> None:
+        """A member is direct now, or no more, or its client leaves: look up before the next use."""
+        self._generation += 1
+        self._crowd = None
+
+    def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
+        """Raise what ``add`` would raise for a subscription to ``name``; change nothing.
+
+        Raises:
+          ProtocolError: as ``open``.
+        """
+        if pattern is None:
+            self.place(name, quota)
+        else:
+            check_length(name, self.policies.max_destination_bytes)
+            classify(name)
+
+    def _enter(self, name: str, kind: Kind, quota: Quota | None = None) -> Destination:
+        destination = self._destinations[name] = Destination(name, kind, reserved=is_reserved(name))
+        destination.cost = destination_cost(name, kind)
+        destination.quota = quota
+        self.memory.force_table(destination.cost, quota)
+        if quota is not None:
+            quota.destinations += 1
+        self._quiet.note(destination)
+        destination.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
+        self.configure(destination)
+        return destination
+
+    def forget_new(self) -> None:
+        """Forget the newest routes as far as nothing ever happened there.
+
+        A frame was refused: what was made to look at it, before it was, must not stay.
+        """
+        for name in list(islice(reversed(self._destinations), MAX_FORGOTTEN)):
+            destination = self._destinations[name]
+            if destination.reserved:
+                continue  # the broker's own, as of an event that was told meanwhile
+            if not destination.is_unused:
+                return
+            self._quiet.discard(destination)
+            self._remove(destination)
+
+    def _remove(self, destination: Destination) -> None:
+        del self._destinations[destination.name]
+        if not destination.reserved:
+            self.past.add(destination)
+        self.forget(destination)
+        destination.queue = None  # they know each other, and the collector of cycles comes rarely
+        self.memory.give_table(destination.cost, destination.quota)
+        destination.cost = 0
+        if destination.quota is not None:
+            destination.quota.destinations -= 1
+
+    def _outdate(self, destination: Destination) -> None:
+        """Look again for its subscribers before the next use: thousands may come or go at once."""
+        NO_TAKERS.lend(destination)
+        self._crowd = None
+        destination.generation = _STALE_GENERATION
+
+    def _look_up(self, destination: Destination) -> None:
+        wild = () if destination.private else self._wildcards.match(destination.name)
+        found: list[Member] = [*destination.exact, *wild]
+        takers, is_topic = self._crowd, destination.kind is Kind.TOPIC
+        if takers is None or not is_topic or takers.found != found:
+            has_wild, leaves = len(found) > len(destination.exact), bool(self.leaving)
+            takers = takers_of(found, is_topic=is_topic, has_wild=has_wild, leaves=leaves)
+            if takers.is_crowded:
+                self._crowd = takers
+        takers.lend(destination)
+        destination.generation = self._generation
+
+    def _evict(self, name: str, cost: int) -> None:
+        """Forget a tenth of what nobody subscribes to by name, the oldest first.
+
+        Each look at a route is paid for: by who made it, or by what made it quiet again.
+
+        Raises:
+          ProtocolError: there is no place for ``name`` all the same, or no memory.
+        """
+        limit = self.policies.max_destinations
+        wanted = max(1, min(limit, len(self._destinations)) // 10)
+        self._forget_idle(wanted + max(0, len(self._destinations) - limit))
+        if cost > self.memory.tables_room:
+            raise no_table_memory(self.memory, f"destination:{name[:80]}")
+        # The broker's own topics come on top of the limit, and must not make room for more.
+        if len(self._destinations) >= limit:
+            raise ProtocolError(
+                "too-many-destinations",
+                f"{len(self._destinations)} destinations are in use, which is the limit"
+                " (option max_destinations)",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+
+    def _evict_of(self, quota: Quota, name: str, cost: int) -> None:
+        """The same for one user, who has as many names as one may: his own are forgotten first.
+
+        Raises:
+          ProtocolError: there is no place for ``name`` all the same.
+        """
+        self._forget_idle(max(1, quota.destinations // 10), quota)
+        if self._lacks(quota, cost):  # what others do not use is not to be in his way
+            self._forget_idle(max(1, len(self._destinations) // 10))
+        if self._lacks(quota, cost):
+            raise no_names(self.memory, quota, f"destination:{name[:80]}")
+
+    def _forget_idle(self, wanted: int, quota: Quota | None = None) -> None:
+        """Forget so many that are idle, the oldest first: of all, or of one user."""
+        while wanted > 0 and (destination := self._quiet.take(quota)) is not None:
+            if destination.is_idle:
+                wanted -= 1
+                self._remove(destination)
+
+    def _lacks(self, quota: Quota, cost: int) -> bool:
+        """Whether one more name is more than a user may have."""
+        memory, used = self.memory, len(self._destinations)
+        left = memory.left(quota.destinations, used, self.policies.max_destinations)
+        return left < 1 or cost > memory.tables_room_for(quota)

@@ -1,0 +1,44 @@
+"""Destinations that may be idle, the longest first: of all, and of each user."""
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+if TYPE_CHECKING:
+    from trio_stomp.base import Quota
+    from trio_stomp.broker.routing._destinations import Destination
+
+
+@define(eq=False, repr=False)
+class Quiet:
+    """All that are idle, and some that are in use again."""
+
+    _all: "OrderedDict[Destination, None]" = field(factory=OrderedDict)
+    _by_quota: "dict[Quota, OrderedDict[Destination, None]]" = field(factory=dict)
+
+    def note(self, destination: "Destination") -> None:
+        """It may be idle from now on; it keeps its place if it might be before."""
+        if destination in self._all:
+            return
+        self._all[destination] = None
+        if destination.quota is not None:
+            self._by_quota.setdefault(destination.quota, OrderedDict())[destination] = None
+
+    def discard(self, destination: "Destination") -> None:
+        """It is in here, and is to be no more: it is in use, or forgotten."""
+        del self._all[destination]
+        if destination.quota is not None:
+            own = self._by_quota[destination.quota]
+            del own[destination]
+            if not own:
+                del self._by_quota[destination.quota]
+
+    def take(self, quota: "Quota | None" = None) -> "Destination | None":
+        """Take out the first: of all, or of whom ``quota`` is; None if there is none."""
+        destinations = self._all if quota is None else self._by_quota.get(quota)
+        if not destinations:
+            return None
+        destination = next(iter(destinations))
+        self.discard(destination)
+        return destination

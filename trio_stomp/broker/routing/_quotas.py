@@ -1,0 +1,104 @@
+"""Who is charged for what: users, or networks where nobody logs in, each with a quota of all pools.
+
+Whoever may do everything and is on this machine has none: there nobody can be told from others. Nor
+has the broker itself, nor what the store had before a restart, if it does not say who left it.
+"""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.base import (
+    ANONYMOUS_NAME,
+    CloseReason,
+    Identity,
+    MemoryBudget,
+    ProtocolError,
+    Quota,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from trio_stomp.broker.delivery import Client
+
+MIN_KNOWN = 1024
+"""So many quotas are remembered before those that are not needed are looked for."""
+
+
+@define(eq=False, repr=False)
+class Quotas:
+    """All quotas in use: of who is here, and of who left something.
+
+    Args:
+      clients: All who are here.
+    """
+
+    clients: "Callable[[], Iterable[Client]]"
+    _quotas: dict[tuple[str, str], Quota] = field(factory=dict)
+    _sweep_at: int = MIN_KNOWN
+
+    def __len__(self) -> int:
+        return len(self._quotas)
+
+    def of(self, client: "Client") -> Quota | None:
+        """Whose a client's things are: its user's, or its network's if it has not logged in."""
+        if client.rights is None:
+            return self._named("network", client.network) if client.network else None
+        if client.identity.name:
+            return self.of_user(client.identity.name)
+        return self._named("network", client.network or ANONYMOUS_NAME)
+
+    def of_user(self, name: str) -> Quota:
+        """A user's."""
+        return self._named("user", name)
+
+    def left_by(self, owner: Identity | None) -> Quota | None:
+        """Of who left something in the store; None if nobody is known to have."""
+        return self.of_user(owner.name) if owner is not None and owner.name else None
+
+    def largest(self, count: int) -> list[Quota]:
+        """Those with the most kept bytes, at most ``count``."""
+        return sorted(self._quotas.values(), key=lambda each: -each.kept_bytes)[:count]
+
+    def _named(self, kind: str, name: str) -> Quota:
+        quota = self._quotas.get((kind, name))
+        if quota is None:
+            if len(self._quotas) >= self._sweep_at:
+                self._sweep()
+            quota = self._quotas[kind, name] = Quota(name)
+        return quota
+
+    def _sweep(self) -> None:
+        """Forget those of nobody who is here and left nothing."""
+        here = {client.quota for client in self.clients()}
+        for key, quota in list(self._quotas.items()):
+            if quota.is_unused and quota not in here:
+                del self._quotas[key]
+        self._sweep_at = max(MIN_KNOWN, 2 * len(self._quotas))
+
+
+def no_names(memory: MemoryBudget, quota: Quota, what: str) -> ProtocolError:
+    """The error for a name or subscription that a quota has no room for."""
+    return ProtocolError(
+        "quota-exceeded",
+        f"there is no room for {what}: {quota.owner[:60]} has {quota.destinations} destinations and"
+        f" {quota.tables_bytes} bytes of names and subscriptions, as much as {_rule(memory)};"
+        " UNSUBSCRIBE what is not needed, empty queues, or use fewer names",
+        reason=CloseReason.LIMIT_EXCEEDED,
+    )
+
+
+def kept_told(memory: MemoryBudget, quota: Quota) -> str:
+    """Why a message of somebody finds no room that somebody else's would."""
+    return (
+        f"messages of {quota.owner[:60]} that wait take {quota.kept_bytes} bytes, as much as"
+        f" {_rule(memory)}"
+    )
+
+
+def _rule(memory: MemoryBudget) -> str:
+    return (
+        f"one user may have (option max_share_per_user: {memory.quota_percent} % of what others"
+        " leave)"
+    )

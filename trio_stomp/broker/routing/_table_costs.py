@@ -1,0 +1,122 @@
+"""What names, subscriptions and ids take in memory, and the error when there is none for more.
+
+The figures were measured and rounded up. They are charged to the tables of the budget, apart from
+messages: a crowd of subscriptions must not stop what is on its way, nor a full queue a SUBSCRIBE.
+"""
+
+from typing import TYPE_CHECKING
+
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.routing._quotas import no_names
+from trio_stomp.frames import text_cost
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from trio_stomp.broker.delivery import Place, Subscription
+    from trio_stomp.broker.selectors import Selector
+
+_AUTO = "auto"
+
+ROUTE_BYTES = 1152
+QUEUE_BYTES = 1664
+"""What a queue takes beside its route."""
+SUBSCRIPTION_BYTES = 768
+CONSUMER_BYTES = 768
+"""What takes messages from queues for a subscription."""
+JOIN_BYTES = 128
+"""A queue that a wildcard reaches: its place in the queue's list of consumers, and in theirs."""
+PASSED_BYTES = 256
+"""How far a consumer has looked into a queue, on one level."""
+FEED_BYTES = 2176
+"""A subscription's own queue, or its place in a stream."""
+PATTERN_BYTES = 512
+TOKEN_BYTES = 320
+"""Each word and separator of a pattern."""
+ID_BYTES = 256
+"""An id by which duplicates are told, or the name of a message group."""
+
+
+def destination_cost(name: str, kind: Kind) -> int:
+    """Bytes of a destination in use."""
+    queue = QUEUE_BYTES if kind is Kind.QUEUE else 0
+    return ROUTE_BYTES + queue + 2 * text_cost(name)
+
+
+def places_cost(places: "Iterable[Place]") -> int:
+    """Bytes of what a subscription says where it is subscribed to."""
+    cost = 0
+    for name, pattern in places:
+        cost += 2 * text_cost(name)
+        if pattern is not None:
+            cost += PATTERN_BYTES + TOKEN_BYTES * len(pattern.tokens)
+    return cost
+
+
+def subscription_cost(
+    subscription: "Subscription", kind: Kind, ack: str, *, is_durable: bool
+) -> int:
+    """Bytes of a subscription without its selector.
+
+    Args:
+      is_durable: What it consumes is charged by itself, since it outlives the subscription.
+    """
+    # The id is its key, too, and stands in the front half of each MESSAGE, escaped.
+    cost = SUBSCRIPTION_BYTES + 3 * text_cost(subscription.key)
+    cost += 2 * text_cost(subscription.destination)
+    if kind is Kind.QUEUE:
+        return cost + CONSUMER_BYTES + places_cost(subscription.places)
+    if ack == _AUTO and kind is not Kind.STREAM and not is_durable:
+        return cost + places_cost(subscription.places)
+    cost += CONSUMER_BYTES
+    return cost if is_durable else cost + FEED_BYTES + places_cost(subscription.places)
+
+
+def id_cost(name: str) -> int:
+    """Bytes of a name that a client made up."""
+    return ID_BYTES + text_cost(name)
+
+
+def hold_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> bool:
+    """Charge a selector, once for all that use it: who does first; False if there is no memory."""
+    if not selector.users:
+        if not memory.take_table(selector.cost, quota):
+            return False
+        selector.payer = quota
+    selector.users += 1
+    return True
+
+
+def force_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> None:
+    """Charge a selector that is there already, or must be."""
+    if not selector.users:
+        memory.force_table(selector.cost, quota)
+        selector.payer = quota
+    selector.users += 1
+
+
+def release_selector(memory: MemoryBudget, selector: "Selector") -> None:
+    """One uses it no more."""
+    selector.users -= 1
+    if not selector.users:
+        memory.give_table(selector.cost, selector.payer)
+        selector.payer = None
+
+
+def no_table_memory(memory: MemoryBudget, what: str, quota: Quota | None = None) -> ProtocolError:
+    """The error for a name or subscription that there is no memory for, or no room in a quota."""
+    if quota is not None and memory.tables_room_for(quota) < memory.tables_room:
+        return no_names(memory, quota, what)
+    return ProtocolError(
+        "memory-limit",
+        f"there is no memory for {what}: names and subscriptions take what they may, half as much"
+        " as option max_memory_bytes; UNSUBSCRIBE what is not needed, or use fewer names",
+        reason=CloseReason.MEMORY_LIMIT,
+    )
+
+
+def no_memory_for(memory: MemoryBudget, subscription: "Subscription") -> ProtocolError:
+    """The same for a subscription."""
+    what = f"a subscription to {subscription.destination[:80]}"
+    return no_table_memory(memory, what, subscription.quota)

@@ -1,0 +1,16 @@
+"""Access rules: what their files say, and what follows from them for one user.
+
+Handles: rules, their order, what they let somebody do, what is built in.
+Does not handle: asking them when a frame comes; see ``access``.
+"""
+
+from trio_stomp.broker.rules._rights import Rights as Rights
+from trio_stomp.broker.rules._rules import AccessRules as AccessRules
+from trio_stomp.broker.rules._rules import Action as Action
+from trio_stomp.broker.rules._rules import Need as Need
+from trio_stomp.broker.rules._rules import Rule as Rule
+from trio_stomp.broker.rules._rules import Verdict as Verdict
+from trio_stomp.broker.rules._rules import built_in_rules as built_in_rules
+from trio_stomp.broker.rules._rules import hides as hides
+from trio_stomp.broker.rules._rules import needs as needs
+from trio_stomp.broker.rules._rules import places as places

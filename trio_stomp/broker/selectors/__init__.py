@@ -1,0 +1,8 @@
+"""Selectors: SQL-92 conditions on headers (JMS 1.1, 3.8.1).
+
+Handles: parsing, evaluating, LIKE in bounded time.
+Does not handle: which subscription asks; see ``routing``.
+"""
+
+from trio_stomp.broker.selectors._selector import Selector as Selector
+from trio_stomp.broker.selectors._selector import SelectorCompiler as SelectorCompiler

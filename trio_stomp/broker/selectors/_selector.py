@@ -1,0 +1,250 @@
+"""Message selectors: the SQL-92 conditions of JMS over the headers of a message.
+
+Handles: Jakarta Messaging 3.1 section 3.8.1, and what STOMP needs beside it, since a header is
+always a text: one that looks like a number (or like TRUE, FALSE) is converted where the selector
+asks for a number (a condition), as ActiveMQ does for its STOMP clients; one that does not makes
+the comparison UNKNOWN. A ``"quoted name"`` or the prefix ``hyphenated_props:`` reaches names with
+``-``; the JMS names stand for the headers of STOMP.
+Does not handle: XPATH, XQUERY, functions, octal literals, two texts compared by order.
+"""
+
+import re
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker.selectors._like import share
+from trio_stomp.broker.selectors._selector_terms import (
+    Fault,
+    Kind,
+    Lookup,
+    Run,
+    TermBuilder,
+    convert,
+)
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from lark import Lark, Token
+    from lark.exceptions import UnexpectedInput
+
+    from trio_stomp.base import Quota
+
+_GRAMMAR = r"""
+?start: disjunction
+?disjunction: conjunction (_OR conjunction)*
+?conjunction: negation (_AND negation)*
+?negation: predicate | NOT negation                           -> negation
+?predicate: sum
+          | sum COMPARISON sum                                -> comparison
+          | sum NOT? _BETWEEN sum _AND sum                    -> between
+          | sum NOT? _IN "(" STRING ("," STRING)* ")"         -> within
+          | sum NOT? _LIKE STRING (_ESCAPE STRING)?           -> like
+          | sum _IS NOT? NULL                                 -> null
+?sum: product (SIGN product)*
+?product: unary (FACTOR unary)*
+?unary: atom | SIGN unary                                     -> signed
+?atom: NAME -> name | QUOTED -> quoted | NUMBER -> number | STRING -> text | TRUTH -> truth
+     | "(" disjunction ")"                                    -> group
+
+%declare _AND _OR NOT _BETWEEN _IN _LIKE _ESCAPE _IS NULL TRUTH
+NAME: /(?:[^\W\d]|\$)[\w$]*HYPHENS/
+QUOTED: /"(?:[^"]|"")++"/
+STRING: /'(?:[^']|'')*+'/
+NUMBER: /(?:0[xX][0-9a-fA-F]+|(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][+-]?[0-9]+)?|[0-9]+[lL]?)(?![\w$])/
+COMPARISON: /<>|<=|>=|[=<>]/
+SIGN: /[+-]/
+FACTOR: /[*\/]/
+%ignore /[ \t\f\r\n]+/
+"""  # noqa: E501  (a terminal cannot be broken over lines)
+
+_PREFIX = re.compile(r"\A(?:convert_string_expressions:|hyphenated_props:)++")
+_HYPHENS = r"(?:-[\w$]+)*"
+_HINTS = {
+    "!": "not equal is written <>",
+    "'": "a text ends with ', and holds a ' as ''",
+    '"': 'a quoted name ends with "; texts stand in single quotes',
+    "NULL": "NULL stands in IS NULL and IS NOT NULL only",
+}
+
+TOKEN_BYTES = 832
+CHAR_BYTES = 24
+CHAR_BYTES_WITH_HOLES = 640
+SEGMENT_BYTES = 160
+SEGMENT_BYTES_WITH_HOLES = 800
+"""What a compiled selector takes for each word, character, and part of a LIKE between two ``%``,
+measured and rounded up; holes are ``_``."""
+_TOKEN = re.compile(r"'[^']*+'|[\w$.]+|\S")
+
+_WORDS = {"$END": "the end", "COMMA": ",", "LPAR": "(", "RPAR": ")", "STRING": "a 'text'"}
+
+
+@define(eq=False)
+class Selector:
+    """A compiled condition on headers: one for any number of subscriptions and messages."""
+
+    text: str
+    _run: Run
+    _asked: "list[Selector]"
+    """Those that remember a header block until the turn ends."""
+    users: int = field(default=0, init=False)
+    """Who holds it, as counted by them, so that it is charged once."""
+    payer: "Quota | None" = field(default=None, init=False)
+    """Who is charged for it: who held it first."""
+    _head: Head | None = field(default=None, init=False)
+    """The header block that was last asked about, in this turn."""
+    _truth: bool = field(default=False, init=False)
+
+    def matches(self, headers: Head | Lookup) -> bool:
+        """Whether the condition is TRUE (not FALSE or UNKNOWN) for a MESSAGE with ``headers``.
+
+        Asked for one block by all subscriptions in turn, it is evaluated once.
+        """
+        if not isinstance(headers, Head):
+            return self._run(headers) is True
+        if self._head is not headers:
+            self.remember(headers, truth=self._run(headers.get) is True)
+        return self._truth
+
+    def remember(self, head: Head, *, truth: bool) -> None:
+        """Answer so for a header block until the turn ends, or it is asked for another."""
+        if self._head is None:
+            self._asked.append(self)
+        self._head, self._truth = head, truth
+
+    def forget(self) -> None:
+        """The turn has ended: no header block lives longer for having been asked about."""
+        self._head = None
+
+    @property
+    def cost(self) -> int:
+        """Bytes that it takes at most, compiled; by its text alone."""
+        tokens = sum(1 for _ in _TOKEN.finditer(self.text))
+        has_holes = "_" in self.text
+        each = SEGMENT_BYTES_WITH_HOLES if has_holes else SEGMENT_BYTES
+        char = CHAR_BYTES_WITH_HOLES if has_holes and not self.text.isascii() else CHAR_BYTES
+        return tokens * TOKEN_BYTES + self.text.count("%") * each + char * len(self.text)
+
+
+@define(eq=False)
+class SelectorCompiler:
+    """Selector text → Selector; the broker owns one.
+
+    Args:
+      max_bytes: Longest selector.
+      max_words: Most words in it: names, numbers, texts, signs. Each takes some 7 us to compile.
+      max_cached_bytes: Text of the selectors remembered; compiled, it takes up to 400 times that.
+    """
+
+    max_bytes: int = 4096
+    max_words: int = 1024
+    max_cached_bytes: int = 64 * 1024
+    _parsers: "dict[str, Lark]" = field(factory=dict, init=False)
+    _builder: TermBuilder = field(factory=TermBuilder, init=False)
+    _cache: OrderedDict[str, Selector] = field(factory=OrderedDict, init=False)
+    _cached_bytes: int = field(default=0, init=False)
+    _asked: list[Selector] = field(factory=list, init=False)
+
+    def compile(self, text: str) -> Selector:
+        """The selector that ``text`` says; a blank one matches every message.
+
+        Raises:
+          ProtocolError: ``invalid-selector``, naming the place, the rule and the remedy;
+            ``unsupported`` where the parser library is not installed. Nothing has changed.
+
+        Limits: ``max_bytes``, ``max_words``, ``MAX_DEPTH`` levels; time and memory grow with the
+          text. What LIKE looks through is bounded by ``MAX_STEPS``.
+        Spec: Jakarta Messaging 3.1, 3.8.1 "Message selector".
+        """
+        if text in self._cache:
+            self._cache.move_to_end(text)
+            return self._cache[text]
+        if (size := len(text.encode())) > self.max_bytes:
+            raise ProtocolError(
+                "invalid-selector",
+                f"selector:{text[:40]}… has more than {self.max_bytes} bytes; make it shorter",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+        if sum(1 for _ in _TOKEN.finditer(text)) > self.max_words:
+            raise ProtocolError(
+                "invalid-selector",
+                f"selector:{text[:40]}… has more than {self.max_words} words; make it shorter",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+        selector = self._cache[text] = Selector(text, self._parse(text), self._asked)
+        self._cached_bytes += size
+        while self._cached_bytes > self.max_cached_bytes:
+            self._cached_bytes -= len(self._cache.popitem(last=False)[0].encode())
+        return selector
+
+    def end_turn(self) -> None:
+        """Let go of what was asked about."""
+        for selector in self._asked:
+            selector.forget()
+        self._asked.clear()
+
+    def _parse(self, text: str) -> Run:
+        body = _PREFIX.sub("", text)
+        if not body.strip():
+            return lambda _: True
+        prefix = text[: len(text) - len(body)]
+        parser = self._parser(_HYPHENS if "hyphenated_props:" in prefix else "")
+        from lark.exceptions import UnexpectedInput
+
+        try:
+            # Blanks in place of the prefix keep the positions those of the client's text.
+            self._builder.likes.clear()
+            term: Any = parser.parse(" " * len(prefix) + body)
+            run = convert(term, Kind.TRUTH).run
+            share(self._builder.likes)
+            return run
+        except UnexpectedInput as error:
+            fault = _syntax_fault(error, text)
+        except Fault as error:
+            fault = error
+        start = fault.start or 0
+        near = repr(text[start : start + 24]) if start < len(text) else "its end"
+        raise ProtocolError(
+            "invalid-selector",
+            f"selector is wrong at character {start + 1}, near {near}: {fault.rule}",
+        )
+
+    def _parser(self, hyphens: str) -> "Lark":
+        """The parser of names that may end in what ``hyphens`` matches; built when first needed."""
+        if hyphens not in self._parsers:
+            try:
+                from lark import Lark
+            except ImportError:
+                raise ProtocolError(
+                    "unsupported",
+                    "selector: this broker was installed without selectors; its operator adds"
+                    " them with pip install 'trio-stomp[jms]'",
+                    reason=CloseReason.UNSUPPORTED,
+                ) from None
+            self._parsers[hyphens] = Lark(
+                _GRAMMAR.replace("HYPHENS", hyphens),
+                parser="lalr",
+                lexer="basic",  # takes every word for a NAME first, so that ``keyword`` sees it
+                lexer_callbacks={"NAME": TermBuilder.keyword},
+                transformer=self._builder,
+            )
+        return self._parsers[hyphens]
+
+
+def _syntax_fault(error: "UnexpectedInput", text: str) -> Fault:
+    """What a person can do about a token, or a character, that may not stand where it does."""
+    token: Token | None = getattr(error, "token", None)
+    if token is None:
+        char = text[error.pos_in_stream or 0]
+        return Fault(error.pos_in_stream, _HINTS.get(char, "no selector holds this here"))
+    expected: set[str] = getattr(error, "expected", set())
+    if token.type == "NULL":
+        rule = _HINTS["NULL"]
+    elif "NAME" in expected:
+        rule = "a header name, a number, a 'text' or ( must stand here"
+    else:
+        words = sorted(_WORDS.get(word, word.strip("_")) for word in expected)
+        rule = f"{' or '.join(words)} must stand here"
+    return Fault(len(text) if token.type == "$END" else token.start_pos, rule)

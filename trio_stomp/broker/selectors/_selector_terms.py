@@ -1,0 +1,329 @@
+"""What a selector is compiled to: terms, built from the leaves up, each a small closure."""
+
+import operator
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, evolve, frozen
+
+from trio_stomp.broker.selectors._like import Like, like
+
+if TYPE_CHECKING:
+    from lark import Token
+
+MAX_DEPTH = 32
+"""Of brackets, NOT and signs; chains of AND, OR, + and * add nothing, however long."""
+
+Lookup = Callable[[str], str | None]
+"""A header's name → its text, or None."""
+
+Run = Callable[[Lookup], Any]
+
+_KEYWORDS = {
+    **{word: f"_{word}" for word in ("AND", "OR", "BETWEEN", "IN", "LIKE", "ESCAPE", "IS")},
+    **{"NOT": "NOT", "NULL": "NULL", "TRUE": "TRUTH", "FALSE": "TRUTH"},
+}
+_JMS_HEADERS: dict[str, tuple[str, str | None]] = {
+    "JMSCorrelationID": ("correlation-id", None),
+    "JMSDestination": ("destination", None),
+    "JMSExpiration": ("expires", "0"),
+    "JMSMessageID": ("message-id", None),
+    "JMSPriority": ("priority", "4"),
+    "JMSReplyTo": ("reply-to", None),
+    "JMSTimestamp": ("timestamp", None),
+    "JMSType": ("type", None),
+}
+"""The header that a JMS name stands for, and what JMS says of a message without it."""
+
+_RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
+    "=": operator.eq,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_NUMERIC = re.compile(r" *+[+-]?(?:[0-9]++(\.[0-9]*+)?|(\.[0-9]++))([eE][+-]?[0-9]++)? *+")
+_TRUTHS = {"true": True, "false": False}
+_LONG = 2**63
+MAX_NUMBER_CHARS = 500
+"""Of a text, blanks included: what is longer is no number, and no TRUE or FALSE."""
+
+
+_REMEDY = "a header name with - stands in double quotes, a text in single ones"
+
+
+class Kind(Enum):
+    NAME = "a header"
+    TEXT = "a text"
+    NUMBER = "a number"
+    TRUTH = "a condition such as price > 10"
+
+
+@define
+class Fault(Exception):
+    """A well-formed selector makes no sense; a ProtocolError as soon as the text is known."""
+
+    start: int | None
+    rule: str
+
+
+@frozen
+class Term:
+    """A compiled part of a selector.
+
+    Args:
+      kind: What ``run`` returns, None apart: a text (NAME, TEXT), a number or a truth value.
+      run: Its value in one message; None is NULL, and UNKNOWN of a truth value.
+      start: Where it begins in the selector.
+      depth: How deep its calls nest.
+    """
+
+    kind: Kind
+    run: Run
+    start: int | None
+    depth: int = 0
+
+
+class TermBuilder:
+    """What the parser calls for each rule, from the leaves up: nothing of ours recurses.
+
+    Args:
+      likes: The patterns of the selector that is being compiled; emptied by who begins with one.
+    """
+
+    def __init__(self) -> None:
+        self.likes: list[Like] = []
+
+    @staticmethod
+    def keyword(token: "Token") -> "Token":
+        token.type = _KEYWORDS.get(token.upper(), "NAME")
+        return token
+
+    def name(self, children: "list[Token]") -> Term:
+        return Term(Kind.NAME, _reader(str(children[0])), children[0].start_pos)
+
+    def quoted(self, children: "list[Token]") -> Term:
+        header = _unquote(children[0])
+        return Term(Kind.NAME, lambda lookup: lookup(header), children[0].start_pos)
+
+    def number(self, children: "list[Token]") -> Term:
+        start, digits = children[0].start_pos, children[0].lower().rstrip("l")
+        if digits.startswith("0") and digits.isdecimal() and len(digits) > 1:
+            raise Fault(start, "0 in front makes a number octal in JMS, but not in SQL: omit it")
+        if not digits.startswith("0x"):
+            return _literal(Kind.NUMBER, _number(digits), start)
+        if int(digits, 16) >= _LONG:
+            raise Fault(start, "a hexadecimal number has at most 63 bits")
+        return _literal(Kind.NUMBER, int(digits, 16), start)
+
+    def text(self, children: "list[Token]") -> Term:
+        return _literal(Kind.TEXT, _unquote(children[0]), children[0].start_pos)
+
+    def truth(self, children: "list[Token]") -> Term:
+        return _literal(Kind.TRUTH, _TRUTHS[children[0].lower()], children[0].start_pos)
+
+    def group(self, children: list[Term]) -> Term:
+        return evolve(children[0], depth=_depth(children))
+
+    def signed(self, children: "tuple[Token, Term]") -> Term:
+        return _calculate([_literal(Kind.NUMBER, 0, children[0].start_pos), *children])
+
+    def sum(self, children: list[Any]) -> Term:
+        return _calculate(children)
+
+    product = sum
+
+    def comparison(self, children: "tuple[Term, Token, Term]") -> Term:
+        left, token, right = children
+        kinds, equality = {left.kind, right.kind}, token in ("=", "<>")
+        if equality and kinds <= {Kind.NAME, Kind.TEXT}:
+            return _compare(left, token, right)
+        kind = Kind.TRUTH if equality and Kind.TRUTH in kinds else Kind.NUMBER
+        return _compare(convert(left, kind), token, convert(right, kind))
+
+    def between(self, children: list[Any]) -> Term:
+        value, negated, bounds = _split(children)
+        value, low, high = (convert(term, Kind.NUMBER) for term in (value, *bounds))
+        both = _chain([_compare(value, ">=", low), _compare(value, "<=", high)], False)
+        return _negate(both) if negated else both
+
+    def within(self, children: list[Any]) -> Term:
+        value, negated, tokens = _split(children)
+        texts = frozenset(_unquote(token) for token in tokens)
+        return _ask(value, "IN", lambda it: None if it is None else (it in texts) is not negated)
+
+    def like(self, children: list[Any]) -> Term:
+        value, negated, (pattern, *escapes) = _split(children)
+        escape = _unquote(escapes[0]) if escapes else ""
+        if escapes and len(escape) != 1:
+            raise Fault(escapes[0].start_pos, "ESCAPE takes a text of one character")
+        made = like(_unquote(pattern), escape)
+        self.likes.append(made)
+        match = made.matches
+
+        def question(it: str | None) -> bool | None:
+            found = None if it is None else match(it)
+            return None if found is None else found is not negated
+
+        return _ask(value, "LIKE", question)
+
+    def null(self, children: list[Any]) -> Term:
+        value, negated, _ = _split(children)
+        return _ask(value, "IS NULL", lambda it: (it is None) is not negated)
+
+    def negation(self, children: "tuple[Token, Term]") -> Term:
+        return _negate(convert(children[1], Kind.TRUTH))
+
+    def conjunction(self, children: list[Term]) -> Term:
+        return _chain(children, False)
+
+    def disjunction(self, children: list[Term]) -> Term:
+        return _chain(children, True)
+
+
+def _unquote(token: str) -> str:
+    return token[1:-1].replace(token[0] * 2, token[0])
+
+
+def _split(children: list[Any]) -> tuple[Term, bool, list[Any]]:
+    """The left side of an operator, whether NOT follows it, and the rest."""
+    negated = getattr(children[1], "type", "") == "NOT"
+    return children[0], negated, children[1 + negated :]
+
+
+def _depth(terms: list[Term]) -> int:
+    depth = 1 + max(term.depth for term in terms)
+    if depth > MAX_DEPTH:
+        rule = f"brackets, NOT and signs nest more than {MAX_DEPTH} deep; leave some out"
+        raise Fault(terms[0].start, rule)
+    return depth
+
+
+def _literal(kind: Kind, value: str | float | None, start: int | None) -> Term:
+    return Term(kind, lambda _: value, start)
+
+
+def _condition(run: Run, terms: list[Term]) -> Term:
+    return Term(Kind.TRUTH, run, terms[0].start, _depth(terms))
+
+
+def _reader(name: str) -> Run:
+    """What returns the text of the header that ``name`` stands for."""
+    if name == "JMSDeliveryMode":
+        return lambda look: "PERSISTENT" if look("persistent") == "true" else "NON_PERSISTENT"
+    header, default = _JMS_HEADERS.get(name, (name, None))
+    if default is None:
+        return lambda lookup: lookup(header)
+    return lambda lookup: default if (text := lookup(header)) is None else text
+
+
+def _number(text: str) -> float | None:
+    """The number that ``text`` looks like; one too long for 64 bits is a float."""
+    if len(text) < 19 and text.isascii() and text.isdecimal():
+        return int(text)
+    match = _NUMERIC.fullmatch(text)
+    if match is None:
+        return None
+    return int(text) if match.lastindex is None and len(text) < 20 else float(text)
+
+
+def _truth(text: str) -> bool | None:
+    """The truth value that ``text`` looks like."""
+    return _TRUTHS.get(text.strip().lower())
+
+
+def convert(term: Term, kind: Kind) -> Term:
+    """``term`` as a number or a condition.
+
+    Raises:
+      Fault: it can never be one.
+    """
+    if term.kind is kind:
+        return term
+    read, convert = term.run, _number if kind is Kind.NUMBER else _truth
+
+    def run(lookup: Lookup) -> float | None:
+        text = read(lookup)
+        return None if text is None or len(text) > MAX_NUMBER_CHARS else convert(text)
+
+    if term.kind is Kind.NAME:
+        return evolve(term, kind=kind, run=run)
+    if term.kind is Kind.TEXT and (value := run(lambda _: None)) is not None:
+        return _literal(kind, value, term.start)
+    raise Fault(term.start, f"{kind.value} must stand here, not {term.kind.value}; {_REMEDY}")
+
+
+def _divide(left: float, right: float) -> float | None:
+    """As Java does: whole numbers towards zero; NULL instead of an error."""
+    if not right:
+        return None
+    if isinstance(left, float) or isinstance(right, float):
+        return left / right
+    return left // right if (left < 0) is (right < 0) else -(-left // right)
+
+
+_OPERATIONS = dict(zip("+-*/", (operator.add, operator.sub, operator.mul, _divide), strict=True))
+
+
+def _calculate(children: list[Any]) -> Term:
+    """A chain of terms and signs from left to right; NULL where one of them is."""
+    terms = [convert(term, Kind.NUMBER) for term in children[::2]]
+    first, *others = (term.run for term in terms)
+    steps = list(zip((_OPERATIONS[sign] for sign in children[1::2]), others, strict=True))
+
+    def run(lookup: Lookup) -> float | None:
+        total: float | None = first(lookup)
+        for operation, read in steps:
+            value = read(lookup)
+            if total is None or value is None:
+                return None
+            total = operation(total, value)
+            if total is not None and not -_LONG <= total < _LONG:
+                total = float(total)  # so that no chain of * makes numbers of thousands of digits
+        return total
+
+    return Term(Kind.NUMBER, run, terms[0].start, _depth(terms))
+
+
+def _compare(left: Term, sign: str, right: Term) -> Term:
+    """A relation of two terms of one kind; UNKNOWN where one of them is NULL."""
+    relation, read, read_other = _RELATIONS[sign], left.run, right.run
+
+    def test(lookup: Lookup) -> bool | None:
+        value, other = read(lookup), read_other(lookup)
+        return None if value is None or other is None else relation(value, other)
+
+    return _condition(test, [left, right])
+
+
+def _ask(term: Term, word: str, question: Callable[[str | None], bool | None]) -> Term:
+    """A question about a header's text."""
+    if term.kind is not Kind.NAME:
+        rule = f"{word} asks about a header, not {term.kind.value}; {_REMEDY}"
+        raise Fault(term.start, rule)
+    read = term.run
+    return _condition(lambda lookup: question(read(lookup)), [term])
+
+
+def _negate(term: Term) -> Term:
+    read = term.run
+    return _condition(lambda look: None if (it := read(look)) is None else not it, [term])
+
+
+def _chain(terms: list[Term], decisive: bool) -> Term:
+    """AND (FALSE is decisive) or OR (TRUE is): a loop, so that long chains do not nest."""
+    parts = [convert(term, Kind.TRUTH).run for term in terms]
+
+    def test(lookup: Lookup) -> bool | None:
+        unknown = False
+        for part in parts:
+            truth: bool | None = part(lookup)
+            if truth is decisive:
+                return decisive
+            unknown = unknown or truth is None
+        return None if unknown else not decisive
+
+    return _condition(test, terms)

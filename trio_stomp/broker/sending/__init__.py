@@ -1,0 +1,16 @@
+"""SEND, alone, scheduled or in a transaction.
+
+Handles: plans, receipts, schedules, BEGIN to COMMIT, temporary destinations.
+Does not handle: who gets it; see ``routing`` and ``queues``.
+"""
+
+from trio_stomp.broker.sending._duplicates import SEEN as SEEN
+from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
+from trio_stomp.broker.sending._left_behind import LeftBehind as LeftBehind
+from trio_stomp.broker.sending._publisher import Publisher as Publisher
+from trio_stomp.broker.sending._scheduler import SCHEDULED as SCHEDULED
+from trio_stomp.broker.sending._scheduler import Progress as Progress
+from trio_stomp.broker.sending._scheduler import Scheduler as Scheduler
+from trio_stomp.broker.sending._scheduler import read_progress as read_progress
+from trio_stomp.broker.sending._temporary import Temporary as Temporary
+from trio_stomp.broker.sending._transaction import TransactionCommitter as TransactionCommitter

@@ -1,0 +1,109 @@
+"""Answers ``DIAG/left``: the scheduled messages and last values that users have left."""
+
+import json
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import ANONYMOUS_NAME, Identity, ProtocolError
+from trio_stomp.broker.headers import MAX_NUMBER
+from trio_stomp.broker.routing import Destinations
+from trio_stomp.broker.sending._scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.sending._scheduler import Scheduled
+
+SCHEDULES, LAST_VALUES = "schedules", "last-values"
+MAX_ROWS = 200
+"""In one answer."""
+MAX_LOOKED = 2000
+"""So many are looked at for one answer; there may be more of a user's behind them."""
+MAX_QUESTION_CHARS = 4096
+
+Row = dict[str, object]
+
+
+@define(eq=False, repr=False)
+class LeftBehind:
+    """Lists them, a part at a time. It changes nothing."""
+
+    scheduler: Scheduler
+    destinations: Destinations
+
+    def answer(self, question: str) -> dict[str, object]:
+        """The answer to a question: JSON, with ``what``, ``user`` and ``after``, or nothing.
+
+        Where it has ``next``, there is more: that is ``after`` of the next question.
+
+        Raises:
+          ProtocolError: it is no question.
+        """
+        what, user, after = _read(question)
+        found = self._last_values(after) if what == LAST_VALUES else self._schedules(after)
+        rows: list[Row] = []
+        for looked, (place, row) in enumerate(found):
+            if looked == MAX_LOOKED or len(rows) == MAX_ROWS:
+                return {"what": what, "left": rows, "next": after}
+            after = place
+            if user is None or row["user"] == user:
+                rows.append(row)
+        return {"what": what, "left": rows}
+
+    def _schedules(self, after: int) -> Iterator[tuple[int, Row]]:
+        for item in self.scheduler.jobs.beginning_at(after + 1):
+            if item.timer and item.first > after:
+                yield item.first, self._schedule(item)
+
+    def _schedule(self, item: "Scheduled") -> Row:
+        first, last = item.numbers[0], item.numbers[-1]
+        return {
+            "id": f"{first}-{last}" if last > first else f"{first}",
+            "user": _name(item.owner),
+            "destination": item.destination,
+            "messages": len(item.bodies),
+            "bytes": sum(map(len, item.bodies)),
+            "due_ms": self.scheduler.due_ms(item),
+            "sent": item.sent,
+            "repeats": bool(item.schedule.repeat or item.schedule.cron),
+            "stored": bool(item.ids),
+        }
+
+    def _last_values(self, after: int) -> Iterator[tuple[int, Row]]:
+        found = islice(self.destinations.retaining.items(), after, None)
+        for place, (destination, keeper) in enumerate(found, after + 1):
+            assert destination.retained is not None
+            yield (
+                place,
+                {
+                    "user": _name(keeper.owner),
+                    "destination": destination.name,
+                    "bytes": len(destination.retained.bodies[-1]),
+                    "stored": bool(destination.retained_id),
+                },
+            )
+
+
+def _name(owner: Identity | None) -> str | None:
+    """The owner's name in the rules; None = unknown."""
+    return None if owner is None else owner.name or ANONYMOUS_NAME
+
+
+def _read(question: str) -> tuple[str, str | None, int]:
+    asked: object = {}
+    try:
+        if question.strip():
+            asked = json.loads(question) if len(question) <= MAX_QUESTION_CHARS else None
+    except ValueError:
+        asked = None
+    if isinstance(asked, Mapping):
+        what, user, after = asked.get("what", SCHEDULES), asked.get("user"), asked.get("after", 0)
+        is_known = what in (SCHEDULES, LAST_VALUES) and isinstance(user, str | None)
+        if is_known and type(after) is int and 0 <= after <= MAX_NUMBER:
+            return what, user, after
+    raise ProtocolError(
+        "invalid-question",
+        f"{question[:80]!r} is no question; ask for what is left, in JSON:"
+        ' {"what": "schedules", "user": "alice"} or {"what": "last-values"}',
+    )

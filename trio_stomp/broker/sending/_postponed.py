@@ -1,0 +1,183 @@
+"""What is sent to topics, and is seen later: when the store has it, or what stands before it is."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker.headers import unmatched
+from trio_stomp.broker.queues import cost_alone
+from trio_stomp.broker.routing import Answers, answers_of, asking, remind
+from trio_stomp.broker.topics import NOBODY
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from trio_stomp.broker.delivery import Client, Publication, Work
+    from trio_stomp.broker.durability import Log
+    from trio_stomp.broker.routing import Destination, Foreseen, Foresight, LastValueOwner, Member
+    from trio_stomp.broker.sending._publisher import Publisher
+
+MAX_REMEMBERED = 64 * 1024
+"""So many answers of selectors are remembered until the store has answered; others are asked
+again."""
+ANSWER_BYTES = 100
+"""Bytes that one of them takes."""
+
+
+@define(eq=False, repr=False)
+class Postponed:
+    """Part of the publisher: it keeps what is not to be seen yet."""
+
+    publisher: "Publisher"
+    foresight: "Foresight | None" = None
+    """Of the COMMIT that is being carried out."""
+    remembered: int = 0
+    """Answers of selectors."""
+
+    def send_behind(self, publication: "Publication", asked: str, keeper: "LastValueOwner") -> None:
+        """Have messages that nobody sends seen behind what their topic is sent bit by bit."""
+        self.put(publication, partial(self._show, publication, asked, keeper))
+
+    def _show(
+        self, publication: "Publication", asked: str, keeper: "LastValueOwner"
+    ) -> Iterator[None]:
+        publisher = self.publisher
+        publication.destination = self.look_up(publication)
+        publisher.show(publication, asked, keeper, publisher.lines.turns.now)
+        yield from publisher.in_pieces.rest()
+        yield
+
+    def look_up(self, publication: "Publication") -> "Destination":
+        """Return its destination as it is now: subscribers may have come and gone."""
+        return (
+            self.publisher.destinations.known(publication.destination.name)
+            or publication.destination
+        )
+
+    def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
+        """Have messages seen in their turn; they are charged meanwhile."""
+        bodies = publication.bodies
+        cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
+        self.publisher.lines.put(publication.sender, publication.destination, begin, cost)
+
+    def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> bytes:
+        """A topic's message of which something is to survive: nobody sees it before that."""
+        publisher = self.publisher
+        fan_out, destination = publisher.fan_out, publication.destination
+        keeper = publisher.last_values.keeper(publication) if asked else NOBODY
+        is_kept = bool(asked) and publisher.last_values.store(publication, asked, keeper)
+        offset = publisher.append(publication, now) if destination.stream is not None else b""
+        matched = 0
+        members: Sequence[Member] = ()
+        if self.foresight is None or destination.durables:
+            members = fan_out.among(destination.filtered, publication)
+        for binding in destination.durables:
+            if binding.durable and publication.is_stored and not binding.is_ended:
+                matched += binding.take(publication, publication.bodies) > 0
+        is_safe = publication.is_stored and (is_kept or matched or bool(offset))
+        if not (is_safe or publisher.binds):
+            publication.is_stored = False
+            if asked:
+                publisher.last_values.keep(publication, asked, keeper)
+            return publisher.see(publication, "", NOBODY, now) + offset
+
+        unseen = Unseen(self, publication, asked, keeper, fan_out.foreseen, self.foresight)
+        unseen.hold(members)
+        log.when_safe(unseen)
+        evidence = b"" if self.foresight is not None else _matched(publication, members)
+        return evidence + offset + (log.stored if is_safe else b"")
+
+    def remember(self, count: int) -> bool:
+        """Charge so many answers, or give back what is negative; False if they are too many."""
+        if self.remembered + count > MAX_REMEMBERED:
+            return False
+        self.remembered += count
+        self.publisher.memory.force_kept(ANSWER_BYTES * count)
+        return True
+
+
+def _matched(publication: "Publication", members: "Sequence[Member]") -> bytes:
+    """Return what a RECEIPT tells of the number of takers."""
+    destination = publication.destination
+    matched = len(destination.direct) + sum(1 for member in members if member.wants(publication))
+    return b"matched:%d\n" % matched if matched else unmatched(destination.name)
+
+
+@define(eq=False, repr=False)
+class Unseen:
+    """Messages of a topic that nobody sees before the store has them: an ``Effect``."""
+
+    postponed: Postponed
+    publication: "Publication"
+    asked: str
+    keeper: "LastValueOwner"
+    foreseen: "Foreseen"
+    foresight: "Foresight | None"
+    _answers: Answers = field(factory=dict)
+    _must_ask: bool = False
+    """Its selectors were asked when it was sent, and nobody remembers what they said."""
+
+    @property
+    def client(self) -> "Client | None":
+        """As ``Effect``."""
+        return self.publication.sender
+
+    def hold(self, members: "Sequence[Member]") -> None:
+        """Remember what the selectors of many said, as far as there is room for it."""
+        if self.foresight is not None:
+            self.foresight.hold()
+            return
+        answers = answers_of(members, self.publication.head)
+        if self.postponed.remember(len(answers)):
+            self._answers = answers
+        else:
+            self._must_ask = True
+
+    def _release(self) -> None:
+        if self.foresight is not None:
+            self.foresight.release()
+        self.postponed.remember(-len(self._answers))
+        self._answers = {}
+
+    def withdraw(self, now: float) -> None:
+        """As ``Effect``."""
+        self._release()
+
+    def commit(self, now: float) -> None:
+        """As ``Effect``: at once, if there is time for it and nothing stands before it."""
+        lines = self.postponed.publisher.lines
+        destination = self._look_up()
+        is_long = destination.is_large(len(self.publication.bodies)) or lines.turns.is_over()
+        is_first = destination.line is None and not lines.has(self.client)
+        if is_long or self._must_ask or not is_first:
+            self.postponed.put(self.publication, partial(self._seeing))
+        else:
+            self._see(now)
+
+    def _look_up(self) -> "Destination":
+        publication = self.publication
+        publication.destination = self.postponed.look_up(publication)
+        return publication.destination
+
+    def _seeing(self) -> "Work":
+        if self._must_ask:
+            yield from asking([(self._look_up(), self.publication.head)])
+        publisher = self.postponed.publisher
+        self._see(publisher.lines.turns.now)
+        yield from publisher.in_pieces.rest()
+        yield
+
+    def _see(self, now: float) -> None:
+        publisher = self.postponed.publisher
+        self._look_up()
+        remind(self._answers, self.publication.head)
+        if self.asked:
+            publisher.last_values.keep(self.publication, self.asked, self.keeper)
+        publisher.fan_out.foreseen = self.foreseen
+        try:
+            publisher.distribute(self.publication, now)
+        finally:
+            publisher.fan_out.foreseen = {}
+            self._release()

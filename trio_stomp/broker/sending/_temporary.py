@@ -1,0 +1,111 @@
+"""Temporary destinations: named by a client as it likes, private to it, gone with it.
+
+A client says ``/temp-queue/x``. Others see ``/reply-queue/SESSION-SECRET.x``, in the ``reply-to``
+of what it sends, and may send there. Only its own connection may consume it. Sessions are counted,
+and who may answer anybody may send to all of ``/reply-queue/**``; so the name holds what only those
+can know who were asked.
+"""
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.broker.access import Authorizer
+from trio_stomp.broker.delivery import Client
+from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC, Pattern
+from trio_stomp.frames import Head
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.routing import Destination
+
+_PUBLIC = {"/temp-queue/": PRIVATE_QUEUE, "/temp-topic/": PRIVATE_TOPIC}
+MAX_TEMPORARY = 1_000
+"""Temporary destinations of one connection."""
+SECRET_BYTES = 12
+
+
+def is_orphan(client: Client | None, destination: "Destination") -> bool:
+    """Whether a reply comes for a client that has gone: nobody could ever consume it."""
+    if destination.queue is not None or not destination.name.startswith(PRIVATE_QUEUE):
+        return False
+    return client is None or destination.name not in client.temporary.values()
+
+
+def unguessable(client: Client) -> str:
+    """Return whose a temporary destination is, for people, and 96 random bits."""
+    return f"{client.session_id}-{secrets.token_hex(SECRET_BYTES)}"
+
+
+@define(eq=False, repr=False)
+class Temporary:
+    """Translates between what a client says and what others see.
+
+    Args:
+      expect_replies: Have a client receive from a temporary queue that it named in ``reply-to``
+        but has not subscribed to, as RabbitMQ does.
+      begin_name: How the public name of one more begins.
+    """
+
+    expect_replies: Callable[[Client, str, str], None]
+    authorizer: Authorizer
+    begin_name: Callable[[Client], str] = unguessable
+
+    def public_name(self, client: Client, name: str) -> str:
+        """What others call the destination that ``client`` calls ``name``.
+
+        Raises:
+          ProtocolError: the client has too many.
+        """
+        known = client.temporary.get(name)
+        if known is not None:
+            return known
+        for private, public in _PUBLIC.items():
+            if name.startswith(private):
+                if len(client.temporary) >= MAX_TEMPORARY:
+                    raise ProtocolError(
+                        "too-many-temporary-destinations",
+                        f"this connection has {MAX_TEMPORARY} temporary destinations,"
+                        " which is the limit",
+                        reason=CloseReason.LIMIT_EXCEEDED,
+                    )
+                self.authorizer.check_temporary(client, name)
+                made = f"{public}{self.begin_name(client)}.{name.removeprefix(private)}"
+                client.temporary[name] = made
+                return made
+        return name
+
+    def consumed_name(self, client: Client, said: str, pattern: Pattern | None) -> str:
+        """What others call a destination that ``client`` subscribes to.
+
+        Raises:
+          ProtocolError: it is private to another client, or several are asked for at once.
+        """
+        if pattern is not None and said.startswith(tuple(_PUBLIC)):
+            raise ProtocolError(
+                "invalid-wildcard",
+                f"destination:{said[:80]} is temporary, which is subscribed to by its full name",
+            )
+        name = self.public_name(client, said)
+        for public in _PUBLIC.values():
+            if name.startswith(public) and name not in client.temporary.values():
+                raise ProtocolError(
+                    "not-allowed",
+                    f"destination:{name[:80]} belongs to another connection; only that may"
+                    " subscribe to it",
+                    reason=CloseReason.UNSUPPORTED,
+                )
+        return name
+
+    def localised(self, client: Client, head: Head) -> Head:
+        """A SEND's header block with its temporary names as others see them."""
+        told = dict(head.headers)
+        for header in ("destination", "reply-to"):
+            name = told.get(header)
+            if name is not None:
+                told[header] = self.public_name(client, name)
+                if header == "reply-to" and name.startswith("/temp-queue/"):
+                    self.expect_replies(client, name, told[header])
+        return Head(head.command, tuple(told.items()), head.content_length, told["destination"])

@@ -1,0 +1,13 @@
+"""Streams: topics whose messages stay, and are read from any offset.
+
+Handles: offsets, readers, credit, questions about streams.
+Does not handle: their files; see ``store.streams``.
+"""
+
+from trio_stomp.broker.streams._stream import Stream as Stream
+from trio_stomp.broker.streams._stream import StreamRun as StreamRun
+from trio_stomp.broker.streams._stream_queries import StreamQueries as StreamQueries
+from trio_stomp.broker.streams._stream_reader import StreamReader as StreamReader
+from trio_stomp.broker.streams._streams import Retention as Retention
+from trio_stomp.broker.streams._streams import Streams as Streams
+from trio_stomp.broker.streams._streams import stream_name as stream_name

@@ -1,0 +1,278 @@
+"""Who reads a stream: a place in it that moves on as far as its connection has room."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Timers
+from trio_stomp.broker.headers import END_MARK, PRIORITY_DEFAULT
+from trio_stomp.broker.queues import AUTO_BATCH_BYTES, Consumer, Message, Unacked
+from trio_stomp.broker.routing import DestinationPolicy
+from trio_stomp.broker.streams._stream import Stream, StreamRun
+from trio_stomp.frames import Head, encode_header
+
+if TYPE_CHECKING:
+    from trio_stomp.broker.queues import DeadLetterReason
+
+ONCE = DestinationPolicy(max_redeliveries=0)
+"""What comes back is not handed out again."""
+_NO_HEAD = Head("SEND", ())
+
+
+@define(eq=False, repr=False)
+class StreamReader:
+    """Stands where a queue stands for other consumers, and hands out without giving away.
+
+    Args:
+      at: Offset of what it is given next.
+      until: It ends before this offset; None = it does not end.
+      timers: Tell it when it may begin.
+      mark: Have it pumped at the end of the turn.
+      load: Have messages read from the store, from an offset on.
+    """
+
+    consumer: Consumer
+    stream: Stream
+    at: int
+    until: int | None
+    timers: Timers
+    mark: "Callable[[StreamReader], None]"
+    load: "Callable[[StreamReader, int], None]"
+    starts_at: float = 0.0
+    """Nothing is given before, in seconds of the broker's clock."""
+    since_ms: int = 0
+    """What was written before, in ms since 1970, is passed over, up to the first that was not."""
+    is_ended: bool = False
+    """It was given the end marker, or has gone."""
+    is_marked: bool = False
+    is_trimmed: bool = False
+    """What it asked for is gone: its next MESSAGE says so."""
+    is_loading: bool = False
+    is_seeking: bool = False
+    """The store looks for where it begins."""
+    policy: DestinationPolicy = ONCE
+    unacked: int = 0
+    nacked: int = 0
+    redelivered: int = 0
+    pass_on: Callable[[Message, float], bool] | None = None
+    _own: deque[StreamRun] = field(factory=deque)
+    """Runs that were read from the store for it."""
+    _alarm: int = 0
+    """The timer that tells it to begin; 0 = none."""
+
+    @property
+    def may_give_up(self) -> bool:
+        """The stream keeps it for others."""
+        return True
+
+    def wait_until(self, due: float) -> None:
+        """Give it nothing before a time."""
+        self.starts_at = due
+        self._alarm = self.timers.call_at(due, self._begin)
+
+    def _begin(self, now: float) -> None:
+        self._alarm = 0
+        self.mark(self)
+
+    def pump(self, now: float) -> None:
+        """Hand out what its consumer takes now."""
+        stream, consumer = self.stream, self.consumer
+        while not self.is_ended and now >= self.starts_at and not self.is_seeking:
+            if not consumer.is_ready:
+                if stream.memory.is_short:
+                    # It is read again when there is room for it.
+                    self._own.clear()
+                return
+            if self.until is not None and self.at >= self.until:
+                self._end(self.until)
+            elif self.at < stream.first:
+                self._leap(stream.first)
+            elif self.at >= stream.next:
+                stream.wait(self)
+                return
+            else:
+                run = self._run()
+                if run is None:
+                    return
+                if run.first > self.at:
+                    self._leap(run.first)
+                elif run.written_ms < self.since_ms:
+                    self.at = min(run.end, stream.next)
+                else:
+                    self.since_ms = 0
+                    self._give(run, now)
+
+    def more(self) -> None:
+        """There is more behind the end that it had reached."""
+        self.mark(self)
+
+    def loaded(self, runs: list[StreamRun]) -> None:
+        """What it had asked the store for."""
+        self.is_loading = False
+        if self.is_ended:
+            return
+        self._own.extend(runs)
+        if not runs and self.at < self.stream.window_first:
+            # It is not there, damaged or trimmed: go on where there is something.
+            self._leap(self.stream.window_first)
+        self.mark(self)
+
+    def retry(self) -> None:
+        """The store could not read: ask again."""
+        self.is_loading = False
+        self.mark(self)
+
+    def found(self, offset: int) -> None:
+        """Where the store found its beginning."""
+        self.is_seeking = False
+        self.at = max(offset, self.stream.first)
+        self.mark(self)
+
+    def _end(self, until: int) -> None:
+        """Tell it that this was all that it had asked for."""
+        consumer, stream = self.consumer, self.stream
+        subscription = consumer.subscription
+        rules = subscription.client.rules
+        number = min(until, self.at)
+        lines = [
+            encode_header("destination", stream.name, rules),
+            b"x-stream-end:true\nx-stream-offset:%d\n" % number,
+            b"x-stream-first:%d\nx-stream-next:%d\n" % (stream.first, stream.next),
+            encode_header("x-stream-epoch", stream.epoch, rules),
+        ]
+        behind = consumer.repeats_number
+        mark = END_MARK + b"%d" % number
+        front = subscription.prefix + mark + (behind + mark if behind else b"") + b"\n"
+        subscription.outbox.stage_frame(front + b"".join(lines) + b"\n\0\n")
+        if consumer.tracks:
+            self._track(number, b"", self._publication(_NO_HEAD, 0.0))
+        self.close()
+
+    def close(self) -> None:
+        """Give it nothing more."""
+        self.is_ended = True
+        self.stream.leave(self)
+        self._own.clear()
+        if self._alarm:
+            self.timers.cancel(self._alarm)
+            self._alarm = 0
+
+    # As a queue, for acknowledgements: nothing comes back, nothing dies.
+
+    def settle(self, message: Message) -> None:
+        """A message was acknowledged."""
+        self.unacked -= 1
+
+    def settle_all(self, messages: list[Message]) -> None:
+        """Messages were acknowledged."""
+        self.unacked -= len(messages)
+
+    def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
+        """A message was rejected, which is as good as acknowledged."""
+        self.unacked -= 1
+
+    def give_back(self, message: Message, delay_s: float, now: float) -> None:
+        """A message was refused, which is as good as acknowledged; the caller has counted."""
+
+    def detach(self, consumer: Consumer) -> None:
+        """The consumer has gone."""
+        self.close()
+        consumer.queues.pop(self, None)
+
+    def _leap(self, offset: int) -> None:
+        if self.until is not None:
+            offset = min(offset, self.until)
+        self.stream.lost += offset - self.at
+        self.at = offset
+        self.is_trimmed = True
+
+    def _run(self) -> StreamRun | None:
+        """The run that holds the next message; None if it has to be read first."""
+        found = self.stream.run_at(self.at)
+        if found is not None:
+            self._own.clear()
+            return found
+        own = self._own
+        while own and own[0].end <= self.at:
+            own.popleft()
+        if own:
+            return own[0]
+        if not self.is_loading:
+            self.is_loading = True
+            self.load(self, self.at)
+        return None
+
+    def _give(self, run: StreamRun, now: float) -> None:
+        """Stage a run, and with it what follows at once: as much as is fit for one delivery."""
+        subscription = self.consumer.subscription
+        publication = self._publication(run.head, now)
+        tails = [b""]
+        size = 0
+        following: StreamRun | None = run
+        while following is not None:
+            taken = self._take(following, publication)
+            tails += taken
+            size += sum(map(len, taken))
+            following = self._following() if size < AUTO_BATCH_BYTES else None
+        delivery = Delivery(tails, len(tails) - 1, size, publication, is_paced=True)
+        self.consumer.fan_out.stage(subscription, delivery)
+
+    def _following(self) -> StreamRun | None:
+        """The run that goes on where it stands, if that is at hand and its consumer may have it."""
+        at, consumer = self.at, self.consumer
+        if at >= self.stream.next or at == self.until:
+            return None
+        if consumer.count_left <= 0 or consumer.bytes_left <= 0:
+            return None
+        own = self._own
+        while own and own[0].end <= at:
+            own.popleft()
+        return own[0] if own and own[0].first <= at else self.stream.run_at(at)
+
+    def _take(self, run: StreamRun, publication: Publication) -> list[bytes]:
+        """The back halves of the MESSAGEs of a run that it is given now."""
+        consumer = self.consumer
+        subscription = consumer.subscription
+        start = self.at - run.first
+        # The store may know of more than has been told to be safe.
+        stop = min(len(run.bodies), self.stream.next - run.first)
+        if self.until is not None:
+            stop = min(stop, self.until - run.first)
+        if consumer.tracks:
+            stop = self._credited(run, start, stop)
+        epoch = self.stream.epoch.encode()
+        behind = consumer.repeats_number
+        if behind or self.is_trimmed:
+            tails = run.encode(start, stop, subscription.wire, epoch, behind)
+            if self.is_trimmed:
+                self.is_trimmed = False
+                front, _, rest = tails[0].partition(b"\n")
+                tails[0] = b"%b\nx-stream-first:%d\n%b" % (front, self.at, rest)
+        else:
+            tails = run.tails(subscription.wire, epoch)
+            if start or stop < len(run.bodies):
+                tails = tails[start:stop]
+        if consumer.tracks:
+            for number, body in enumerate(run.bodies[start:stop], self.at):
+                self._track(number, body, publication)
+        self.at = run.first + stop
+        return tails
+
+    def _credited(self, run: StreamRun, start: int, stop: int) -> int:
+        """How far its credit goes; at least one message."""
+        left = self.consumer.bytes_left
+        for place in range(start, min(stop, start + self.consumer.count_left)):
+            left -= len(run.bodies[place])
+            if left <= 0:
+                return place + 1
+        return min(stop, start + self.consumer.count_left)
+
+    def _track(self, number: int, body: bytes, publication: Publication) -> None:
+        self.unacked += 1
+        message = Message(number, publication, body, PRIORITY_DEFAULT, deliveries=1)
+        self.consumer.lend(number, Unacked(message, self))
+
+    def _publication(self, head: Head, now: float) -> Publication:
+        return Publication(self.stream.destination, head, [], now, NEVER)

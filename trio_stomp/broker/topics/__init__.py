@@ -1,0 +1,18 @@
+"""What topics keep for subscribers who come later.
+
+Handles: stale messages, last values, durable subscriptions, what a new subscriber gets first.
+Does not handle: fan-out; see ``routing``.
+"""
+
+from trio_stomp.broker.topics._bindings import Bindings as Bindings
+from trio_stomp.broker.topics._catch_up import CatchUp as CatchUp
+from trio_stomp.broker.topics._durable_record import PREFIX as PREFIX
+from trio_stomp.broker.topics._durable_record import read_back as read_back
+from trio_stomp.broker.topics._durables import ambiguous as ambiguous
+from trio_stomp.broker.topics._durables import unknown as unknown
+from trio_stomp.broker.topics._initial_delivery import InitialDelivery as InitialDelivery
+from trio_stomp.broker.topics._last_values import NOBODY as NOBODY
+from trio_stomp.broker.topics._last_values import PLACE as PLACE
+from trio_stomp.broker.topics._last_values import LastValues as LastValues
+from trio_stomp.broker.topics._stale import ParkedDestination as ParkedDestination
+from trio_stomp.broker.topics._stale import StaleQueue as StaleQueue

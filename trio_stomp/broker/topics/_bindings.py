@@ -1,0 +1,362 @@
+"""Feeds: topic and work-queue subscriptions with acknowledgements, and durable ones."""
+
+from functools import partial
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
+from trio_stomp.broker.access import Authorizer
+from trio_stomp.broker.delivery import (
+    DISCONNECT,
+    DROP_OLDEST,
+    BrokerPolicies,
+    Client,
+    Publication,
+    Subscription,
+)
+from trio_stomp.broker.durability import Log
+from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions, turn_away
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import Acknowledger, Consumer, Message, Queue, QueueBook, charge
+from trio_stomp.broker.routing import (
+    FEED_BYTES,
+    Binding,
+    Destination,
+    Destinations,
+    FanOut,
+    Member,
+    force_selector,
+    id_cost,
+    no_table_memory,
+    places_cost,
+    release_selector,
+)
+from trio_stomp.broker.topics._catch_up import CatchUp
+from trio_stomp.broker.topics._durable_record import forget, place_of, remember
+from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
+from trio_stomp.broker.topics._stale import StaleQueue
+from trio_stomp.frames import redelivered_head
+
+
+@define(eq=False, repr=False)
+class Bindings:
+    """Makes feeds, joins consumers to them, and hands on what they leave behind.
+
+    Args:
+      shares_durables: As of a dialect.
+    """
+
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    destinations: Destinations
+    queues: QueueBook
+    stale: StaleQueue
+    fan_out: FanOut
+    acknowledger: Acknowledger
+    authorizer: Authorizer
+    log: Log | None = None
+    shares_durables: bool = False
+    durables: Durables = field(factory=Durables)
+    dropped: int = 0
+
+    def join(
+        self, subscription: Subscription, consumer: Consumer, options: SubscribeOptions, now: float
+    ) -> Binding:
+        """A feed for ``subscription``: a new one, or the durable one that it names.
+
+        Raises:
+          ProtocolError: there are too many durable subscriptions, or it is somebody else's.
+        """
+        name = durable_name(options.durable, subscription.destination)
+        binding = self._known(subscription.client, name) if name else None
+        if binding is not None:
+            self._check_stored(subscription.client, binding)
+        if subscription.destination.startswith(DSUB):
+            binding = self._existing(binding, options.durable)
+        elif binding is not None:
+            binding = self._reuse(binding, subscription, options, now)
+        if binding is None:
+            binding = self._make(subscription, options, name)
+        binding.queue.attach(consumer)
+        return binding
+
+    def _known(self, client: Client, name: str) -> Binding | None:
+        """What a client means that comes back: its user's own, or what nobody had to log in for."""
+        return self.durables.find(name, client.identity.name, is_anybodys=client.rights is None)
+
+    def _existing(self, binding: Binding | None, name: str) -> Binding:
+        """What ``/dsub/<id>`` names, whatever topic it is of (Apollo)."""
+        if binding is None:
+            raise ProtocolError(
+                "unknown-subscription",
+                f"{DSUB}{name[1:61]} names no durable subscription; make it first by SUBSCRIBE to"
+                " its topic with durable:true",
+            )
+        return binding
+
+    def _check_stored(self, client: Client, binding: Binding) -> None:
+        """Whoever comes back must still be let in, wherever the SUBSCRIBE says that it goes."""
+        self.authorizer.check_durable(client, binding)
+        kind = binding.queue.destination.kind
+        self.authorizer.check_subscribe(client, binding.places, kind, browses=False, lasts=True)
+        if not binding.owner and client.identity.name:
+            self.durables.give(binding, client.identity.name)
+            self.memory.give_table(binding.cost, binding.quota)
+            binding.quota = client.quota
+            self.memory.force_table(binding.cost, binding.quota)
+            if self.log is not None:
+                remember(self.log, binding)
+
+    def leave(
+        self, subscription: Subscription, consumer: Consumer, binding: Binding, now: float
+    ) -> None:
+        """A consumer goes: durable feeds stay, others end, and work goes to the other members."""
+        if binding.queue not in consumer.queues:
+            return  # it was taken over
+        binding.queue.detach(consumer)
+        self.acknowledger.return_all(consumer, now)
+        if not binding.durable and not binding.queue.consumers:
+            self._end(binding, now)
+
+    def end_durable(self, binding: Binding, now: float) -> None:
+        """Forget a durable subscription and what waits in it."""
+        self.durables.remove(binding)
+        if self.log is not None:
+            forget(self.log, binding)
+        binding.durable = binding.queue.place = ""
+        if not binding.queue.consumers:
+            self._end(binding, now)
+
+    def revive(self, binding: Binding, catch_up: CatchUp, now: float) -> None:
+        """Put all that was parked into a feed's queue."""
+        while (found := catch_up.next_parked(now)) is not None:
+            if binding.wants(found.publication):
+                binding.take(found.publication, found.publication.bodies)
+            else:
+                self.fan_out.refuse(found.publication)
+
+    def enqueue(self, binding: Binding, publication: Publication, bodies: list[bytes]) -> int:
+        """Put messages into a feed's queue, as far as policy lets them in; how many it did.
+
+        A publisher to a topic does not suffer for one subscriber: a full feed loses messages of
+        its own, or its client, by the policy for slow consumers.
+        """
+        origin = publication.without_bodies()
+        origin.quota = binding.quota  # it is nobody else's yet
+        if self._put(binding, origin, bodies):
+            return len(bodies)
+        return sum(self._put_or_drop(binding, origin, body) for body in bodies)
+
+    def _put(self, binding: Binding, origin: Publication, bodies: list[bytes]) -> bool:
+        """Put messages into a feed's queue, if there is room for all of them."""
+        queue, size = binding.queue, sum(map(len, bodies))
+        bound = 0 if binding.durable else self.policies.max_backlog_bytes
+        if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
+            return False
+        if not charge(self.memory, origin.head, len(bodies), size, binding.quota):
+            return False
+        level = origin.options.priority if origin.options else PRIORITY_DEFAULT
+        self.queues.accept(queue, origin, bodies, level, size)
+        return True
+
+    def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes) -> bool:
+        """Put one message; False if it does not fit, and policy was applied."""
+        queue = binding.queue
+        policy = queue.destination.slow_consumer or self.policies.slow_consumer
+        while True:
+            if self._put(binding, origin, [body]):
+                return True
+            self._count_drop(queue.destination)
+            if policy == DROP_OLDEST and queue.drop_oldest() is not None:
+                continue
+            if policy == DISCONNECT and queue.consumers:
+                self._disconnect(queue.consumers[0].subscription, queue)
+            return False
+
+    def _count_drop(self, destination: Destination) -> None:
+        self.dropped += 1
+        destination.dropped += 1
+
+    def _disconnect(self, subscription: Subscription, queue: Queue) -> None:
+        client = subscription.client
+        if client.is_refused:
+            return
+        # Settled soon, so that others have what it leaves; but not in the middle of a fan-out.
+        self.fan_out.slow.append((subscription, 1))
+        error = ProtocolError(
+            "slow-consumer",
+            f"the subscription to {queue.destination.name[:80]} acknowledges too slowly: more waits"
+            " than max_backlog_bytes allows",
+            reason=CloseReason.SLOW_CONSUMER,
+        )
+        turn_away(client, error)
+
+    def _make(self, subscription: Subscription, options: SubscribeOptions, name: str) -> Binding:
+        first = subscription.places[0][0]
+        label = f"{first} of {options.durable or subscription.tag}".replace("\0", "/")
+        quota = subscription.quota
+        destination = self.destinations.detached(*subscription.places[0], quota)
+        if name:
+            self._check_share(quota)
+        owner = subscription.client.identity.name
+        queue = self.queues.private(destination, label, place_of(name, owner) if name else "")
+        binding = Binding(
+            subscription.number,
+            list(subscription.places),
+            queue,
+            self,
+            subscription.client,
+            name,
+            subscription.selector,
+            options.selector,
+            subscription.no_local,
+        )
+        binding.quota = quota
+        if name:
+            binding.owner = owner
+            self._charge(binding)
+            try:
+                self.durables.add(binding)
+            except ProtocolError:
+                self._refund(binding)
+                raise
+            if self.log is not None:
+                remember(self.log, binding)
+        if destination.kind is Kind.WORK:
+            queue.pass_on = partial(self._pass_on, binding)
+        for place, pattern in binding.places:
+            self.destinations.add(binding, place, pattern, quota)
+        return binding
+
+    def _check_share(self, quota: Quota | None) -> None:
+        """Leave room for others.
+
+        Raises:
+          ProtocolError: the user has made as many as one may.
+        """
+        most = self.policies.max_durables_per_user
+        if quota is not None and self.durables.count(quota) >= most:
+            raise ProtocolError(
+                "too-many-durable-subscriptions",
+                f"{quota.owner[:60]} has {most} durable subscriptions, the limit for"
+                " one user (option max_durables_per_user); end some with UNSUBSCRIBE",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+
+    def restore(self, binding: Binding) -> None:
+        """A durable subscription was found in the store."""
+        self.durables.add(binding)
+        if binding.owner:
+            binding.quota = self.authorizer.quotas.of_user(binding.owner)
+        binding.cost = _cost(binding)
+        self.memory.force_table(binding.cost, binding.quota)
+        if binding.selector is not None:
+            force_selector(self.memory, binding.selector, binding.quota)
+        for place, pattern in binding.places:
+            self.destinations.add(binding, place, pattern)
+
+    def _reuse(
+        self, binding: Binding, subscription: Subscription, options: SubscribeOptions, now: float
+    ) -> Binding | None:
+        """The durable feed of a name; None if it was for something else, and has been ended.
+
+        A name with a client id belongs to one connection: a newcomer takes it over, unless the
+        dialect has those of one client id share it and this one asks for the same.
+        """
+        fits = (
+            binding.places == list(subscription.places)
+            and binding.selector_text == options.selector
+        )
+        if not is_shared(options.durable) and not (self.shares_durables and fits):
+            for consumer in list(binding.queue.consumers):
+                self._take_over(binding, consumer, now)
+        if not fits:
+            self.end_durable(binding, now)
+            return None
+        binding.client = subscription.client
+        return binding
+
+    def _take_over(self, binding: Binding, consumer: Consumer, now: float) -> None:
+        """End a consumer and its connection; what it had comes first for the newcomer."""
+        binding.queue.detach(consumer)
+        self.acknowledger.return_all(consumer, now)
+        name = binding.durable.replace("\0", "/")
+        error = ProtocolError(
+            "taken-over",
+            f"another connection took over the durable subscription {name!r}",
+            reason=CloseReason.UNSUPPORTED,
+        )
+        turn_away(consumer.subscription.client, error)
+
+    def _charge(self, binding: Binding) -> None:
+        """Charge a durable subscription until it ends, whoever consumes it.
+
+        Raises:
+          ProtocolError: there is no memory for it.
+        """
+        cost, memory = _cost(binding), self.memory
+        if not memory.take_table(cost, binding.quota):
+            what = f"a durable subscription to {binding.places[0][0][:80]}"
+            raise no_table_memory(memory, what, binding.quota)
+        binding.cost = cost
+        if binding.selector is not None:
+            force_selector(memory, binding.selector)  # its subscription has it, too
+
+    def _refund(self, binding: Binding) -> None:
+        if binding.cost:
+            self.memory.give_table(binding.cost, binding.quota)
+            if binding.selector is not None:
+                release_selector(self.memory, binding.selector)
+
+    def _end(self, binding: Binding, now: float) -> None:
+        binding.is_ended = True
+        self._refund(binding)
+        for name, pattern in binding.places:
+            self.destinations.remove(binding, name, pattern)
+        binding.queue.end(self._hand_on, now)
+        binding.queue.pass_on = None  # it knows the feed, which knows its queue
+
+    def _hand_on(self, message: Message, now: float) -> None:
+        """What a member of a work queue left: to the others, else parked, else lost (A7)."""
+        origin = message.publication
+        destination = self.destinations.open(origin.destination.name)
+        if destination.kind is not Kind.WORK:
+            return
+        takers = destination.takers(origin)
+        if takers:
+            self._give(destination, takers[destination.rotation % len(takers)], message)
+        elif destination.ttl_s:
+            self.stale.park(origin.with_bodies(destination, [message.body]), now)
+        else:
+            self._count_drop(destination)
+
+    def _pass_on(self, binding: Binding, message: Message, now: float) -> bool:
+        """Work that a member refused: to another, if there is one; whether there was."""
+        destination = self.destinations.open(message.publication.destination.name)
+        others = [each for each in destination.takers(message.publication) if each is not binding]
+        if not others:
+            return False
+        binding.queue.let_go(message)
+        self._give(destination, others[destination.rotation % len(others)], message)
+        return True
+
+    def _give(self, destination: Destination, member: Member, message: Message) -> None:
+        """Work that another member had, to the member whose turn it is."""
+        destination.rotation += 1
+        if isinstance(member, Binding):
+            message.publication = message.publication.of(member.quota)
+            head, size = message.publication.head, len(message.body)
+            if charge(self.memory, head, 1, size, member.quota):
+                member.queue.put(message)
+            else:
+                self._count_drop(destination)
+            return
+        origin = message.publication.with_bodies(destination, [message.body])
+        if message.deliveries:
+            origin = origin.with_head(redelivered_head(origin.head, message.deliveries + 1))
+        self.fan_out.give(member, self.fan_out.encode_for(member, origin, origin.bodies))
+
+
+def _cost(binding: Binding) -> int:
+    """Bytes of a durable subscription without its selector."""
+    return FEED_BYTES + id_cost(binding.durable) + places_cost(binding.places)

@@ -1,0 +1,140 @@
+"""Durable topic subscriptions: feeds that outlive the connections that consume them."""
+
+from collections.abc import Iterator, Sequence
+
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, ProtocolError, Quota
+from trio_stomp.broker.headers import DSUB
+from trio_stomp.broker.routing import Binding
+
+MAX_DURABLES = 10_000
+SHOWN_COUNT = 5
+"""Destinations that an ERROR names."""
+
+
+@define(eq=False, repr=False)
+class Durables:
+    """Durable subscriptions by name and owner.
+
+    A name is a client id and a name, or a name alone, which is shared. Each user has names of his
+    own; those of nobody, from before there were users, are for whoever comes first.
+    """
+
+    _feeds: dict[tuple[str, str], Binding] = field(factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __iter__(self) -> Iterator[Binding]:
+        return iter(self._feeds.values())
+
+    def find(self, name: str, owner: str, *, is_anybodys: bool) -> Binding | None:
+        """The feed of a durable subscription, if there is one: the owner's own, or nobody's.
+
+        A shared one may be told without its destination: then the oldest of the name is meant.
+
+        Args:
+          is_anybodys: That of another owner will do: nothing is denied to anybody.
+        """
+        for user in dict.fromkeys((owner, "")):
+            if (binding := self._feeds.get((name, user))) is not None:
+                return binding
+        found = self._known(name)
+        for binding in found:
+            if binding.owner in (owner, ""):
+                return binding
+        return found[0] if found and is_anybodys else None
+
+    def meant(
+        self, name: str, destination: str | None = None, places: Sequence[str] = ()
+    ) -> list[Binding]:
+        """All that a name may mean, whoever owns them, oldest first.
+
+        Args:
+          destination: What it must be to, as SUBSCRIBE wrote it; None = whatever it is to.
+          places: What that means in our own names.
+        """
+        if destination is None:
+            return self._known(name)
+        exact = self._exactly(durable_name(name, destination)) if is_shared(name) else []
+        if exact:
+            return exact
+        return [each for each in self._known(name) if [at for at, _ in each.places] == list(places)]
+
+    def _exactly(self, name: str) -> list[Binding]:
+        return [each for (key, _), each in self._feeds.items() if key == name]
+
+    def _known(self, name: str) -> list[Binding]:
+        """Those of a name; or, of a shared one, those that are also told by their destinations."""
+        found = self._exactly(name)
+        if is_shared(name) and not found:
+            start = f"{name}\0"
+            found = [each for (key, _), each in self._feeds.items() if key.startswith(start)]
+        return found
+
+    def add(self, binding: Binding) -> None:
+        """Keep ``binding`` until somebody unsubscribes it for good.
+
+        Raises:
+          ProtocolError: there are too many.
+        """
+        if len(self._feeds) >= MAX_DURABLES:
+            raise ProtocolError(
+                "too-many-durable-subscriptions",
+                f"the broker keeps {MAX_DURABLES} durable subscriptions, which is its limit",
+                reason=CloseReason.LIMIT_EXCEEDED,
+            )
+        self._feeds[binding.durable, binding.owner] = binding
+
+    def count(self, quota: Quota) -> int:
+        """Return the number of those that are charged to a quota."""
+        return sum(binding.quota is quota for binding in self._feeds.values())
+
+    def give(self, binding: Binding, owner: str) -> None:
+        """What was nobody's is somebody's from now on."""
+        self.remove(binding)
+        binding.owner = owner
+        self._feeds[binding.durable, owner] = binding
+
+    def remove(self, binding: Binding) -> None:
+        """Forget a durable subscription."""
+        del self._feeds[binding.durable, binding.owner]
+
+
+def durable_name(name: str, destination: str) -> str:
+    """What a durable subscription is kept under.
+
+    One that was named without a client id is also told by its destination: clients number their
+    subscriptions, and two applications must not end each other's.
+    """
+    if not is_shared(name) or destination.startswith(DSUB):
+        return name
+    return f"{name}\0{destination}"
+
+
+def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
+    """What a client is told that did not tell which of several it means; all may be known to it."""
+    shown = [",".join(place for place, _ in each.places)[:80] for each in bindings[:SHOWN_COUNT]]
+    more = ", …" if len(bindings) > SHOWN_COUNT else ""
+    return ProtocolError(
+        "ambiguous-subscription",
+        f"several durable subscriptions are called {_bare(name)!r}: to {', '.join(shown)}{more};"
+        " send the header destination to tell which one is to end",
+    )
+
+
+def unknown(name: str, destination: str | None) -> str:
+    """What is not there, for an ERROR."""
+    where = f" to {destination[:80]}" if destination is not None else ""
+    return f"there is no durable subscription {_bare(name)!r}{where}"
+
+
+def _bare(name: str) -> str:
+    """A name as clients write it, and not too long."""
+    return name.partition("\0")[2].partition("\0")[0][:60]
+
+
+def is_shared(name: str) -> bool:
+    """Whether several connections may consume it together: it was named without a client id."""
+    return name.startswith("\0")

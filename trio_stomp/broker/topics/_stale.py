@@ -1,0 +1,347 @@
+"""The stale queue: messages that nobody was subscribed to, kept while they live.
+
+One bounded memory channel for each destination that has more than one parked run, used only with
+``send_nowait`` and ``receive_nowait``: nothing here waits. What stands first is held beside the
+channel, since a channel cannot be looked into.
+"""
+
+import heapq
+from itertools import islice, takewhile
+from math import inf
+from operator import attrgetter
+
+import trio
+from attrs import define, field
+from sortedcontainers import SortedDict
+
+from trio_stomp.base import MemoryBudget, Quota
+from trio_stomp.broker.delivery import DROP_OLDEST, BrokerPolicies, Publication
+from trio_stomp.broker.names import Pattern, matches
+from trio_stomp.broker.routing import Destination
+from trio_stomp.frames import head_cost
+
+MESSAGE_OVERHEAD_BYTES = 64
+CHANNEL_OVERHEAD_BYTES = 2048
+DESTINATION_OVERHEAD_BYTES = 1024
+"""What each costs beside its bodies and header blocks, measured and rounded up."""
+MAX_SWEPT = 500
+"""So many runs are thrown away in one turn, if more have expired: 0.2 to 0.4 ms."""
+DESTINATION_SWEEPS = 5
+"""The last run of a destination, and with it that, takes as long as so many others."""
+MAX_RANKED = 100_000
+"""So many destinations are ranked by size: 12 ms."""
+
+
+@define(eq=False, repr=False)
+class ParkedRun:
+    """Messages of one header block that nobody was subscribed to."""
+
+    number: int
+    publication: Publication
+    size: int
+    """Bytes that it is charged with."""
+
+
+@define(eq=False, repr=False)
+class ParkedDestination:
+    """What is parked at one destination, oldest first."""
+
+    destination: Destination
+    first: ParkedRun
+    size: int
+    """Messages."""
+    bytes: int
+    """All that is charged."""
+    overhead: int
+    """What is charged for the destination itself, and its channel."""
+    quota: Quota | None = None
+    """Who is charged for those: whose messages came first."""
+    sender: "trio.MemorySendChannel[ParkedRun] | None" = None
+    receiver: "trio.MemoryReceiveChannel[ParkedRun] | None" = None
+    claimed: bool = False
+    """Whether a subscription is being given these messages, so that no other gets them."""
+
+    def append(self, run: ParkedRun, capacity: int) -> None:
+        """Park behind what is there."""
+        if self.sender is None:
+            self.sender, self.receiver = trio.open_memory_channel[ParkedRun](capacity)
+        self.sender.send_nowait(run)
+
+    def next(self) -> ParkedRun | None:
+        """The run behind the first, taken out of the channel, or None."""
+        if self.receiver is None:
+            return None
+        try:
+            return self.receiver.receive_nowait()
+        except trio.WouldBlock:
+            return None
+
+    def close(self) -> None:
+        """Close the channel, which is empty."""
+        if self.sender is not None and self.receiver is not None:
+            self.sender.close()
+            self.receiver.close()
+
+
+@define(eq=False, repr=False)
+class StaleStatistics:
+    """Counters of the stale queue since the start, in messages."""
+
+    parked: int = 0
+    revived: int = 0
+    expired: int = 0
+    dropped: int = 0
+
+
+@define(eq=False, repr=False)
+class StaleQueue:
+    """All parked messages, bounded by count and bytes, in order of arrival at each destination."""
+
+    policies: BrokerPolicies
+    memory: MemoryBudget
+    size: int = 0
+    bytes: int = 0
+    statistics: StaleStatistics = field(factory=StaleStatistics)
+    _parked: "SortedDict[str, ParkedDestination]" = field(factory=SortedDict)
+    _due: list[tuple[float, str]] = field(factory=list)
+    _number: int = 0
+
+    def park(self, publication: Publication, now: float) -> None:
+        """Keep a run for the next subscriber, as far as the limits allow."""
+        bodies = publication.bodies
+        cost = _cost(publication)
+        lost = len(bodies) - self._fitting(publication, cost)
+        if lost:
+            is_more = True
+            while lost and is_more:  # what has been parked pays for it
+                is_more = self.sweep(now)
+                lost = len(bodies) - self._fitting(publication, cost)
+            if self.policies.stale_overflow == DROP_OLDEST:
+                self._make_room(publication, cost)
+            lost = len(bodies) - self._fitting(publication, cost)
+            self.statistics.dropped += lost
+            publication.destination.dropped += lost
+        if lost < len(bodies):
+            if lost:
+                is_front_lost = self.policies.stale_overflow == DROP_OLDEST
+                kept = bodies[lost:] if is_front_lost else bodies[:-lost]
+                publication = publication.with_bodies(publication.destination, kept)
+                cost = _cost(publication)
+            self._append(publication, cost)
+
+    def _append(self, publication: Publication, cost: int) -> None:
+        """Park what fits."""
+        destination, count = publication.destination, len(publication.bodies)
+        self._number += 1
+        run = ParkedRun(self._number, publication, cost)
+        parked = self._parked.get(destination.name)
+        opening = self._opening_cost(parked)
+        if parked is None:
+            parked = ParkedDestination(destination, run, 0, 0, 0, publication.quota)
+            self._parked[destination.name] = parked
+            self._note_due(publication.ends_at, destination.name)
+        else:
+            parked.append(run, self.policies.max_stale_queue_size)
+        parked.overhead += opening
+        parked.size += count
+        self.size += count
+        self.statistics.parked += count
+        self._charge(parked, opening, parked.quota)
+        self._charge(parked, run.size, publication.quota)
+
+    def claim(self, name: str, pattern: Pattern | None) -> list[ParkedDestination]:
+        """What is parked for a new subscription, and not promised to another; now promised to it.
+
+        Costs nothing for destinations that the pattern's literal beginning rules out.
+        """
+        if not self._parked:
+            return []
+        if pattern is None:
+            candidates = [name] if name in self._parked else []
+        else:
+            start = _literal_start(pattern)
+            names = takewhile(lambda each: each.startswith(start), self._parked.irange(start))
+            candidates = [each for each in names if matches(pattern, each)]
+        found = [self._parked[each] for each in candidates]
+        found = [parked for parked in found if not parked.claimed]
+        for parked in found:
+            parked.claimed = True
+        return found
+
+    def release(self, parked: ParkedDestination) -> None:
+        """Let the next subscriber have what is left."""
+        parked.claimed = False
+
+    def holds(self, parked: ParkedDestination) -> bool:
+        """Whether ``parked`` still has messages."""
+        return self._parked.get(parked.destination.name) is parked
+
+    def refresh(self, parked: ParkedDestination, now: float) -> bool:
+        """Throw away what has expired at its front; whether anything is left."""
+        if self.holds(parked):
+            self._drop_expired(parked, now)
+        return self.holds(parked)
+
+    def take(self, parked: ParkedDestination) -> ParkedRun:
+        """The oldest run of a destination that has one, taken out."""
+        run = parked.first
+        self._advance(parked)
+        self.statistics.revived += len(run.publication.bodies)
+        return run
+
+    def sweep(self, now: float) -> bool:
+        """Throw away some of what has expired; to be called every now and then.
+
+        Returns: whether there is more; to be called again soon.
+        """
+        left = MAX_SWEPT
+        while self._due and self._due[0][0] <= now:
+            if left <= 0:
+                return True
+            _, name = heapq.heappop(self._due)
+            left -= DESTINATION_SWEEPS
+            parked = self._parked.get(name)
+            if parked is not None:
+                left -= self._drop_expired(parked, now, left)
+                if self.holds(parked):
+                    self._note_due(parked.first.publication.ends_at, name)
+        return False
+
+    def destinations(self) -> int:
+        """How many destinations have parked messages."""
+        return len(self._parked)
+
+    def depth(self, name: str) -> int:
+        """How many messages are parked at ``name``."""
+        parked = self._parked.get(name)
+        return parked.size if parked is not None else 0
+
+    def largest(self, count: int) -> list[ParkedDestination]:
+        """The destinations with the most parked messages, at most ``count``, the fullest first.
+
+        Limits: only ``MAX_RANKED`` are looked at, to bound the time it takes.
+        """
+        return heapq.nlargest(count, self.candidates(), key=attrgetter("size"))
+
+    def candidates(self) -> list[ParkedDestination]:
+        """The destinations with parked messages that are ranked: ``MAX_RANKED`` at most."""
+        # Not in order of their names, which takes ten times as long.
+        return list(islice(dict.values(self._parked), MAX_RANKED))
+
+    def _drop_expired(self, parked: ParkedDestination, now: float, limit: float = inf) -> int:
+        """Drop runs at the front that have expired, one or at most ``limit``; how many."""
+        dropped = 0
+        while parked.first.publication.is_over(now):
+            count = len(parked.first.publication.bodies)
+            self.statistics.expired += count
+            parked.destination.expired += count
+            dropped += 1
+            if not self._advance(parked) or dropped >= limit:
+                break
+        return dropped
+
+    def _make_room(self, publication: Publication, cost: int) -> None:
+        """Throw away what expires first, run by run, until a run fits, or its newest message."""
+        limits = self.policies
+        count = len(publication.bodies)
+        newest = len(publication.bodies[-1]) + MESSAGE_OVERHEAD_BYTES
+        least = DESTINATION_OVERHEAD_BYTES + head_cost(publication.head) + newest
+        if least > limits.max_stale_queue_bytes:
+            return
+        while self._parked and (
+            self.size + count > limits.max_stale_queue_size
+            or self.bytes
+            + cost
+            + self._opening_cost(self._parked.get(publication.destination.name))
+            > limits.max_stale_queue_bytes
+        ):
+            parked = self._oldest()
+            lost = len(parked.first.publication.bodies)
+            self.statistics.dropped += lost
+            parked.destination.dropped += lost
+            if self._advance(parked):
+                self._note_due(parked.first.publication.ends_at, parked.destination.name)
+
+    def _oldest(self) -> ParkedDestination:
+        while True:
+            due, name = heapq.heappop(self._due)
+            parked: ParkedDestination | None = self._parked.get(name)
+            if parked is not None:
+                if parked.first.publication.ends_at <= due:
+                    return parked
+                self._note_due(parked.first.publication.ends_at, name)
+
+    def _advance(self, parked: ParkedDestination) -> bool:
+        """Take the first run out; whether another has come to stand in its place."""
+        run = parked.first
+        count = len(run.publication.bodies)
+        self.size -= count
+        parked.size -= count
+        self._charge(parked, -run.size, run.publication.quota)
+        following = parked.next()
+        if following is None:
+            self._charge(parked, -parked.overhead, parked.quota)
+            parked.close()
+            del self._parked[parked.destination.name]
+            return False
+        parked.first = following
+        return True
+
+    def _note_due(self, ends_at: float, name: str) -> None:
+        """One entry for each destination; entries of emptied ones go when they come up."""
+        heapq.heappush(self._due, (ends_at, name))
+        if len(self._due) > 2 * len(self._parked) + 1024:
+            self.judge_anew()
+
+    def judge_anew(self) -> None:
+        """Work out anew what expires first: it may be another, since the wall clock was set."""
+        self._due = [
+            (parked.first.publication.ends_at, name) for name, parked in self._parked.items()
+        ]
+        heapq.heapify(self._due)
+
+    def _fitting(self, publication: Publication, cost: int) -> int:
+        """How many messages of a run there is room for."""
+        limits, memory, bodies = self.policies, self.memory, publication.bodies
+        room = min(
+            limits.max_stale_queue_bytes - self.bytes, memory.kept_room_for(publication.quota)
+        ) - self._opening_cost(self._parked.get(publication.destination.name))
+        count = min(len(bodies), limits.max_stale_queue_size - self.size)
+        if cost <= room:
+            return count
+        room -= head_cost(publication.head)
+        kept_first = reversed(bodies) if limits.stale_overflow == DROP_OLDEST else bodies
+        for fitting, body in enumerate(islice(kept_first, count)):
+            room -= len(body) + MESSAGE_OVERHEAD_BYTES
+            if room < 0:
+                return fitting
+        return count
+
+    def _opening_cost(self, parked: ParkedDestination | None) -> int:
+        """What one more run costs beside itself: a destination, or for the second a channel."""
+        if parked is None:
+            return DESTINATION_OVERHEAD_BYTES
+        return CHANNEL_OVERHEAD_BYTES if parked.sender is None else 0
+
+    def _charge(self, parked: ParkedDestination, size: int, quota: Quota | None) -> None:
+        """Count bytes, which are known to fit; negative: give them back."""
+        parked.bytes += size
+        self.bytes += size
+        self.memory.give_kept(-size, quota)
+
+
+def _cost(publication: Publication) -> int:
+    bodies = publication.bodies
+    return (
+        head_cost(publication.head) + sum(map(len, bodies)) + MESSAGE_OVERHEAD_BYTES * len(bodies)
+    )
+
+
+def _literal_start(pattern: Pattern) -> str:
+    """What every name that the pattern matches begins with."""
+    words: list[str] = []
+    for token in pattern.tokens:
+        if token is None:
+            return "".join(words)
+        words.append(token)
+    return "".join(words) + (pattern.glued or "")

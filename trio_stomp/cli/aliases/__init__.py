@@ -1,0 +1,9 @@
+"""Command lines of other brokers that this one understands.
+
+Each can be deleted without touching another module.
+"""
+
+from trio_stomp.cli.aliases._stompserver import Storage as Storage
+from trio_stomp.cli.aliases._stompserver import add_flags as add_flags
+from trio_stomp.cli.aliases._stompserver import imported as imported
+from trio_stomp.cli.aliases._stompserver import read_flags as read_flags

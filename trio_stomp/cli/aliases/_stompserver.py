@@ -1,0 +1,261 @@
+"""stompserver's flags for what survives, ``-q -s -w -c``, and its file, in our options' names."""
+
+import argparse
+import os
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
+
+from attrs import frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.config import RubyFile, build, hint, options, toml
+
+STORAGE = ".stompserver"
+DBM_FILE = "queues.db"
+ACTIVERECORD_FILE = "stompserver_development"
+
+PASSWD, ETC = ".passwd", "etc"
+
+MEMORY, FILE, DBM, ACTIVERECORD = "memory", "file", "dbm", "activerecord"
+TYPES = (MEMORY, FILE, DBM, ACTIVERECORD)
+
+
+@frozen
+class Storage:
+    """What the flags come to.
+
+    Args:
+      values: Options by name; ours, where they are told too, win.
+      directory: To be made, if that is where the database is to be; "" = none.
+    """
+
+    values: dict[str, object]
+    directory: str = ""
+
+    def flag(self, name: str) -> str:
+        """The flag that an option's value comes from."""
+        return {"checkpoint_s": "--checkpoint", "passwd_file": "--auth"}.get(name, "--queuetype")
+
+
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags; what is not given stays out of the namespace."""
+    section = parser.add_argument_group(
+        "stompserver's flags", "what survives, in stompserver's words; the options above win"
+    )
+    flags = (
+        (
+            ("-q", "--queuetype"),
+            "queuetype",
+            "{" + ",".join(TYPES) + "}",
+            "memory = nothing survives (that is stompserver's default); file = a journal in the "
+            "storage directory; dbm = an SQLite database there; activerecord = the database of "
+            "--store-url, or SQLite there; all but memory store whatever comes to a queue",
+        ),
+        (
+            ("-s", "--storage"),
+            "storage",
+            "DIR",
+            f"storage directory, by itself {STORAGE} in the working directory",
+        ),
+        (
+            ("-w", "--working-dir", "--working_dir"),
+            "working_dir",
+            "DIR",
+            "where a relative storage directory is, by itself the current directory",
+        ),
+        (("-c", "--checkpoint"), "checkpoint", "SECONDS", "the same as --checkpoint-s"),
+    )
+    section.add_argument(
+        "-a",
+        "--auth",
+        action="store_true",
+        default=argparse.SUPPRESS,
+        help=f"only who is in {PASSWD} of the working directory, or of {ETC} there, may log in: "
+        "the same as --passwd-file with that",
+    )
+    for names, dest, metavar, text in flags:
+        section.add_argument(
+            *names, dest=dest, metavar=metavar, default=argparse.SUPPRESS, help=text
+        )
+
+
+def read_flags(given: argparse.Namespace) -> Storage:
+    """Return what the flags come to, beside our own options in the same namespace.
+
+    Raises:
+      OptionError: the type of queue is none of stompserver's, or the seconds are no number.
+    """
+    values: dict[str, object] = {}
+    if "checkpoint" in given:
+        values["checkpoint_s"] = _seconds(given.checkpoint)
+    if "auth" in given and "passwd_file" not in given:
+        values["passwd_file"] = _passwd_file(getattr(given, "working_dir", ""), ETC)
+    kind = getattr(given, "queuetype", MEMORY)
+    check_kind(kind)
+    if kind == MEMORY:
+        return Storage(values)
+    values["persistent"] = "always"
+    theirs = store_of(kind, _directory(given))
+    ours = {name: getattr(given, name) for name in theirs.values if name in given}
+    # Whoever says where it is to be in our words has said which kind it is, too.
+    other = "store_url" if kind == FILE else "data_dir"
+    if other in given or ours.get("store", theirs.values["store"]) != theirs.values["store"]:
+        return Storage(values)
+    directory = "" if "store_url" in given else theirs.directory
+    return Storage({**values, **theirs.values}, directory)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a type of queue that stompserver does not have.
+
+    Raises:
+      OptionError: naming the nearest, and all.
+    """
+    if kind not in TYPES:
+        raise OptionError(
+            f"unknown queuetype {kind!r}{hint(kind, TYPES)} (known: {', '.join(TYPES)})"
+        )
+
+
+def store_of(kind: str, directory: str) -> Storage:
+    """The store that stands in for a type of queue, but for memory.
+
+    Args:
+      directory: Where its files are.
+    """
+    if kind == FILE:
+        return Storage({"store": "journal", "data_dir": directory})
+    name = DBM_FILE if kind == DBM else ACTIVERECORD_FILE
+    url = f"sqlite:///{os.path.join(directory, name)}"
+    return Storage({"store": "sql", "store_url": url}, directory)
+
+
+def _directory(given: argparse.Namespace) -> str:
+    """The storage directory; absolute where the working directory is told."""
+    return os.path.join(getattr(given, "working_dir", ""), getattr(given, "storage", STORAGE))
+
+
+def _passwd_file(working_dir: str, etc: str) -> str:
+    """Where stompserver's code looks for users, then where its manual says that it does."""
+    places = [os.path.join(working_dir, etc, PASSWD), os.path.join(working_dir, PASSWD)]
+    return next((each for each in places if os.path.exists(each)), places[0])
+
+
+def _seconds(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"checkpoint is {text!r}, but must be a number") from None
+
+
+# The file.
+
+_UNIT = "of the systemd unit, see conf/trio-stomp.service"
+LEFT_OUT = {
+    "daemon": "systemd starts a service, and starts it again: see conf/trio-stomp.service",
+    "pidfile": "systemd knows the process by itself",
+    "user": f"say User= {_UNIT}",
+    "group": f"say Group= {_UNIT}",
+    "logdir": "the log goes to standard error, where systemd takes it: journalctl -u trio-stomp",
+    "logfile": "as logdir",
+    "passwd": "stompserver found it by itself: in etcdir",
+    "debug": "no setting: start with --debug",
+}
+USED = ("host", "port", "queue", "storage", "working_dir", "etcdir", "auth", "checkpoint")
+_KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
+
+
+def imported(file: RubyFile) -> str:
+    """A settings file that does what stompserver's configuration did.
+
+    What has no place in it, since systemd looks after that, is told in comments.
+
+    Raises:
+      OptionError: a value of the wrong type or range; it names the file and the line.
+    """
+    values, notes = _translated(file)
+    build(values, {name: file.place(key) for name, key in _ORIGINS.items() if name in values})
+    lines = [
+        f"# Settings of trio_stomp, made from stompserver's {toml(file.path)}.",
+        "# Check them with: python -m trio_stomp config check FILE",
+    ]
+    given = (spec for spec in options() if spec.name in values)
+    for group, members in groupby(given, key=lambda spec: spec.group):
+        lines += ["", f"[{group}]"]
+        lines += [f"{spec.name} = {toml(values[spec.name])}" for spec in members]
+    told = [*notes, *_left_out(file)]
+    if told:
+        lines += ["", "# Not here:", *(f"#   {each}" for each in told)]
+    return "\n".join(lines) + "\n"
+
+
+_ORIGINS = {"host": "host", "port": "port", "checkpoint_s": "checkpoint"}
+
+
+def _translated(file: RubyFile) -> tuple[dict[str, object], list[str]]:
+    """Options by name, and what else there is to say."""
+    values: dict[str, object] = {}
+    notes: list[str] = []
+    host, port = _get(file, "host", str, ""), _get(file, "port", int, None)
+    if host:
+        values["host"] = host
+    if port is not None:
+        values["port"] = port
+    if file.values.get("checkpoint") is not None:
+        values["checkpoint_s"] = _number(file, "checkpoint")
+    working_dir = str(_get(file, "working_dir", str, ""))
+    if _get(file, "auth", bool, False):
+        etc = str(_get(file, "etcdir", str, ETC))
+        values["passwd_file"] = path = _passwd_file(working_dir, etc)
+        notes.append(
+            f"The passcodes in {toml(path)} are plain text; to hash them:"
+            f" python -m trio_stomp passwd import {shlex.quote(path)} {shlex.quote(path)}"
+        )
+    kind = str(_get(file, "queue", str, MEMORY))
+    if kind not in TYPES:
+        notes.append(f":queue: {toml(kind)}, which stompserver took for memory: nothing survives")
+    elif kind != MEMORY:
+        directory = os.path.join(working_dir, str(_get(file, "storage", str, STORAGE)))
+        values |= {"persistent": "always", **store_of(kind, directory).values}
+        notes.append(f"The directory {toml(directory)} must be there before the broker starts.")
+        notes.append("Messages that stompserver still keeps are not taken over: empty it first.")
+    if any(isinstance(each, str) and _is_relative(name, each) for name, each in values.items()):
+        notes.append("Relative paths start where the broker is started; say WorkingDirectory=")
+    return values, notes
+
+
+def _is_relative(name: str, value: str) -> bool:
+    path = value.removeprefix("sqlite:///") if name == "store_url" else value
+    return name in ("passwd_file", "data_dir", "store_url") and not os.path.isabs(path)
+
+
+def _get(file: RubyFile, key: str, kind: type, default: object) -> object:
+    """A setting in the type that it must have; the default if it is empty, or not there."""
+    value = file.values.get(key)
+    if value is None:
+        return default
+    if type(value) is not kind:
+        raise OptionError(f"{file.place(key)}: {key} is {value!r}, but must be {_KINDS[kind]}")
+    return value
+
+
+def _number(file: RubyFile, key: str) -> float:
+    try:
+        return float(str(file.values[key]))
+    except ValueError:
+        raise OptionError(
+            f"{file.place(key)}: {key} is {file.values[key]!r}, but must be a number"
+        ) from None
+
+
+def _left_out(file: RubyFile) -> Iterator[str]:
+    known = (*USED, *LEFT_OUT)
+    for key, value in file.values.items():
+        if key in USED or value in (None, False):
+            continue
+        shown = f":{key}: {toml(value)}"
+        if key in LEFT_OUT:
+            yield f"{shown} - {LEFT_OUT[key]}"
+        else:
+            yield f"{shown} - stompserver has no such setting{hint(key, known)}"

@@ -1,0 +1,254 @@
+"""``python -m trio_stomp acl …``: what the rules say of a client, before one asks the broker."""
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from attrs import frozen
+
+from trio_stomp.base import ANONYMOUS, ANONYMOUS_NAME, Identity, OptionError, ProtocolError
+from trio_stomp.broker import (
+    AccessRules,
+    Action,
+    Need,
+    Rule,
+    Verdict,
+    built_in_rules,
+    hides,
+    needs,
+    places,
+)
+from trio_stomp.cli._tool import Parser, add_commands, add_json, make_tool_parser, show_json
+from trio_stomp.config import hint, read_acl_file
+
+NAME = "acl"
+ALLOWED, DENIED, BAD_OPTION = 0, 1, 2
+MAX_COMPARED = 1_000_000
+"""Pairs of rules that ``check`` compares."""
+
+EPILOG = """\
+USER is a client's name, or `anonymous` for one that has not logged in. ACTION is send, receive,
+browse, create, admin or monitor. DESTINATION may be a composite, or a wildcard unless it is sent
+to; quote it. To use a queue that does not exist yet takes create, too. Without --acl-file the
+built-in rules are meant. The exit code is 0 if all is allowed, 1 if something is denied, 2 for a
+bad option or a bad file.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``acl`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+    """
+    given = make_parser().parse_args(list(argv))
+    code: int = COMMANDS[given.command](given)
+    return code
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``acl``."""
+    parser = make_tool_parser(NAME, "Tools for the rules of who may do what.", EPILOG)
+    texts = {
+        "test": "tell whether a client may do something, and which rule says so",
+        "check": "read a file of rules, count them, warn of those that never decide",
+        "show": "list the rules in the order in which they are tried",
+    }
+    for name, command in add_commands(parser, texts).items():
+        if name == "check":
+            command.add_argument("file", metavar="FILE")
+        else:
+            command.add_argument("--acl-file", default="", metavar="FILE", help="rules, as TOML")
+        add_json(command)
+        if name == "test":
+            command.add_argument(
+                "--group",
+                action="append",
+                default=[],
+                metavar="G",
+                help="a role that the client's token brings; may be repeated",
+            )
+            for word in ("user", "action", "destination"):
+                command.add_argument(word, metavar=word.upper())
+    return parser
+
+
+def _rules(path: str) -> AccessRules:
+    return read_acl_file(path) if path else built_in_rules()
+
+
+# test
+
+
+@frozen
+class _Answer:
+    """What the rules say of one thing that is needed."""
+
+    destination: str
+    action: Action
+    verdict: Verdict
+
+
+def _test(given: argparse.Namespace) -> int:
+    action = _action(given.action)
+    if not given.user:
+        raise OptionError(
+            f"acl test: USER is empty; write {ANONYMOUS_NAME} for a client that has not logged in"
+        )
+    identity = ANONYMOUS
+    if given.user != ANONYMOUS_NAME:
+        identity = Identity(given.user, frozenset(given.group))
+    rights = _rules(given.acl_file).rights(identity)
+    answers = [
+        _Answer(name, needed, rights.verdict(needed, name, pattern))
+        for needed, name, pattern in _needs(given.destination, action)
+    ]
+    allowed = all(answer.verdict.allowed for answer in answers)
+    if given.json:
+        _show_test(given, answers, allowed)
+    else:
+        for answer in answers:
+            print(answer.verdict.explanation)
+        if any(answer.action is Action.MONITOR for answer in answers) and action != Action.MONITOR:
+            print(f"note: what the broker tells of itself takes {Action.MONITOR}, not {action}")
+    return ALLOWED if allowed else DENIED
+
+
+def _action(word: str) -> Action:
+    known = [action.value for action in Action]
+    if word not in known:
+        raise OptionError(
+            f"acl test: unknown action {word!r}{hint(word, known)}; there are {', '.join(known)}"
+        )
+    return Action(word)
+
+
+def _needs(destination: str, action: Action) -> list[Need]:
+    """All that must be allowed for an action at what a client calls ``destination``."""
+    if not destination:
+        raise OptionError("acl test: DESTINATION is empty; write ** for all of them")
+    found: list[Need] = []
+    try:
+        for name, pattern in places(destination):
+            if pattern is not None and action is Action.SEND:
+                raise OptionError(
+                    f"acl test: {name[:80]!r} is a wildcard, to which nobody can send; name a"
+                    " destination that it matches"
+                )
+            found += needs(action, name, pattern)
+    except ProtocolError as error:
+        raise OptionError(f"acl test: {error}") from None
+    return found
+
+
+def _show_test(given: argparse.Namespace, answers: Sequence[_Answer], allowed: bool) -> None:
+    told = {
+        "user": given.user,
+        "action": given.action,
+        "destination": given.destination,
+        "allowed": allowed,
+        "needed": [
+            {
+                "action": answer.action.value,
+                "destination": answer.destination,
+                "allowed": answer.verdict.allowed,
+                "rule": answer.verdict.rule.place if answer.verdict.rule is not None else None,
+                "explanation": answer.verdict.explanation,
+            }
+            for answer in answers
+        ],
+    }
+    show_json(told)
+
+
+# check
+
+
+def _check(given: argparse.Namespace) -> int:
+    rules = read_acl_file(given.file)
+    hidden, compared = _hidden(rules)
+    if given.json:
+        show_json(
+            {
+                "rules": len(rules.rules),
+                "groups": len(rules.groups),
+                "certificates": len(rules.certificates),
+                "hidden": [{"rule": later.place, "by": earlier.place} for later, earlier in hidden],
+                "compared_all": compared,
+            }
+        )
+        return ALLOWED
+    for later, earlier in hidden:
+        print(
+            f"warning: {later.place} never decides: {earlier.place} comes before it and is for all"
+            " that it is for; put it first, or delete it"
+        )
+    if not compared:
+        print(f"note: not all pairs of {len(rules.rules)} rules were compared")
+    counts = (
+        (len(rules.rules), "rule"),
+        (len(rules.groups), "group"),
+        (len(rules.certificates), "certificate"),
+        (len(hidden), "warning"),
+    )
+    told = ", ".join(f"{n or 'no'} {what}{'' if n == 1 else 's'}" for n, what in counts)
+    print(f"{given.file}: {told}")
+    return ALLOWED
+
+
+def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
+    """Rules that never decide, each with the first that is in its way; whether all were tried."""
+    found: list[tuple[Rule, Rule]] = []
+    compared = 0
+    for number, later in enumerate(rules.rules):
+        compared += number
+        if compared > MAX_COMPARED:
+            return found, False
+        for earlier in rules.rules[:number]:
+            if hides(earlier, later, rules.groups):
+                found.append((later, earlier))
+                break
+    return found, True
+
+
+# show
+
+
+def _show(given: argparse.Namespace) -> int:
+    rules = _rules(given.acl_file).rules
+    if given.json:
+        show_json([_fields(rule) for rule in rules])
+        return ALLOWED
+    width = len(str(len(rules)))
+    for number, rule in enumerate(rules, 1):
+        print(f"{number:>{width}}  {_told(rule)}  [{rule.place}]")
+    print(f"{'-':>{width}}  deny everything else")
+    return ALLOWED
+
+
+def _told(rule: Rule) -> str:
+    """A rule in words; names are quoted, and so cannot drive the terminal."""
+    every = len(rule.actions) == len(Action)
+    actions = "everything" if every else ", ".join(a.value for a in Action if a in rule.actions)
+    where = ", ".join(map(repr, rule.patterns))
+    who = [f"user {user!r}" for user in rule.users]
+    who += [f"group {group!r}" for group in sorted(rule.groups)]
+    named = " or ".join(who) or "everybody logged in"
+    return f"{'allow' if rule.allow else 'deny'} {actions} to {where} for {named}"
+
+
+def _fields(rule: Rule) -> dict[str, object]:
+    return {
+        "allow": rule.allow,
+        "actions": [action.value for action in Action if action in rule.actions],
+        "to": list(rule.patterns),
+        "users": list(rule.users),
+        "groups": sorted(rule.groups),
+        "rule": rule.place,
+    }
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "test": _test,
+    "check": _check,
+    "show": _show,
+}

@@ -1,0 +1,283 @@
+"""``trio-stomp bench``: one sender, many subscribers; deliveries a second and their latency.
+
+The scenario is stompica's: messages of 117 bytes to 75 subscribers of one topic.
+"""
+
+import argparse
+import math
+import struct
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+
+import trio
+from attrs import define, field
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._progress import Tell, progress
+from trio_stomp.cli._session import opener, run_session
+from trio_stomp.cli._tool import (
+    WELL,
+    CannotDo,
+    Parser,
+    add_json,
+    add_progress,
+    count,
+    make_tool_parser,
+    seconds,
+    show_json,
+)
+from trio_stomp.client import Client
+
+NAME = "bench"
+SUBSCRIBERS, SIZE, SECONDS = 75, 117, 5.0
+MAX_SUBSCRIBERS, MAX_SIZE = 10_000, 16 * 1024 * 1024
+BATCH = 50
+"""Messages between two RECEIPTs."""
+AHEAD = 500
+"""Messages that the slowest subscriber may be behind: more would measure only how long a queue
+the broker can hold."""
+PATIENCE_S = 30.0
+STAMP = struct.Struct("!d")
+BOUNDS_PER_DECADE = 40
+
+EPILOG = """\
+Sender and subscribers are in this process, each subscriber with a connection of its own, and they
+read every message: what is measured is broker and client together, and on one machine they share
+its processors. scripts/bench.py measures the broker alone. Latency is from the call of send to the
+subscriber that has the message, at full speed; --rate has it measured at a steady one.
+"""
+
+
+@define(eq=False)
+class Latencies:
+    """How long deliveries took: a histogram, whose buckets are 6 % wide."""
+
+    counts: dict[int, int] = field(factory=dict)
+    total: int = 0
+    most_s: float = 0.0
+
+    def add(self, taken_s: float, times: int = 1) -> None:
+        """Count some deliveries that took about as long."""
+        place = _place(taken_s)
+        self.counts[place] = self.counts.get(place, 0) + times
+        self.total += times
+        self.most_s = max(self.most_s, taken_s)
+
+    def percentile_ms(self, share: float) -> float:
+        """The upper bound of the bucket in which the share is reached; never above the maximum."""
+        left = share * self.total
+        for place in sorted(self.counts):
+            left -= self.counts[place]
+            if left <= 0:
+                return min(_bound_s(place), self.most_s) * 1000
+        return self.most_s * 1000
+
+
+def _place(taken_s: float) -> int:
+    return math.ceil(math.log10(max(taken_s, 1e-6)) * BOUNDS_PER_DECADE)
+
+
+def _bound_s(place: int) -> float:
+    return float(10 ** (place / BOUNDS_PER_DECADE))
+
+
+@define(eq=False)
+class Run:
+    """One measurement.
+
+    Args:
+      seconds: How long messages are sent.
+      rate: Messages a second; None = as many as go.
+    """
+
+    subscribers: int
+    size: int
+    seconds: float
+    rate: float | None
+    persistent: bool
+    destination: str
+    sent: int = 0
+    took_s: float = 0.0
+    latencies: Latencies = field(factory=Latencies)
+    received: list[int] = field(factory=list)
+    is_over: bool = False
+    _moved: trio.Event = field(factory=trio.Event)
+
+    @property
+    def delivered(self) -> int:
+        """Messages that subscribers have."""
+        return sum(self.received)
+
+    def note(self, number: int, times: int) -> None:
+        """A subscriber has some more."""
+        self.received[number] += times
+        self._moved.set()
+
+    async def wait_moved(self) -> None:
+        """Wait until a subscriber has some more."""
+        self._moved = trio.Event()
+        await self._moved.wait()
+
+    def figures(self) -> dict[str, float | int | None]:
+        """What is told of it."""
+        rate = self.sent / self.took_s if self.took_s else 0.0
+        return {
+            "subscribers": self.subscribers,
+            "size_bytes": self.size,
+            "seconds": round(self.took_s, 3),
+            "sent": self.sent,
+            "delivered": self.delivered,
+            "lost": self.sent * self.subscribers - self.delivered,
+            "sent_per_s": round(rate, 1),
+            "delivered_per_s": round(self.delivered / self.took_s if self.took_s else 0.0, 1),
+            "latency_ms_p50": round(self.latencies.percentile_ms(0.5), 3),
+            "latency_ms_p90": round(self.latencies.percentile_ms(0.9), 3),
+            "latency_ms_p99": round(self.latencies.percentile_ms(0.99), 3),
+            "latency_ms_p999": round(self.latencies.percentile_ms(0.999), 3),
+            "latency_ms_max": round(self.latencies.most_s * 1000, 3),
+        }
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``bench`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: the broker cannot be reached, refuses, or loses messages.
+    """
+    given = make_parser().parse_args(list(argv))
+    if given.subs > MAX_SUBSCRIBERS or not STAMP.size <= given.size <= MAX_SIZE:
+        raise OptionError(
+            f"bench: --subs may be {MAX_SUBSCRIBERS} at most, --size {STAMP.size} to {MAX_SIZE}"
+        )
+    run = Run(
+        given.subs, given.size, given.seconds, given.rate, given.persistent, given.destination
+    )
+    with progress("bench", wanted=given.progress) as tell:
+        run_session(given, partial(_measure, given, run, tell))
+    figures = run.figures()
+    if given.json:
+        show_json(figures)
+    else:
+        _show(run)
+    if figures["lost"]:
+        raise CannotDo(
+            f"{figures['lost']} deliveries did not come within {PATIENCE_S:g} s; does somebody "
+            f"else use {run.destination}, or are messages dropped (trio-stomp top)?"
+        )
+    return WELL
+
+
+def _show(run: Run) -> None:
+    figures = run.figures()
+    print(
+        f"{figures['sent']:,} messages of {run.size} bytes to {run.subscribers} subscribers in "
+        f"{figures['seconds']} s"
+    )
+    print(f"{figures['sent_per_s']:>14,} messages/s sent")
+    print(f"{figures['delivered_per_s']:>14,} messages/s delivered")
+    for name, label in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9")):
+        print(f"{figures[f'latency_ms_{name}']:>14,} ms latency, {label}")
+    print(f"{figures['latency_ms_max']:>14,} ms latency, longest")
+
+
+async def _measure(given: argparse.Namespace, run: Run, tell: Tell, sender: Client) -> None:
+    opened = opener(given)
+    run.received = [0] * run.subscribers
+    async with trio.open_nursery() as nursery:
+        for number in range(run.subscribers):
+            await nursery.start(_receive, run, number, opened)
+        began = time.perf_counter()
+        await _send(run, sender, tell)
+        with trio.move_on_after(PATIENCE_S):
+            while min(run.received) < run.sent:
+                await run.wait_moved()
+        run.took_s = time.perf_counter() - began
+        nursery.cancel_scope.cancel()
+
+
+async def _send(run: Run, sender: Client, tell: Tell) -> None:
+    padding = b"x" * (run.size - STAMP.size)
+    began = trio.current_time()
+    while (passed := trio.current_time() - began) < run.seconds:
+        tell(round(passed * 1000), round(run.seconds * 1000))
+        if run.rate is not None and run.sent >= passed * run.rate:
+            await trio.sleep((run.sent + 1) / run.rate - passed)
+        many = BATCH if run.rate is None else 1
+        for _ in range(many - 1):
+            stamp = STAMP.pack(time.perf_counter())
+            await sender.send(
+                run.destination, stamp + padding, receipt=False, persistent=run.persistent
+            )
+        body = STAMP.pack(time.perf_counter()) + padding
+        if run.rate is None or run.persistent:
+            await sender.send(run.destination, body, persistent=run.persistent)
+        else:
+            await sender.send(run.destination, body, receipt=False)
+        run.sent += many
+        while run.sent - min(run.received) > AHEAD:
+            await run.wait_moved()
+    tell(1, 1)
+
+
+async def _receive(
+    run: Run,
+    number: int,
+    opened: Callable[[], AbstractAsyncContextManager[Client]],
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """Be a subscriber, on a connection of its own."""
+    async with (
+        opened() as client,
+        client.subscribe(run.destination, prefetch=2 * AHEAD) as messages,
+    ):
+        task_status.started()
+        while True:
+            batch = await messages.receive_batch()
+            now = time.perf_counter()
+            for message in batch:
+                run.latencies.add(now - STAMP.unpack_from(message.body)[0])
+            run.note(number, len(batch))
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``bench``."""
+    parser = make_tool_parser(
+        NAME, "Measure deliveries a second and their latency: one sender, many subscribers.", EPILOG
+    )
+    parser.add_argument(
+        "--subs",
+        type=count,
+        default=SUBSCRIBERS,
+        metavar="N",
+        help=f"subscribers (default: {SUBSCRIBERS})",
+    )
+    parser.add_argument(
+        "--size", type=count, default=SIZE, metavar="BYTES", help=f"of a body (default: {SIZE})"
+    )
+    parser.add_argument(
+        "--seconds",
+        type=seconds,
+        default=SECONDS,
+        metavar="S",
+        help=f"how long to send (default: {SECONDS:g})",
+    )
+    parser.add_argument(
+        "--rate", type=seconds, metavar="N", help="messages a second (default: as many as go)"
+    )
+    parser.add_argument(
+        "--persistent", action="store_true", help="messages are to survive the broker"
+    )
+    parser.add_argument(
+        "--destination",
+        default="/topic/trio-stomp-bench",
+        metavar="D",
+        help="a topic of nobody else's (default: /topic/trio-stomp-bench)",
+    )
+    add_json(parser)
+    add_progress(parser)
+    add_access(parser)
+    return parser

@@ -1,0 +1,83 @@
+"""``trio-stomp completion``: what completes commands and options in a shell."""
+
+import argparse
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from trio_stomp._version import __version__
+from trio_stomp.cli import _main
+from trio_stomp.cli._tool import (
+    WELL,
+    CannotDo,
+    Parser,
+    make_tool_parser,
+)
+
+NAME = "completion"
+SHELLS = ("bash", "zsh", "tcsh", "fish")
+COMMAND = "trio-stomp"
+"""What is typed; `python -m trio_stomp` cannot be completed."""
+
+FILES = ("FILE", "SOURCE")
+DIRECTORIES = ("DIR", "DIR|URL")
+
+EPILOG = """\
+  bash:  trio-stomp completion bash > ~/.local/share/bash-completion/completions/trio-stomp
+  zsh:   trio-stomp completion zsh > "${fpath[1]}/_trio-stomp"
+  tcsh:  trio-stomp completion tcsh > ~/.trio-stomp.tcsh, which ~/.tcshrc then sources
+  fish:  trio-stomp completion fish > ~/.config/fish/completions/trio-stomp.fish
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the script for the shell that the command line names.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: shtab is not installed.
+    """
+    given = make_parser().parse_args(list(argv))
+    try:
+        shtab = importlib.import_module("shtab")
+    except ModuleNotFoundError:
+        raise CannotDo(
+            "this needs shtab, which is not installed: pip install 'trio-stomp[cli]'"
+        ) from None
+    parser = whole_parser()
+    _mark_files(parser, {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY})
+    print(shtab.complete(parser, shell=given.shell, root_prefix="trio_stomp"))
+    return WELL
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``completion``."""
+    parser = make_tool_parser(NAME, "Print a script that completes what you type.", EPILOG)
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="{bash,zsh,tcsh,fish}")
+    return parser
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """One parser of all commands; for a look at it, not for parsing."""
+    whole = argparse.ArgumentParser(prog=COMMAND)
+    whole.add_argument("--version", action="version", version=__version__)
+    commands = whole.add_subparsers(dest="command")
+    for _, group in _main.GROUPS:
+        for name, text in group:
+            # What makes up a broker's command line stands apart from what runs it.
+            module = "_arguments" if name == "serve" else f"commands._{name}"
+            made = importlib.import_module(f"trio_stomp.cli.{module}").make_parser()
+            commands.add_parser(name, help=text, description=text, parents=[made], add_help=False)
+    return whole
+
+
+def _mark_files(parser: argparse.ArgumentParser, marks: dict[str, Any]) -> None:
+    """Have the shell offer files where one is meant."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                _mark_files(command, marks)
+        elif action.metavar in FILES:
+            action.complete = marks["FILE"]  # type: ignore[attr-defined]
+        elif action.metavar in DIRECTORIES:
+            action.complete = marks["DIR"]  # type: ignore[attr-defined]

@@ -1,0 +1,301 @@
+"""``python -m trio_stomp config …``: check settings, show where they come from, compare, import."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import NoReturn
+
+import attrs
+import trio
+from attrs import frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.cli._arguments import Arguments, parse
+from trio_stomp.cli.aliases import imported
+from trio_stomp.config import (
+    Change,
+    Configuration,
+    Given,
+    OptionSpec,
+    Settings,
+    changes,
+    load,
+    options,
+    read_ruby_file,
+    shown,
+)
+
+NAME = "config"
+WELL, NEEDS_RESTART, BAD_OPTION = 0, 1, 2
+
+SERVE = "[FILE] [the options that the broker is started with]"
+
+EPILOG = """\
+check and show take the options that a broker is started with, --config FILE among them (FILE alone
+will do), and see the same files and variables as the broker. The exit code is 0 if all is well; of
+diff 0 if all that differs can be changed while the broker runs, 1 if something takes a restart; 2
+for a bad option or a bad file.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours to print."""
+
+    def error(self, message: str) -> NoReturn:
+        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``config`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+    """
+    given, rest = make_parser().parse_known_args(list(argv))
+    if rest and given.command not in TAKE_OPTIONS:
+        raise OptionError(f"config {given.command}: unknown argument {rest[0]!r} (--help)")
+    code: int = COMMANDS[given.command](given, rest)
+    return code
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the words after ``config``."""
+    parser = _Parser(
+        prog="trio-stomp config",
+        description="Tools for settings.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    texts = {
+        "check": "read everything as a start would, ports and stores left alone",
+        "show": "list the settings in force, and where each of them comes from",
+        "diff": "tell what differs between two settings files, and what of it takes a restart",
+        "import": "write a settings file from stompserver's configuration",
+    }
+    for name, text in texts.items():
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        if name in TAKE_OPTIONS:
+            command.usage = f"trio-stomp config {name} [-h] {FLAGS[name]} {SERVE}"
+        for word in WORDS[name]:
+            command.add_argument(word, metavar=word.upper())
+        if name == "check":
+            command.add_argument(
+                "--no-files",
+                action="store_true",
+                help="leave the files of users, rules, keys and certificates alone",
+            )
+        if name == "show":
+            command.add_argument("--json", action="store_true", help="for programs")
+            which = command.add_mutually_exclusive_group()
+            which.add_argument("--changed", action="store_true", help="only what is no default")
+            which.add_argument("--defaults", action="store_true", help="the defaults; read nothing")
+    return parser
+
+
+def _read(rest: Sequence[str]) -> Arguments:
+    """The settings of a broker that is started so; a first word without ``=`` is its file."""
+    if rest and "=" not in rest[0] and not rest[0].startswith("-"):
+        rest = ["--config", *rest]
+    return parse(rest)
+
+
+# check
+
+
+def _check(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    arguments = _read(rest)
+    configuration = arguments.configuration
+    if not given.no_files:
+        trio.run(_check_files, arguments.settings)
+    for line in _overridden(configuration):
+        print(f"note: {line}")
+    rules = arguments.settings.rules
+    counts = (
+        (len(configuration.given), "option"),
+        (len(configuration.policies), "policy of destinations"),
+        (len(rules.rules) if rules is not None else 0, "rule"),
+    )
+    told = ", ".join(f"{n or 'no'} {_many(what, n)}" for n, what in counts)
+    print(f"{', '.join(configuration.files) or 'no file was read'}: well; {told}")
+    return WELL
+
+
+async def _check_files(settings: Settings) -> None:
+    """Read what the settings name, and ask whether the broker would listen with it."""
+    # Here and not above: it brings the server with it.
+    from trio_stomp.startup import Security, check_addresses
+
+    security = Security(settings)
+    await security.open()
+    await check_addresses(settings, security, None)
+
+
+def _many(what: str, count: int) -> str:
+    if count == 1:
+        return what
+    return "policies of destinations" if what.startswith("policy") else f"{what}s"
+
+
+def _overridden(configuration: Configuration) -> Iterator[str]:
+    """What is told more than once: what counts, and what does not."""
+    for name, values in configuration.given.items():
+        for before in values[:-1]:
+            yield (
+                f"{_plain(before.source)}: {name} = {shown(before.value)} does not count;"
+                f" {_plain(values[-1].source)} says {shown(values[-1].value)}"
+            )
+    for pattern, known in configuration.policies.items():
+        for earlier in known[:-1]:
+            yield (
+                f"{_plain(earlier.source)}: the policy {shown(pattern)} does not count;"
+                f" {_plain(known[-1].source)} has one, too"
+            )
+
+
+# show
+
+
+@frozen
+class _Row:
+    """An option in force."""
+
+    spec: OptionSpec
+    value: object
+    given: tuple[Given, ...]
+
+    @property
+    def source(self) -> str:
+        return _plain(self.given[-1].source) if self.given else "default"
+
+
+def _show(given: argparse.Namespace, rest: Sequence[str]) -> int:
+    configuration = Configuration() if given.defaults else _read(rest).configuration
+    rows = [
+        _Row(spec, _value(configuration.settings, spec), configuration.given.get(spec.name, ()))
+        for spec in options()
+    ]
+    if given.changed:
+        rows = [row for row in rows if row.value != row.spec.default]
+    if given.json:
+        print(json.dumps(_as_json(rows, configuration), indent=2))
+    else:
+        for line in _as_text(rows, configuration):
+            print(line)
+    return WELL
+
+
+def _value(settings: Settings, spec: OptionSpec) -> object:
+    return getattr(getattr(settings, spec.group), spec.name)
+
+
+def _as_text(rows: Sequence[_Row], configuration: Configuration) -> Iterator[str]:
+    group = ""
+    for row in rows:
+        if row.spec.group != group:
+            yield f"{'' if not group else chr(10)}[{row.spec.group}]"
+            group = row.spec.group
+        over = "".join(
+            f"; not {shown(each.value)}, as {_plain(each.source)} says"
+            for each in reversed(row.given[:-1])
+        )
+        yield f"{row.spec.name} = {shown(row.value)}  # {row.source}{over}"
+    for pattern, known in configuration.policies.items():
+        over = "".join(f"; not as {_plain(each.source)} says" for each in reversed(known[:-1]))
+        yield f"\n[destinations.{shown(pattern)}]  # {_plain(known[-1].source)}{over}"
+        for name, value in _fields(known[-1].policy):
+            yield f"{name} = {shown(value)}"
+    rules = configuration.settings.rules
+    if rules is not None:
+        yield "\n# Rules, in the order in which they are tried:"
+        for rule in rules.rules:
+            yield f"# {_plain(rule.place)}: {'allow' if rule.allow else 'deny'}"
+
+
+def _fields(policy: DestinationPolicy) -> Iterator[tuple[str, object]]:
+    for each in attrs.fields(DestinationPolicy):
+        value = getattr(policy, each.name)
+        if value != each.default:
+            yield each.name, value
+
+
+def _as_json(rows: Sequence[_Row], configuration: Configuration) -> dict[str, object]:
+    rules = configuration.settings.rules
+    return {
+        "files": list(configuration.files),
+        "options": {
+            f"{row.spec.group}.{row.spec.name}": {
+                "value": _masked(row.value),
+                "default": row.spec.default,
+                "source": row.source,
+                "live": row.spec.live,
+                "overridden": [
+                    {"value": _masked(each.value), "source": str(each.source)}
+                    for each in reversed(row.given[:-1])
+                ],
+            }
+            for row in rows
+        },
+        "destinations": [
+            {
+                "pattern": pattern,
+                "policy": dict(_fields(known[-1].policy)),
+                "source": str(known[-1].source),
+                "overridden": [str(each.source) for each in reversed(known[:-1])],
+            }
+            for pattern, known in configuration.policies.items()
+        ],
+        "rules": [rule.place for rule in rules.rules] if rules is not None else None,
+    }
+
+
+def _masked(value: object) -> object:
+    return json.loads(shown(value)) if isinstance(value, str) else value
+
+
+def _plain(text: object) -> str:
+    """A name that stays in its line, whatever characters it is made of."""
+    shown_text = str(text)
+    return shown_text if shown_text.isprintable() else repr(shown_text)
+
+
+# diff
+
+
+def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
+    # Files alone: a variable would hide what they say, before and after.
+    found = changes(load(given.old).settings, load(given.new).settings)
+    for change in found:
+        print(f"{_effect(change)}  {change}")
+    restarts = sum(not change.is_live for change in found)
+    if not found:
+        print("nothing differs")
+    elif restarts:
+        print(f"{restarts} of {len(found)} differences take a restart")
+    return NEEDS_RESTART if restarts else WELL
+
+
+def _effect(change: Change) -> str:
+    return "live   " if change.is_live else "restart"
+
+
+# import
+
+
+def _import(given: argparse.Namespace, _: Sequence[str]) -> int:
+    sys.stdout.write(imported(read_ruby_file(given.file)))
+    return WELL
+
+
+TAKE_OPTIONS = ("check", "show")
+FLAGS = {"check": "[--no-files]", "show": "[--json] [--changed | --defaults]"}
+WORDS = {"check": (), "show": (), "diff": ("old", "new"), "import": ("file",)}
+COMMANDS: dict[str, Callable[[argparse.Namespace, Sequence[str]], int]] = {
+    "check": _check,
+    "show": _show,
+    "diff": _diff,
+    "import": _import,
+}

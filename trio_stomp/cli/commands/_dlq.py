@@ -1,0 +1,312 @@
+"""``trio-stomp dlq``: look at dead letters, send them again, drop them; by STOMP alone."""
+
+import argparse
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import trio
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._lines import line_of, own_headers
+from trio_stomp.cli._progress import Tell, progress
+from trio_stomp.cli._session import run_session
+from trio_stomp.cli._tool import (
+    CANNOT,
+    WELL,
+    Parser,
+    add_commands,
+    add_json,
+    add_progress,
+    ask_yes,
+    count,
+    make_tool_parser,
+    printable,
+    show_json,
+    show_table,
+)
+from trio_stomp.cli.commands._subs import all_records
+from trio_stomp.client import Client, Message
+
+NAME = "dlq"
+PREFIX, LAST_RESORT = "/queue/DLQ.", "/queue/deadletter"
+ORIGIN = "original-destination"
+OF_ITS_DEATH = frozenset(
+    {
+        ORIGIN,
+        "x-death-reason",
+        "x-death-count",
+        "x-first-death-queue",
+        "x-first-death-reason",
+    }
+)
+OF_ITS_SENDING = ("x-dedup-id", "_AMQ_DUPL_ID", "AMQ_SCHEDUL")
+"""Beginnings of headers that concerned the first sending: with the same x-dedup-id, the second
+would be no message to the broker, but a duplicate of the first."""
+OF_ITS_SENDER = frozenset({"user-id", "jmsxuserid"})
+"""Who sent it first, as a lenient receiver may spell it; the broker takes that of nobody else."""
+
+Handle = Callable[[Message, Client], Awaitable[None]]
+
+PREFETCH = 1
+"""What was delivered and goes back is marked as redelivered; and if this program is killed, the
+first of it counts as a failed delivery."""
+SHOWN_CHARS = 200
+SILENCE_S = 2.0
+"""The queue is taken for empty when nothing comes for so long: others may consume it as well."""
+
+EPILOG = """\
+QUEUE is where the messages were to go: orders and /queue/orders mean the dead letters in
+/queue/DLQ.orders, /topic/prices those in /queue/DLQ.topic/prices; /queue/DLQ.orders itself will do,
+too. With --exact it is the very name of a queue, where a policy has dead letters elsewhere.
+
+retry sends each message to where it was sent first, or to --to, and takes it from the dead letters
+in one transaction: none is lost, none is there twice. Without --to it goes by the word of a message
+only where that is the queue that QUEUE stands for, or one that you name with --from; the others
+stay. Its headers are kept, but those of its death, of who sent it, of x-dedup-id and of a schedule.
+It stops after as many as there were at the beginning, so that what dies again stays dead. The
+message behind the last one is delivered too, and goes back, marked as redelivered.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``dlq`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    given = make_parser().parse_args(list(argv))
+    return COMMANDS[given.command](given)
+
+
+def dead_letters_of(name: str) -> str:
+    """The queue that has the dead letters of a destination, unless a policy says otherwise."""
+    if name.startswith(PREFIX) or name == LAST_RESORT:
+        return name
+    return PREFIX + name.removeprefix("/queue/").removeprefix("/").removeprefix("#")
+
+
+def _queue(given: argparse.Namespace) -> str:
+    if not given.queue:
+        raise OptionError("dlq: QUEUE is empty")
+    queue: str = given.queue
+    return queue if given.exact else dead_letters_of(queue)
+
+
+# ls
+
+
+def _ls(given: argparse.Namespace) -> int:
+    found = [
+        {
+            "queue": each["destination"],
+            "messages": each.get("input_depth", 0),
+            "unacked": each.get("ack_depth", 0),
+            "bytes": each.get("input_bytes", 0),
+            "oldest_s": each.get("oldest_input_age_s"),
+        }
+        for each in all_records(open_site(given), "/queuez", "queues")
+        if str(each.get("destination", "")).startswith(PREFIX)
+        or each.get("destination") == LAST_RESORT
+    ]
+    if given.json:
+        show_json(found)
+    else:
+        rows = [(each["queue"], each["messages"], each["unacked"], each["bytes"]) for each in found]
+        show_table(rows, "queue", "messages", "unacked", "bytes")
+    return WELL
+
+
+# show
+
+
+def _show(given: argparse.Namespace) -> int:
+    queue = _queue(given)
+    shown = run_session(given, partial(_browse, queue, given.count, partial(_print, given.json)))
+    if not shown and not given.json:
+        print(f"{queue} is empty")
+    return WELL
+
+
+async def _browse(
+    queue: str, wanted: int | None, take: Callable[[Message], None], client: Client
+) -> int:
+    """Look at what is there, and take nothing away; how many there were."""
+    found = 0
+    async with client.subscribe(queue, headers={"browser": "true"}) as messages:
+        async for message in messages:
+            if message.headers.get("browser") == "end" or found == wanted:
+                break
+            found += 1
+            take(message)
+    return found
+
+
+def _print(as_json: bool, message: Message) -> None:
+    headers = message.headers
+    if as_json:
+        print(line_of(message.destination, headers, message.body))
+        return
+    reason, deaths = headers.get("x-death-reason", "?"), headers.get("x-death-count", "?")
+    where = headers.get(ORIGIN, "?")
+    print(printable(f"{message.message_id}  {reason} after {deliveries(deaths)}, sent to {where}"))
+    text = message.body[: 4 * SHOWN_CHARS].decode(errors="backslashreplace")
+    more = " ..." if len(text) > SHOWN_CHARS else ""
+    print(f"    {len(message.body)} bytes: {printable(text[:SHOWN_CHARS])}{more}")
+
+
+def deliveries(count: str) -> str:
+    """So many, for people; ``count`` is as a header tells it."""
+    return f"{count} {'delivery' if count == '1' else 'deliveries'}"
+
+
+# retry and drop
+
+
+def _retry(given: argparse.Namespace) -> int:
+    queue = _queue(given)
+    sent = 0
+    left: dict[str, int] = {}
+
+    async def again(message: Message, client: Client) -> None:
+        nonlocal sent
+        origin = message.headers.get(ORIGIN, "")
+        if not (given.to or origin in given.origins or _is_meant(given, origin)):
+            # It stays where it is: what is not acknowledged goes back.
+            left[origin] = left.get(origin, 0) + 1
+            return
+        async with client.transaction() as transaction:
+            await transaction.send(given.to or origin, message.body, headers=_kept(message))
+            await transaction.ack(message)
+        sent += 1
+
+    with progress("retry", wanted=given.progress) as tell:
+        run_session(
+            given,
+            partial(_consume, queue, given.count, again, tell),
+            lambda: f" ({sent} messages were sent again before)",
+        )
+    if given.json:
+        show_json({"queue": queue, "sent": sent, "left": sum(left.values())})
+    else:
+        print(f"{queue}: {sent} sent again")
+        for origin, number in left.items():
+            print(printable(f"{queue}: {_why_left(origin, number)}"))
+    return CANNOT if left else WELL
+
+
+def _is_meant(given: argparse.Namespace, origin: str) -> bool:
+    """Whether a message says that it was sent to what QUEUE stands for.
+
+    Else its sender could have whoever retries send it to where he himself may not.
+    """
+    if given.exact or not origin or origin == LAST_RESORT or origin.startswith(PREFIX):
+        return False
+    return dead_letters_of(origin) == dead_letters_of(given.queue)
+
+
+def _kept(message: Message) -> dict[str, str]:
+    """The headers that a message is sent again with."""
+    return {
+        name: text
+        for name, text in own_headers(message.headers).items()
+        if name not in OF_ITS_DEATH
+        and not name.startswith(OF_ITS_SENDING)
+        and name.strip().lower() not in OF_ITS_SENDER
+    }
+
+
+def _why_left(origin: str, number: int) -> str:
+    if not origin:
+        return f"{number} do not tell where they were sent; name that with --to"
+    return f"{number} say that they were sent to {origin[:80]}; if they were, name it with --from"
+
+
+def _drop(given: argparse.Namespace) -> int:
+    queue = _queue(given)
+    many = "all messages" if given.count is None else f"up to {given.count} messages"
+    if not given.yes and not ask_yes(f"Drop {many} of {queue} for good?"):
+        print("nothing was dropped")
+        return WELL
+    dropped = 0
+
+    async def drop(message: Message, client: Client) -> None:
+        nonlocal dropped
+        await message.ack()
+        dropped += 1
+
+    with progress("drop", wanted=given.progress) as tell:
+        run_session(given, partial(_consume, queue, given.count, drop, tell))
+    if given.json:
+        show_json({"queue": queue, "dropped": dropped})
+    else:
+        print(f"{queue}: {dropped} dropped")
+    return WELL
+
+
+async def _consume(
+    queue: str, wanted: int | None, handle: Handle, tell: Tell, client: Client
+) -> None:
+    """Handle as many messages as there are at the beginning, or as are wanted."""
+    total = await _browse(queue, wanted, lambda message: None, client)
+    if not total:
+        return
+    async with client.subscribe(queue, ack="client-individual", prefetch=PREFETCH) as messages:
+        for done in range(total):
+            with trio.move_on_after(SILENCE_S) as scope:
+                message = await messages.receive()
+            if scope.cancelled_caught:
+                return
+            await handle(message, client)
+            tell(done + 1, total)
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``dlq``."""
+    parser = make_tool_parser(
+        NAME, "Dead letters: look at them, send them again, drop them.", EPILOG
+    )
+    texts = {
+        "ls": "list the queues of dead letters",
+        "show": "print dead letters, and take nothing away",
+        "retry": "send them again, and take them away",
+        "drop": "take them away for good",
+    }
+    for name, command in add_commands(parser, texts).items():
+        if name != "ls":
+            command.add_argument("queue", metavar="QUEUE")
+            command.add_argument(
+                "--count", type=count, metavar="N", help="no more than so many (default: all)"
+            )
+            command.add_argument(
+                "--exact", action="store_true", help="QUEUE is the queue of dead letters itself"
+            )
+        if name == "retry":
+            command.add_argument(
+                "--to", metavar="DESTINATION", help="there, instead of where each was sent first"
+            )
+            command.add_argument(
+                "--from",
+                action="append",
+                default=[],
+                dest="origins",
+                metavar="DESTINATION",
+                help="send back what was sent there first, too; may be repeated",
+            )
+        if name == "drop":
+            command.add_argument("--yes", action="store_true", help="do not ask")
+        if name in ("retry", "drop"):
+            add_progress(command)
+        add_json(command)
+        add_access(command)
+    return parser
+
+
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "ls": _ls,
+    "show": _show,
+    "retry": _retry,
+    "drop": _drop,
+}

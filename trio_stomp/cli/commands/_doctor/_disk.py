@@ -1,0 +1,139 @@
+"""What ``doctor`` looks at: the data directory and the disk below it."""
+
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trio_stomp.cli._banner import size
+from trio_stomp.cli.commands._doctor._machine import FAIL, OK, WARN, Finding
+
+LITTLE_BYTES, TOO_LITTLE_BYTES = 1 << 30, 64 << 20
+SYNCS = 20
+SYNC_BYTES = 4096
+SLOW_SYNC_S = 0.020
+"""Longer, and each persistent SEND waits for it visibly."""
+QUICK_SYNC_S = 0.000_02
+"""Shorter, and nothing was written anywhere."""
+MEMORY_FILE_SYSTEMS = ("tmpfs", "ramfs")
+NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
+
+
+def check_data_directory(path: str) -> Iterator[Finding]:
+    """Whether messages can survive in it."""
+    if not path:
+        text = "no --data-dir was told: nothing survives a broker without one"
+        yield Finding(OK, "data", text)
+        return
+    directory = Path(path)
+    if directory.exists() and not directory.is_dir():
+        yield Finding(FAIL, "data", f"{path} is no directory", "name another with --data-dir")
+        return
+    there = _nearest(directory)
+    if not os.access(there, os.W_OK | os.X_OK):
+        yield Finding(
+            FAIL,
+            "data",
+            f"{there} cannot be written to by this user",
+            f"give it away: chown USER {there}, or name another with --data-dir",
+        )
+        return
+    yield Finding(OK, "data", f"{path} {'is there' if there == directory else 'can be made'}")
+    yield check_space(path, shutil.disk_usage(there).free)
+    if (found := check_kind(path, file_system(there))) is not None:
+        yield found
+    yield check_sync(there)
+
+
+def _nearest(directory: Path) -> Path:
+    """The directory, or the one above it that is there."""
+    absolute = Path(os.path.abspath(directory))
+    there = next(each for each in (absolute, *absolute.parents) if each.is_dir())
+    return directory if there == absolute else there
+
+
+def check_space(path: str, free_bytes: int) -> Finding:
+    """Whether there is room."""
+    told = (
+        f"{free_bytes / (1 << 30):,.1f} GiB free"
+        if free_bytes >= 1 << 30
+        else (f"{free_bytes >> 20} MiB free")
+    )
+    remedy = f"free some, or move {path} to a larger disk"
+    if free_bytes < TOO_LITTLE_BYTES:
+        return Finding(FAIL, "space", f"{told}: less than {size(TOO_LITTLE_BYTES)}", remedy)
+    if free_bytes < LITTLE_BYTES:
+        return Finding(WARN, "space", f"{told}: less than {size(LITTLE_BYTES)}", remedy)
+    return Finding(OK, "space", told)
+
+
+def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
+    """The kind of file system; "" = it cannot be told."""
+    try:
+        lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    inside = os.path.realpath(path)
+    best, kind = -1, ""
+    for line in lines:
+        words = line.split()
+        if len(words) < 3:
+            continue
+        at = words[1].replace("\\040", " ").rstrip("/")
+        # The last of the same place lies on top of the others.
+        if (inside == at or inside.startswith(f"{at}/")) and len(at) >= best:
+            best, kind = len(at), words[2]
+    return kind
+
+
+def check_kind(path: str, kind: str) -> Finding | None:
+    """Whether it is a disk at all."""
+    if kind in MEMORY_FILE_SYSTEMS:
+        text = f"{path} is in memory ({kind}): nothing survives a restart of the machine"
+        return Finding(WARN, "disk", text, "name a directory on a disk with --data-dir")
+    if kind in NETWORK_FILE_SYSTEMS:
+        text = f"{path} is on a network file system ({kind}): locks and syncs may lie"
+        return Finding(WARN, "disk", text, "name a directory on a local disk with --data-dir")
+    return None
+
+
+def check_sync(there: Path, clock: Callable[[], float] = time.perf_counter) -> Finding:
+    """How long the disk takes to have something for good."""
+    try:
+        median = _sync_s(there, clock)
+    except OSError as error:
+        return Finding(
+            FAIL,
+            "sync",
+            f"{there} cannot be written to: {error.strerror}",
+            "repair the disk, or name a directory on another with --data-dir",
+        )
+    told = f"{median * 1000:,.2f} ms until the disk has something for good"
+    if median > SLOW_SYNC_S:
+        return Finding(
+            WARN, "sync", f"{told}: each persistent SEND waits so long", "use a faster disk (SSD)"
+        )
+    if median < QUICK_SYNC_S:
+        return Finding(
+            WARN,
+            "sync",
+            f"{told}: too quick to be true; a power failure may take messages away",
+            "use a disk, or a virtual one, that obeys fsync",
+        )
+    return Finding(OK, "sync", told)
+
+
+def _sync_s(there: Path, clock: Callable[[], float]) -> float:
+    sync = getattr(os, "fdatasync", os.fsync)
+    taken: list[float] = []
+    with tempfile.NamedTemporaryFile(dir=there, prefix=".trio_stomp-doctor-") as file:
+        for _ in range(SYNCS):
+            file.write(bytes(SYNC_BYTES))
+            file.flush()
+            before = clock()
+            sync(file.fileno())
+            taken.append(clock() - before)
+    return statistics.median(taken)

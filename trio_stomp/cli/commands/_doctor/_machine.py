@@ -1,0 +1,255 @@
+"""What ``doctor`` looks at: the process, the port, the clock, the libraries."""
+
+import ctypes
+import errno
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from attrs import frozen
+
+from trio_stomp._version import __version__
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import Address
+from trio_stomp.cli._http_get import Site, Unreachable
+from trio_stomp.cli._tool import CannotDo
+from trio_stomp.cli.commands import pid_of
+from trio_stomp.cli.process import SPARE_FILES, told_variant
+
+OK, WARN, FAIL = "ok", "warn", "fail"
+SIGNS = {OK: "ok", WARN: "warn", FAIL: "FAIL"}
+
+FEW_FILES = SPARE_FILES + 16
+ANSWER_S = 3.0
+JAVA_S = 20.0
+JAVA_NEEDED = 17
+JAVA_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+CLOCK_UNSYNCHRONIZED = 5
+"""TIME_ERROR of adjtimex(2)."""
+A_DAY_S = 24 * 3600.0
+
+LIBRARIES = (
+    ("rich", "cli", "progress bars, and `top`"),
+    ("shtab", "cli", "completion in the shell"),
+    ("trio_websocket", "client", "ws:// and wss:// in the tools and the Trio client"),
+    ("lark", "jms", "selectors"),
+    ("cronsim", "jms", "AMQ_SCHEDULED_CRON"),
+    ("argon2", "security", "hashed passcodes"),
+    ("jwt", "security", "bearer tokens"),
+    ("sqlalchemy", "sql", "messages in a database"),
+    ("psycopg", "postgresql", "messages in PostgreSQL"),
+    ("prometheus_client", "metrics", "/metrics for Prometheus"),
+    ("pyspark", "spark", "the analysis of the DIAG stream"),
+)
+"""Modules that are optional: the extra each comes with, and what it brings."""
+
+
+@frozen
+class Finding:
+    """What one look has found.
+
+    Args:
+      status: ``ok``, ``warn`` or ``fail``.
+      remedy: What to do; "" = nothing.
+    """
+
+    status: str
+    name: str
+    text: str
+    remedy: str = ""
+
+
+def check_python() -> Iterator[Finding]:
+    """Which Python and which broker this is."""
+    text = f"trio_stomp {__version__}{told_variant()}, {platform.python_implementation()} "
+    text += f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.platform == "win32":
+        remedy = "use Linux or macOS where messages must survive"
+        yield Finding(WARN, "python", f"{text}: no signals, no journal", remedy)
+    else:
+        yield Finding(OK, "python", text)
+
+
+def check_user() -> Iterator[Finding]:
+    """Whether it would run as root."""
+    if getattr(os, "geteuid", lambda: 1)() == 0:
+        yield Finding(
+            WARN, "user", "this is root, which no broker needs", "run it as a user of its own"
+        )
+    else:
+        yield Finding(OK, "user", "not root")
+
+
+def check_descriptors(connections: int) -> Iterator[Finding]:
+    """Whether the process may open a file for each connection."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # The broker raises the soft limit by itself.
+    reach = float("inf") if hard == resource.RLIM_INFINITY else hard
+    limits = f"soft limit {_limit(soft)}, hard limit {_limit(hard)}"
+    wanted = connections + SPARE_FILES
+    if reach >= wanted:
+        yield Finding(OK, "descriptors", f"{limits}: enough for {connections} connections")
+        return
+    room = max(int(reach) - SPARE_FILES, 0)
+    yield Finding(
+        FAIL if reach < FEW_FILES else WARN,
+        "descriptors",
+        f"{limits}: enough for about {room} of {connections} connections",
+        f"raise the hard limit: ulimit -Hn {wanted}, or LimitNOFILE={wanted} in systemd",
+    )
+
+
+def _limit(value: int) -> str:
+    import resource
+
+    return "none" if value == resource.RLIM_INFINITY else str(value)
+
+
+def check_port(host: str, port: int) -> Iterator[Finding]:
+    """Whether the port can be had, or who has it."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    place = Address(host, port, is_tls=False).netloc
+    try:
+        socket.create_server((host, port), family=family).close()
+    except (OSError, UnicodeError, OverflowError) as error:
+        number = getattr(error, "errno", None)
+        if number == errno.EADDRINUSE:
+            yield _who_answers(host, port, place)
+            return
+        remedy = "choose an address of this machine with --host"
+        if number == errno.EACCES:
+            remedy = "choose a --port of 1024 or more, or run with the right to use this one"
+        cause = (getattr(error, "strerror", None) or "no such host").lower()
+        yield Finding(FAIL, "port", f"{place} cannot be had: {cause}", remedy)
+        return
+    yield Finding(OK, "port", f"{place} is free" if port else f"{host}: there are free ports")
+
+
+def _who_answers(host: str, port: int, place: str) -> Finding:
+    site = Site(Address({"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host), port, False), None)
+    other = "stop it, or choose another --port"
+    try:
+        answer = site.get("/livez", ANSWER_S)
+    except Unreachable:
+        return Finding(
+            FAIL, "port", f"{place} is taken by a program that speaks no plain HTTP", other
+        )
+    if answer.status != 200 or answer.body.strip() != b"ok":
+        return Finding(FAIL, "port", f"{place} is taken by another program", other)
+    try:
+        pid = pid_of(site.get_json("/varz"))
+    except CannotDo:
+        pid = None
+    who = f" (process {pid})" if isinstance(pid, int) else ""
+    return Finding(OK, "port", f"{place}: a trio_stomp runs there already{who}")
+
+
+def check_clock(now: float | None = None) -> Iterator[Finding]:
+    """Whether the time can be right, and is kept so."""
+    now = time.time() if now is None else now
+    told = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    remedy = "set the clock, and have it kept by chrony, ntpd or systemd-timesyncd"
+    written = Path(__file__).stat().st_mtime
+    if now < written - A_DAY_S:
+        text = f"it is {told}, before this program was installed: expiry and tokens go wrong"
+        yield Finding(FAIL, "clock", text, remedy)
+    elif is_synchronized() is False:
+        yield Finding(WARN, "clock", f"it is {told}; nothing keeps the clock right", remedy)
+    else:
+        yield Finding(OK, "clock", f"it is {told}")
+
+
+def is_synchronized() -> bool | None:
+    """Whether the system says that its clock follows a better one; None = it cannot be asked."""
+    if not sys.platform.startswith("linux"):
+        return None
+    try:
+        # Zeros ask, and change nothing; the structure has some 208 bytes.
+        state = int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(1024)))
+    except (OSError, AttributeError):
+        return None
+    return None if state < 0 else state != CLOCK_UNSYNCHRONIZED
+
+
+def check_tls(certificate: str, key: str) -> Iterator[Finding]:
+    """Whether certificate and key can be used, and how long."""
+    if not certificate:
+        if key:
+            yield Finding(FAIL, "tls", "--tls-key without --tls-cert", "give the certificate too")
+        return
+    # Brings the whole broker along.
+    from trio_stomp.transport import TlsBox
+
+    try:
+        warnings = TlsBox(certificate, key).warnings(time.time())
+    except OptionError as error:
+        yield Finding(FAIL, "tls", str(error))
+        return
+    for warning in warnings:
+        yield Finding(WARN, "tls", warning)
+    if not warnings:
+        yield Finding(OK, "tls", f"{certificate} and its key can be used")
+
+
+def check_java() -> Iterator[Finding]:
+    """Whether there is a Java that Spark runs on."""
+    home = os.environ.get("JAVA_HOME", "")
+    path = str(Path(home, "bin")) if home else None
+    java = shutil.which("java", path=path)
+    remedy = f"install Java {JAVA_NEEDED} or newer, or set JAVA_HOME; the broker needs none"
+    if java is None:
+        place = f"in JAVA_HOME={home}" if home else "on the PATH"
+        yield Finding(WARN, "java", f"none {place}: no analysis with Spark", remedy)
+        return
+    try:
+        ran = subprocess.run(
+            [java, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=JAVA_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        yield Finding(WARN, "java", f"{java} does not run", remedy)
+        return
+    version = java_version(ran.stderr + ran.stdout)
+    if version is None:
+        yield Finding(WARN, "java", f"{java} does not tell its version", remedy)
+    elif version < JAVA_NEEDED:
+        yield Finding(WARN, "java", f"{java} is Java {version}: too old for Spark", remedy)
+    else:
+        yield Finding(OK, "java", f"{java} is Java {version}")
+
+
+def java_version(text: str) -> int | None:
+    """The version in what ``java -version`` says: 17 of ``17.0.9``, 8 of ``1.8.0_392``."""
+    found = JAVA_VERSION.search(text)
+    if found is None:
+        return None
+    major, minor = int(found[1]), int(found[2] or 0)
+    return minor if major == 1 else major
+
+
+def check_libraries() -> Iterator[Finding]:
+    """What is installed of the optional libraries, and what they bring."""
+    for module, extra, brings in LIBRARIES:
+        if importlib.util.find_spec(module) is not None:
+            yield Finding(OK, module, brings)
+        else:
+            remedy = f"if you want it: pip install 'trio-stomp[{extra}]'"
+            yield Finding(WARN, module, f"not installed: without {brings}", remedy)

@@ -1,0 +1,99 @@
+"""``trio-stomp explain``: what happened to a message, or why a subscriber did not get any."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._tool import WELL, Parser, add_json, make_tool_parser, printable, show_json
+
+NAME = "explain"
+
+EPILOG = """\
+MESSAGE-ID is the header message-id of a MESSAGE. With --destination, it tells what the broker knows
+of a destination, and with --session or --user why that client gets nothing from it. The broker
+remembers the last seconds of a busy day and the last days of a quiet one. It tells this to who is
+on its machine, and to who may monitor.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``explain`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: nobody answers, or the broker does not take the question.
+    """
+    given = make_parser().parse_args(list(argv))
+    question: dict[str, str] = {}
+    if given.message_id is not None:
+        question["message-id"] = given.message_id
+    for name in ("destination", "session", "user"):
+        if (value := getattr(given, name)) is not None:
+            question[name] = value
+    _check(question)
+    found = open_site(given).get_json(f"/explain?q={quote(json.dumps(question))}")
+    if given.json:
+        show_json(found)
+    else:
+        _show(found)
+    return WELL
+
+
+def _check(question: dict[str, str]) -> None:
+    if "message-id" in question and len(question) > 1:
+        raise OptionError("explain: a MESSAGE-ID says it all; leave the other options out")
+    if "message-id" not in question and "destination" not in question:
+        raise OptionError("explain: give a MESSAGE-ID, or --destination D")
+    if "session" in question and "user" in question:
+        raise OptionError("explain: --session and --user exclude each other; give one of them")
+
+
+def _show(found: dict[str, Any]) -> None:
+    facts = found.get("facts") or [found.get("summary", "the broker tells nothing")]
+    for fact in facts:
+        print(printable(str(fact)))
+    for event in found.get("events") or ():
+        print(f"  {_ago(event)}  {printable(_text(event))}")
+    horizon = found.get("horizon_s")
+    if isinstance(horizon, int | float):
+        print(f"(everything of the last {horizon:,.1f} s is remembered)")
+
+
+def _ago(event: dict[str, Any]) -> str:
+    ago = event.get("ms_ago")
+    return f"{-ago / 1000:>12,.3f} s" if isinstance(ago, int | float) else " " * 14
+
+
+def _text(event: dict[str, Any]) -> str:
+    what, text = str(event.get("what") or ""), str(event.get("text") or "")
+    fate, rule, policy = (str(event.get(name) or "") for name in ("fate", "rule", "policy"))
+    if rule:
+        text = f"{event.get('count', '')} {fate}".strip() or text
+    where = [
+        f"{name} {event[name]}"
+        for name in ("destination", "session")
+        if event.get(name) and str(event[name]) not in text
+    ]
+    told = f"{what}: {text}" if what and text else what or text
+    told = f"{told} ({', '.join(where)})" if where else told
+    if rule:
+        told += f", decided by {rule}" + (f" of policy {policy}" if policy else "")
+    return told
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``explain``."""
+    parser = make_tool_parser(
+        NAME, "Tell what happened to a message, or why a client gets none.", EPILOG
+    )
+    parser.add_argument("message_id", nargs="?", metavar="MESSAGE-ID")
+    parser.add_argument("--destination", metavar="D", help="what is known of this one")
+    parser.add_argument("--session", metavar="S", help="the session header of its CONNECTED")
+    parser.add_argument("--user", metavar="U", help="all sessions of this login")
+    add_json(parser)
+    add_access(parser)
+    return parser

@@ -1,0 +1,319 @@
+"""``python -m trio_stomp passwd …``: who may log in, and with which passcode."""
+
+import argparse
+import getpass
+import os
+import sys
+import warnings as python_warnings
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from attrs import frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._progress import progress
+from trio_stomp.cli._tool import PROGRAM, Parser, add_commands, add_json, add_progress, show_json
+from trio_stomp.security import (
+    MAX_PASSCODE_BYTES,
+    Changes,
+    Hasher,
+    PasscodeChecker,
+    UserBook,
+    change_user_file,
+    check_name,
+    hash_passcode,
+    is_hashed,
+    needs_rehash,
+    read_user_file,
+    warnings,
+)
+
+NAME = "passwd"
+WELL, CANNOT = 0, 1
+
+TEXTS = {
+    "add": "add a user to FILE, or give one another passcode; make FILE if there is none",
+    "del": "remove a user from FILE",
+    "verify": "tell whether a passcode is right: exit code 0 or 1",
+    "list": "tell who is in FILE, and whose passcode is hashed",
+    "import": "hash the passcodes of SOURCE into FILE; with FILE as SOURCE, where they are",
+}
+
+EPILOG = """\
+FILE is the --passwd-file of a broker. A passcode is asked for, or read from standard input with
+--stdin; it is never a word of the command line, which every user of the machine can see. SOURCE has
+lines user:passcode, as stompserver's .passwd, or hashes. The exit code is 0 if all is well, 1 if
+something is wrong or cannot be done, 2 for a bad option.
+"""
+
+ON_THE_COMMAND_LINE = (
+    "a word too many, or an unknown option (not shown: it may be a passcode). A passcode is never "
+    "taken from the command line, which every user of the machine and the shell's history see: "
+    "leave it out to be asked, or use --stdin; for the options see --help"
+)
+SHOWN_USERS = 3
+
+
+class _Parser(Parser):
+    """A parser whose errors are ours to print, and never repeat what may be a secret."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith("argument COMMAND"):
+            message = f"unknown command; use one of {', '.join(TEXTS)}"
+        elif not message.startswith("the following arguments are required"):
+            message = ON_THE_COMMAND_LINE
+        raise OptionError(f"{self.prog.partition(' ')[2]}: {message}")
+
+
+@frozen
+class _Tool:
+    """One call of the tool.
+
+    Args:
+      given: What the command line says.
+      hasher: None = argon2-cffi's.
+    """
+
+    given: argparse.Namespace
+    hasher: Hasher | None
+
+    def hash(self, passcode: str) -> str:
+        return hash_passcode(passcode, self.hasher)
+
+
+def main(argv: Sequence[str], *, hasher: Hasher | None = None) -> int:
+    """Do what the words after ``passwd`` say, and return the exit code.
+
+    Args:
+      argv: The words after ``passwd``.
+      hasher: What hashes; None = argon2-cffi's default profile.
+
+    Raises:
+      OptionError: a bad word on the command line; its text is the one line to show.
+    """
+    given = make_parser().parse_args(list(argv))
+    if "user" in given:
+        check_name(given.user)
+    try:
+        return COMMANDS[given.command](_Tool(given, hasher))
+    except (OptionError, OSError) as error:
+        cause = str(error)
+    except KeyboardInterrupt:
+        cause = "interrupted"
+    sys.stderr.write(f"trio-stomp passwd {given.command}: error: {cause}\n")
+    return CANNOT
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``passwd``."""
+    parser = _Parser(
+        prog=f"{PROGRAM} {NAME}",
+        description="Users and passcodes of a broker.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    for name, command in add_commands(parser, TEXTS).items():
+        if name == "import":
+            command.add_argument("source", metavar="SOURCE")
+        command.add_argument("file", metavar="FILE")
+        if name in ("add", "del", "verify"):
+            command.add_argument("user", metavar="USER")
+        if name in ("add", "verify"):
+            command.add_argument(
+                "--stdin", action="store_true", help="read the passcode: a line of standard input"
+            )
+        if name in ("add", "import"):
+            command.add_argument(
+                "--replace", action="store_true", help="give users that exist another passcode"
+            )
+        add_json(command)
+        if name == "import":
+            add_progress(command)
+    return parser
+
+
+def _add(tool: _Tool) -> int:
+    file, user, replace = tool.given.file, tool.given.user, tool.given.replace
+    if os.path.exists(file):
+        # Before the question, too: nobody likes to answer in vain.
+        _check_new([user], read_user_file(file), file, replace=replace)
+    passcode = _ask_passcode(user, stdin=tool.given.stdin, twice=True)
+    if not passcode:
+        raise OptionError("the passcode is empty, so nothing was changed; give one")
+    stored = tool.hash(passcode)
+
+    def change(book: UserBook) -> Changes:
+        _check_new([user], book, file, replace=replace)
+        return {user: stored}
+
+    return _change(tool, change, f"{user} has a passcode now", create=True)
+
+
+def _check_new(users: Sequence[str], book: UserBook, file: str, *, replace: bool) -> None:
+    if there := [] if replace else [user for user in users if user in book.users]:
+        more = f" and {len(there) - SHOWN_USERS} more" if len(there) > SHOWN_USERS else ""
+        names = ", ".join(map(repr, there[:SHOWN_USERS]))
+        raise OptionError(f"{file} has {names}{more} already; give another passcode with --replace")
+
+
+def _del(tool: _Tool) -> int:
+    file, user = tool.given.file, tool.given.user
+
+    def change(book: UserBook) -> Changes:
+        _check_there(user, book, file)
+        return {user: None}
+
+    return _change(tool, change, f"{user} is removed")
+
+
+def _check_there(user: str, book: UserBook, file: str) -> None:
+    if user not in book.users:
+        raise OptionError(f"{file} has no user {user!r}; see who is there: passwd list")
+
+
+def _change(
+    tool: _Tool, change: Callable[[UserBook], Changes], done: str, *, create: bool = False
+) -> int:
+    """Do it, and say what that means for a broker that runs."""
+    file = tool.given.file
+    before = _mode(file)
+    book = change_user_file(file, change, create=create)
+    after = _mode(file)
+    if tool.given.json:
+        show_json({"file": file, "done": done, "mode": f"{after:04o}"})
+    else:
+        print(f"{file}: {done}")
+        if before not in (None, after):
+            print(f"{file}: its mode is {after:04o} now, and was {before:04o}")
+        print("a broker that runs takes it over at SIGHUP: kill -HUP PID")
+    for warning in warnings(file, book):
+        sys.stderr.write(f"trio-stomp passwd: warning: {warning}\n")
+    return WELL
+
+
+def _mode(file: str) -> int | None:
+    return os.stat(file).st_mode & 0o7777 if os.path.exists(file) else None
+
+
+def _ask_passcode(user: str, *, stdin: bool, twice: bool = False) -> str:
+    """Return what the operator types, or a line of standard input; it is shown nowhere."""
+    if stdin:
+        line: bytes = sys.stdin.buffer.readline(MAX_PASSCODE_BYTES + 3)
+        if not line:
+            raise OptionError("standard input is empty; --stdin needs a line with the passcode")
+        line = line.removesuffix(b"\n").removesuffix(b"\r")
+        if len(line) > MAX_PASSCODE_BYTES:
+            raise OptionError(f"the passcode has over {MAX_PASSCODE_BYTES} bytes; shorten it")
+        try:
+            return line.decode()
+        except UnicodeDecodeError:
+            raise OptionError("the passcode is no UTF-8; convert it") from None
+    if not sys.stdin.isatty():
+        raise OptionError("standard input is no terminal to ask on; use --stdin")
+    passcode = _typed(f"Passcode of {user}: ")
+    if twice and passcode != _typed("The same again: "):
+        raise OptionError("the two passcodes differ, so nothing was changed; try again")
+    return passcode
+
+
+def _typed(prompt: str) -> str:
+    try:
+        with python_warnings.catch_warnings():
+            # It would go on, and show what is typed.
+            python_warnings.simplefilter("error", getpass.GetPassWarning)
+            return getpass.getpass(prompt)
+    except getpass.GetPassWarning:
+        raise OptionError("the terminal cannot hide what is typed; use --stdin") from None
+    except UnicodeDecodeError:
+        raise OptionError("the passcode is not in the terminal's character set") from None
+    except EOFError:
+        raise OptionError("no passcode was typed, so nothing was changed") from None
+
+
+def _verify(tool: _Tool) -> int:
+    file, user = tool.given.file, tool.given.user
+    book = read_user_file(file)
+    _check_there(user, book, file)
+    passcode = _ask_passcode(user, stdin=tool.given.stdin)
+    checker = PasscodeChecker(UserBook({user: book.users[user]}), tool.hasher)
+    is_right = checker.check(user, passcode)
+    if tool.given.json:
+        show_json({"file": file, "user": user, "right": is_right})
+        return WELL if is_right else CANNOT
+    if not is_right:
+        print(f"{file}: that is not the passcode of {user}")
+        return CANNOT
+    print(f"{file}: that is the passcode of {user}")
+    if is_hashed(book.users[user]) and needs_rehash(book.users[user], tool.hasher):
+        print(
+            f"{file}: its hash has other parameters than new ones; passwd add --replace renews it"
+        )
+    return WELL
+
+
+def _list(tool: _Tool) -> int:
+    book = read_user_file(tool.given.file)
+    rows = [
+        {
+            "name": name,
+            "kind": "hashed" if is_hashed(stored) else "plain",
+            "needs_rehash": _is_outdated(stored, tool.hasher),
+        }
+        for name, stored in book.users.items()
+    ]
+    if tool.given.json:
+        show_json(rows)
+        return WELL
+    for row in rows:
+        remark = "  (other parameters than new ones)" if row["needs_rehash"] else ""
+        print(f"{row['kind']:<7} {row['name']}{remark if row['kind'] == 'hashed' else ''}")
+    return WELL
+
+
+def _is_outdated(stored: str, hasher: Hasher | None) -> bool | None:
+    """None = what would be new is not known, because argon2-cffi is not installed."""
+    try:
+        return needs_rehash(stored, hasher)
+    except OptionError:
+        return None
+
+
+def _import(tool: _Tool) -> int:
+    source, file, replace = tool.given.source, tool.given.file, tool.given.replace
+    users = read_user_file(source).users
+    is_upgrade = os.path.exists(file) and os.path.samefile(source, file)
+    if not is_upgrade and os.path.exists(file):
+        # Before an hour of hashing, too.
+        _check_new([*users], read_user_file(file), file, replace=replace)
+    plain = {name: stored for name, stored in users.items() if not is_hashed(stored)}
+    hashed: dict[str, str | None] = {}
+    with progress("import", wanted=tool.given.progress) as tell:
+        for number, (name, passcode) in enumerate(plain.items(), 1):
+            hashed[name] = tool.hash(passcode)
+            tell(number, len(plain))
+
+    def change(book: UserBook) -> Changes:
+        if not is_upgrade:
+            _check_new([*users], book, file, replace=replace)
+            return {**users, **hashed}
+        if any(book.users.get(name) != stored for name, stored in plain.items()):
+            raise OptionError(f"{file} was changed meanwhile, and stays as it is; try again")
+        return hashed
+
+    done = f"{len(hashed)} passcodes hashed, {len(users) - len(hashed)} were hashed before"
+    if colons := sum(":" in passcode for passcode in plain.values()):
+        done += f"; {colons} hold a colon, where stompserver would split at the last one"
+    _change(tool, change, done, create=True)
+    if plain and not is_upgrade and not tool.given.json:
+        print(f"{source}: it still holds the plain text; delete it when the broker runs without")
+    return WELL
+
+
+COMMANDS: dict[str, Callable[[_Tool], int]] = {
+    "add": _add,
+    "del": _del,
+    "verify": _verify,
+    "list": _list,
+    "import": _import,
+}

@@ -1,0 +1,107 @@
+"""``trio-stomp reload``: have a broker of this machine read users, rules and certificates again."""
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access, is_loopback
+from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._tool import (
+    WELL,
+    CannotDo,
+    Parser,
+    add_json,
+    make_tool_parser,
+    show_json,
+)
+
+NAME = "reload"
+
+EPILOG = """\
+What it sends is SIGHUP, and the process is found by asking the broker (/varz) or told by --pid; it
+must run on this machine, as the same user or under root. The broker's log tells whether all files
+were right: if one is wrong, everything stays as it was.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``reload`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: nobody answers, or the process cannot be told.
+    """
+    given = make_parser().parse_args(list(argv))
+    if sys.platform == "win32":
+        raise CannotDo("there are no signals on Windows; restart the broker instead")
+    if given.pid is None:
+        site = open_site(given)
+        if not is_loopback(site.address.host):
+            raise OptionError(
+                f"reload: {site.address.host} is another machine: signals reach only this one; "
+                "run it there"
+            )
+        pid = _checked(pid_of(site.get_json("/varz")))
+    else:
+        pid = given.pid
+        if pid <= 1:
+            raise OptionError(f"reload: --pid is {pid}, but must be the process of a broker")
+    _hang_up(pid)
+    if given.json:
+        show_json({"pid": pid, "signal": "SIGHUP"})
+    else:
+        print(f"told process {pid} to read its files again; its log tells whether they are right")
+    return WELL
+
+
+def pid_of(varz: dict[str, Any]) -> object:
+    """What /varz says of the process; None = nothing."""
+    process = varz.get("process")
+    return varz.get("pid", process.get("pid") if isinstance(process, dict) else None)
+
+
+def _checked(pid: object) -> int:
+    """The process that the broker says it is, if it is one here that can be a broker.
+
+    A broker in a container tells the number that it has in there, which here is somebody else's.
+    """
+    if not isinstance(pid, int) or pid <= 0:
+        raise CannotDo("the broker does not tell which process it is; name it with --pid")
+    file = Path(f"/proc/{pid}/cmdline")
+    try:
+        words = file.read_bytes()
+    except OSError:
+        words = None
+    is_ours = words is not None and any(name in words for name in (b"trio_stomp", b"trio-stomp"))
+    if pid == 1 or (Path("/proc/self/cmdline").exists() and not is_ours):
+        raise CannotDo(
+            f"the broker says it is process {pid}, which is another program here: if it runs in a "
+            "container, run this there; else name the process with --pid"
+        )
+    return pid
+
+
+def _hang_up(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGHUP)
+    except ProcessLookupError:
+        raise CannotDo(f"there is no process {pid}; has the broker ended?") from None
+    except PermissionError:
+        raise CannotDo(f"process {pid} belongs to another user; run this as that one") from None
+    except OverflowError:
+        raise CannotDo(f"no process has the number {pid}") from None
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``reload``."""
+    parser = make_tool_parser(
+        NAME, "Have a broker read users, rules, keys and certificates again.", EPILOG
+    )
+    parser.add_argument("--pid", type=int, metavar="N", help="its process, if you know it")
+    add_json(parser)
+    add_access(parser)
+    return parser

@@ -1,0 +1,316 @@
+"""``trio-stomp send``: a message, a file, or many as lines."""
+
+import argparse
+import json
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+
+import trio
+from attrs import define, field, frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._lines import Outgoing, add_headers, read_headers, read_line
+from trio_stomp.cli._progress import Tell, progress
+from trio_stomp.cli._session import run_session
+from trio_stomp.cli._tool import (
+    WELL,
+    Parser,
+    add_json,
+    add_progress,
+    make_tool_parser,
+    printable,
+)
+from trio_stomp.client import Client
+
+NAME = "send"
+STANDARD, STDIN = "-", 0
+READ_BYTES = 65536
+AT_ONCE, BYTES_AT_ONCE = 256, 16 * 1024 * 1024
+"""Messages on their way whose RECEIPTs have not come."""
+
+EPILOG = """\
+Without BODY, --file or --lines the body is what standard input holds. With --json, standard input
+(or FILE) has a message on each line: {"destination": "/queue/a", "headers": {"type": "x"}, "body":
+"text"}, or "body_base64" for bytes; that is what `subscribe --json` prints. DESTINATION and -H hold
+for lines that do not say otherwise, and then a line of JSON tells the RECEIPT of each.
+
+A message counts as sent when the broker has confirmed it. What is printed is what it said of it:
+stored (in memory, in the journal), matched (so many subscribers), duplicate; and a hint where
+nobody is there and the name is nearly that of a queue. If something goes wrong in the middle, the
+error tells how many were confirmed.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``send`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    given = make_parser().parse_args(list(argv))
+    headers = read_headers(given.headers)
+    if given.persistent:
+        headers.setdefault("persistent", "true")
+    _check(given)
+    is_single = _is_single(given)
+    tally = Tally(as_json=given.json, is_single=is_single)
+    with ExitStack() as stack:
+        source = _source(given, stack)
+        tell = stack.enter_context(progress("send", wanted=False if is_single else given.progress))
+        if is_single:
+            messages = _single(given, headers, source)
+        else:
+            messages = _each_line(given, headers, source, tell)
+        run_session(given, partial(send_all, messages, tally), tally.confirmed)
+    tally.show()
+    return WELL
+
+
+def _check(given: argparse.Namespace) -> None:
+    if given.body is not None and (given.file or given.lines):
+        raise OptionError("send: BODY, --file and --lines exclude each other; give one of them")
+    if given.lines and given.json:
+        raise OptionError("send: --lines and --json exclude each other; give one of them")
+    if not given.destination and _is_single(given) | given.lines:
+        raise OptionError("send: DESTINATION is missing")
+
+
+def _is_single(given: argparse.Namespace) -> bool:
+    return not given.lines and (not given.json or given.body is not None)
+
+
+@frozen
+class _Source:
+    """Where bodies are read from.
+
+    Args:
+      size: In bytes; 0 = nobody knows.
+    """
+
+    name: str
+    number: int
+    size: int
+
+    async def read(self, size: int = READ_BYTES) -> bytes:
+        """Some bytes, when they are there; none at the end.
+
+        Not through Python's own buffer: a thread that still reads there when the program ends,
+        after Ctrl-C, would crash it.
+
+        Raises:
+          OptionError: it cannot be read.
+        """
+        try:
+            return await trio.to_thread.run_sync(os.read, self.number, size, abandon_on_cancel=True)
+        except OSError as error:
+            raise OptionError(f"{self.name} cannot be read: {error.strerror}") from None
+
+
+def _source(given: argparse.Namespace, stack: ExitStack) -> _Source:
+    if not given.file:
+        return _Source("standard input", STDIN, 0)
+    name = f"--file {given.file}"
+    try:
+        number = os.open(given.file, os.O_RDONLY | os.O_CLOEXEC)
+        stack.callback(os.close, number)
+        return _Source(name, number, os.fstat(number).st_size)
+    except OSError as error:
+        raise OptionError(f"{name} cannot be read: {error.strerror}") from None
+
+
+async def _single(
+    given: argparse.Namespace, headers: Mapping[str, str], source: _Source
+) -> AsyncIterator[Outgoing]:
+    """The only message."""
+    if given.body not in (None, STANDARD):
+        # As the shell gave it: bytes that are no UTF-8 have come as lone surrogates.
+        body = given.body.encode("utf-8", "surrogateescape")
+    else:
+        parts = []
+        while part := await source.read():
+            parts.append(part)
+        body = b"".join(parts)
+    yield Outgoing(given.destination, body, dict(headers))
+
+
+async def _each_line(
+    given: argparse.Namespace, headers: Mapping[str, str], source: _Source, tell: Tell
+) -> AsyncIterator[Outgoing]:
+    """A message for each line."""
+    number = done = 0
+    rest: list[bytes] = []
+    while True:
+        part = await source.read()
+        done += len(part)
+        tell(done, max(source.size, done))
+        *lines, last = part.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*rest, lines[0]])
+            rest = []
+        rest.append(last)
+        if not part and (end := b"".join(rest)):
+            lines.append(end)
+        for line in lines:
+            number += 1
+            found = _line(
+                given, headers, line.removesuffix(b"\r"), f"line {number} of {source.name}"
+            )
+            if found is not None:
+                yield found
+        if not part:
+            return
+
+
+def _line(
+    given: argparse.Namespace, headers: Mapping[str, str], line: bytes, where: str
+) -> Outgoing | None:
+    if not given.json:
+        return Outgoing(given.destination, line, dict(headers))
+    try:
+        text = line.decode()
+    except UnicodeDecodeError:
+        raise OptionError(f"{where} is no UTF-8; convert it") from None
+    return read_line(text, given.destination or "", headers, where) if text.strip() else None
+
+
+@define
+class Tally:
+    """What the broker confirmed.
+
+    Args:
+      as_json: Whether each RECEIPT is a line of JSON.
+      is_single: Whether there is one message, told of in full.
+    """
+
+    as_json: bool
+    is_single: bool
+    count: int = 0
+    evidence: Counter[str] = field(factory=Counter)
+    destination: str = ""
+
+    def note(self, message: Outgoing, receipt: Mapping[str, str]) -> None:
+        """A message has been confirmed."""
+        self.count += 1
+        self.destination = message.destination
+        if self.as_json:
+            print(json.dumps({"destination": message.destination, "receipt": dict(receipt)}))
+        elif self.is_single:
+            told = ", ".join(f"{name} {text}" for name, text in receipt.items())
+            print(printable(f"sent to {message.destination}{': ' if told else ''}{told}"))
+        else:
+            self.evidence.update(
+                f"{name} {text}"
+                for name, text in receipt.items()
+                if name in ("stored", "matched", "hint")
+            )
+            self.evidence.update(name for name in receipt if name == "duplicate")
+
+    def confirmed(self) -> str:
+        """What to add to an error."""
+        return "" if self.is_single else f" ({self.count} messages were confirmed before)"
+
+    def show(self) -> None:
+        """Tell of all, if they were not told of one by one."""
+        if self.as_json or self.is_single:
+            return
+        told = ", ".join(
+            f"{count} {printable(what)}" for what, count in self.evidence.most_common(9)
+        )
+        print(f"{self.count} sent{': ' if told else ''}{told}")
+
+
+@define(eq=False)
+class _Window:
+    """What is on its way."""
+
+    count: int = 0
+    bytes: int = 0
+    _change: trio.Event = field(factory=trio.Event)
+
+    async def enter(self, size: int) -> None:
+        """Wait for room."""
+        while self.count >= AT_ONCE or (self.count and self.bytes + size > BYTES_AT_ONCE):
+            await self._change.wait()
+        self.count += 1
+        self.bytes += size
+
+    def leave(self, size: int) -> None:
+        self.count -= 1
+        self.bytes -= size
+        self._change.set()
+        self._change = trio.Event()
+
+
+async def send_all(messages: AsyncIterator[Outgoing], tally: Tally, client: Client) -> None:
+    """Send messages in their order, many on their way at once.
+
+    Raises:
+      OptionError: one of them cannot be sent; those before it are confirmed.
+      ClientError: the broker does not take one.
+    """
+    window, receipts = _Window(), _InOrder(tally)
+    mistake: OptionError | None = None
+
+    async def send(number: int, message: Outgoing, task_status: trio.TaskStatus[None]) -> None:
+        # Whoever started this goes on when this waits: behind the SEND, whose RECEIPT it is for.
+        task_status.started()
+        size = len(message.body)
+        try:
+            receipt = await client.send(message.destination, message.body, headers=message.headers)
+            receipts.take(number, message, receipt.headers)
+        except OptionError as error:
+            receipts.mistake = receipts.mistake or error
+        window.leave(size)
+
+    async with trio.open_nursery() as nursery:
+        number = 0
+        try:
+            async for message in messages:
+                await window.enter(len(message.body))
+                if receipts.mistake is not None:
+                    break
+                await nursery.start(send, number, message)
+                number += 1
+        except OptionError as error:
+            mistake = error
+    mistake = receipts.mistake or mistake
+    if mistake is not None:
+        raise mistake
+
+
+@define(eq=False)
+class _InOrder:
+    """RECEIPTs as the messages were sent: tasks that wait for them are woken in any order."""
+
+    tally: Tally
+    mistake: OptionError | None = None
+    _next: int = 0
+    _early: dict[int, tuple[Outgoing, Mapping[str, str]]] = field(factory=dict)
+
+    def take(self, number: int, message: Outgoing, receipt: Mapping[str, str]) -> None:
+        self._early[number] = (message, receipt)
+        while (found := self._early.pop(self._next, None)) is not None:
+            self._next += 1
+            self.tally.note(*found)
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``send``."""
+    parser = make_tool_parser(NAME, "Send a message, a file, or many as lines.", EPILOG)
+    parser.add_argument("destination", nargs="?", metavar="DESTINATION")
+    parser.add_argument("body", nargs="?", metavar="BODY", help="a text; - = standard input")
+    parser.add_argument("--file", default="", metavar="FILE", help="what it holds is the body")
+    parser.add_argument(
+        "--lines", action="store_true", help="each line of FILE or standard input is a message"
+    )
+    parser.add_argument("--persistent", action="store_true", help="it is to survive the broker")
+    add_headers(parser, "each message")
+    add_json(parser, "a message on each line, in; a RECEIPT on each line, out")
+    add_progress(parser)
+    add_access(parser)
+    return parser

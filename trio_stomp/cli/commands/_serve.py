@@ -1,0 +1,195 @@
+"""Run a broker until it is told to stop."""
+
+import errno
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import trio
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._arguments import PROGRAM, parse
+from trio_stomp.cli._banner import banner
+from trio_stomp.cli._log import gather_lines, set_up_log
+from trio_stomp.cli.process import (
+    feed_watchdog,
+    handed_over,
+    keep_free_pages,
+    notify,
+    raise_file_limit,
+    return_free_pages,
+    set_up_allocator,
+    set_up_garbage_collection,
+    set_up_threads,
+    trimmer,
+)
+from trio_stomp.config import ListenOptions, Settings
+from trio_stomp.store import StoreError
+
+if TYPE_CHECKING:
+    from trio_stomp.server import ServerHandle
+
+STOPPED = 0
+NO_ADDRESS = 1
+BAD_OPTION = 2
+
+REMEDIES = {
+    errno.EADDRINUSE: "stop the program that listens there, or choose another --port",
+    errno.EADDRNOTAVAIL: "choose an address of this machine with --host",
+    errno.EACCES: "choose a --port of 1024 or more, or run with the right to use this one",
+}
+
+logger = logging.getLogger(__name__)
+
+
+class CannotStart(Exception):
+    """The address or the store cannot be had: one line for the operator."""
+
+
+class CannotListen(CannotStart):
+    """It is the address."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a broker as the command line says, and return the exit code.
+
+    Args:
+      argv: The arguments, the names of the program and of the command left out.
+
+    Returns:
+      0 after an ordered stop or a hard one, 1 if address or store cannot be had, 2 for a bad
+      option.
+
+    Limits: this sets up the whole process: logging, file limit, garbage collection, signals.
+    A program that embeds a broker calls ``trio_stomp.serve`` instead.
+    """
+    try:
+        arguments = parse(argv)
+    except OptionError as error:
+        return _failed(error, BAD_OPTION)
+    log = arguments.settings.log
+    set_up_log(log.log_level, log.log_format)
+    warning = raise_file_limit(arguments.settings.server.max_connections)
+    set_up_allocator()
+    set_up_garbage_collection()
+    set_up_threads()
+    try:
+        _make_directory(arguments.new_directory)
+        trio.run(run, arguments.settings, warning, arguments.reload)
+    except CannotStart as error:
+        return _failed(error, NO_ADDRESS)
+    except OptionError as error:
+        return _failed(error, BAD_OPTION)
+    return STOPPED
+
+
+def _make_directory(path: str) -> None:
+    if path:
+        try:
+            os.makedirs(path, 0o700, exist_ok=True)
+        except OSError as error:
+            raise CannotStart(f"{path} cannot be made: {error.strerror}; name another") from error
+
+
+def _failed(error: Exception, code: int) -> int:
+    sys.stderr.write(f"{PROGRAM}: error: {error}\n")
+    return code
+
+
+async def run(
+    settings: Settings,
+    warning: str | None = None,
+    reread: Callable[[], Settings] | None = None,
+) -> None:
+    """Serve until a signal stops the broker.
+
+    Args:
+      settings: What to serve, and where.
+      warning: Logged once the broker runs: the first line of the log is the address.
+      reread: The settings as the files have them now; None = there are none.
+
+    Raises:
+      CannotStart, OptionError: the operator's fault; nothing was started.
+
+    Checkpoint: always. Cancel: stops hard.
+    """
+    # Here and not above, so that --help and a bad option need no server.
+    from trio_stomp.startup import serve
+
+    keep_free_pages()
+    failure: Exception | None = None
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
+        async with trio.open_nursery() as watchers:
+            async with trio.open_nursery() as servers:
+                try:
+                    given = handed_over()
+                    call = partial(serve, listeners=given) if given else serve
+                    handle: ServerHandle = await servers.start(call, settings)
+                except (OSError, UnicodeError, StoreError, OptionError) as error:
+                    # Kept, and raised outside: a nursery would wrap it in a group.
+                    failure = error
+                else:
+                    logger.info("%s", banner(handle.addresses, handle.tls_addresses, settings))
+                    if warning is not None:
+                        logger.warning("%s", warning)
+                    notify(f"READY=1\nSTATUS=listening on {', '.join(handle.addresses)}")
+                    watchers.start_soon(gather_lines)
+                    watchers.start_soon(feed_watchdog)
+                    watchers.start_soon(return_free_pages, trimmer())
+                    watchers.start_soon(_obey, signals, handle, servers.cancel_scope, reread)
+            watchers.cancel_scope.cancel()
+    if isinstance(failure, OptionError):
+        raise failure
+    if isinstance(failure, StoreError):
+        raise CannotStart(str(failure)) from failure
+    if failure is not None:
+        raise CannotListen(explain(failure, settings.listen)) from failure
+
+
+async def _obey(
+    signals: AsyncIterator[int],
+    handle: "ServerHandle",
+    servers: trio.CancelScope,
+    reread: Callable[[], Settings] | None,
+) -> None:
+    """Read files again at SIGHUP; stop in order at the first other signal, at once at the next."""
+    while (number := await anext(signals)) == signal.SIGHUP:
+        notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        try:
+            # In a thread: 5,000 policies take 0.3 s to be read.
+            settings = await trio.to_thread.run_sync(reread) if reread is not None else None
+            await handle.reload(settings)
+            if settings is not None:
+                logging.getLogger().setLevel(settings.log.log_level.upper())
+        except OptionError as error:
+            logger.error("got SIGHUP, but everything stays as it was: %s", error)
+        else:
+            logger.info("got SIGHUP: read settings, users, rules, keys and certificates again")
+        notify("READY=1")
+    notify("STOPPING=1")
+    logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)
+    handle.stop()
+    while (number := await anext(signals)) == signal.SIGHUP:
+        pass
+    logger.warning("stopping at once: got %s again", signal.Signals(number).name)
+    servers.cancel()
+
+
+def explain(error: Exception, listen: ListenOptions) -> str:
+    """Return one line: the address, the cause, the remedy."""
+    address = f"[{listen.host}]" if ":" in listen.host else listen.host
+    remedy = "check --host and --port"
+    if isinstance(error, socket.gaierror | UnicodeError):
+        cause, remedy = "no such host", "choose an address of this machine with --host"
+    elif isinstance(error, OSError):
+        cause = (error.strerror or str(error)).lower()
+        remedy = REMEDIES.get(error.errno or 0, remedy)
+    else:
+        cause = str(error)
+    return f"cannot listen on {address}:{listen.port}: {cause}; {remedy}"

@@ -1,0 +1,206 @@
+"""``trio-stomp subscribe``: print what comes to destinations, now or from a stream's past."""
+
+import argparse
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from datetime import datetime
+from functools import partial
+
+import trio
+from attrs import define
+
+from trio_stomp.base import OptionError
+from trio_stomp.cli._connect_options import add_access
+from trio_stomp.cli._lines import add_headers, line_of, read_headers
+from trio_stomp.cli._session import run_session
+from trio_stomp.cli._tool import (
+    CANNOT,
+    WELL,
+    Parser,
+    add_json,
+    count,
+    make_tool_parser,
+    printable,
+    seconds,
+)
+from trio_stomp.client import Client, Message, Subscription
+
+NAME = "subscribe"
+ACKS = ("client-individual", "auto", "client")
+STARTS = ("first", "last", "next")
+PREFETCH = 100
+MAX_DESTINATIONS = 100
+OFFSET = re.compile(r"\d{1,19}")
+WALL = re.compile(r"@(\d{1,12}(?:\.\d{1,6})?)")
+
+EPILOG = """\
+Bodies are printed, a line for each; with --json whole messages, a line for each, which
+`send --json` takes. A message is acknowledged when it has been printed; with --ack auto the broker
+takes it for done when it is on its way. What was not printed goes back.
+
+--from reads a stream (docs/streams.md): first, last or next message, a number = that offset,
+@SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse looks into a queue and takes
+nothing away.
+
+Ctrl-C ends it in order. The exit code is 0; 1 if --count was told and fewer came.
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Do what the words after ``subscribe`` say, and return the exit code.
+
+    Raises:
+      OptionError: the operator's fault; its text is the one line to show.
+      CannotDo: the broker cannot be reached, or refuses.
+    """
+    given = make_parser().parse_args(list(argv))
+    headers = read_headers(given.headers)
+    if given.start is not None:
+        headers["x-stream-offset"] = start_of(given.start)
+    if given.browse:
+        headers["browser"] = "true"
+    if len(given.destinations) > MAX_DESTINATIONS:
+        raise OptionError(f"subscribe: more than {MAX_DESTINATIONS} destinations; use a wildcard")
+    printer = Printer(as_json=given.json, wanted=given.count)
+    run_session(given, partial(_read, given, headers, printer))
+    return WELL if given.count is None or printer.count >= given.count else CANNOT
+
+
+def start_of(text: str) -> str:
+    """What ``--from`` means, as SUBSCRIBE tells it.
+
+    Raises:
+      OptionError: it means nothing.
+    """
+    if text in STARTS:
+        return text
+    if OFFSET.fullmatch(text):
+        return f"offset={text}"
+    if found := WALL.fullmatch(text):
+        return f"timestamp={found[1]}"
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise OptionError(
+            f"--from is {text[:80]!r}, but must be {', '.join(STARTS)}, an offset, @SECONDS or a "
+            "time like 2026-11-21T12:00:00Z"
+        ) from None
+    # Without a zone it is that of this machine.
+    return f"timestamp={max(at.timestamp(), 0):.6f}"
+
+
+@define
+class Printer:
+    """Prints messages to standard output.
+
+    Args:
+      wanted: Stop after so many; None = never.
+    """
+
+    as_json: bool
+    wanted: int | None = None
+    count: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether as many came as are wanted."""
+        return self.wanted is not None and self.count >= self.wanted
+
+    def show(self, message: Message) -> None:
+        """Print it, so that whoever reads this has it.
+
+        Raises:
+          BrokenPipeError: nobody reads.
+        """
+        out = sys.stdout
+        if self.as_json:
+            out.write(line_of(message.destination, message.headers, message.body) + "\n")
+            out.flush()
+        elif out.isatty():
+            text = message.body.decode(errors="backslashreplace")
+            out.write("\n".join(map(_harmless, text.split("\n"))) + "\n")
+            out.flush()
+        else:
+            out.flush()
+            out.buffer.write(message.body + b"\n")
+            out.buffer.flush()
+        self.count += 1
+
+
+def _harmless(line: str) -> str:
+    return "\t".join(map(printable, line.split("\t")))
+
+
+async def _read(
+    given: argparse.Namespace, headers: dict[str, str], printer: Printer, client: Client
+) -> None:
+    """Print until it is enough."""
+    wanted = PREFETCH if given.count is None else min(given.count, PREFETCH)
+    async with AsyncExitStack() as stack:
+        with trio.CancelScope() as scope:
+            subscriptions = [
+                await stack.enter_async_context(
+                    client.subscribe(
+                        name,
+                        ack="auto" if given.browse else given.ack,
+                        prefetch=wanted,
+                        headers=headers,
+                        selector=given.selector,
+                    )
+                )
+                for name in given.destinations
+            ]
+            if given.seconds is not None:
+                scope.deadline = trio.current_time() + given.seconds
+            async with trio.open_nursery() as watchers:
+                # Before anything is printed: somebody may take that for the sign to end it.
+                await watchers.start(_end_at_signal, scope.cancel)
+                async with trio.open_nursery() as printers:
+                    for subscription in subscriptions:
+                        printers.start_soon(_print, subscription, printer, scope.cancel)
+                scope.cancel()
+
+
+async def _end_at_signal(
+    end: Callable[[], None], task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        task_status.started()
+        await anext(signals)
+        end()
+
+
+async def _print(subscription: Subscription, printer: Printer, end: Callable[[], None]) -> None:
+    async for message in subscription:
+        if printer.is_done or message.headers.get("browser") == "end":
+            return
+        printer.show(message)
+        message.ack_nowait()
+        if printer.is_done:
+            end()
+
+
+def make_parser() -> Parser:
+    """Return the parser of the words after ``subscribe``."""
+    parser = make_tool_parser(NAME, "Print what comes to destinations.", EPILOG)
+    parser.add_argument("destinations", nargs="+", metavar="DESTINATION", help="or a wildcard")
+    parser.add_argument(
+        "--ack",
+        choices=ACKS,
+        default=ACKS[0],
+        help="when a message is done with (default: client-individual: when it was printed)",
+    )
+    parser.add_argument("--count", type=count, metavar="N", help="end after so many messages")
+    parser.add_argument(
+        "--for", type=seconds, dest="seconds", metavar="SECONDS", help="end after this time"
+    )
+    parser.add_argument("--from", dest="start", metavar="START", help="where in a stream to begin")
+    parser.add_argument("--selector", metavar="S", help="only what matches: type = 'car'")
+    parser.add_argument("--browse", action="store_true", help="look into a queue, and end")
+    add_headers(parser, "SUBSCRIBE")
+    add_json(parser, "a message on each line")
+    add_access(parser)
+    return parser

@@ -1,0 +1,107 @@
+"""The end of a connection: its last frames go out, and its peer gets the time to read them."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+
+from trio_stomp.base import CloseReason
+
+if TYPE_CHECKING:
+    from trio_stomp.server.connection._connection import Connection
+
+RECEIVE_BYTES = 64 * 1024
+LEAST_RATE = 256
+"""Bytes a second; who takes less on the whole is not waited for (Kestrel of .NET wants 240)."""
+LOOK_S = 0.1
+"""How often it is looked whether the peer's kernel has all, at most."""
+_NOT_WAITED_FOR = frozenset(
+    {
+        CloseReason.SLOW_CONSUMER,
+        CloseReason.WRITE_STALLED,
+        CloseReason.HEARTBEAT_TIMEOUT,
+        CloseReason.CONNECTION_LOST,
+    }
+)
+
+
+async def say_farewell(connection: "Connection") -> None:
+    """Let the last frames out, and give the peer time to read them (R09).
+
+    Closing a socket that still has bytes to read makes the kernel send a reset, which eats
+    what the peer had not read yet: hence half-close, read on for a while, then close.
+
+    A RECEIPT to DISCONNECT may stand behind megabytes on a slow line. As long as the peer takes
+    some of them it is waited for, as while it was open; whoever was too slow before is not.
+
+    Checkpoint: perhaps. Cancel: the rest is not sent. Limits: ``write_stall_s`` without a byte
+    taken, ``LEAST_RATE`` on the whole; and ``linger_s`` once the peer has all.
+    """
+    outbox, websocket, reason = connection.outbox, connection.websocket, connection.reason
+    outbox.is_closed = True  # no heart-beat comes behind the last word
+    await outbox.clear_away()
+    if websocket is not None:
+        close = websocket.close(reason.websocket_code, reason.text)
+        connection.send_now(connection.close_reply or close, trio.current_time())
+    # Nearly always nothing waits, and three cancel scopes are a tenth of what an end costs.
+    if outbox.waiting_bytes and not await _let_out(connection, outbox.wait_empty):
+        return
+    if reason is CloseReason.CONNECTION_LOST:
+        return
+    with suppress(trio.BrokenResourceError):
+        if await _let_out(connection, connection.wire.send_eof):
+            await _see_off(connection)
+
+
+async def _let_out(connection: "Connection", wait: Callable[[], Awaitable[None]]) -> bool:
+    """Wait as long as the peer takes some of what waits; whether all is out.
+
+    Args:
+      wait: Waits until all is out; may be cancelled and called again.
+    """
+    outbox, limits = connection.outbox, connection.shared.limits
+    is_slow = connection.reason in _NOT_WAITED_FOR
+    patience_s = limits.linger_s if is_slow else limits.write_stall_s
+    until = trio.current_time() + patience_s + outbox.waiting_bytes / LEAST_RATE
+    before = outbox.bytes_out - connection.wire.untaken()
+    while True:
+        with trio.move_on_after(patience_s):
+            await wait()
+            return True
+        taken = outbox.bytes_out - connection.wire.untaken()
+        if is_slow or taken == before or trio.current_time() >= until:
+            return False
+        before = taken
+
+
+async def _see_off(connection: "Connection") -> None:
+    """Read on, and throw it away, while the peer's kernel takes what this one's has."""
+    if connection.reason is CloseReason.CLIENT_CLOSED:
+        return  # it will send nothing more that could make the kernel send a reset
+    limits, wire = connection.shared.limits, connection.wire
+    left = wire.untaken()
+    changed_at = trio.current_time()
+    until = changed_at + limits.write_stall_s + left / LEAST_RATE
+    while True:
+        with trio.move_on_after(max(limits.linger_s, LOOK_S) if left else limits.linger_s):
+            await _read_to_end(connection)
+            return
+        now, before, left = trio.current_time(), left, wire.untaken()
+        if not before or now >= until:
+            return
+        if left != before:
+            changed_at = now
+        elif now - changed_at >= limits.write_stall_s:
+            return
+
+
+async def _read_to_end(connection: "Connection") -> None:
+    websocket = connection.websocket
+    while websocket is None or websocket.closed is None or not websocket.closed.by_peer:
+        data = await connection.wire.receive_some(RECEIVE_BYTES)
+        if not data:
+            return
+        if websocket is not None:
+            websocket.receive_data(data)
+        await trio.lowlevel.checkpoint()

@@ -1,0 +1,149 @@
+"""A connection that speaks SockJS: chosen at its upgrade, so that no other pays for it."""
+
+import math
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define
+
+from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.broker import Delivery
+from trio_stomp.server.io import Outbox, ignore
+from trio_stomp.transport import (
+    JSON_GROWTH,
+    SOCKJS_HEARTBEAT,
+    SOCKJS_HEARTBEAT_S,
+    SockJsCodec,
+    quote_sockjs,
+    sockjs_message,
+    splice_sockjs,
+)
+
+if TYPE_CHECKING:
+    from trio_stomp.server.connection._connection import Connection
+
+
+def quote_delivery(delivery: Delivery, prefix_length: int) -> Delivery:
+    """``delivery`` as messages of SockJS, for quoted prefixes of this length.
+
+    It is made once for all whom the same fan-out comes to, and lives as long as ``delivery``.
+
+    Raises:
+      UnicodeDecodeError: one of its messages is not UTF-8.
+    """
+    if delivery.quoted is None:
+        delivery.quoted = {}
+    quoted = delivery.quoted.get(prefix_length)
+    if quoted is None:
+        tails = splice_sockjs(delivery.tails, prefix_length)
+        quoted = delivery.quoted[prefix_length] = delivery.with_tails(tails)
+    return quoted
+
+
+class SockJsOutbox(Outbox):
+    """An outbox whose items are messages of SockJS as soon as they are staged.
+
+    So what waits is charged at the length that it will have on the wire. A MESSAGE that is not
+    UTF-8 cannot be said in SockJS: it ends the connection, and what must be acknowledged goes back.
+
+    Args:
+      plain: The connection's outbox before, whose wire and calls these are from now on.
+      on_unfit: Called with the error that the peer is to be told.
+    """
+
+    def __init__(self, plain: Outbox, on_unfit: Callable[[RemoteError], None]) -> None:
+        super().__init__(
+            plain.shared,
+            plain.wire,
+            plain.on_blocked,
+            plain.on_close,
+            plain.on_room,
+            plain.on_pause,
+            last_sent=plain.last_sent,
+        )
+        self.on_unfit = on_unfit
+        self._is_unfit = False
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        if self.is_closed:
+            return True
+        if self._is_unfit:
+            self._lose([(prefix, delivery)])
+            return True
+        try:
+            prefix = quote_sockjs(prefix)
+            quoted = quote_delivery(delivery, len(prefix))
+        except UnicodeDecodeError:
+            self._give_up(prefix, delivery)
+            return True
+        return super().stage(prefix, quoted)
+
+    def stage_frame(self, frame: bytes) -> None:
+        if not self.is_closed:
+            self.stage_bytes(sockjs_message(frame))
+
+    def has_room(self) -> bool:
+        return not self._is_unfit and super().has_room()
+
+    def end(self) -> None:
+        self.on_unfit = ignore
+        super().end()
+
+    def _give_up(self, prefix: bytes, delivery: Delivery) -> None:
+        self._is_unfit = True
+        self._lose([(prefix, delivery)])
+        error = ProtocolError(
+            "not-text",
+            f"a message of {delivery.publication.destination.name[:80]} is not UTF-8, and SockJS"
+            " carries text only; subscribe over a plain WebSocket, or to something else",
+            reason=CloseReason.UNSUPPORTED,
+        )
+        self.on_unfit(error)
+
+
+@define(eq=False, repr=False)
+class SockJsPulse:
+    """Has the watchdog send SockJS' heart-beats where nothing else is sent.
+
+    The wheel would keep an ended connection until its next turn: so this does not hold it.
+    """
+
+    connection: "weakref.ref[Connection]"
+    is_finished: bool = False
+    next_look: float = math.inf
+
+    def look(self, now: float) -> float:
+        """The watchdog's call."""
+        connection = self.connection()
+        if connection is None or connection.outbox.is_closed:
+            self.is_finished = True
+            return math.inf
+        outbox = connection.outbox
+        due = outbox.last_sent + SOCKJS_HEARTBEAT_S
+        if outbox.waiting_bytes:
+            return now + SOCKJS_HEARTBEAT_S  # bytes are on their way
+        if now < due:
+            return due
+        # STOMP on top of SockJS sees nothing of this: its own heart-beat must not be missed.
+        connection.send_now(SOCKJS_HEARTBEAT, now, beat=True)
+        return now + SOCKJS_HEARTBEAT_S
+
+
+def speak_sockjs(connection: "Connection", max_frame_bytes: int) -> None:
+    """Let a connection go on in SockJS; its upgrade has been answered, and
+    ``SOCKJS_OPEN`` been sent.
+
+    Args:
+      max_frame_bytes: The largest STOMP frame.
+    """
+    before = connection.outbox
+    connection.outbox = SockJsOutbox(before, connection.end)
+    before.end()
+    connection.client.outbox = connection.outbox
+    connection.outbox.owner = connection
+    before.shared.touched.add(connection.outbox)
+    connection.websocket = SockJsCodec(max_message_bytes=JSON_GROWTH * max_frame_bytes)
+    pulse = SockJsPulse(weakref.ref(connection))
+    connection.shared.watchdog.watch(pulse, trio.current_time() + SOCKJS_HEARTBEAT_S)

@@ -1,0 +1,15 @@
+"""What goes between connections and the dispatcher: the inbox, and an outbox for each connection.
+
+Handles: bounds, order, write queues, framing for each transport.
+Does not handle: what frames mean.
+"""
+
+from trio_stomp.server.io._framing import WebSocketMessages as WebSocketMessages
+from trio_stomp.server.io._inbox import Batch as Batch
+from trio_stomp.server.io._inbox import Control as Control
+from trio_stomp.server.io._inbox import Gone as Gone
+from trio_stomp.server.io._inbox import Inbox as Inbox
+from trio_stomp.server.io._inbox import Item as Item
+from trio_stomp.server.io._outbox import Outbox as Outbox
+from trio_stomp.server.io._outbox_shared import OutboxShared as OutboxShared
+from trio_stomp.server.io._outbox_shared import ignore as ignore

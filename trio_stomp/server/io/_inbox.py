@@ -1,0 +1,181 @@
+"""The input queue: what connections received, on its way to the dispatcher, bounded."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define, field
+
+from trio_stomp.base import CloseReason, value
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Event
+from trio_stomp.server._limits import ServerLimits
+
+if TYPE_CHECKING:
+    from trio_stomp.server.connection import Connection
+
+_CAPACITY = 256
+"""Items; the bounds that an operator sees are in frames and bytes."""
+
+
+@value(eq=False, repr=False)
+class Batch:
+    """What one read of a connection meant."""
+
+    connection: "Connection"
+    events: Sequence[Event]
+    frames: int
+    size: int
+    received_at: float
+
+
+@value(eq=False, repr=False)
+class Gone:
+    """The last that is heard of a connection."""
+
+    connection: "Connection"
+    reason: CloseReason
+
+
+@value(eq=False, repr=False)
+class Control:
+    """Something else that the dispatcher shall do in its turn; told the time."""
+
+    action: Callable[[float], None]
+
+
+Item = Batch | Gone | Control
+
+
+@define(eq=False, repr=False)
+class Inbox:
+    """A memory channel of items, with bounds in frames and bytes around it.
+
+    When it is full, readers wait here, their sockets fill, and TCP slows the producers. With
+    ``input_overflow = "drop"`` new SENDs are dropped and counted instead, as in stompica.
+    """
+
+    limits: ServerLimits
+    frames: int = 0
+    bytes: int = 0
+    dropped: int = 0
+    _sender: "trio.MemorySendChannel[Item]" = field(init=False)
+    _receiver: "trio.MemoryReceiveChannel[Item]" = field(init=False)
+    _turnstile: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
+    """Held by the reader that waits for room; the others wait behind it, in order of arrival."""
+    _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
+    _is_abandoned: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
+
+    async def put_batch(self, batch: Batch) -> None:
+        """Hand a batch over, waiting while the queue is full; first come, first served.
+
+        Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which
+        the dispatcher bounds: what was received is processed, in the order in which it came,
+        whatever ends its connection.
+
+        Raises:
+          trio.BrokenResourceError: the dispatcher has died.
+        """
+        if self._turnstile.locked() or self._is_full(batch):
+            if self.limits.input_overflow == "drop":
+                batch = self._without_sends(batch)
+            else:
+                await self._put_in_turn(batch)
+                return
+        self._charge(batch)
+        try:
+            self._sender.send_nowait(batch)
+        except trio.WouldBlock:
+            self._release(batch)
+            await self._put_in_turn(batch)
+
+    async def _put_in_turn(self, batch: Batch) -> None:
+        with trio.CancelScope(shield=True):
+            async with self._turnstile:
+                while self._is_full(batch) and not self._is_abandoned:
+                    await self._room.park()
+                self._charge(batch)
+                try:
+                    await self._sender.send(batch)
+                except BaseException:
+                    self._release(batch)
+                    raise
+        await trio.lowlevel.checkpoint_if_cancelled()
+
+    async def put(self, item: Gone | Control) -> None:
+        """Hand over something that takes no room. Checkpoint: always."""
+        await self._sender.send(item)
+
+    def wake(self) -> None:
+        """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
+        with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
+            self._sender.send_nowait(Control(_nothing))
+
+    async def take(self) -> Item:
+        """Return the next item, once there is one.
+
+        Raises:
+          trio.EndOfChannel: it is closed and empty.
+
+        Checkpoint: always. Cancel: nothing is lost.
+        """
+        return self._took(await self._receiver.receive())
+
+    def take_nowait(self) -> Item:
+        """Return the next item.
+
+        Raises:
+          trio.WouldBlock: it is empty.
+          trio.EndOfChannel: it is closed as well.
+        """
+        return self._took(self._receiver.receive_nowait())
+
+    def close(self) -> None:
+        """Nothing more comes; what is in it can still be taken."""
+        self._sender.close()
+
+    def abandon(self) -> None:
+        """Nobody takes from it any more: whoever waits for room, or comes, is told so."""
+        self._is_abandoned = True
+        self._receiver.close()
+        self._room.unpark_all()
+
+    def _took(self, item: Item) -> Item:
+        if type(item) is Batch:
+            self._release(item)
+        return item
+
+    def _charge(self, batch: Batch) -> None:
+        self.frames += batch.frames
+        self.bytes += batch.size
+
+    def _release(self, batch: Batch) -> None:
+        self.frames -= batch.frames
+        self.bytes -= batch.size
+        if self._room:
+            self._room.unpark_all()
+
+    def _is_full(self, batch: Batch) -> bool:
+        if not self.frames:
+            return False  # one batch always fits, whatever its size
+        return (
+            self.frames + batch.frames > self.limits.max_input_queue_size
+            or self.bytes + batch.size > self.limits.max_input_queue_bytes
+        )
+
+    def _without_sends(self, batch: Batch) -> Batch:
+        kept: list[Event] = []
+        for event in batch.events:
+            if type(event) is FrameRun:
+                self.dropped += len(event.bodies)
+            else:
+                kept.append(event)
+        return Batch(batch.connection, kept, 0, 0, batch.received_at)
+
+
+def _nothing(now: float) -> None:
+    """What a wake-up does by itself."""

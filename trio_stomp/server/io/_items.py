@@ -1,0 +1,60 @@
+"""What an outbox holds: runs of MESSAGEs, each with a subscriber's prefix, and frames."""
+
+from collections.abc import Iterable, Iterator
+
+from trio_stomp.broker import Delivery
+from trio_stomp.server.io._framing import BIG_TAIL_BYTES
+
+Item = tuple[bytes, Delivery | None]
+"""Prefix and delivery; or a whole frame of the broker's own and None."""
+
+
+def cost_of(prefix: bytes, delivery: Delivery | None) -> int:
+    """What an item was charged when it was staged."""
+    if delivery is None:
+        return len(prefix)
+    return delivery.size + delivery.count * len(prefix)
+
+
+def is_bulk(item: Item) -> bool:
+    """Whether an item is of messages that are better not copied."""
+    delivery = item[1]
+    return delivery is not None and delivery.size >= delivery.count * BIG_TAIL_BYTES
+
+
+def lose(items: Iterable[Item]) -> int:
+    """Count what will never be sent as dropped; how many messages that loses."""
+    lost = 0
+    for _, delivery in items:
+        if delivery is not None:
+            lost += lose_some(delivery, delivery.count)
+    return lost
+
+
+def lose_some(delivery: Delivery, count: int) -> int:
+    """The same for so many messages of one delivery; none that go back are lost."""
+    if delivery.returns:
+        return 0
+    delivery.publication.destination.dropped += count
+    return count
+
+
+def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Delivery, int]]:
+    """Of what was joined, the messages that are not wholly among all but ``unwritten`` bytes.
+
+    Yields: deliveries, and how many of their last messages; to a few bytes where WebSocket headers
+    or expired messages stand between.
+    """
+    for prefix, delivery in reversed(items):
+        if unwritten <= 0:
+            return
+        if delivery is None:
+            unwritten -= len(prefix)
+            continue
+        count = 0
+        for tail in reversed(delivery.tails[1:]):
+            if unwritten <= 0:
+                break
+            unwritten -= len(prefix) + len(tail)
+            count += 1
+        yield delivery, count

@@ -1,0 +1,500 @@
+"""What waits to be written to one connection.
+
+``stage`` is the dispatcher's, in the middle of a turn; ``publish`` ends the turn for this outbox:
+what is small goes to the socket at once, the rest is the writer's. Items stay lazy, a prefix and
+a list of tails that all subscribers share, and are joined only just before they are sent.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define, field
+
+from trio_stomp.base import CloseReason
+from trio_stomp.broker import Delivery
+from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
+from trio_stomp.server.io._framing import Framing, cut
+from trio_stomp.server.io._items import Item, cost_of, cut_off, is_bulk, lose, lose_some
+from trio_stomp.server.io._outbox_shared import OutboxShared, ignore
+from trio_stomp.transport import MAX_BEHIND, Wire
+
+if TYPE_CHECKING:
+    from trio_stomp.server.connection import Connection
+
+INLINE_BYTES = 64 * 1024
+"""What is up to this size the dispatcher joins and sends itself, if nothing waits before it."""
+BULK_INLINE_BYTES = 1024 * 1024
+"""Likewise, if it is of large messages, and need not be joined."""
+CLEARED_AT_ONCE = 64
+"""Runs; what nobody else holds of them takes some 3 µs each to free."""
+COUNTED_AT_ONCE = 2048
+"""Runs that will never be sent; they take some 0.1 µs each, and many connections may be lost at
+once that had 8 MiB each of the messages of a topic: 6 ms for each, and 3 only to copy the list."""
+STUCK_S = 1.0
+"""A wire that took nothing for so long may be cut off if memory is short."""
+
+_NO_PIECES: Iterator[bytes] = iter(())
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+@define(eq=False, repr=False)
+class Outbox:
+    """One connection's output, in order, bounded in bytes.
+
+    Args:
+      shared: Of all outboxes.
+      wire: Where it goes.
+      on_blocked: Called when bytes wait that the wire did not take at once: start a writer.
+      on_close: Called with the reason when the core ends the connection, or it proves lost.
+      on_pause: Called when the core wants nothing more to be read for now, or again.
+      on_room: Called when there is room again after ``has_room`` said no.
+    """
+
+    shared: OutboxShared
+    wire: Wire
+    on_blocked: Callable[[], None]
+    on_close: Callable[[CloseReason], None]
+    on_room: Callable[[], None]
+    on_pause: Callable[[bool], None] = ignore
+    framing: Framing | None = None
+    """What stands between its frames; None = nothing."""
+    waiting_bytes: int = 0
+    last_sent: float = 0.0
+    blocked_since: float = 0.0
+    """When the wire last stopped taking bytes while some waited; 0 = it has not."""
+    frames_out: int = 0
+    bytes_out: int = 0
+    peak_bytes: int = 0
+    """The most that waited at the end of a turn, for want of room in the wire."""
+    blocked_s: float = 0.0
+    """How long the wire took nothing while something waited, until it last took some."""
+    is_closed: bool = False
+    is_broken: bool = False
+    _staged: list[Item] = field(factory=list)
+    _ready: deque[Item] | tuple[()] = ()
+    """A deque as soon as something waits: empty it takes 770 bytes, and most never need it."""
+    _parts: deque[memoryview | bytes] | tuple[()] = ()
+    """What is to be written next, without a look at anything else; likewise."""
+    _pieces: Iterator[bytes] = _NO_PIECES
+    """What comes behind ``_parts``, before ``_ready``."""
+    _writing: list[Item] = field(factory=list)
+    """What ``_parts`` and ``_pieces`` are the end of."""
+    _charged: int = 0
+    """What ``_parts`` and ``_pieces`` were charged; given back when both are out."""
+    _wake: trio.Event | None = None
+    _empty: trio.Event | None = None
+    _wants_room: bool = False
+    _thrown: list[Item] | tuple[()] = ()
+    """What is not sent any more, until there is time to free it: 8 MiB take milliseconds."""
+    _lost: deque[Item] | tuple[()] = ()
+    """What will never be sent, likewise, and is not even counted as dropped: it is much."""
+    owner: "Connection | None" = None
+    """Whose it is, until that has ended."""
+
+    # The core's side: the port ``broker.Outbox``.
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        """Put a run of MESSAGEs behind what is there; False, and nothing kept, if it is full."""
+        if self.is_closed:
+            return True
+        shared, memory = self.shared, self.shared.memory
+        size = delivery.size + delivery.count * len(prefix)
+        waiting = self.waiting_bytes + size
+        if waiting > shared.strain_bytes:
+            shared.strained += 1
+            # One run always fits, however large it is: two of the largest bodies are no overflow.
+            if self.waiting_bytes >= shared.limit_bytes:
+                return False
+        # Not memory.take(size): this is called for every subscriber of every run.
+        used = memory.used_bytes + size
+        if used > memory.limit_bytes and not (
+            delivery.is_paced and self.waiting_bytes < shared.low_water_bytes
+        ):
+            return False
+        memory.used_bytes = used
+        self.waiting_bytes = waiting
+        staged = self._staged
+        if not staged:
+            shared.dirty.append(self)
+        staged.append((prefix, delivery))
+        return True
+
+    def stage_frame(self, frame: bytes) -> None:
+        """Put a small frame of the broker's own behind what is there."""
+        if self.is_closed:
+            return
+        if self.framing is not None:
+            frame = self.framing.frame(frame)
+        self.stage_bytes(frame)
+
+    def stage_bytes(self, data: bytes) -> None:
+        """Put bytes of the transport's own (a pong, a heart-beat) behind what is there."""
+        if self.is_broken:
+            return
+        self.shared.memory.used_bytes += len(data)
+        self.waiting_bytes += len(data)
+        if not self._staged:
+            self.shared.dirty.append(self)
+        self._staged.append((data, None))
+
+    def drop_oldest(self, size: int) -> int:
+        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many are lost.
+
+        What queues gave is spared: it is not for the client's topics to lose.
+        """
+        self.shared.dirty.append(self)
+        is_this_turn = not self._ready
+        ready, lost = self._line(), 0
+        ready.extend(self._staged)
+        self._staged = []
+        kept: list[Item] = []
+        while ready and size > 0:  # no more than has to go: there may be a million
+            item = ready.popleft()
+            delivery = item[1]
+            if delivery is None or delivery.is_paced:
+                kept.append(item)
+                continue
+            cost = cost_of(*item)
+            self._release(cost)
+            size -= cost
+            lost += lose_some(delivery, delivery.count)
+        ready.extendleft(reversed(kept))
+        if is_this_turn:
+            self._staged, self._ready = list(ready), ()
+        return lost
+
+    def discard(self) -> int:
+        """Throw away all waiting MESSAGEs but what is half written; how many are lost."""
+        self.shared.dirty.append(self)
+        waiting = [*self._ready, *self._staged]
+        kept = [item for item in waiting if item[1] is None]
+        self._release(self.waiting_bytes - self._charged - sum(len(frame) for frame, _ in kept))
+        if self._ready:
+            self._ready, self._staged = deque(kept), []
+        else:
+            self._staged = kept
+        self._throw(waiting)
+        return lose(waiting)
+
+    async def clear_away(self) -> None:
+        """Count what was lost, and free what was thrown away, bit by bit.
+
+        Checkpoint: only if something was. Cancel: the rest goes with the outbox.
+        """
+        while self._lost:
+            count = min(CLEARED_AT_ONCE, len(self._lost))
+            self._lose([self._lost.popleft() for _ in range(count)])
+            await trio.lowlevel.checkpoint()
+        while self._thrown:
+            del self._thrown[-CLEARED_AT_ONCE:]
+            await trio.lowlevel.checkpoint()
+
+    def has_room(self) -> bool:
+        """Whether a source that can wait should give more now."""
+        if self.is_closed:
+            return False
+        if self.waiting_bytes < self.shared.low_water_bytes:
+            return True
+        self._wants_room = True
+        return False
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """Read nothing more from the client, or go on; what was read is still handed over."""
+        self.on_pause(paused)
+
+    def close(self, reason: CloseReason) -> None:
+        """End the connection once what is staged is out; stage nothing more."""
+        if not self.is_closed:
+            self.is_closed = True
+            self.on_close(reason)
+
+    # The dispatcher's side.
+
+    def publish(self, now: float) -> None:
+        """End the turn: send what can be sent at once, leave the rest to the writer."""
+        dirty = self.shared.dirty
+        if dirty and dirty[-1] is self:
+            dirty.pop()  # staged outside of a turn: the next may be hours away
+        staged = self._staged
+        if not staged:
+            return
+        is_first = not (self._parts or self._ready or self.is_broken)
+        if not is_first or self.waiting_bytes > INLINE_BYTES:
+            self._line().extend(staged)
+            staged.clear()
+            if not (is_first and self._send_bulk(now)):
+                self._block(now)
+            return
+        charged = self.waiting_bytes
+        data = self._join(staged, now)
+        try:
+            sent = self.wire.send_nowait(data)
+        except trio.BrokenResourceError:
+            self.break_off()
+            self.on_close(CloseReason.CONNECTION_LOST)
+            return
+        if sent:
+            self.last_sent = now
+            self.bytes_out += sent
+        if sent == len(data):
+            staged.clear()
+            self.waiting_bytes = 0
+            self.shared.memory.used_bytes -= charged
+            if self._wants_room:
+                self._wants_room = False
+                self.on_room()
+            return
+        self._charged = charged
+        self._rest().append(memoryview(data)[sent:])
+        self._writing, self._staged = staged, []
+        self._block(now)
+
+    def _send_bulk(self, now: float) -> bool:
+        """Send what waits, if it is large and need not be joined; False if some of it is left."""
+        if not self.wire.gathers or self.waiting_bytes > BULK_INLINE_BYTES:
+            return False
+        try:
+            while self._fill(now):
+                if not self._send_parts(now):
+                    return False
+        except trio.BrokenResourceError:
+            self.break_off()
+            self.on_close(CloseReason.CONNECTION_LOST)
+        return True
+
+    def _send_parts(self, now: float) -> bool:
+        """Send ``_parts`` as far as can be without waiting; False if some are left.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        first, *behind = self._rest()
+        sent = self.wire.send_nowait(first, behind)
+        if sent:
+            self._sent(sent, now)
+        return not self._parts
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether bytes wait that the wire has not taken for a while."""
+        return bool(self.blocked_since) and now - self.blocked_since >= STUCK_S
+
+    @property
+    def waiting_messages(self) -> int:
+        """MESSAGEs that wait for the writer."""
+        return sum(delivery.count for _, delivery in self._ready if delivery is not None)
+
+    # The writer's side.
+
+    async def write(self) -> None:
+        """Send what waits and what comes, for ever.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+
+        Checkpoint: always. Cancel: a frame may be cut; nothing may be written afterwards.
+        """
+        while True:
+            while self._fill(trio.current_time()):
+                sent = await self.wire.wait_sent(self._rest()[0])
+                now = trio.current_time()
+                self.blocked_s += now - self.blocked_since
+                self.blocked_since = now
+                self._sent(sent, now)
+                if self._parts and self.wire.gathers:
+                    self._send_parts(now)
+            self.blocked_since = 0.0
+            self.shared.blocked.discard(self)
+            if self._empty is not None:
+                self._empty.set()
+            self._wake = trio.Event()
+            await self._wake.wait()
+
+    async def wait_empty(self) -> None:
+        """Wait until all has been written, or cannot be any more. Checkpoint: only if it waits."""
+        if (self._parts or self._ready) and not self.is_broken:
+            self._empty = trio.Event()
+            await self._empty.wait()
+
+    def end(self) -> None:
+        """The connection has ended: ``break_off``, and let go of whoever it called.
+
+        A message of it may wait in a queue for days, and must not keep its connection alive.
+        """
+        self.break_off()
+        self.owner = None
+        self.shared.touched.discard(self)
+        self.shared.blocked.discard(self)
+        self.on_blocked = self.on_room = _nothing
+        self.on_close = self.on_pause = ignore
+
+    def break_off(self) -> None:
+        """The wire is dead: throw away what waits, and what will come."""
+        self.is_broken = self.is_closed = True
+        unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
+        for delivery, count in cut_off(self._writing, unwritten):
+            self.shared.unsent += lose_some(delivery, count)
+        waiting = self._line()
+        waiting.extend(self._staged)
+        if len(waiting) > COUNTED_AT_ONCE:
+            self._lost = waiting
+        else:
+            self._lose(waiting)
+            self._throw(list(waiting))
+        self._ready = ()
+        if self._staged or self._writing:
+            self._staged, self._writing = [], []
+        self._parts, self._pieces = (), _NO_PIECES
+        self.shared.memory.give(self.waiting_bytes)
+        self.waiting_bytes = self._charged = 0
+        if self._empty is not None:
+            self._empty.set()
+
+    def _line(self) -> deque[Item]:
+        """What waits, to be changed."""
+        if not self._ready:
+            self._ready = deque()
+        assert isinstance(self._ready, deque)
+        return self._ready
+
+    def _rest(self) -> deque[memoryview | bytes]:
+        """``_parts``, to be added to or taken from."""
+        if not self._parts:
+            self._parts = deque()
+        assert isinstance(self._parts, deque)
+        return self._parts
+
+    def _lose(self, items: Iterable[Item]) -> None:
+        """Items will never be sent, since there is nobody any more to send them to."""
+        self.shared.unsent += lose(items)
+
+    def _throw(self, items: list[Item]) -> None:
+        if items:
+            self._thrown = [*self._thrown, *items]
+
+    def _fill(self, now: float) -> bool:
+        """Have something in ``_parts`` to send; False if nothing waits."""
+        parts = self._rest()
+        while not parts:
+            size = 0
+            for piece in filter(None, self._pieces):
+                parts.append(piece)
+                size += len(piece)
+                if size >= JOIN_BYTES or len(parts) > MAX_BEHIND:
+                    break
+            if not parts:
+                self._release(self._charged)
+                self._charged = 0
+                self._offer_room()
+                if not self._ready:
+                    return False
+                self._take_chunk(now)
+        return True
+
+    def _take_chunk(self, now: float) -> None:
+        """Begin the next items, up to JOIN_BYTES; what is beyond that stands alone."""
+        ready, size = self._line(), 0
+        items: list[Item] = []
+        while ready and size < JOIN_BYTES:
+            cost = cost_of(*ready[0])
+            if items and cost > JOIN_BYTES:
+                break
+            items.append(ready.popleft())
+            size += cost
+        self._charged = size
+        self._writing = items
+        is_alone = len(items) == 1 and size > JOIN_BYTES
+        if is_alone or (self.wire.gathers and any(map(is_bulk, items))):
+            self._pieces = self._cut(items, now)
+        else:
+            self._pieces = iter((self._join(items, now),))
+
+    def _sent(self, sent: int, now: float) -> None:
+        """``sent`` bytes of ``_parts`` are out."""
+        self.last_sent = now
+        self.bytes_out += sent
+        parts = self._rest()
+        while parts and sent >= len(parts[0]):
+            sent -= len(parts.popleft())
+        if sent and parts:  # none, if it was broken off while the wire had them
+            parts[0] = memoryview(parts[0])[sent:]
+
+    def _offer_room(self) -> None:
+        """Tell a source that was turned away, as soon as there is room again."""
+        if self._wants_room and self.waiting_bytes < self.shared.low_water_bytes:
+            self._wants_room = False
+            self.on_room()
+
+    def _release(self, size: int) -> None:
+        """Give back what was charged for bytes that wait no longer."""
+        self.waiting_bytes -= size
+        self.shared.memory.give(size)
+
+    def _block(self, now: float) -> None:
+        """Something waits: have the writer see to it."""
+        if not self.blocked_since:
+            self.blocked_since = now
+            self.shared.blocked.add(self)
+        if self.waiting_bytes > self.peak_bytes:
+            self.peak_bytes = self.waiting_bytes
+        if self._wake is not None:
+            self._wake.set()
+            self._wake = None
+        self.on_blocked()
+
+    def _join(self, items: Sequence[Item], now: float) -> bytes:
+        parts: list[bytes] = []
+        framing = self.framing
+        now += self.shared.clock.slept_s
+        for prefix, delivery in items:
+            if delivery is None:
+                parts.append(prefix)
+                continue
+            publication = delivery.publication
+            if publication.expires_at <= now and publication.is_over(now):
+                self._expire(delivery)
+                continue
+            self.frames_out += delivery.count
+            if delivery.observed_at != now:
+                self._observe(delivery, now)
+            if framing is None:
+                parts.append(prefix.join(delivery.tails))
+            else:
+                parts.append(framing.run(prefix, delivery))
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _observe(self, delivery: Delivery, now: float) -> None:
+        """Note how long it took: one sample for each moment of writing, so one for a whole turn."""
+        delivery.observed_at = now
+        publication = delivery.publication
+        publication.destination.observe_delivery(now - publication.received_at, delivery.count)
+
+    def _expire(self, delivery: Delivery) -> None:
+        """A run is not written any more: it has waited for too long."""
+        self.shared.expired += delivery.count
+        delivery.publication.destination.expired += delivery.count
+        if delivery.ticket is not None:
+            self.shared.on_unsent(delivery)
+
+    def _cut(self, items: Sequence[Item], now: float) -> Iterator[bytes]:
+        """As ``_join``, but in pieces; what is large as it is."""
+        runs: list[Iterable[bytes]] = []
+        now += self.shared.clock.slept_s
+        for prefix, delivery in items:
+            if delivery is None:
+                runs.append((prefix,))
+            elif delivery.publication.is_over(now):
+                self._expire(delivery)
+            else:
+                self.frames_out += delivery.count
+                self._observe(delivery, now)
+                if self.framing is None:
+                    runs.append(cut(prefix, delivery.tails))
+                else:
+                    runs.append(self.framing.pieces(prefix, delivery))
+        return chain.from_iterable(runs)

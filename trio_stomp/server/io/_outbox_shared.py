@@ -1,0 +1,62 @@
+"""What a broker's outboxes have in common: budget, limits, and which are to be looked at."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.broker import Delivery, MemoryBudget
+from trio_stomp.server._clock import Clock
+
+if TYPE_CHECKING:
+    from trio_stomp.server.io._outbox import Outbox
+
+LOW_WATER_BYTES = 256 * 1024
+"""Below this, or half of the limit, a source that can wait gives more."""
+
+
+def ignore(_: object) -> None:
+    """Nobody wants to know."""
+
+
+@define(eq=False, repr=False)
+class OutboxShared:
+    """What the outboxes of a broker have in common.
+
+    Args:
+      memory: Charged for what waits.
+      limit_bytes: Most bytes that wait for one connection.
+      clock: Tells whether messages have expired.
+      on_unsent: Called with messages that expired here though their consumer must ACK them.
+      dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
+    """
+
+    memory: MemoryBudget
+    limit_bytes: int
+    websocket_frames: str = "auto"
+    on_unsent: Callable[[Delivery], None] = ignore
+    clock: Clock = field(factory=Clock)
+    dirty: "list[Outbox]" = field(factory=list)
+    touched: "set[Outbox]" = field(factory=set)
+    """Those whose connections the core heard of, or staged to, since the diagnostics last took
+    them; of open connections alone. Heart-beats touch nobody."""
+    blocked: "set[Outbox]" = field(factory=set)
+    """Those whose writers have something to write."""
+    strained: int = 0
+    """How often a stage found an outbox more than three quarters full."""
+    expired: int = 0
+    unsent: int = 0
+    """Messages that still waited when their connection ended, and go back nowhere."""
+    strain_bytes: int = field(init=False)
+    low_water_bytes: int = field(init=False)
+    flood_bytes: int = field(init=False)
+    """More than this waits only where a peer asks for answers that it does not read."""
+
+    def is_strained(self) -> bool:
+        """Whether an outbox is more than three quarters full."""
+        return any(each.waiting_bytes > self.strain_bytes for each in self.blocked)
+
+    def __attrs_post_init__(self) -> None:
+        self.strain_bytes = self.limit_bytes * 3 // 4
+        self.low_water_bytes = min(LOW_WATER_BYTES, self.limit_bytes // 2)
+        self.flood_bytes = self.limit_bytes + self.limit_bytes // 4

@@ -1,0 +1,293 @@
+"""Results → one page of HTML that stands alone: nothing is loaded, no script runs.
+
+First what somebody must know, in words; then the day in one picture; then the details.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
+from html import escape
+from typing import Any
+
+import attrs
+from attrs import define, field
+
+from trio_stomp.spark._histogram import percentile
+from trio_stomp.spark._results import Results
+from trio_stomp.spark._units import each, lasting, ms, share, short, size
+from trio_stomp.spark.reporting._chart import WIDE, Frame, Series, heat, lanes, lines, stack
+from trio_stomp.spark.reporting._findings import (
+    BAD,
+    WARN,
+    Finding,
+    findings,
+    holes,
+    of_broker,
+    starts,
+)
+from trio_stomp.spark.reporting._style import STYLE
+from trio_stomp.spark.reporting._tables import detail_tables
+from trio_stomp.spark.reporting._troubles import troubles
+
+SIGNS = {"bad": "!", "warn": "!", "note": "i", "good": "✓"}
+GRADES = {"bad": "serious", "warn": "warning", "note": "to know", "good": "good"}
+
+Row = dict[str, Any]
+
+
+def report(results: Results, made_at: datetime) -> str:
+    """Return the page."""
+    days = f"{results.first:%d %B %Y}"
+    if results.first != results.last:
+        days += f" to {results.last:%d %B %Y}"
+    brokers = ", ".join(results.brokers) or "none"
+    parts = [
+        f"<header><h1>Broker report: {escape(brokers)}</h1>",
+        f'<p class="soft">{days}, {_hours(results)}times in UTC</p></header>',
+    ]
+    for broker in results.brokers:
+        if len(results.brokers) > 1:
+            parts.append(f"<h2>Broker {escape(broker)}</h2>")
+        parts += Section(results, broker).html()
+    if not results.brokers:
+        parts.append("<p>No statistics were stored of that time.</p>")
+    parts.append(
+        f"<footer>Made {made_at:%Y-%m-%d %H:%M} UTC from the tables of the broker's statistics."
+        " Percentiles come from added histograms; rates know of restarts. Grey: no statistics."
+        " Dashed: the broker was started.</footer>"
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>Broker report: {escape(brokers)}, {days}</title>"
+        f"<style>{STYLE}</style></head><body><main>{''.join(parts)}</main></body></html>\n"
+    )
+
+
+@define(eq=False)
+class Section:
+    """All on one broker."""
+
+    results: Results
+    broker: str
+    findings: list[Finding] = field(init=False)
+    frame: Frame = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        results = self.results
+        self.findings = findings(results, self.broker)
+        self.frame = Frame(
+            *results.span,
+            [start for start, _ in starts(results, self.broker)],
+            holes(results, self.broker),
+            5 * self.fine,
+        )
+
+    @property
+    def fine(self) -> timedelta:
+        """The time that one point of a line stands for."""
+        return timedelta(seconds=self.results.thresholds.bucket_s)
+
+    @property
+    def coarse(self) -> timedelta:
+        """The time that one column of latencies and drops stands for."""
+        return timedelta(seconds=self.results.thresholds.coarse_s)
+
+    def rows(self, name: str) -> list[Row]:
+        """Return a result's rows of this broker."""
+        return of_broker(self.results[name], self.broker)
+
+    def html(self) -> Iterator[str]:
+        """Yield the parts."""
+        yield f'<div class="tiles">{"".join(self._tiles())}</div>'
+        told = "".join(_finding(finding) for finding in self.findings)
+        yield f'<section class="card"><h3>Findings</h3><ul class="findings">{told}</ul></section>'
+        yield self._glance()
+        yield '<h2>Traffic and latency</h2><div class="pair">'
+        yield from self._traffic()
+        yield "</div>"
+        yield self._heat()
+        yield '<h2>Queues and losses</h2><div class="pair">'
+        yield from self._queues()
+        yield '</div><h2>The process</h2><div class="pair">'
+        yield from self._process()
+        yield "</div><h2>Details</h2>"
+        yield from detail_tables(self.results, self.broker)
+
+    def _tiles(self) -> Iterator[str]:
+        top = self.rows("top_destinations")
+        lost = sum(row["dropped"] for row in self.rows("drops") if row["reason"] != "no-subscriber")
+        yield _tile(short(sum(row["enqueued"] for row in top)), "messages came in")
+        yield _tile(short(sum(row["delivered"] for row in top)), "messages delivered")
+        p50, p99 = (self._delivery(part) for part in (0.5, 0.99))
+        yield _tile(ms(p99), f"p99 of delivery; p50 {ms(p50)}")
+        yield _tile(short(lost), "messages lost", BAD if lost else "")
+        for row in self.rows("headroom"):
+            fill = row["peak"] / row["capacity"] if row["capacity"] else 0.0
+            high = fill >= self.results.thresholds.saturated
+            if row["resource"] == "input queue":
+                grade = BAD if fill >= 1 else WARN if high else ""
+                yield _tile(share(fill), "fullest input queue", grade)
+            elif row["resource"] == "memory":
+                yield _tile(size(row["peak"]), "most memory", WARN if high else "")
+
+    def _delivery(self, part: float) -> float:
+        """A percentile of the time from socket to socket, over everything."""
+        sums: dict[tuple[float, ...], list[int]] = {}
+        for row in self.rows("latency_by_destination"):
+            if row["stage"] == "delivery":
+                known = sums.setdefault(tuple(row["le_ms"]), [0] * len(row["counts"]))
+                for place, number in enumerate(row["counts"]):
+                    known[place] += number
+        le_ms, counts = max(sums.items(), key=lambda item: sum(item[1]), default=((), [0]))
+        return percentile(le_ms, counts, part)
+
+    def _glance(self) -> str:
+        rows = troubles(self.results, self.broker, self.frame.holes)
+        height = 34 + 30 * len(rows)
+        frame = attrs.evolve(self.frame, holes=(), width=WIDE, height=height, left=170)
+        picture = lanes(frame, rows, "trouble over time")
+        return _card("At a glance", "what went wrong, and when", picture)
+
+    def _line(self, name: str, column: str, label: str, colour: int) -> Series:
+        rows = sorted(self.rows(name), key=lambda row: row["bucket"])
+        points = [(row["bucket"], row[column]) for row in rows if row[column] is not None]
+        return Series(label, points, colour)
+
+    def _rate(self, column: str, label: str, colour: int) -> Series:
+        """A line that is at 0 where the broker was heard, and had nothing to tell."""
+        heard = {row["bucket"]: 0.0 for row in self.rows("load")}
+        told = {row["bucket"]: row[column] for row in self.rows("traffic")}
+        return Series(label, sorted({**heard, **told}.items()), colour)
+
+    def _delivery_rows(self) -> list[Row]:
+        rows = (row for row in self.rows("latency_by_time") if row["stage"] == "delivery")
+        return sorted((row for row in rows if row["messages"]), key=lambda row: row["bucket"])
+
+    def _traffic(self) -> Iterator[str]:
+        series = [
+            self._rate("delivered_per_s", "delivered", 1),
+            self._rate("enqueued_per_s", "came in", 2),
+        ]
+        yield _plot(
+            "Messages a second", f"means of {each(self.fine.total_seconds())}", self.frame, series
+        )
+        rows = self._delivery_rows()
+        series = [
+            Series(label, [(row["bucket"], row[name]) for row in rows], colour)
+            for colour, name, label in ((1, "p50", "p50"), (2, "p99", "p99"), (6, "p999", "p99.9"))
+        ]
+        sub = "percentiles of all destinations together; by powers of ten"
+        title = "Delivery, socket to socket"
+        frame = attrs.evolve(self.frame, longest=3 * self.coarse)
+        yield _plot(title, sub, frame, series, ms, powers=True)
+
+    def _heat(self) -> str:
+        rows = self._delivery_rows()
+        used = [place for row in rows for place, number in enumerate(row["counts"]) if number]
+        if not used:
+            return ""
+        low, high = min(used), max(used)
+        names = [*(f"< {ms(bound)}" for bound in rows[0]["le_ms"]), "more"][low : high + 1]
+        cells = [
+            (row["bucket"], place - low, number / row["messages"])
+            for row in rows
+            for place, number in enumerate(row["counts"])
+            if number
+        ]
+        frame = attrs.evolve(self.frame, width=WIDE, height=240, left=78)
+        span = each(self.coarse.total_seconds())
+        return _card(
+            "How long delivery took",
+            f"the stronger, the more of the messages of {span}; rows double upwards",
+            heat(frame, cells, names, self.coarse, "latency over time"),
+        )
+
+    def _queues(self) -> Iterator[str]:
+        series = [
+            self._line("depths", "input", "input", 1),
+            self._line("depths", "queues", "on queues", 3),
+            self._line("depths", "stale", "parked", 4),
+            self._line("depths", "unacked", "without ACK", 2),
+        ]
+        sub = f"most messages in {each(self.fine.total_seconds())}; by powers of ten"
+        yield _plot("What waits", sub, self.frame, series, powers=True)
+        by_reason: dict[str, dict[datetime, float]] = {}
+        for row in self.rows("drops"):
+            known = by_reason.setdefault(row["reason"], {})
+            known[row["bucket"]] = known.get(row["bucket"], 0.0) + row["dropped"]
+        series = [
+            Series(reason, sorted(known.items()), 1 + number % 6)
+            for number, (reason, known) in enumerate(sorted(by_reason.items()))
+        ]
+        picture = stack(self.frame, series, self.coarse, "messages lost by reason")
+        yield _card(
+            "Messages lost",
+            f"by reason, in {each(self.coarse.total_seconds())}",
+            _key(series) + picture,
+        )
+
+    def _process(self) -> Iterator[str]:
+        lag = [
+            self._line("load", f"loop_lag_ms_{name}", name, colour)
+            for name, colour in (("p50", 1), ("p99", 2), ("max", 6))
+        ]
+        title = "How long turns held the event loop"
+        sub = f"worst in {each(self.fine.total_seconds())}; by powers of ten"
+        yield _plot(title, sub, self.frame, lag, ms, powers=True)
+        memory = [self._line("load", "rss_bytes", "resident memory", 1)]
+        yield _plot(
+            "Memory", f"most in {each(self.fine.total_seconds())}", self.frame, memory, size
+        )
+        cores = [self._line("processor", "cores", "processor", 1)]
+        yield _plot("Processor", "share of one core", self.frame, cores, share)
+        clients = [
+            self._line("clients", "clients", "clients", 1),
+            self._line("clients", "websockets", "by WebSocket", 2),
+            self._line("load", "fds", "file descriptors", 3),
+        ]
+        yield _plot("Clients", f"most in {each(self.fine.total_seconds())}", self.frame, clients)
+
+
+def _hours(results: Results) -> str:
+    """Say what part of the days the plots are of, where it is not the whole."""
+    begin, end = results.span
+    if end - begin == timedelta(days=(results.last - results.first).days + 1):
+        return ""
+    lasts = lasting((end - begin).total_seconds())
+    return f"{results.clock(begin)} to {results.clock(end)} ({lasts}), "
+
+
+def _finding(finding: Finding) -> str:
+    grade, said = finding.grade, GRADES[finding.grade]
+    return (
+        f'<li><span class="sign {grade}" role="img" aria-label="{said}">{SIGNS[grade]}</span>'
+        f"<div><b>{escape(finding.title)}</b><br>{escape(finding.text)}</div></li>"
+    )
+
+
+def _tile(value: str, label: str, grade: str = "") -> str:
+    return f'<div class="tile {grade}"><b>{escape(value)}</b><span>{escape(label)}</span></div>'
+
+
+def _card(title: str, sub: str, inner: str) -> str:
+    return (
+        f'<section class="card"><h3>{escape(title)}</h3><p class="sub">{escape(sub)}</p>'
+        f"{inner}</section>"
+    )
+
+
+def _key(series: Sequence[Series]) -> str:
+    items = (f'<span><i class="k{each.colour}"></i>{escape(each.name)}</span>' for each in series)
+    return f'<div class="key">{"".join(items)}</div>'
+
+
+def _plot(
+    title: str,
+    sub: str,
+    frame: Frame,
+    series: Sequence[Series],
+    show: Callable[[float], str] = short,
+    powers: bool = False,
+) -> str:
+    key = _key(series) if len(series) > 1 else ""
+    return _card(title, sub, key + lines(frame, series, show, title, powers))

@@ -1,0 +1,9 @@
+"""Composes a broker from its configuration, and runs it.
+
+Handles: listeners, security, the store, the server.
+Does not handle: the command line; see ``cli``.
+"""
+
+from trio_stomp.startup._entrances import check_addresses as check_addresses
+from trio_stomp.startup._security import Security as Security
+from trio_stomp.startup._serve import serve as serve

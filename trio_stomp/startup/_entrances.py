@@ -1,0 +1,111 @@
+"""Where clients come from: the ports of the settings, or the listeners of an embedding program."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from ipaddress import ip_address
+
+import trio
+
+from trio_stomp.config import Settings
+from trio_stomp.server import Entrance
+from trio_stomp.startup._security import Place, Security
+
+Listeners = Sequence[trio.abc.Listener[trio.abc.Stream]]
+
+MAX_LAYERS = 8
+"""Listeners around a listener that are looked through: TLS around a socket is one."""
+
+
+async def check_addresses(
+    settings: Settings, security: Security, listeners: Listeners | None
+) -> None:
+    """Refuse to listen where strangers are, if nobody has to log in or all would hear how.
+
+    Where a listener of a program's own listens may be known to nobody; then each of its streams is
+    judged, by who is at its other end (``trio_stomp.transport.wire_over``).
+
+    Raises:
+      OptionError: naming the address and the remedies.
+      OSError: the host is none.
+    """
+    if listeners is None:
+        host, port = settings.listen.host, settings.listen.port
+        found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        hosts = [(str(place[0]), False) for *_, place in found]
+    else:
+        hosts = [
+            (str(name[0]), _is_encrypted(each))
+            for each in listeners
+            if (listening := _socket_of(each)) is not None
+            and isinstance(name := listening.getsockname(), tuple)  # else a Unix socket
+        ]
+    security.check_places([Place(host, _is_loopback(host), secret) for host, secret in hosts])
+
+
+def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
+    """Whether Trio's TLS is around its socket; other kinds are not known here."""
+    inner: object = listener
+    for _ in range(MAX_LAYERS):
+        if isinstance(inner, trio.SSLListener):
+            return True
+        inner = getattr(inner, "transport_listener", None)
+    return False
+
+
+def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.SocketType | None:
+    """The socket that listens, whatever is around it; None = there is none that is known.
+
+    A listener around another tells by ``transport_listener`` what it is around, as
+    ``trio.SSLListener`` does.
+    """
+    inner: object = listener
+    for _ in range(MAX_LAYERS):
+        if isinstance(inner, trio.SocketListener):
+            return inner.socket
+        inner = getattr(inner, "transport_listener", None)
+    return None
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False  # no address of the Internet's: AF_VSOCK is another machine, for one
+
+
+async def open_entrances(
+    settings: Settings, security: Security, listeners: Listeners | None, unused: AsyncExitStack
+) -> list[Entrance]:
+    """The listeners given, or those of the settings.
+
+    Args:
+      unused: Closes what was opened, unless somebody else will.
+
+    Raises:
+      OSError: an address cannot be listened on.
+    """
+    transport, host = settings.transport, settings.listen.host
+    tls = security.tls_way
+    if listeners is not None:
+        return [Entrance(each, tls) for each in listeners]
+    ports = [(settings.listen.port, tls)]
+    if transport.tls_port:
+        ports.append((transport.tls_port, "required"))
+    entrances = []
+    for port, way in ports:
+        for listener in await trio.open_tcp_listeners(port, host=host):
+            unused.push_async_callback(trio.aclose_forcefully, listener)
+            entrances.append(Entrance(listener, way))
+    return entrances
+
+
+def address_of(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
+    """Where a listener is: ``host:port``, ``unix``, or ``in-memory`` for what has no socket."""
+    listening = _socket_of(listener)
+    if listening is None:
+        return "in-memory"
+    name = listening.getsockname()
+    if not isinstance(name, tuple):
+        return "unix"
+    host, port = name[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

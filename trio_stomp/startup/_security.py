@@ -1,0 +1,184 @@
+"""Who may come in, by which rules and over which TLS: read from the operator's files, and again
+when he says so."""
+
+import logging
+import ssl
+import time
+from collections.abc import Sequence
+
+import trio
+from attrs import define, field, frozen
+
+from trio_stomp.base import OptionError
+from trio_stomp.broker import AccessRules, built_in_rules
+from trio_stomp.config import Settings, read_acl_file
+from trio_stomp.security import Accounts
+from trio_stomp.transport import ProxyNetworks, TlsBox
+
+logger = logging.getLogger("trio_stomp")
+
+
+@frozen
+class Place:
+    """Where the broker is about to listen.
+
+    Args:
+      is_loopback: Only this machine can reach it.
+      is_secret: It speaks TLS by itself: a listener that a program brought.
+    """
+
+    address: str
+    is_loopback: bool
+    is_secret: bool = False
+
+
+@frozen(repr=False)
+class Access:
+    """What the files say, not in force yet."""
+
+    accounts: Accounts
+    rules: AccessRules | None
+    context: ssl.SSLContext | None
+    revoked: frozenset[str] = frozenset()
+    """Certificates of clients that were taken back, by their keys."""
+
+
+@define(eq=False, repr=False)
+class Security:
+    """What the files say.
+
+    Args:
+      context: For TLS, made by the program that embeds the broker; None = as the settings say.
+      tls: None = there is no certificate.
+      proxies: None = nobody is believed to be a proxy.
+    """
+
+    settings: Settings
+    context: ssl.SSLContext | None = None
+    accounts: Accounts = field(factory=Accounts)
+    rules: AccessRules | None = None
+    tls: TlsBox | None = None
+    proxies: ProxyNetworks | None = None
+
+    @property
+    def tls_way(self) -> str:
+        """Whether the usual entrances take TLS: ``off``, ``optional`` or ``required``."""
+        if self.context is not None:
+            return "required"
+        way = self.settings.transport.tls if self.tls is not None else "off"
+        return "optional" if way == "auto" else way
+
+    @property
+    def demands_tls(self) -> bool:
+        """Whether logins from other machines must be encrypted: unless the operator chose."""
+        return self.settings.transport.tls == "auto"
+
+    async def open(self) -> None:
+        """Read all files for the first time.
+
+        Raises:
+          OptionError: the operator's fault; it names the file.
+
+        Checkpoint: always. Cancel: not until they have been read.
+        """
+        await trio.to_thread.run_sync(self._open)
+
+    def _open(self) -> None:
+        access = self._read(self.settings)
+        self.accounts, self.rules = access.accounts, access.rules
+        transport = self.settings.transport
+        if self.context is not None:
+            if transport.tls_cert:
+                raise OptionError("tls_cert, or ssl_context: not both")
+            self.tls = TlsBox.over(self.context)
+        elif transport.tls_cert:
+            self.tls = TlsBox(
+                transport.tls_cert,
+                transport.tls_key,
+                client_ca=transport.tls_client_ca,
+                client_certificates=transport.tls_client_certificates,
+                client_crl=transport.tls_client_crl,
+                minimum=transport.tls_min_version,
+            )
+        if transport.proxy_addresses:
+            self.proxies = ProxyNetworks.parse(transport.proxy_addresses)
+        self._warn()
+
+    async def read(self, settings: Settings) -> "Access":
+        """Read all files again, as ``settings`` name them; nothing of it holds before ``use``.
+
+        Raises:
+          OptionError: as ``open``.
+
+        Checkpoint: always. Cancel: nothing has changed.
+        """
+        return await trio.to_thread.run_sync(self._read, settings)
+
+    def use(self, access: "Access") -> None:
+        """Let hold from now on what ``read`` has read."""
+        self.accounts, self.rules = access.accounts, access.rules
+        if self.tls is not None and access.context is not None:
+            self.tls.context = access.context
+        self._warn()
+
+    def _read(self, settings: Settings) -> "Access":
+        options = settings.security
+        rules = read_acl_file(options.acl_file) if options.acl_file else settings.rules
+        certificates = rules.certificates if rules is not None else {}
+        accounts = Accounts.read(options, settings.transport.tls_login, certificates)
+        if rules is None and accounts.exist:
+            rules = built_in_rules()
+        if self.tls is None:
+            return Access(accounts, rules, None)
+        return Access(accounts, rules, self.tls.load(), self.tls.revoked())
+
+    def _warn(self) -> None:
+        told = list(self.accounts.warnings(self.settings.security))
+        if self.tls is not None:
+            told += self.tls.warnings(time.time())
+        for line in told:
+            logger.warning("%s", line)
+
+    def check_places(self, places: Sequence[Place]) -> None:
+        """Refuse to listen where strangers are, if nobody has to log in, or all would hear how.
+
+        Args:
+          places: Where the broker is about to listen.
+
+        Raises:
+          OptionError: naming the address and the remedies.
+        """
+        public = [place for place in places if not place.is_loopback]
+        if not self.accounts.exist:
+            if public and not self.settings.security.insecure:
+                raise OptionError(
+                    f"{public[0].address} can be reached from other machines, but nobody would have"
+                    " to log in: give users with --passwd-file FILE (made by: python -m trio_stomp"
+                    " passwd add FILE USER), or listen on 127.0.0.1, or say --insecure if everybody"
+                    " who reaches it may do everything"
+                )
+            return
+        self._check_exposed([place.address for place in public if not place.is_secret])
+
+    def _check_exposed(self, exposed: Sequence[str]) -> None:
+        """Refuse where logins would be in the clear, or warn if the operator chose so."""
+        where = exposed[0] if exposed else ""
+        if not where and self.proxies is not None:
+            where = "what comes through a proxy (--proxy-addresses)"
+        if not where or self.tls_way == "required":
+            return
+        if self.demands_tls and self.tls is None:
+            raise OptionError(
+                f"{where} can be reached from other machines, and without a certificate their"
+                " logins would pass in the clear: give --tls-cert FILE (and --tls-key FILE), or"
+                " listen on 127.0.0.1, or say --tls off if something in front of the broker speaks"
+                " TLS, or everybody on the way may read passcodes and messages"
+            )
+        if not self.demands_tls:
+            logger.warning(
+                "%s takes logins from other machines in the clear, since --tls is %s: everybody on"
+                " the way can read passcodes and messages, unless something in front of the broker"
+                " speaks TLS",
+                where,
+                self.settings.transport.tls,
+            )

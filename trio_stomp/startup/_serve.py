@@ -1,0 +1,244 @@
+"""The broker put together: the one place that knows all floors."""
+
+import logging
+import ssl
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack, closing
+from functools import partial
+
+import trio
+from attrs import frozen
+
+from trio_stomp._version import __version__
+from trio_stomp.base import MemoryBudget
+from trio_stomp.broker import SOON_S, Broker, Log, Recovery, WallTime, base36
+from trio_stomp.broker import dialect as find_dialect
+from trio_stomp.config import Settings, adopt, own, policy_book, put
+from trio_stomp.diag import Reporter
+from trio_stomp.protocol import Codecs
+from trio_stomp.security import Authenticator
+from trio_stomp.server import Clock, EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
+from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
+from trio_stomp.startup._security import Access, Security
+from trio_stomp.startup._storage import open_store
+from trio_stomp.store import Recovered, Store
+from trio_stomp.web import Page, Site, add_pages, explain_page, in_one
+
+logger = logging.getLogger("trio_stomp")
+
+KEPT_SHARE = 0.8
+"""Of the memory, for what waits in queues and the stale queue."""
+LOGGED = 50
+"""Lines that are logged before others have a turn."""
+_SESSIONS_PER_BOOT = 1_000_000
+
+
+async def serve(
+    settings: Settings | None = None,
+    *,
+    listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] | None = None,
+    events: trio.MemorySendChannel[ServerEvent] | None = None,
+    ssl_context: ssl.SSLContext | None = None,
+    logger: logging.Logger | None = None,
+    new_session_id: Callable[[], str] | None = None,
+    task_status: trio.TaskStatus[ServerHandle] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run a broker until it is stopped.
+
+    Args:
+      settings: Everything that can be chosen; None = the defaults.
+      listeners: Where clients come from; None = TCP at ``settings.listen``. They are closed at the
+        end. Empty = from ``handle.connect`` alone.
+      events: Is told who comes and goes, and closed at the end. The broker does not wait for it:
+        when it is full, the newest events are lost and counted, and ``lost`` stands in their place.
+      ssl_context: For servers, with a certificate loaded, in place of ``tls_cert``. TLS is then
+        required, on all ports and listeners.
+      logger: Where this broker logs to, in place of the logger ``trio_stomp``.
+      new_session_id: Returns an id that was never used before, of 1 to 128 letters, digits, dots,
+        dashes and underscores; called once for each connection, and it must not block. The default
+        are numbers.
+      task_status: Is given a ``ServerHandle`` once the broker listens: use ``nursery.start``.
+
+    Raises:
+      OSError: the address cannot be listened on.
+      OptionError: a file of users, rules, keys or certificates is wrong, or strangers could reach a
+        broker that nobody has to log in to; no port was opened.
+      StoreError: the store cannot be had; no port was opened.
+
+    Checkpoint: always. Cancel: stops hard; what had been received is still dispatched. For the
+    ordered shutdown call ``handle.stop()``.
+    """
+    feed = EventFeed(events)
+    embedding = Embedding(feed, ssl_context, new_session_id)
+    with log_to(logger), closing(feed):
+        await _serve(own(settings or Settings()), listeners, embedding, task_status)
+
+
+@frozen(eq=False, repr=False)
+class Embedding:
+    """What a program gives its broker beside the settings; see ``serve``."""
+
+    feed: EventFeed
+    ssl_context: ssl.SSLContext | None
+    new_session_id: Callable[[], str] | None
+
+
+async def _serve(
+    settings: Settings,
+    listeners: Listeners | None,
+    embedding: Embedding,
+    task_status: trio.TaskStatus[ServerHandle],
+) -> None:
+    async with AsyncExitStack() as unused:
+        for listener in listeners or ():
+            unused.push_async_callback(trio.aclose_forcefully, listener)
+        security = Security(settings, embedding.ssl_context)
+        await security.open()
+        await check_addresses(settings, security, listeners)
+        opened = await open_store(settings)
+        if opened is not None:
+            unused.push_async_callback(_close, opened[0])
+        entrances = await open_entrances(settings, security, listeners, unused)
+        handle = ServerHandle(
+            tuple(address_of(each.listener) for each in entrances if each.tls != "required"),
+            tuple(address_of(each.listener) for each in entrances if each.tls == "required"),
+            feed=embedding.feed,
+        )
+        server = _assemble(settings, security, handle, opened)
+        server.new_session_id = embedding.new_session_id
+        handle.on_reload = partial(_reload, settings, security, server, TARGET.get())
+        if opened is not None:
+            await _restore(server, *opened)
+        server.diagnostics.begin()
+        server.broker.events.listener = embedding.feed.hear
+        unused.pop_all()
+    try:
+        await server.run(entrances, handle, lambda: task_status.started(handle))
+    finally:
+        embedding.feed.tell(ServerEvent("stop"))
+
+
+async def _reload(
+    settings: Settings,
+    security: Security,
+    server: Server,
+    log: logging.Logger | None,
+    told: Settings | None,
+) -> None:
+    """Have all that can be changed while the broker runs be as ``told``; or nothing, if it errs."""
+    new = told if told is not None else own(settings)
+    with log_to(log):  # who calls is no task of the broker's
+        await _use(settings, security, server, new, await security.read(new))
+
+
+async def _use(
+    settings: Settings, security: Security, server: Server, new: Settings, access: Access
+) -> None:
+    # Of thousands of policies each step takes long: a thread does what changes nothing.
+    copy = own(settings)
+    told = await trio.to_thread.run_sync(adopt, copy, new)  # whether it can be done at all
+    book = await trio.to_thread.run_sync(policy_book, new)
+    for place, change in enumerate(told):
+        level = logging.INFO if change.is_live else logging.WARNING
+        logger.log(level, "%s%s", change, "" if change.is_live else " (takes a restart)")
+        if place % LOGGED == LOGGED - 1:
+            await trio.lowlevel.checkpoint()
+
+    def apply() -> None:
+        put(settings, new)
+        security.use(access)
+        server.memory.limit_bytes = settings.server.max_memory_bytes
+        server.broker.use_policies(book)
+        server.broker.events.tell("config")
+
+    await server.reconfigure(access.accounts, access.rules, apply, access.revoked)
+
+
+async def _close(store: Store) -> None:
+    with trio.CancelScope(shield=True):
+        await trio.to_thread.run_sync(store.close)
+
+
+def _assemble(
+    settings: Settings,
+    security: Security,
+    handle: ServerHandle,
+    opened: tuple[Store, Recovered] | None = None,
+) -> Server:
+    started = time.time()
+    # In milliseconds: no two starts of one broker share it, and so no ids.
+    boot = int(started * 1000)
+    dialect = find_dialect(settings.broker.dialect)
+    memory = MemoryBudget(settings.server.max_memory_bytes, KEPT_SHARE)
+    clock = Clock(WallTime(started - trio.current_time()))
+    address = handle.addresses[0] if handle.addresses else "this address"
+
+    is_shown = not settings.protocol.hide_server
+    told = (__version__, address) if is_shown else ("", "this address")
+    site = Site(*told, lambda: server.why_unready())
+    server = Server(
+        settings.server,
+        Codecs(
+            settings.frames,
+            settings.protocol,
+            memory,
+            is_lenient=dialect.is_lenient,
+            survives_errors=dialect.keeps_socket_after_error,
+            reopens=dialect.keeps_socket_after_disconnect,
+            receipts_at_commit=dialect.receipts_at_commit,
+            judges_early=security.rules is not None,
+        ),
+        memory,
+        boot * _SESSIONS_PER_BOOT,
+        site,
+        _authenticator(settings, security, clock.wall_s),
+        security.tls,
+        security.proxies,
+        clock=clock,
+    )
+    own_name = f"trio_stomp/{__version__}" if is_shown else ""
+    broker = Broker(
+        settings.broker,
+        memory,
+        server,
+        base36(boot),
+        settings.protocol.server_name or own_name,
+        policy_book(settings),
+        dialect,
+        clock.wall,
+        _log(settings, opened),
+        security.rules,
+    )
+    broker.publisher.warn = broker.streams.warn = logger.warning
+    broker.tracer.log = trace_logger().info
+    store = opened[0] if opened is not None else None
+    reporter = Reporter(settings.diag, server)
+    server.assemble(broker, reporter, store)
+    site.pages["/explain"] = Page(in_one(partial(explain_page, broker.explainer.explain)))
+    add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
+    return server
+
+
+def _authenticator(
+    settings: Settings, security: Security, wall_s: Callable[[], float]
+) -> Authenticator:
+    return Authenticator(
+        settings.security, security.accounts, wall_s, demands_tls=security.demands_tls
+    )
+
+
+async def _restore(server: Server, store: Store, recovered: Recovered) -> None:
+    """Give a new broker what the last one left. Checkpoint: always."""
+    recovery = Recovery(server.broker, recovered, store.read)
+    await trio.to_thread.run_sync(recovery.run)
+    for line in recovery.failures:
+        logger.error("%s", line)
+
+
+def _log(settings: Settings, opened: tuple[Store, Recovered] | None) -> Log | None:
+    if opened is None:
+        return None
+    store, recovered = opened
+    return Log.of(store.name, recovered, settings.store.checkpoint_s or SOON_S)

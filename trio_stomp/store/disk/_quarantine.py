@@ -1,0 +1,54 @@
+"""Where damaged bytes are put, for somebody to look at."""
+
+from contextlib import suppress
+
+from attrs import define, field
+
+from trio_stomp.store.disk._files import Files
+
+MAX_COPY_BYTES = 16 * 1024 * 1024
+"""So much of one damage is copied."""
+MAX_COPIES = 1000
+"""So many files; what is found beyond that is only told."""
+
+
+@define(eq=False)
+class Quarantine:
+    """Copies damaged bytes to a directory, once, and tells of them in a line."""
+
+    _directory: str
+    _files: Files
+    found: int = 0
+    _known: set[str] = field(factory=set)
+
+    def set_aside(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
+        """Copy damaged bytes of a file, if the disk allows it. Returns the line to be told."""
+        self.found += 1
+        return self.keep(handle, path, offset, size, what)
+
+    def keep(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
+        """As ``set_aside``, of what need not be damaged."""
+        line = f"{path}: {what}, {size} bytes from {offset} on"
+        copy = f"{self._directory}/{path.rpartition('/')[2]}-{offset}"
+        with suppress(OSError):
+            if self._is_new(copy):
+                data = self._files.read(handle, offset, min(size, MAX_COPY_BYTES))
+                target = self._files.create(copy)
+                try:
+                    self._files.write(target, 0, [data])
+                finally:
+                    self._files.close(target)
+            return f"{line}; set aside in {copy}"
+        return line
+
+    def _is_new(self, copy: str) -> bool:
+        if not self._known:
+            self._files.make_directory(self._directory)
+            self._known.update(self._files.names(self._directory))
+        name = copy.rpartition("/")[2]
+        if name in self._known:
+            return False
+        if len(self._known) >= MAX_COPIES:
+            raise OSError("enough of them")
+        self._known.add(name)
+        return True

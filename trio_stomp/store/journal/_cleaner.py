@@ -1,0 +1,207 @@
+"""Frees the disk: deletes the oldest segment, once nothing in it lives or it has been copied out.
+
+Segments go in order of age only. So a record that takes something back (Done, Forget, DropPlace)
+goes later than what it takes back, and nothing rises again: there is no need to know what refers
+to what. The price is that old messages are copied once the dead are more than the living: twice
+the bytes that live, and four segments, are the most that the journal takes.
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from attrs import define, field
+
+from trio_stomp.store._records import Keep
+from trio_stomp.store.journal._extents import Extent
+from trio_stomp.store.journal._index import Index, Key
+from trio_stomp.store.journal._reader import Chunk, Content
+from trio_stomp.store.journal._shared import Shared
+from trio_stomp.store.journal.format import Copy
+
+FEW_SEGMENTS = 4
+FREED_AT_ONCE = 2
+"""So many are deleted with an append: each costs a wait for the disk, and an append begins at most
+one."""
+SAMPLES = 4096
+"""So many extents are looked at to estimate what lives."""
+
+
+@define(eq=False)
+class Piece:
+    """Extents to be given up, and what replaces them.
+
+    Args:
+      left: How many are to come after it.
+    """
+
+    extents: list[tuple[Key, Extent]] = field(factory=list)
+    left: int = 0
+    copies: list[Copy] = field(factory=list)
+    settings: list[Keep] = field(factory=list)
+
+
+@define(eq=False)
+class Cleaner:
+    """Knows what is left to do in the oldest segment. Used by the appending thread alone.
+
+    Args:
+      witness: An id in it that lived when last looked: while it does, no more is to be asked.
+    """
+
+    _shared: Shared
+    is_cleaning: bool = False
+    _number: int = 0
+    _work: list[tuple[Key, int]] = field(factory=list)
+    _witness: int | None = None
+
+    def judge(self, is_crowded: bool = False) -> None:
+        """Decide whether there are more dead bytes than there may be.
+
+        Args:
+          is_crowded: There is no room for more: then a quarter is too much.
+        """
+        shared = self._shared
+        most = shared.bytes * (0.75 if is_crowded else 0.5)
+        if len(shared.segments) <= FEW_SEGMENTS:
+            self.is_cleaning = False
+            return
+        with shared.lock:
+            self.is_cleaning = living_bytes(shared.index) < most
+
+    def free(self) -> None:
+        """Delete the oldest segments in which nothing lives: a few. All else must be on the disk.
+
+        Whoever waits for the append that this comes with waits for it, too; the next one goes on.
+
+        Raises:
+          OSError: the disk failed; the next call goes on.
+        """
+        shared = self._shared
+        for _ in range(FREED_AT_ONCE):
+            if len(shared.segments) <= 1:
+                return
+            oldest = next(iter(shared.segments.values()))
+            if self._number != oldest.number:
+                self._begin(oldest.number)
+            if not self._is_dead():
+                return
+            if shared.index.settings_in(oldest.number):
+                self.is_cleaning = True
+                return
+            with suppress(FileNotFoundError):
+                shared.files.remove(oldest.path)
+            # It must not come back when those are gone that finished with its messages.
+            shared.files.sync_directory(shared.journal)
+            with shared.lock:
+                del shared.segments[oldest.number]
+
+    def _begin(self, number: int) -> None:
+        shared = self._shared
+        with shared.lock:
+            shared.index.coalesce()
+            self._work = shared.index.in_segment(number)[::-1]
+        self._number = number
+        self._witness = None
+        self.judge()
+
+    def _is_dead(self) -> bool:
+        """Whether no message in it lives. What is found to be dead is given up."""
+        index = self._shared.index
+        while self._witness is None or self._witness not in index.live:
+            if not self._work:
+                return True
+            key, first = self._work[-1]
+            extent = self._get(key, first)
+            self._witness = None if extent is None else self._find_witness(key, extent)
+            if self._witness is None:
+                self._work.pop()
+                self._shared.remove(key, first)
+        return False
+
+    def _get(self, key: Key, first: int) -> Extent | None:
+        # Readers give up what they find dead.
+        with self._shared.lock:
+            return self._shared.index.get(key, first)
+
+    def _find_witness(self, key: Key, extent: Extent) -> int | None:
+        """An id that lives in an extent: the last, which as a rule is the last to go."""
+        last = self._shared.index.live.last_of(extent.ids)
+        if last is None or extent.is_pure:
+            return last
+        content = self._shared.read_extent(key, extent)
+        return max(self.living(content), default=None)
+
+    def living(self, content: Content) -> Iterable[int]:
+        """The ids of an extent's messages that live."""
+        live = self._shared.index.live
+        return (id for chunk in content.chunks for id in chunk.run.ids if id in live)
+
+    def next_piece(self, budget: int) -> Piece:
+        """Something to be copied out of it: extents of about ``budget`` bytes.
+
+        Settings are copied with the last of it. Nothing is changed: see ``give_up``.
+        """
+        if not self.is_cleaning:
+            return Piece()
+        piece, position = Piece(), len(self._work)
+        while position and budget > 0:
+            position -= 1
+            key, first = self._work[position]
+            extent = self._get(key, first)
+            if extent is None:
+                continue
+            content = self._shared.read_extent(key, extent)
+            piece.extents.append((key, extent))
+            piece.copies += self._copies(content)
+            budget -= extent.end - extent.start
+        piece.left = position
+        if not position:
+            piece.settings = self._shared.index.settings_in(self._number)
+        return piece
+
+    def give_up(self, piece: Piece) -> None:
+        """A piece has been appended; the copies are to be told next. Under the lock."""
+        if not piece.extents and not piece.settings:
+            return
+        for key, extent in piece.extents:
+            self._shared.index.remove(key, extent.first)
+        del self._work[piece.left :]
+        self._witness = None
+
+    def _copies(self, content: Content) -> Iterable[Copy]:
+        for chunk in content.chunks:
+            if copy := self._copy(chunk, content):
+                yield copy
+
+    def _copy(self, chunk: Chunk, content: Content) -> Copy | None:
+        run, live, counts = chunk.run, self._shared.index.live, self._shared.index.deliveries
+        pairs = [(id, body) for id, body in zip(run.ids, chunk.bodies(), strict=True) if id in live]
+        if not pairs:
+            return None
+        ids = [id for id, _ in pairs]
+        return Copy(
+            run.place,
+            ids,
+            run.head,
+            [body for _, body in pairs],
+            run.level,
+            run.received_ms,
+            run.expires_ms,
+            run.transient,
+            [counts.get(id, 0) for id in ids],
+        )
+
+
+def living_bytes(index: Index) -> int:
+    """About how many bytes of the journal are records that live."""
+    step = index.extents // SAMPLES + 1
+    total, position = 0, 0
+    for extents in index.places.values():
+        count = len(extents)
+        while position < count:
+            extent = extents[position]
+            living = index.live.count_of(extent.ids)
+            total += extent.own * min(living, extent.count) // extent.count
+            position += step
+        position -= count
+    return total * step

@@ -1,0 +1,155 @@
+"""What the journal knows of its content: who lives, where it stands, settings, deliveries."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from attrs import define, field
+
+from trio_stomp.store._records import Delivered, Done, DropPlace, Keep
+from trio_stomp.store.journal._extents import Extent, Extents, share_for
+from trio_stomp.store.journal._id_set import IdSet
+from trio_stomp.store.journal.format import Small
+
+Key = tuple[str, int]
+"""A place and its level."""
+LEVELS = range(10)
+
+
+@define(eq=False)
+class Index:
+    """Told what was appended or recovered, in order.
+
+    Args:
+      places: Where their messages stand, and also some that are dead.
+      dropped: Extents of dropped places whose messages still count as live, until it has been read
+        which of the ids in them were the place's.
+      lost: Messages that were found damaged but not by a reader, to be told to the next one.
+    """
+
+    live: IdSet = field(factory=IdSet)
+    places: dict[Key, Extents] = field(factory=dict)
+    deliveries: dict[int, int] = field(factory=dict)
+    settings: dict[str, tuple[str, int]] = field(factory=dict)
+    dropped: list[tuple[Key, Extent]] = field(factory=list)
+    lost: Counter[Key] = field(factory=Counter)
+    next_id: int = 1
+    extents: int = 0
+
+    def put(self, place: str, level: int, ids: Sequence[int], extent: Extent) -> None:
+        """Messages have come to a place."""
+        self.live.add(ids)
+        self.add(place, level, extent)
+
+    def add(self, place: str, level: int, extent: Extent) -> None:
+        """Messages that live stand there."""
+        if extent.last >= self.next_id:
+            self.next_id = extent.last + 1
+        extents = self.places.get((place, level))
+        if extents is None:
+            extents = self.places[place, level] = Extents()
+        self.extents += extents.add(extent, share_for(self.extents))
+
+    def set_deliveries(self, ids: Sequence[int], deliveries: Sequence[int]) -> None:
+        """How often messages were handed out before; () = never."""
+        for id, count in zip(ids, deliveries, strict=False):
+            if count and id in self.live:
+                self.deliveries[id] = count
+
+    def apply(self, record: Small, segment: int) -> None:
+        """A record that has no bodies, and the number of its segment."""
+        match record:
+            case Done(ids):
+                self.finish(ids)
+            case Delivered(ids):
+                for id in ids:
+                    if id in self.live:
+                        self.deliveries[id] = self.deliveries.get(id, 0) + 1
+            case DropPlace(place):
+                self._drop(place)
+            case Keep(key, text):
+                self.settings[key] = text, segment
+            case _:
+                self.settings.pop(record.key, None)
+
+    def finish(self, ids: Iterable[int]) -> None:
+        """Messages are finished with."""
+        known = ids if isinstance(ids, Sequence) else tuple(ids)
+        self.live.remove(known)
+        if self.deliveries:
+            for id in known:
+                self.deliveries.pop(id, None)
+
+    def find(self, key: Key, after: int) -> Extent | None:
+        """The first extent that may have a live message with an id above ``after``."""
+        extents = self.places.get(key)
+        if extents is None:
+            return None
+        self._trim(key, extents)
+        for position in range(extents.position_after(after), len(extents)):
+            extent = extents[position]
+            if self.live.first_of(range(max(extent.first, after + 1), extent.last + 1)) is not None:
+                return extent
+        return None
+
+    def get(self, key: Key, first: int) -> Extent | None:
+        """The extent that begins with this id."""
+        extents = self.places.get(key)
+        position = extents.find(first) if extents else -1
+        return extents[position] if extents and position >= 0 else None
+
+    def remove(self, key: Key, first: int) -> None:
+        """Give up the extent that begins with this id, if it is still there."""
+        extents = self.places.get(key)
+        if extents is not None and (position := extents.find(first)) >= 0:
+            extents.remove(position)
+            self._count_down(key, extents)
+
+    def coalesce(self) -> None:
+        """Merge extents that are neighbours, now that none will come between them."""
+        for extents in self.places.values():
+            before = len(extents)
+            extents.coalesce(share_for(self.extents))
+            self.extents -= before - len(extents)
+
+    def overlaps(self, key: Key, ids: Sequence[int]) -> bool:
+        """Whether ids lie among those of an extent."""
+        extents = self.places.get(key)
+        if extents is None:
+            return False
+        position = extents.position_after(ids[0] - 1)
+        return position < len(extents) and extents[position].first <= ids[-1]
+
+    def in_segment(self, segment: int) -> list[tuple[Key, int]]:
+        """The extents in a segment, by key and first id."""
+        return [
+            (key, first)
+            for key, extents in self.places.items()
+            for first in extents.firsts_in(segment)
+        ]
+
+    def settings_in(self, segment: int) -> list[Keep]:
+        """The settings that were last told in a segment."""
+        return [Keep(key, text) for key, (text, at) in self.settings.items() if at == segment]
+
+    def _trim(self, key: Key, extents: Extents) -> None:
+        """Give up the extents at the front in which nothing lives."""
+        while len(extents) and self.live.first_of(extents[0].ids) is None:
+            extents.remove(0)
+            self._count_down(key, extents)
+
+    def _count_down(self, key: Key, extents: Extents) -> None:
+        self.extents -= 1
+        if not len(extents):
+            self.places.pop(key, None)
+
+    def _drop(self, place: str) -> None:
+        for level in LEVELS:
+            extents = self.places.pop((place, level), None)
+            if extents is None:
+                continue
+            self.extents -= len(extents)
+            for extent in extents:
+                if extent.is_pure:
+                    self.finish(extent.ids)
+                elif self.live.first_of(extent.ids) is not None:
+                    self.dropped.append(((place, level), extent))

@@ -1,0 +1,193 @@
+"""The journal: a store in files of its own, which are only ever appended to.
+
+| in the directory | what it is |
+|---|---|
+| ``lock`` | says that a broker uses it, and which |
+| ``journal/<number>-<marker>.log`` | segments: records of places and settings, oldest first |
+| ``streams/`` | the streams' logs |
+| ``damaged/`` | copies of what was found damaged, for somebody to look at |
+"""
+
+from collections.abc import Sequence
+
+from trio_stomp.store._options import JournalOptions
+from trio_stomp.store._port import (
+    Page,
+    Progress,
+    Recovered,
+    StaleSequence,
+    StoreBroken,
+    StoreError,
+    StoreStatistics,
+    StoreUnavailable,
+    Streamed,
+    StreamState,
+)
+from trio_stomp.store._records import Turn
+from trio_stomp.store.disk import DirectoryLock, Files, OsFiles
+from trio_stomp.store.journal._opening import cut_torn, replay
+from trio_stomp.store.journal._replay import summarize
+from trio_stomp.store.journal._segment import list_segments
+from trio_stomp.store.journal._shared import Shared
+from trio_stomp.store.journal._writer import Writer
+from trio_stomp.store.streams import Streams, is_bound, stream_records
+
+
+class JournalStore:
+    """Keeps messages, settings and streams in files of a directory.
+
+    Args:
+      directory: Its own; made if it is not there.
+    """
+
+    name = "stored:journal"
+
+    def __init__(
+        self,
+        directory: str,
+        files: Files | None = None,
+        options: JournalOptions | None = None,
+    ) -> None:
+        self._directory = directory
+        self._files = files or OsFiles()
+        self._options = options or JournalOptions()
+        self._shared = Shared(directory, self._files)
+        self._streams = Streams(f"{directory}/streams", self._files)
+        self._writer: Writer | None = None
+        self._lock: DirectoryLock | None = None
+
+    def recover(self, progress: Progress) -> Recovered:
+        """As ``Store.recover``."""
+        shared = self._shared
+        try:
+            self._files.make_directory(self._directory)
+            self._files.make_directory(shared.journal)
+            lock = self._lock = DirectoryLock(f"{self._directory}/lock")
+            segments = list_segments(self._files, shared.journal)
+            found = replay(self._files, segments, shared.quarantine, progress)
+            damage, notes = self._streams.open(found.known(segments))
+            number = cut_torn(self._files, segments)
+            shared.index = index = found.index
+            shared.segments = {segment.number: segment for segment in segments}
+            shared.sweep()
+            places = summarize(index, shared.read_extent)
+            self._writer = Writer.begin(shared, self._options, number, found.commit, lock.is_ours)
+        except (OSError, StoreError) as error:
+            self.close()
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(
+                f"{self._directory} cannot be opened: {error}. Mend it, and start again"
+            ) from error
+        return Recovered(
+            commit=found.commit,
+            next_id=index.next_id,
+            places=places,
+            settings={key: text for key, (text, _) in index.settings.items()},
+            deliveries=dict(index.deliveries),
+            streams=self._streams.states(),
+            damage=found.damage + damage,
+            notes=found.notes + notes,
+        )
+
+    def append(self, turns: Sequence[Turn], expected: int) -> int:
+        """As ``Store.append``."""
+        writer = self._writer
+        if writer is None or writer.broken:
+            raise StoreBroken(writer.broken if writer else f"{self._directory} is not open")
+        if expected != writer.commit:
+            raise StaleSequence(
+                f"{self._directory}: the last commit is {writer.commit}, not {expected}"
+            )
+        if records := stream_records(turns):
+            # What holds together with something else does so by the commit that both have.
+            is_tied = is_bound(turns)
+            try:
+                self._streams.write(records, writer.commit + len(turns) if is_tied else 0)
+                self._streams.sync()
+                writer.append(turns, is_tied)
+            except BaseException as error:
+                self._undo(error)
+                raise
+            self._streams.finish(records)
+        elif turns:
+            writer.append(turns)
+        return writer.commit
+
+    def _undo(self, error: BaseException) -> None:
+        """Take back what stands in streams, for an append that failed."""
+        if self._writer is not None and self._writer.broken:
+            # The journal may have it, or not: who reads it anew knows, and cuts the streams.
+            self._streams.leave()
+            return
+        streams = f"{self._directory}/streams"
+        try:
+            self._streams.undo()
+        except (OSError, StoreBroken) as second:
+            assert self._writer is not None
+            self._writer.broken = f"{streams}: {second}. Mend it, and start again"
+            raise StoreBroken(self._writer.broken) from second
+        if isinstance(error, OSError):
+            raise StoreUnavailable(
+                f"{streams} cannot be written: {error}; nothing of this was stored. "
+                "Make room on the disk, or mend it"
+            ) from error
+
+    def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
+        """As ``Store.read``."""
+        return self._shared.read((place, level), after, limit_bytes)
+
+    def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
+        """As ``Store.read_stream``."""
+        log = self._streams.get(stream)
+        try:
+            return [] if log is None else log.read(first, limit_bytes)
+        except OSError as error:
+            raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
+
+    def find_offset(self, stream: str, written_ms: int) -> int:
+        """As ``Store.find_offset``; 0 if there is no such stream."""
+        log = self._streams.get(stream)
+        try:
+            return 0 if log is None else log.find_offset(written_ms)
+        except OSError as error:
+            raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
+
+    def stream_state(self, stream: str) -> StreamState | None:
+        """As ``Store.stream_state``."""
+        log = self._streams.get(stream)
+        return None if log is None else log.state()
+
+    def statistics(self) -> StoreStatistics:
+        """As ``Store.statistics``."""
+        shared, writer = self._shared, self._writer
+        syncs, sync_s = writer.sync_figures() if writer else (0, 0.0)
+        return StoreStatistics(
+            bytes=shared.bytes + sum(state.bytes for state in self._streams.states().values()),
+            limit_bytes=self._options.max_store_bytes,
+            live_messages=shared.index.live.count,
+            files=len(shared.segments),
+            commits=writer.commits if writer else 0,
+            syncs=syncs,
+            sync_s=sync_s,
+            damaged=shared.quarantine.found + self._streams.damaged,
+        )
+
+    def close(self) -> None:
+        """As ``Store.close``.
+
+        Raises:
+          StoreError: what was not urgent may not be on the disk.
+        """
+        writer, self._writer = self._writer, None
+        try:
+            if writer is not None:
+                try:
+                    writer.sync()
+                finally:
+                    writer.close()
+            self._streams.close()
+        finally:
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None

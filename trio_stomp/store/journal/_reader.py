@@ -1,0 +1,184 @@
+"""Reads messages back from a segment, and says what of them is damaged."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from attrs import define, field
+
+from trio_stomp.store.disk import Files, Quarantine
+from trio_stomp.store.journal._extents import Extent
+from trio_stomp.store.journal._scan import DAMAGED, TORN, scan
+from trio_stomp.store.journal._segment import Segment
+from trio_stomp.store.journal.format import (
+    ATOMIC,
+    COPY,
+    PUT,
+    Found,
+    Run,
+    bad_ids,
+    decode_run,
+    nested_in,
+    split,
+)
+
+Key = tuple[str, int]
+Living = Callable[[range], Iterable[int]]
+EVERYTHING = 1 << 62
+
+
+@define(eq=False)
+class Chunk:
+    """The messages of one Put or Copy in a file, each verified.
+
+    Args:
+      offset: Of the record.
+      bad: Ids whose bodies are damaged.
+    """
+
+    offset: int
+    run: Run
+    data: bytes
+    bodies_at: int
+    bad: frozenset[int]
+
+    def bodies(self) -> list[bytes]:
+        """All of them, beside the run's ids."""
+        return split(self.data, self.bodies_at, self.run.lengths())
+
+
+@define(eq=False)
+class Content:
+    """What was read of an extent.
+
+    Args:
+      chunks: The place's own, in order.
+      lost: Ids that were in what is damaged, as far as that can be told.
+      end: Where in the segment reading ended.
+      is_all: Whether that is the extent's end.
+    """
+
+    chunks: list[Chunk]
+    lost: set[int]
+    end: int
+    is_all: bool
+
+
+def runs_in(found: Found) -> Iterator[tuple[Run, Found]]:
+    """Yield the runs of a Put, Copy or Atomic. An Atomic must be whole."""
+    for inner in nested_in(found) if found.kind == ATOMIC else (found,):
+        if inner.kind in (PUT, COPY):
+            yield decode_run(inner), inner
+
+
+@define(eq=False)
+class Reader:
+    """Opens a segment for each read: what is deleted meanwhile is not found, and sought again."""
+
+    _files: Files
+    _quarantine: Quarantine
+
+    def read(
+        self,
+        segment: Segment,
+        key: Key,
+        extent: Extent,
+        living: Living,
+        limit_bytes: int = EVERYTHING,
+        after: int = 0,
+        start: int = 0,
+    ) -> Content:
+        """What a place's level has in an extent.
+
+        Args:
+          living: Tells which ids of a range live.
+          limit_bytes: It ends behind the record whose bodies reach this; but what is mixed is read
+            as a whole.
+          after: What has no greater id is left out.
+          start: Where to begin, if not at the extent's start: a record, with all that is wanted
+            behind it.
+
+        Raises:
+          OSError: the disk failed; FileNotFoundError: the segment is no more.
+        """
+        after = max(after, extent.first - 1)
+        if extent.is_mixed:
+            limit_bytes, start = EVERYTHING, 0
+        reading = _Reading(key, living, after, range(after + 1, extent.last + 1), limit_bytes)
+        start = end = max(start, extent.start)
+        handle = self._files.open(segment.path)
+        try:
+            for found in scan(self._files, handle, segment.marker, start, extent.end):
+                end = found.end
+                if what := reading.take(found):
+                    size = found.end - found.offset
+                    self._quarantine.set_aside(handle, segment.path, found.offset, size, what)
+                if reading.room <= 0:
+                    break
+        finally:
+            self._files.close(handle)
+        if end == extent.end:
+            reading.close_gap(extent.last + 1)
+        if extent.is_mixed or (reading.has_copies and not extent.is_pure):
+            reading.lost = reading.bad
+        if extent.is_mixed:
+            reading.chunks.sort(key=lambda chunk: chunk.run.ids[0])
+        return Content(reading.chunks, reading.lost, end, end == extent.end)
+
+
+@define(eq=False)
+class _Reading:
+    """The way through an extent.
+
+    Records stand in the order of their ids. So what lives and has an id between those of the
+    neighbours of a damaged record was in it; unless there are copies, which are older than what
+    they stand beside.
+    """
+
+    _key: Key
+    _living: Living
+    _before: int
+    _wanted: range
+    room: int
+    chunks: list[Chunk] = field(factory=list)
+    bad: set[int] = field(factory=set)
+    lost: set[int] = field(factory=set)
+    has_copies: bool = False
+    _is_gap: bool = False
+
+    def take(self, found: Found) -> str:
+        """Another record. Returns what is wrong with it, or ""."""
+        if found.kind in (DAMAGED, TORN):
+            self._is_gap = True
+            return "no valid record"
+        if found.kind not in (PUT, COPY, ATOMIC):
+            return ""
+        if found.kind == ATOMIC and not found.is_whole():
+            self._is_gap = True
+            return "damaged transaction"
+        self.has_copies |= found.kind == COPY
+        return "; ".join(
+            filter(None, (self._take_run(found.offset, *pair) for pair in runs_in(found)))
+        )
+
+    def _take_run(self, offset: int, run: Run, found: Found) -> str:
+        self.close_gap(run.ids[0])
+        self._before = run.ids[-1]
+        wanted = self._wanted
+        # What is copied, and what is new, may stand in each other's extents.
+        if run.ids[-1] < wanted.start or run.ids[0] >= wanted.stop:
+            return ""
+        if (run.place, run.level) != self._key:
+            return ""
+        bad = frozenset() if found.is_whole() else bad_ids(run, found)
+        # A copy's other ids may live elsewhere, where they are whole.
+        ours = bad.intersection(wanted)
+        self.bad |= ours
+        self.lost |= ours
+        self.room -= found.bodies_end - found.bodies_at
+        self.chunks.append(Chunk(offset, run, found.data, found.bodies_at, bad))
+        return f"{len(bad)} damaged messages" if bad else ""
+
+    def close_gap(self, id: int) -> None:
+        """The next valid record begins with this id."""
+        if self._is_gap:
+            self.lost.update(self._living(range(self._before + 1, id)))
+            self._is_gap = False

@@ -1,0 +1,199 @@
+"""Learn from the journal's files what holds."""
+
+from collections.abc import Callable, Sequence
+
+from attrs import define, field
+
+from trio_stomp.store._port import PlaceState
+from trio_stomp.store.disk import Files, Quarantine
+from trio_stomp.store.journal._ending import Ending, find_ending
+from trio_stomp.store.journal._extents import Extent, extent_of
+from trio_stomp.store.journal._index import Index, Key
+from trio_stomp.store.journal._reader import Content
+from trio_stomp.store.journal._scan import DAMAGED, TORN, scan
+from trio_stomp.store.journal._segment import Segment, missing_between, read_header
+from trio_stomp.store.journal.format import (
+    ATOMIC,
+    COMMIT,
+    COPY,
+    PUT,
+    SEGMENT_HEADER_BYTES,
+    Found,
+    Run,
+    SegmentHeader,
+    bad_ids,
+    decode_commit,
+    decode_run,
+    decode_small,
+    nested_in,
+)
+from trio_stomp.store.streams import ALL_KNOWN, Known
+
+MAX_DAMAGE_LINES = 1000
+
+
+@define(eq=False)
+class Replay:
+    """Goes through all segments, oldest first, and tells an index what stands there.
+
+    Args:
+      keeps_transient: Whether messages count that nobody was promised to find again: those of a
+        running store, all of whose files had been on the disk.
+    """
+
+    _files: Files
+    _quarantine: Quarantine
+    keeps_transient: bool = False
+    index: Index = field(factory=Index)
+    commit: int = 0
+    damage: list[str] = field(factory=list)
+    notes: list[str] = field(factory=list)
+    ending: Ending = field(factory=lambda: Ending(0))
+    """Of the newest segment."""
+
+    def run(self, segments: Sequence[Segment], told: Callable[[int], None]) -> None:
+        """Replay segments; their ``end`` becomes where the valid part ends.
+
+        Args:
+          told: Called with the bytes of each segment.
+
+        Raises:
+          OSError: the disk failed.
+          StoreError: a file is not ours.
+        """
+        self.damage += missing_between(segments)
+        for segment in segments:
+            handle = self._files.open(segment.path)
+            try:
+                segment.end = self._files.size(handle)
+                self._segment(handle, segment, is_last=segment is segments[-1])
+            finally:
+                self._files.close(handle)
+            told(segment.end)
+        self.index.coalesce()
+
+    def known(self, segments: Sequence[Segment]) -> Known:
+        """What the streams' recovery has to know."""
+        ending = self.ending
+        if not segments or not ending.is_checked:
+            return ALL_KNOWN
+        return Known(self.commit, not ending.is_closed, ending.is_closed)
+
+    def _segment(self, handle: int, segment: Segment, is_last: bool) -> None:
+        header = read_header(self._files, handle, segment)
+        if header is not None:
+            self.commit = max(self.commit, header.commit)
+            self.index.next_id = max(self.index.next_id, header.next_id)
+        elif segment.end > SEGMENT_HEADER_BYTES or not is_last:
+            self._report(handle, segment, 0, SEGMENT_HEADER_BYTES, "damaged header")
+        else:
+            # It was being made when the power went.
+            segment.end = 0
+        if is_last and not self.keeps_transient:
+            self._end(handle, segment, header)
+        start, end = SEGMENT_HEADER_BYTES, segment.end
+        for found in scan(self._files, handle, segment.marker, start, end):
+            self._take(handle, segment, found)
+
+    def _end(self, handle: int, segment: Segment, header: SegmentHeader | None) -> None:
+        """Leave out what was not written completely: of the newest segment's end alone."""
+        size = segment.end
+        ending = find_ending(self._files, handle, segment.marker, header, size)
+        self.ending, segment.end = ending, min(ending.end, size)
+        if ending.is_doubtful:
+            what = "a commit that is not whole was cut off"
+            place = handle, segment.path, ending.end, size - ending.end
+            self.notes.append(self._quarantine.keep(*place, what))
+
+    def _take(self, handle: int, segment: Segment, found: Found) -> None:
+        size = found.end - found.offset
+        if found.kind in (DAMAGED, TORN):
+            self._report(handle, segment, found.offset, size, "no valid record")
+        elif found.kind == COMMIT:
+            commit = decode_commit(found.front)
+            self.commit = max(self.commit, commit.number)
+            self.index.next_id = max(self.index.next_id, commit.next_id)
+        elif found.kind == ATOMIC:
+            if found.is_whole():
+                for inner in nested_in(found):
+                    self._apply(segment, inner, found)
+            else:
+                self._report(handle, segment, found.offset, size, "damaged transaction")
+        elif bad := self._apply(segment, found, found):
+            self._report(handle, segment, found.offset, size, f"{bad} damaged messages")
+
+    def _apply(self, segment: Segment, found: Found, outer: Found) -> int:
+        """Tell the index of a record. Returns how many of its messages are damaged."""
+        if found.kind not in (PUT, COPY):
+            self.index.apply(decode_small(found.kind, found.front), segment.number)
+            return 0
+        run = decode_run(found)
+        fresh = self._put(segment, run, found, outer)
+        if found.is_whole():
+            return 0
+        bad = bad_ids(run, found)
+        # What is live by another record than this one is whole there.
+        self.index.finish(bad.intersection(fresh))
+        return len(bad)
+
+    def _put(self, segment: Segment, run: Run, found: Found, outer: Found) -> Sequence[int]:
+        """Tell the index of a run. Returns the ids that are live by it."""
+        index, ids, bodies = self.index, run.ids, found.bodies_end - found.bodies_at
+        index.next_id = max(index.next_id, ids[-1] + 1)
+        if run.transient and not self.keeps_transient:
+            return ()
+        if found.kind == COPY:
+            # Where the original still stands, because the copying was not finished, it counts.
+            pairs = zip(ids, run.lengths(), strict=True)
+            fresh = [pair for pair in pairs if pair[0] not in index.live]
+            ids, bodies = [id for id, _ in fresh], sum(length for _, length in fresh)
+            if fresh and index.overlaps((run.place, run.level), ids):
+                # The original is damaged, and its neighbours are not: there is no place for it.
+                return ()
+        if ids:
+            place = segment.number, outer.offset, outer.end
+            extent = extent_of(ids, *place, bodies, is_copy=found.kind == COPY)
+            index.put(run.place, run.level, ids, extent)
+        if run.deliveries:
+            index.set_deliveries(run.ids, run.deliveries)
+        return ids
+
+    def _report(self, handle: int, segment: Segment, offset: int, size: int, what: str) -> None:
+        line = self._quarantine.set_aside(handle, segment.path, offset, size, what)
+        if len(self.damage) < MAX_DAMAGE_LINES:
+            self.damage.append(line)
+
+
+def summarize(index: Index, read: Callable[[Key, Extent], Content]) -> dict[Key, PlaceState]:
+    """What lives in each place's levels.
+
+    Args:
+      read: Reads an extent. Only those are read in which some live and others do not.
+    """
+    states = {}
+    for key, extents in index.places.items():
+        count, size, first = 0, 0, 0
+        for extent in extents:
+            living = index.live.count_of(extent.ids)
+            if living == len(extent.ids):
+                more, more_bytes, head = extent.count, extent.bodies, extent.first
+            elif living:
+                more, more_bytes, head = _summarize(index, read(key, extent))
+            else:
+                continue
+            first = first if count else head
+            count += more
+            size += more_bytes
+        if count:
+            states[key] = PlaceState(count, size, first)
+    return states
+
+
+def _summarize(index: Index, content: Content) -> tuple[int, int, int]:
+    found = [
+        (id, length)
+        for chunk in content.chunks
+        for id, length in zip(chunk.run.ids, chunk.run.lengths(), strict=True)
+        if id in index.live
+    ]
+    return len(found), sum(length for _, length in found), found[0][0] if found else 0

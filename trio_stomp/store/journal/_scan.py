@@ -1,0 +1,82 @@
+"""Walk through the records of a file, past what is damaged."""
+
+from collections.abc import Iterator
+
+from attrs import define
+
+from trio_stomp.store.disk import Files
+from trio_stomp.store.journal.format import HEADER_BYTES, MARKER_BYTES, Found, parse_header
+
+WINDOW_BYTES = 1024 * 1024
+DAMAGED = 0
+"""Kind of a stretch in which no record is valid."""
+TORN = -1
+"""Kind of what goes on behind the end."""
+
+
+def scan(files: Files, handle: int, marker: bytes, start: int, end: int) -> Iterator[Found]:
+    """Yield what stands in a file from ``start`` to ``end``, without a gap.
+
+    The header and front of a record are verified, its bodies are not (``Found.is_whole``). After
+    damage it goes on with the next marker: all that is valid is found, whatever stands before it.
+    """
+    scanner = Scanner(files, handle, marker, end)
+    position = start
+    while position < end:
+        found = scanner.record_at(position)
+        position = found.end
+        yield found
+
+
+@define(eq=False)
+class Scanner:
+    """A piece of the file in memory, and the way from record to record."""
+
+    _files: Files
+    _handle: int
+    _marker: bytes
+    _end: int
+    _data: bytes = b""
+    _base: int = 0
+
+    def record_at(self, position: int) -> Found:
+        """What stands there; damage reaches to the next marker."""
+        needed = HEADER_BYTES
+        while self._load(position, needed):
+            found = parse_header(self._data, position - self._base, self._base, self._marker)
+            if isinstance(found, Found):
+                if found.end <= self._base + len(self._data):
+                    return found
+                needed = found.end - position
+                if found.end > self._end:
+                    # Its header is valid: it is the file that is too short.
+                    return _stretch(TORN, position, self._end)
+            elif found < 0:
+                return _stretch(DAMAGED, position, self._find_marker(position + 1))
+            else:
+                needed = found
+        following = self._find_marker(position + 1)
+        return _stretch(TORN if following == self._end else DAMAGED, position, following)
+
+    def _load(self, position: int, size: int) -> bool:
+        """Have a stretch in memory; False if it goes beyond the end."""
+        if position + size > self._end:
+            return False
+        if not self._base <= position <= position + size <= self._base + len(self._data):
+            wanted = min(max(size, WINDOW_BYTES), self._end - position)
+            self._data, self._base = self._files.read(self._handle, position, wanted), position
+        return len(self._data) - (position - self._base) >= size
+
+    def _find_marker(self, position: int) -> int:
+        """Where the next marker stands; the end if there is none."""
+        while position < self._end:
+            size = min(WINDOW_BYTES, self._end - position)
+            data = self._files.read(self._handle, position, size)
+            if (at := data.find(self._marker)) >= 0:
+                return position + at
+            position += max(len(data) - MARKER_BYTES + 1, MARKER_BYTES)
+        return self._end
+
+
+def _stretch(kind: int, start: int, end: int) -> Found:
+    return Found(start, end, kind, b"", 0, 0, 0, 0)

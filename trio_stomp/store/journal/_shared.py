@@ -1,0 +1,142 @@
+"""What the appending thread and the readers of a journal share: the index, under one lock."""
+
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from trio_stomp.store._port import Page, StoreError
+from trio_stomp.store._records import Atomic, Put, Record
+from trio_stomp.store.disk import Files, Quarantine
+from trio_stomp.store.journal._extents import Extent, extent_of
+from trio_stomp.store.journal._index import Index, Key
+from trio_stomp.store.journal._reader import EVERYTHING, Content, Reader
+from trio_stomp.store.journal._taking import Stand, Taking
+from trio_stomp.store.journal.format import Copy, Small
+
+if TYPE_CHECKING:
+    from trio_stomp.store.journal._segment import Segment
+
+MAX_STANDS = 1000
+"""Of so many places it is known where in the file the last page ended."""
+
+
+class Shared:
+    """The segments and the index of them. The lock is never held while the disk works.
+
+    One thread changes it; it alone may look without the lock. Others find out that messages are
+    damaged, and finish with them.
+    """
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self.files = files
+        self.journal = f"{directory}/journal"
+        self.quarantine = Quarantine(f"{directory}/damaged", files)
+        self.lock = threading.Lock()
+        self.index = Index()
+        self.segments: dict[int, Segment] = {}
+        """By number, oldest first."""
+        self._reader = Reader(files, self.quarantine)
+        self._stands: dict[Key, Stand] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Of all segments."""
+        return sum(segment.end for segment in tuple(self.segments.values()))
+
+    def apply(self, record: Record | Copy, segment: int, start: int, end: int) -> None:
+        """Tell the index of a record that was appended. To be called under the lock."""
+        index = self.index
+        if isinstance(record, Atomic):
+            for part in record.records:
+                self.apply(part, segment, start, end)
+        elif isinstance(record, Copy):
+            size = sum(map(len, record.bodies))
+            extent = extent_of(record.ids, segment, start, end, size, is_copy=True)
+            index.add(record.place, record.level, extent)
+        elif isinstance(record, Put):
+            if count := len(record.bodies):
+                ids = range(record.first, record.first + count)
+                extent = extent_of(ids, segment, start, end, sum(map(len, record.bodies)))
+                index.put(record.place, record.level, ids, extent)
+                if record.deliveries:
+                    index.set_deliveries(ids, (record.deliveries,) * count)
+        elif isinstance(record, Small):
+            index.apply(record, segment)
+
+    def remove(self, key: Key, first: int) -> None:
+        """Give up an extent in which nothing lives."""
+        with self.lock:
+            self.index.remove(key, first)
+
+    def sweep(self) -> None:
+        """Finish with what dropped places had among other places' messages.
+
+        Raises:
+          OSError: the disk failed; the rest is left for the next time.
+        """
+        while self.index.dropped:
+            key, extent = self.index.dropped[-1]
+            content = self.read_extent(key, extent)
+            with self.lock:
+                for chunk in content.chunks:
+                    self.index.finish(chunk.run.ids)
+                self.index.dropped.pop()
+
+    def read(self, key: Key, after: int, limit_bytes: int) -> Page:
+        """As ``Store.read``."""
+        with self.lock:
+            taking = Taking(after, limit_bytes, stand=self._stands.pop(key, None))
+        while not taking.is_full:
+            with self.lock:
+                extent = self.index.find(key, taking.after)
+            if extent is None:
+                break
+            try:
+                start = taking.start_in(extent)
+                content = self.read_extent(key, extent, taking.room, taking.after, start)
+            except FileNotFoundError as error:
+                if self._is_still_there(key, extent):
+                    raise StoreError(f"{self.journal} cannot be read: {error}") from error
+            except OSError as error:
+                raise StoreError(f"{self.journal} cannot be read: {error}") from error
+            else:
+                with self.lock:
+                    taking.take(content, extent, self.index)
+        with self.lock:
+            is_last = self.index.find(key, taking.after) is None
+            lost = self.index.lost.pop(key, 0)
+            if not is_last and taking.stand is not None:
+                if len(self._stands) >= MAX_STANDS:
+                    self._stands.clear()
+                self._stands[key] = taking.stand
+        return Page(taking.runs, taking.after, is_last, lost)
+
+    def _is_still_there(self, key: Key, extent: Extent) -> bool:
+        """Whether the index still says so, though the segment was not found to be there."""
+        with self.lock:
+            found = self.index.get(key, extent.first)
+        return found is not None and found.segment == extent.segment
+
+    def read_extent(
+        self, key: Key, extent: Extent, limit: int = EVERYTHING, after: int = 0, start: int = 0
+    ) -> Content:
+        """As ``Reader.read``. What is found damaged is finished with, and counted.
+
+        Raises:
+          OSError: the disk failed; FileNotFoundError: the segment has gone meanwhile.
+        """
+        with self.lock:
+            segment = self.segments.get(extent.segment)
+        if segment is None:
+            raise FileNotFoundError(f"segment {extent.segment} is not there any more")
+        content = self._reader.read(segment, key, extent, self._living, limit, after, start)
+        if content.lost:
+            with self.lock:
+                lost = [id for id in content.lost if id in self.index.live]
+                self.index.finish(lost)
+                self.index.lost[key] += len(lost)
+        return content
+
+    def _living(self, ids: range) -> Iterable[int]:
+        with self.lock:
+            return list(self.index.live.members_of(ids))

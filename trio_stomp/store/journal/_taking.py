@@ -1,0 +1,97 @@
+"""Gathers a page: what lives of what was read, up to a limit."""
+
+from attrs import define, field
+
+from trio_stomp.base import value
+from trio_stomp.store._port import Stored
+from trio_stomp.store.journal._extents import Extent
+from trio_stomp.store.journal._index import Index
+from trio_stomp.store.journal._reader import Chunk, Content
+from trio_stomp.store.journal.format import split
+
+
+@value
+class Stand:
+    """Where a page ended, within an extent: what is wanted next stands there, or behind it."""
+
+    after: int
+    segment: int
+    start: int
+    offset: int
+
+
+@define(eq=False)
+class Taking:
+    """A page that is being filled.
+
+    Args:
+      after: What comes next has ids above this.
+      room: Bytes of bodies that may still come; the first message always may.
+    """
+
+    after: int
+    room: int
+    runs: list[Stored] = field(factory=list)
+    is_full: bool = False
+    stand: Stand | None = None
+
+    def start_in(self, extent: Extent) -> int:
+        """Where to begin to read an extent: at its start, or where reading ended in it."""
+        stand = self.stand
+        if stand is None or stand.after != self.after:
+            return extent.start
+        is_here = (stand.segment, stand.start) == (extent.segment, extent.start)
+        return stand.offset if is_here else extent.start
+
+    def take(self, content: Content, extent: Extent, index: Index) -> None:
+        """Take what lives of what was read of an extent. To be called under the lock."""
+        end = content.end
+        for chunk in content.chunks:
+            self._take_chunk(chunk, index)
+            if self.is_full:
+                end = chunk.offset
+                break
+            self.after = max(self.after, chunk.run.ids[-1])
+        else:
+            if content.is_all:
+                self.after = max(self.after, extent.last)
+        self.stand = Stand(self.after, extent.segment, extent.start, end)
+
+    def _take_chunk(self, chunk: Chunk, index: Index) -> None:
+        run, lengths = chunk.run, chunk.run.lengths()
+        ids, live = run.ids, index.live
+        is_whole = isinstance(ids, range) and ids[0] > self.after and live.has_all(ids)
+        if is_whole and sum(lengths) < self.room:
+            bodies = split(chunk.data, chunk.bodies_at, lengths)
+            self.room -= sum(lengths)
+            self._add(chunk, list(ids), bodies, index)
+            return
+        taken, bodies, at = [], [], chunk.bodies_at
+        for id, length in zip(ids, lengths, strict=True):
+            if id > self.after and (is_whole or id in live):
+                taken.append(id)
+                bodies.append(chunk.data[at : at + length])
+                self.room -= length
+                if self.room <= 0:
+                    self.is_full = True
+                    break
+            at += length
+        self._add(chunk, taken, bodies, index)
+
+    def _add(self, chunk: Chunk, ids: list[int], bodies: list[bytes], index: Index) -> None:
+        """Add messages; a ``Stored`` has one count of deliveries."""
+        run, counts = chunk.run, index.deliveries
+        start = 0
+        while start < len(ids):
+            end, count = len(ids), counts.get(ids[start], 0)
+            if counts:
+                end = start + 1
+                while end < len(ids) and counts.get(ids[end], 0) == count:
+                    end += 1
+            part = slice(start, end)
+            self.runs.append(
+                Stored(ids[part], bodies[part], run.head, run.received_ms, run.expires_ms, count)
+            )
+            start = end
+        if ids:
+            self.after = ids[-1]

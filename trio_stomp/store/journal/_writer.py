@@ -1,0 +1,282 @@
+"""Appends to the journal, and says what holds if the disk fails."""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from attrs import define, field
+
+from trio_stomp.store._options import JournalOptions
+from trio_stomp.store._port import StoreBroken, StoreError, StoreUnavailable
+from trio_stomp.store._records import Record, Turn
+from trio_stomp.store.journal._cleaner import Cleaner, Piece
+from trio_stomp.store.journal._index import Index
+from trio_stomp.store.journal._opening import cut, replay
+from trio_stomp.store.journal._shared import Shared
+from trio_stomp.store.journal._tail import Batch, Tail
+from trio_stomp.store.streams import journal_records
+
+MAX_UNSYNCED_BYTES = 4 * 1024 * 1024
+"""So much of what is not urgent is on its way to the disk; it is also kept in memory, but for what
+the logs of streams have, which are synced at once."""
+PIECE_BYTES = 256 * 1024
+"""So much is copied out of the oldest segment with an append, and four times what is appended."""
+PIECES_AT_ONCE = 16
+"""So many are copied before an append is refused for want of room."""
+SEGMENTS_WITHIN_LIMIT = 8
+"""A limited store has at least so many segments, so that room can be made by the segment."""
+
+
+@define(eq=False)
+class Writer:
+    """The appending thread's part of a journal.
+
+    Args:
+      commit: Number of the last turn.
+      broken: Why it must not be used any more; "" if it may.
+    """
+
+    _shared: Shared
+    _options: JournalOptions
+    _tail: Tail
+    commit: int
+    _is_ours: Callable[[], bool]
+    commits: int = 0
+    broken: str = ""
+    _cleaner: Cleaner = field(init=False)
+    _unsynced: list[Record] = field(factory=list)
+    _unsynced_turns: int = 0
+    _batch_bytes: int = 0
+    _syncs: int = 0
+    _sync_s: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self._shared.segments[self._tail.segment.number] = self._tail.segment
+        self._cleaner = Cleaner(self._shared)
+        self._cleaner.judge()
+
+    @classmethod
+    def begin(
+        cls,
+        shared: Shared,
+        options: JournalOptions,
+        number: int,
+        commit: int,
+        is_ours: Callable[[], bool],
+    ) -> "Writer":
+        """Begin a segment of this number.
+
+        Args:
+          is_ours: Whether what stands at the directory's path is still what was locked.
+        """
+        tail = Tail.begin(shared.files, shared.journal, number, commit, shared.index.next_id)
+        return cls(shared, options, tail, commit, is_ours)
+
+    def append(self, turns: Sequence[Turn], is_tied: bool = False) -> None:
+        """As ``Store.append``.
+
+        Args:
+          is_tied: What stands in streams already holds by this commit: it must not be lost.
+        """
+        records = journal_records(turns)
+        batch, piece = self._encode(records)
+        if self._is_too_much(batch):
+            self._make_room(batch)
+            batch, piece = self._encode(records)
+            if self._is_too_much(batch):
+                raise StoreUnavailable(
+                    f"{self._shared.journal} has reached max_store_bytes "
+                    f"({self._options.max_store_bytes}); nothing of this was stored. "
+                    "Have messages consumed, or allow more"
+                )
+        self._append(batch, piece, turns, records, is_tied)
+
+    def _append(
+        self,
+        batch: Batch,
+        piece: Piece,
+        turns: Sequence[Turn],
+        records: Sequence[Record],
+        is_tied: bool = False,
+    ) -> None:
+        tail = self._tail
+        self._write(batch, self.commit + len(turns), len(turns))
+        is_much = tail.segment.end - tail.synced > MAX_UNSYNCED_BYTES
+        if is_tied or is_much or not turns or any(turn.is_urgent for turn in turns):
+            self.sync()
+        else:
+            self._unsynced += records
+            self._unsynced_turns += len(turns)
+        self.commit += len(turns)
+        self.commits += len(turns)
+        self._batch_bytes = batch.size
+        self._apply(batch, piece)
+        self._tidy()
+
+    def _is_too_much(self, batch: Batch) -> bool:
+        limit = self._options.max_store_bytes
+        return bool(batch.grows and limit and self._shared.bytes + batch.size > limit)
+
+    def _make_room(self, batch: Batch) -> None:
+        """Copy the living out of old segments, as far as one may wait for it."""
+        self._cleaner.judge(is_crowded=True)
+        for _ in range(PIECES_AT_ONCE):
+            if not self._cleaner.is_cleaning or not self._is_too_much(batch):
+                return
+            self._append(*self._encode(()), (), ())
+
+    def _tidy(self) -> None:
+        """Give room back. What fails is not the caller's: what it appended holds."""
+        with suppress(OSError):
+            self._shared.sweep()
+            if self._tail.is_synced:
+                self._cleaner.free()
+
+    def sync(self) -> None:
+        """Have all that was written on the disk.
+
+        Raises:
+          StoreUnavailable: all that was accepted before holds, but not what was written since.
+        """
+        if self.broken or self._tail.is_synced:
+            return
+        try:
+            self._tail.sync()
+        except OSError as error:
+            try:
+                self._begin_anew()
+            except (OSError, StoreError) as second:
+                raise self._break(second) from second
+            raise self._unavailable(error) from error
+        self._forget_unsynced()
+
+    def sync_figures(self) -> tuple[int, float]:
+        """How often the disk was waited for, and how many seconds."""
+        return self._syncs + self._tail.syncs, self._sync_s + self._tail.sync_s
+
+    def close(self) -> None:
+        """Say that nothing is to follow, if all is on the disk, and give the file back."""
+        tail = self._tail
+        if tail.is_synced and not self.broken:
+            batch = Batch(tail.segment.marker, self._shared.index.next_id)
+            # It is of use to who finds damage, and no more: it need not succeed.
+            with suppress(OSError):
+                tail.write(batch.buffers(self.commit, 0, tail.synced, is_closed=True), batch.size)
+                tail.sync()
+        tail.close()
+
+    def _next_piece(self) -> Piece:
+        try:
+            return self._cleaner.next_piece(PIECE_BYTES + 4 * self._batch_bytes)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _forget_unsynced(self) -> None:
+        self._unsynced.clear()
+        self._unsynced_turns = 0
+
+    def _encode(self, records: Sequence[Record]) -> tuple[Batch, Piece]:
+        """Records, and what is to be copied with them.
+
+        The copies lead: what follows may finish with what they hold.
+        """
+        self._roll()
+        piece = self._next_piece()
+        batch = Batch(self._tail.segment.marker, self._shared.index.next_id)
+        for copy in piece.copies:
+            batch.add(copy)
+        for setting in piece.settings:
+            batch.add(setting)
+        batch.grows = False
+        for record in records:
+            batch.add(record)
+        return batch, piece
+
+    def _write(self, batch: Batch, commit: int, turns: int) -> None:
+        try:
+            self._tail.write(batch.buffers(commit, turns, self._tail.synced), batch.size)
+        except OSError as error:
+            # If it is for want of room, copying would make it worse.
+            self._cleaner.is_cleaning = False
+            try:
+                self._tail.cut_back()
+            except OSError as second:
+                raise self._break(second) from second
+            raise self._unavailable(error) from error
+
+    def _apply(self, batch: Batch, piece: Piece) -> None:
+        segment = self._tail.segment
+        base = segment.end - batch.size
+        with self._shared.lock:
+            self._cleaner.give_up(piece)
+            for record, start, end in batch.entries:
+                self._shared.apply(record, segment.number, base + start, base + end)
+
+    def _roll(self) -> None:
+        """Begin another segment, if this one is full."""
+        full, limit = self._options.segment_bytes, self._options.max_store_bytes
+        if limit:
+            full = min(full, limit // SEGMENTS_WITHIN_LIMIT)
+        if self._tail.segment.end < full:
+            return
+        # Only the last segment may be torn.
+        self.sync()
+        if not self._is_ours():
+            raise self._break(StoreError("it was moved away or replaced under this broker"))
+        try:
+            self._begin(self._shared.index)
+        except OSError as error:
+            raise self._unavailable(error) from error
+
+    def _begin(self, index: Index) -> None:
+        """Begin another segment, with what was learned from those before it."""
+        shared, before = self._shared, self._tail
+        number = before.segment.number + 1
+        self._tail = Tail.begin(shared.files, shared.journal, number, self.commit, index.next_id)
+        with shared.lock:
+            shared.segments[number] = self._tail.segment
+            shared.index = index
+        self._retire(before)
+        self._cleaner.judge()
+
+    def _retire(self, tail: Tail) -> None:
+        self._syncs += tail.syncs
+        self._sync_s += tail.sync_s
+        with suppress(OSError):
+            tail.close()
+
+    def _begin_anew(self) -> None:
+        """Go on after a failed sync: what was written since the last one may be there, or not.
+
+        A second sync would say that all is well, though the system has dropped what it could not
+        write. So the file is cut to what was synced once, if that can still be read, and never
+        written to again; what was accepted without a sync is written to the next.
+        """
+        shared, tail = self._shared, self._tail
+        cut(shared.files, tail.segment.path, tail.synced)
+        segments, found = list(shared.segments.values()), shared.quarantine.found
+        learned = replay(shared.files, segments, shared.quarantine, lambda done, size: None, True)
+        if shared.quarantine.found > found:
+            raise StoreError(learned.damage[0])
+        self._begin(learned.index)
+        self._cleaner = Cleaner(shared)
+        if self._unsynced_turns:
+            self._cleaner.is_cleaning = False
+            batch, piece = self._encode(self._unsynced)
+            buffers = batch.buffers(self.commit, self._unsynced_turns, self._tail.synced)
+            self._tail.write(buffers, batch.size)
+            self._tail.sync()
+            self._apply(batch, piece)
+            self._forget_unsynced()
+
+    def _unavailable(self, error: OSError) -> StoreUnavailable:
+        return StoreUnavailable(
+            f"{self._shared.journal} cannot be written: {error}; nothing of this was stored. "
+            "Make room on the disk, or mend it"
+        )
+
+    def _break(self, error: Exception) -> StoreBroken:
+        self.broken = (
+            f"{self._shared.journal}: {error}; what is on the disk is not known. "
+            "Mend it, and start again"
+        )
+        return StoreBroken(self.broken)

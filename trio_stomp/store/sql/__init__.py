@@ -1,0 +1,15 @@
+"""The store in SQLite or PostgreSQL.
+
+Handles: the same port as the journal, by tables.
+Does not handle: streams.
+"""
+
+from trio_stomp.store.sql._database import explained as explained
+from trio_stomp.store.sql._database import open_database as open_database
+from trio_stomp.store.sql._read import read as read
+from trio_stomp.store.sql._read import read_stream as read_stream
+from trio_stomp.store.sql._read import recover as recover
+from trio_stomp.store.sql._store import SqlStore as SqlStore
+from trio_stomp.store.sql._tables import MESSAGES as MESSAGES
+from trio_stomp.store.sql._tables import STATE as STATE
+from trio_stomp.store.sql._write import StreamEntry as StreamEntry

@@ -1,0 +1,69 @@
+"""The one row that says whose turn it is to write, and which. Needs SQLAlchemy."""
+
+import sqlalchemy as sql
+
+from trio_stomp.store._port import StoreError
+from trio_stomp.store.sql._tables import MESSAGES, SCHEMA_VERSION, STATE, TABLES
+
+# Written once: to build a statement costs more than to run it.
+_NEXT = sql.bindparam("next", type_=sql.BigInteger)
+_CLAIM = (
+    STATE.update()
+    .where(
+        STATE.c.writer == sql.bindparam("token"),
+        STATE.c.last_commit.between(sql.bindparam("from"), sql.bindparam("to")),
+    )
+    .values(
+        last_commit=sql.bindparam("commit"),
+        next_id=sql.case((STATE.c.next_id < _NEXT, _NEXT), else_=STATE.c.next_id),
+    )
+)
+
+
+def prepare(writer: sql.Connection, shown: str, token: str) -> None:
+    """Make the tables if they are not there, take them over, and forget what is transient.
+
+    Args:
+      shown: The database, for people.
+      token: A word of this broker's own: from now on it alone can ``claim``.
+
+    Raises:
+      StoreError: a later version of the program has made the tables.
+    """
+    is_new = not sql.inspect(writer).has_table(STATE.name)
+    found = SCHEMA_VERSION if is_new else writer.scalar(sql.select(STATE.c.schema_version))
+    if found is not None and found > SCHEMA_VERSION:
+        raise StoreError(
+            f"{shown}: its tables are of version {found}, and this program knows "
+            f"{SCHEMA_VERSION}: update the program, or name another database"
+        )
+    TABLES.create_all(writer)
+    taken = writer.execute(STATE.update().values(writer=token)).rowcount
+    if not taken:
+        row = {"last_commit": 0, "next_id": 1, "writer": token}
+        writer.execute(STATE.insert(), {"schema_version": SCHEMA_VERSION, **row})
+    writer.execute(MESSAGES.delete().where(MESSAGES.c.transient))
+
+
+def claim(
+    writer: sql.Connection, token: str, known: tuple[int, int], commit: int, next_id: int
+) -> bool:
+    """Begin the transaction of a commit, and say whether it may go on.
+
+    Args:
+      known: The last commit must be one of these, the first and the last included: a crash of the
+        database may undo those that nobody waited for.
+      next_id: The least that the next id must be.
+    """
+    values = {"token": token, "from": known[0], "to": known[1], "commit": commit, "next": next_id}
+    return writer.execute(_CLAIM, values).rowcount == 1
+
+
+def last_commit(writer: sql.Connection, token: str) -> int | None:
+    """Return the number of the last commit; None if another broker has taken over."""
+    return writer.scalar(sql.select(STATE.c.last_commit).where(STATE.c.writer == token))
+
+
+def touch(writer: sql.Connection) -> None:
+    """Change nothing, but in a way that the disk must hear of."""
+    writer.execute(STATE.update().values(writer=STATE.c.writer))

@@ -1,0 +1,260 @@
+"""A database as the store: other applications can read what waits. Tables: docs/sql.md."""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from secrets import token_hex
+from time import perf_counter
+
+import sqlalchemy as sql
+from attrs import define, field
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from trio_stomp.store._changes import changes_of
+from trio_stomp.store._port import (
+    Page,
+    Progress,
+    Recovered,
+    StaleSequence,
+    StoreBroken,
+    StoreError,
+    StoreLocked,
+    StoreStatistics,
+    StoreUnavailable,
+    Streamed,
+    StreamState,
+)
+from trio_stomp.store._records import Turn
+from trio_stomp.store._runs import page_of, streamed_of
+from trio_stomp.store.sql._database import Database, explained, open_database
+from trio_stomp.store.sql._read import read, read_stream, recover, written_at
+from trio_stomp.store.sql._state import claim, last_commit, prepare, touch
+from trio_stomp.store.sql._write import StreamEntry, Written, write
+
+APPENDS_A_MEASURE = 1000
+"""How often the size of the database is asked for."""
+
+
+@define(eq=False, repr=False)
+class SqlStore:
+    """Keeps messages, settings and streams in the tables of a database, with SQLAlchemy Core.
+
+    All turns of an ``append`` are one transaction. Its first statement counts the commit number on
+    if it is the expected one, and if no other broker has opened the database since; so that two
+    can never both append, whatever becomes of the lock that keeps the second one out.
+
+    Args:
+      url: ``sqlite:////path/to/file`` or ``postgresql://user:password@host/database``.
+
+    Raises:
+      StoreError: the URL is none of these, or what they need is not installed.
+    """
+
+    _url: str
+    name: str = field(init=False)
+    _database: Database = field(init=False)
+    _writer: sql.Connection | None = None
+    _token: str = ""
+    _broken: str = ""
+    # The last commit; and the last one that was waited for, since when a crash of the database
+    # (not of ours) may have undone the others.
+    _commit: int = 0
+    _durable: int = 0
+    _streams: Mapping[str, StreamEntry] = field(factory=dict)
+    _bytes: int = 0
+    _live: int = 0
+    _commits: int = 0
+    _appends: int = 0
+    _syncs: int = 0
+    _sync_s: float = 0.0
+
+    def __attrs_post_init__(self) -> None:
+        self._database = open_database(self._url)
+        self.name = self._database.name
+
+    def recover(self, progress: Progress) -> Recovered:
+        """As ``Store.recover``."""
+        self._database.lock()
+        try:
+            with explained(self._database, "cannot be opened"):
+                self._writer = writer = self._database.open_writer()
+                self._token = token_hex(8)
+                prepare(writer, self._database.shown, self._token)
+                self._bytes = self._database.size(writer)
+                progress(0, self._bytes)
+                recovered, self._streams = recover(writer)
+                writer.commit()
+        except BaseException:
+            self._release()
+            raise
+        progress(self._bytes, self._bytes)
+        self._commit = self._durable = recovered.commit
+        self._live = sum(place.count for place in recovered.places.values())
+        self._broken = ""
+        return recovered
+
+    def append(self, turns: Sequence[Turn], expected: int) -> int:
+        """As ``Store.append``."""
+        if self._broken:
+            raise StoreBroken(self._broken)
+        if expected != self._commit:
+            raise StaleSequence(f"the last commit is {self._commit}, not {expected}")
+        commit = expected + len(turns)
+        is_urgent = any(turn.is_urgent for turn in turns)
+        changes = changes_of(turns)
+        try:
+            with explained(self._database, "cannot be written to", StoreUnavailable):
+                writer = self._claim(commit, changes.next_id, is_urgent)
+                written = write(writer, self._database, changes, self._streams)
+        except BaseException as error:
+            self._roll_back()
+            if isinstance(error, StoreLocked):
+                raise StoreUnavailable(str(error)) from error
+            raise
+        began = perf_counter()
+        self._end(writer, commit)
+        self._note(written, commit, perf_counter() - began if is_urgent else None)
+        return commit
+
+    def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
+        """As ``Store.read``; it does not wait for ``append``."""
+        with self._reading() as connection:
+            rows, is_last = read(connection, place, level, after, limit_bytes)
+        return page_of(rows, after, is_last)
+
+    def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
+        """As ``Store.read_stream``; it does not wait for ``append``."""
+        if (entry := self._streams.get(stream)) is None:
+            return []
+        with self._reading() as connection:
+            return list(streamed_of(read_stream(connection, entry.id, first, limit_bytes)))
+
+    def find_offset(self, stream: str, written_ms: int) -> int:
+        """As ``Store.find_offset``; 0 if there is no such stream."""
+        if (entry := self._streams.get(stream)) is None:
+            return 0
+        offsets = range(entry.state.first, entry.state.next)
+        with self._reading() as connection:
+            # Times never fall, so twenty looks replace an index.
+            found = bisect_left(
+                offsets, written_ms, key=lambda offset: written_at(connection, entry.id, offset)
+            )
+        return entry.state.first + found
+
+    def stream_state(self, stream: str) -> StreamState | None:
+        """As ``Store.stream_state``."""
+        entry = self._streams.get(stream)
+        return None if entry is None else entry.state
+
+    def statistics(self) -> StoreStatistics:
+        """As ``Store.statistics``; the size is asked for once in ``APPENDS_A_MEASURE``."""
+        return StoreStatistics(
+            bytes=self._bytes,
+            live_messages=self._live,
+            commits=self._commits,
+            syncs=self._syncs,
+            sync_s=self._sync_s,
+        )
+
+    def close(self) -> None:
+        """As ``Store.close``; nothing, if it is not open."""
+        try:
+            if self._writer is not None and self._commit != self._durable:
+                with explained(self._database, "cannot be written to"):
+                    # Whoever waits for one commit has waited for those before it.
+                    self._database.begin(self._writer, True)
+                    touch(self._writer)
+                    self._writer.commit()
+        finally:
+            self._release()
+
+    def _claim(self, commit: int, next_id: int, is_urgent: bool) -> sql.Connection:
+        """Begin the transaction; a connection that was lost meanwhile is replaced, once."""
+        is_fresh = self._writer is None
+        if self._writer is None:
+            self._writer = self._database.open_writer()
+        try:
+            self._database.begin(self._writer, is_urgent)
+            known = self._durable, self._commit
+            is_ours = claim(self._writer, self._token, known, commit, next_id)
+        except DBAPIError as error:
+            if is_fresh or not error.connection_invalidated:
+                raise
+            self._roll_back()
+            return self._claim(commit, next_id, is_urgent)
+        if not is_ours:
+            raise StaleSequence(f"{self._database.shown}: another broker has written to it")
+        return self._writer
+
+    def _end(self, writer: sql.Connection, commit: int) -> None:
+        """Commit; where that fails, find out whether it has been done all the same."""
+        try:
+            with explained(self._database, "cannot be written to", StoreUnavailable):
+                writer.commit()
+        except StoreUnavailable:
+            self._roll_back()
+            if not self._has_committed(commit):
+                raise
+
+    def _has_committed(self, commit: int) -> bool:
+        doing = "the connection was lost in the middle of a commit, start the broker anew"
+        try:
+            with explained(self._database, doing, StoreBroken):
+                if self._writer is None:
+                    self._writer = self._database.open_writer()
+                found = last_commit(self._writer, self._token)
+                self._writer.rollback()
+        except StoreError as error:
+            self._broken = str(error)
+            raise StoreBroken(self._broken) from error
+        if found is None:
+            raise StaleSequence(f"{self._database.shown}: another broker has written to it")
+        return found == commit
+
+    def _note(self, written: Written, commit: int, sync_s: float | None) -> None:
+        """The transaction holds: what is known of the store follows it."""
+        self._commits += commit - self._commit
+        self._commit = commit
+        self._streams = written.streams
+        self._live += written.live
+        if sync_s is not None:
+            self._durable = commit
+            self._syncs += 1
+            self._sync_s += sync_s
+        self._appends += 1
+        if self._appends % APPENDS_A_MEASURE == 0:
+            self._measure()
+
+    def _measure(self) -> None:
+        with suppress(SQLAlchemyError), self._database.engine.connect() as connection:
+            self._bytes = self._database.size(connection)
+
+    @contextmanager
+    def _reading(self) -> Iterator[sql.Connection]:
+        with (
+            explained(self._database, "cannot be read"),
+            self._database.engine.connect() as connection,
+        ):
+            yield connection
+
+    def _roll_back(self) -> None:
+        """Undo the transaction; a connection that cannot do even that is given up."""
+        if (writer := self._writer) is None:
+            return
+        # A connection that SQLAlchemy has given up would connect anew, without our lock.
+        is_lost = writer.invalidated
+        try:
+            writer.rollback()
+            if not is_lost:
+                writer.exec_driver_sql("SELECT 1")
+                writer.rollback()
+        except SQLAlchemyError:
+            is_lost = True
+        if is_lost:
+            writer.invalidate()
+            writer.close()
+            self._writer = None
+
+    def _release(self) -> None:
+        self._database.close(self._writer)
+        self._writer = None

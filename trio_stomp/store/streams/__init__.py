@@ -1,0 +1,12 @@
+"""Stream logs: one append-only log for each stream, with an index by offset and time.
+
+Handles: appending, reading from an offset, retention, recovery and damage.
+Does not handle: which subscriptions read where; that is the broker's.
+"""
+
+from trio_stomp.store.streams._recovery import ALL_KNOWN as ALL_KNOWN
+from trio_stomp.store.streams._recovery import Known as Known
+from trio_stomp.store.streams._streams import Streams as Streams
+from trio_stomp.store.streams._streams import is_bound as is_bound
+from trio_stomp.store.streams._streams import journal_records as journal_records
+from trio_stomp.store.streams._streams import stream_records as stream_records

@@ -1,0 +1,349 @@
+"""The bytes of a stream's files: records, and compressed blocks of them.
+
+A record is one run of messages, of one header block::
+
+    header   marker, kind, sizes, first offset, count, time, since, commit, three checksums
+    head     the header block, as the core gave it
+    table    the bodies' lengths, then their checksums
+    bodies
+
+Every record of a file starts with the file's marker: eight bytes by chance, which no client knows
+and hence none can put into a body. So whatever stands between two records, the next one is found.
+Each part has a checksum of its own, and each body too: what is damaged costs no more than itself.
+
+*Since* is where the file ended when it was last on the disk: what is not whole behind that may
+never have been promised. *Commit* is that of the journal without which the record does not hold;
+0 = none. Records of kind ``RUN1``, which older programs wrote, have neither.
+
+A full file is compressed: its records in blocks, each behind a header that starts with the marker,
+then the headers once more, all together, as an index, and a footer.
+"""
+
+import struct
+import zlib
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+
+from attrs import astuple
+
+from trio_stomp.base import value
+from trio_stomp.store._port import Streamed
+
+MARKER_BYTES = 8
+MESSAGE_OVERHEAD_BYTES = 8
+"""What each message costs in a record beside its body: its length and its checksum."""
+RUN_BYTES = 128 * 1024
+"""A longer run becomes several records, so that a reader in the middle need not read all of it."""
+
+_OLD_RUN, _RUN = b"RUN1", b"RUN2"
+_BLOCK = b"ZIP1"
+_FOOTER = b"END1"
+_CHECKSUM = struct.Struct("<I")
+_OLD_RUN_FIELDS = struct.Struct("<8s4sIQIIQII")
+_RUN_FIELDS = struct.Struct("<8s4sIQIIQIIQQ")
+_BLOCK_FIELDS = struct.Struct("<8s4sIQQQQI")
+_FOOTER_FIELDS = struct.Struct("<8s4sII")
+_OLD_RUN_HEADER_BYTES = _OLD_RUN_FIELDS.size + _CHECKSUM.size
+_RUN_HEADER_BYTES = _RUN_FIELDS.size + _CHECKSUM.size
+UNKNOWN = -1
+BLOCK_HEADER_BYTES = _BLOCK_FIELDS.size + _CHECKSUM.size
+FOOTER_BYTES = _FOOTER_FIELDS.size
+
+
+@value
+class RunHeader:
+    """What is known of a record without looking into it.
+
+    Args:
+      size: Of all of it, in bytes.
+      meta_crc: Checksum of head and table.
+      bodies_crc: Of all bodies together.
+      since: Up to there its file was on the disk when it was written; UNKNOWN of an old one.
+      commit: It holds only with this commit of the journal; 0 = by itself.
+    """
+
+    size: int
+    first: int
+    count: int
+    head_bytes: int
+    written_ms: int
+    meta_crc: int
+    bodies_crc: int
+    since: int = UNKNOWN
+    commit: int = 0
+
+    @property
+    def next(self) -> int:
+        """The offset behind it."""
+        return self.first + self.count
+
+    @property
+    def own_bytes(self) -> int:
+        """Of the header itself."""
+        return _OLD_RUN_HEADER_BYTES if self.since == UNKNOWN else _RUN_HEADER_BYTES
+
+
+@value
+class BlockHeader:
+    """What is known of a compressed block.
+
+    Args:
+      size: Of all of it, in bytes.
+      next: Offset behind its last message.
+      first_ms: When its first message was written.
+      last_ms: And its last.
+      crc: Checksum of what is compressed.
+    """
+
+    size: int
+    first: int
+    next: int
+    first_ms: int
+    last_ms: int
+    crc: int
+
+
+def split_bodies(first: int, bodies: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
+    """Cut a run into such as make records of a moderate size, each with its first offset."""
+    if sum(map(len, bodies)) + len(bodies) * MESSAGE_OVERHEAD_BYTES <= RUN_BYTES:
+        if bodies:
+            yield first, bodies
+        return
+    start = size = 0
+    for number, body in enumerate(bodies):
+        cost = len(body) + MESSAGE_OVERHEAD_BYTES
+        if size and size + cost > RUN_BYTES:
+            yield first + start, bodies[start:number]
+            start, size = number, 0
+        size += cost
+    yield first + start, bodies[start:]
+
+
+def encode_run(
+    marker: bytes,
+    first: int,
+    head: bytes,
+    bodies: Sequence[bytes],
+    written_ms: int,
+    since: int = 0,
+    commit: int = 0,
+) -> tuple[bytes, bytes]:
+    """A record, in two parts."""
+    count = len(bodies)
+    joined = b"".join(bodies)
+    table = struct.pack(f"<{2 * count}I", *map(len, bodies), *map(zlib.crc32, bodies))
+    meta = head + table
+    size = _RUN_HEADER_BYTES + len(meta) + len(joined)
+    fields = _RUN_FIELDS.pack(
+        marker,
+        _RUN,
+        size,
+        first,
+        count,
+        len(head),
+        written_ms,
+        zlib.crc32(meta),
+        zlib.crc32(joined),
+        since,
+        commit,
+    )
+    return fields + _CHECKSUM.pack(zlib.crc32(fields)) + meta, joined
+
+
+def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
+    """The header of the record at a place; None if there is no whole one."""
+    kind_at = at + MARKER_BYTES
+    packing = _OLD_RUN_FIELDS if data.startswith(_OLD_RUN, kind_at) else _RUN_FIELDS
+    end = at + packing.size
+    if not data.startswith(marker, at) or end + _CHECKSUM.size > len(data):
+        return None
+    if zlib.crc32(data[at:end]) != _CHECKSUM.unpack_from(data, end)[0]:
+        return None
+    _, kind, *numbers = packing.unpack_from(data, at)
+    return RunHeader(*numbers) if kind in (_OLD_RUN, _RUN) else None
+
+
+def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | None]]:
+    """Records from the beginning on: where each starts and ends, and its header.
+
+    A stretch that is no record comes without a header.
+    """
+    at = 0
+    while at < len(data):
+        header = read_run_header(data, at, marker)
+        if header is None or at + header.size > len(data):
+            end = _find_run(data, at + 1, marker)
+            yield at, end, None
+        else:
+            end = at + header.size
+            yield at, end, header
+        at = end
+
+
+def _find_run(data: bytes, at: int, marker: bytes) -> int:
+    """Where the next whole record starts; the end, if there is none."""
+    while (at := data.find(marker, at)) >= 0:
+        header = read_run_header(data, at, marker)
+        if header is not None and at + header.size <= len(data):
+            return at
+        at += 1
+    return len(data)
+
+
+def is_torn(data: bytes, at: int, marker: bytes) -> bool:
+    """Whether no more than an unfinished write stands there: nothing that was ever promised."""
+    if len(data) - at < _RUN_HEADER_BYTES or read_run_header(data, at, marker) is not None:
+        return True
+    return not data[at:].strip(b"\0")
+
+
+def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
+    """Whether nothing of a whole record is damaged."""
+    meta_at = at + header.own_bytes
+    bodies_at = meta_at + header.head_bytes + header.count * MESSAGE_OVERHEAD_BYTES
+    view = memoryview(data)
+    return (
+        zlib.crc32(view[meta_at:bodies_at]) == header.meta_crc
+        and zlib.crc32(view[bodies_at : at + header.size]) == header.bodies_crc
+    )
+
+
+def decode_run(data: bytes, at: int, header: RunHeader) -> list[Streamed]:
+    """The messages of a whole record: one run, or, around damaged bodies, several or none."""
+    count = header.count
+    meta_at = at + header.own_bytes
+    table_at = meta_at + header.head_bytes
+    bodies_at = table_at + count * MESSAGE_OVERHEAD_BYTES
+    meta = data[meta_at:bodies_at]
+    if zlib.crc32(meta) != header.meta_crc:
+        return []
+    sizes = struct.unpack_from(f"<{count}I", data, table_at)
+    bodies = [data[a:b] for a, b in pairwise(accumulate(sizes, initial=bodies_at))]
+    run = Streamed(header.first, meta[: header.head_bytes], bodies, header.written_ms)
+    if zlib.crc32(memoryview(data)[bodies_at : at + header.size]) == header.bodies_crc:
+        return [run]
+    crcs = struct.unpack_from(f"<{count}I", data, table_at + 4 * count)
+    return _undamaged(run, crcs)
+
+
+def _undamaged(run: Streamed, crcs: Sequence[int]) -> list[Streamed]:
+    """What is left of a run without the bodies that are damaged."""
+    parts: list[Streamed] = []
+    expected = -1
+    for offset, (body, crc) in enumerate(zip(run.bodies, crcs, strict=True), run.first):
+        if zlib.crc32(body) != crc:
+            continue
+        if offset != expected:
+            parts.append(Streamed(offset, run.head, [], run.written_ms))
+        parts[-1].bodies.append(body)
+        expected = offset + 1
+    return parts
+
+
+def count_messages(runs: Sequence[Streamed]) -> int:
+    """How many messages these are."""
+    return sum(len(run.bodies) for run in runs)
+
+
+def clip(run: Streamed, first: int, limit_bytes: int) -> tuple[Streamed, int]:
+    """Of a run, what does not stand before ``first``, to a limit; at least one message.
+
+    Returns:
+      It, and its size: that of the bodies, and a little for each.
+    """
+    skipped = max(first - run.first, 0)
+    bodies = run.bodies[skipped:]
+    size = sum(map(len, bodies)) + len(bodies) * MESSAGE_OVERHEAD_BYTES
+    if size > limit_bytes:
+        sizes = list(accumulate(len(body) + MESSAGE_OVERHEAD_BYTES for body in bodies))
+        last = bisect_left(sizes, limit_bytes)
+        bodies, size = bodies[: last + 1], sizes[last]
+    return Streamed(run.first + skipped, run.head, bodies, run.written_ms), size
+
+
+def encode_block(
+    marker: bytes, records: bytes, headers: Sequence[RunHeader], level: int
+) -> tuple[BlockHeader, bytes, bytes]:
+    """Compress records, one behind the other, whose headers are given: to a header and the rest.
+
+    Args:
+      level: Of zlib, 1 to 9.
+    """
+    packed = zlib.compress(records, level)
+    first, last = headers[0], headers[-1]
+    header = BlockHeader(
+        BLOCK_HEADER_BYTES + len(packed),
+        first.first,
+        last.next,
+        first.written_ms,
+        last.written_ms,
+        zlib.crc32(packed),
+    )
+    fields = _BLOCK_FIELDS.pack(marker, _BLOCK, *astuple(header))
+    return header, fields + _CHECKSUM.pack(zlib.crc32(fields)), packed
+
+
+def read_block_header(data: bytes, at: int, marker: bytes) -> BlockHeader | None:
+    """The header of the block at a place; None if there is no whole one."""
+    end = at + _BLOCK_FIELDS.size
+    if not data.startswith(marker, at) or end + _CHECKSUM.size > len(data):
+        return None
+    if zlib.crc32(data[at:end]) != _CHECKSUM.unpack_from(data, end)[0]:
+        return None
+    _, kind, *numbers = _BLOCK_FIELDS.unpack_from(data, at)
+    return BlockHeader(*numbers) if kind == _BLOCK else None
+
+
+def decode_block(data: bytes, marker: bytes) -> bytes | None:
+    """The records of the block that ``data`` starts with; None if it is damaged."""
+    header = read_block_header(data, 0, marker)
+    if header is None:
+        return None
+    packed = data[BLOCK_HEADER_BYTES : header.size]
+    return zlib.decompress(packed) if zlib.crc32(packed) == header.crc else None
+
+
+def encode_index(marker: bytes, headers: Sequence[bytes]) -> bytes:
+    """The index of blocks, with the footer behind it."""
+    index = b"".join(headers)
+    return index + _FOOTER_FIELDS.pack(marker, _FOOTER, len(headers), zlib.crc32(index))
+
+
+def index_bytes(footer: bytes, marker: bytes) -> int | None:
+    """The size of the index that stands before a footer; None if that is none."""
+    if len(footer) != FOOTER_BYTES:
+        return None
+    found, kind, count, _ = _FOOTER_FIELDS.unpack(footer)
+    return count * BLOCK_HEADER_BYTES if (found, kind) == (marker, _FOOTER) else None
+
+
+def decode_index(index: bytes, footer: bytes, marker: bytes) -> list[BlockHeader] | None:
+    """The blocks of a file; None if the index is damaged."""
+    if zlib.crc32(index) != _FOOTER_FIELDS.unpack(footer)[3]:
+        return None
+    headers = [
+        read_block_header(index, at, marker) for at in range(0, len(index), BLOCK_HEADER_BYTES)
+    ]
+    return [header for header in headers if header is not None]
+
+
+def walk_blocks(data: bytes, marker: bytes) -> Iterator[tuple[int, int, BlockHeader | None]]:
+    """Blocks of a file whose index is damaged, as ``walk`` does it.
+
+    An entry of the index looks like a block's header; so the checksum has to tell.
+    """
+    at = behind = 0
+    while (at := data.find(marker, at)) >= 0:
+        header = read_block_header(data, at, marker)
+        packed = data[at + BLOCK_HEADER_BYTES : at + header.size] if header else b""
+        if header is None or zlib.crc32(packed) != header.crc:
+            at += 1
+            continue
+        if behind < at:
+            yield behind, at, None
+        behind = at + header.size
+        yield at, behind, header
+        at = behind
+    if behind < len(data):
+        yield behind, len(data), None

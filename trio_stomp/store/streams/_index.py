@@ -1,0 +1,154 @@
+"""Which offset stands where: the segments of a stream, in memory."""
+
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+from attrs import frozen
+
+from trio_stomp.store.streams._segment import Extent, Segment, SegmentEnd
+
+
+@frozen
+class LogEnd:
+    """Where a log ended at some moment: in which segment, and where in that; or nowhere yet."""
+
+    segment: Segment | None
+    end: SegmentEnd | None
+    next: int
+
+
+class StreamIndex:
+    """The segments, oldest first, behind a lock that is never held while the disk works.
+
+    One thread adds, marks and takes away, another may compress, and any may ask.
+
+    Args:
+      next: Offset of the message to come.
+    """
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._segments = list(segments)
+        self._lock = threading.Lock()
+        self._packing: Segment | None = None
+        self.next = self._segments[-1].next if self._segments else 0
+        self._mark = self._end()
+
+    @property
+    def tail(self) -> Segment | None:
+        """The newest segment."""
+        return self._segments[-1] if self._segments else None
+
+    # What the appending thread changes.
+
+    def add_segment(self, segment: Segment) -> None:
+        """A new one, behind all."""
+        with self._lock:
+            if self._segments:
+                segment.last_ms = self._segments[-1].last_ms
+            self._segments.append(segment)
+
+    def add_runs(self, runs: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Records of the newest segment, each as ``Segment.add_run`` takes it."""
+        with self._lock:
+            tail = self._segments[-1]
+            for run in runs:
+                tail.add_run(*run)
+            tail.bytes = tail.end
+            self.next = tail.next
+
+    def mark(self) -> None:
+        """What is there stands: ``cut`` goes back to here, and what is full may be compressed."""
+        with self._lock:
+            self._mark = self._end()
+
+    def _end(self) -> LogEnd:
+        tail = self.tail
+        return LogEnd(tail, tail.state() if tail else None, self.next)
+
+    def cut(self) -> list[Segment]:
+        """Forget what was added since ``mark``; returns the segments that are not any more."""
+        with self._lock:
+            mark = self._mark
+            self.next = mark.next
+            kept = 0
+            if mark.segment is not None and mark.end is not None:
+                mark.segment.cut(mark.end)
+                kept = self._segments.index(mark.segment) + 1
+            newer = self._segments[kept:]
+            del self._segments[kept:]
+            return newer
+
+    def pop_oldest(self, before: int) -> Segment | None:
+        """Take the oldest full segment away if it ends before an offset, and is not claimed."""
+        with self._lock:
+            oldest = next(iter(self._full()), None)
+            if oldest is None or oldest is self._packing or oldest.next > before:
+                return None
+            return self._segments.pop(0)
+
+    def _full(self) -> list[Segment]:
+        """The segments to which nothing is added any more, whatever is undone."""
+        newest = self._mark.segment
+        return self._segments[: self._segments.index(newest)] if newest else []
+
+    def put_back(self, oldest: Segment) -> None:
+        """What ``pop_oldest`` took."""
+        with self._lock:
+            self._segments.insert(0, oldest)
+
+    def clear(self) -> None:
+        """There is nothing any more."""
+        with self._lock:
+            self._segments.clear()
+            self._mark = self._end()
+
+    # What the compressing thread changes.
+
+    def claim_raw(self) -> Segment | None:
+        """The oldest segment that is full for good and not compressed. It is not taken away now."""
+        with self._lock:
+            self._packing = next((full for full in self._full() if not full.is_packed), None)
+            return self._packing
+
+    def replace(self, claimed: Segment, other: Segment) -> None:
+        """Another segment stands for the claimed one, and is claimed."""
+        with self._lock:
+            self._segments[self._segments.index(claimed)] = self._packing = other
+
+    def release(self) -> None:
+        """No segment is claimed any more."""
+        with self._lock:
+            self._packing = None
+
+    # What any thread asks.
+
+    def holds(self, segment: Segment) -> bool:
+        """Whether it is still there."""
+        with self._lock:
+            return segment in self._segments
+
+    def find(self, offset: int) -> Extent | None:
+        """The extent where an offset stands, or else the first one behind it."""
+        with self._lock:
+            place = bisect_right(self._segments, offset, key=lambda segment: segment.next)
+            for segment in islice(self._segments, place, None):
+                if segment.offsets:
+                    return segment.extent(segment.extent_at(offset))
+        return None
+
+    def find_time(self, written_ms: int) -> Extent | None:
+        """The first extent that may hold something as late as that."""
+        with self._lock:
+            place = bisect_left(self._segments, written_ms, key=lambda segment: segment.last_ms)
+            for segment in islice(self._segments, place, None):
+                if segment.offsets:
+                    return segment.extent(segment.extent_of(written_ms))
+        return None
+
+    def figures(self) -> tuple[int, int, int]:
+        """The first offset, the next one, and the bytes of all files."""
+        with self._lock:
+            first = next((s.offsets[0] for s in self._segments if s.offsets), self.next)
+            return first, self.next, sum(segment.bytes for segment in self._segments)

@@ -1,0 +1,394 @@
+"""One stream on the disk: a directory of files, each a stretch of the log.
+
+One thread appends, marks, rolls back and trims; another may compress; any may read. Who reads opens
+the file anew: should it be replaced or removed meanwhile, it is not there, and looked for again.
+So an idle stream holds no file open.
+
+The disk's failures are the ``OSError`` of the port; who composes the log gives them a text.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from secrets import token_bytes
+
+from trio_stomp.store._port import StoreBroken, Streamed, StreamState
+from trio_stomp.store._records import Append
+from trio_stomp.store.disk import Files
+from trio_stomp.store.streams._damage import StreamDamage
+from trio_stomp.store.streams._directory import begin_directory, clear_directory, read_directory
+from trio_stomp.store.streams._format import (
+    MARKER_BYTES,
+    clip,
+    count_messages,
+    decode_block,
+    decode_run,
+    encode_run,
+    split_bodies,
+    walk,
+)
+from trio_stomp.store.streams._index import StreamIndex
+from trio_stomp.store.streams._packing import write_packed
+from trio_stomp.store.streams._recovery import ALL_KNOWN, Known, is_whole, recover_segments
+from trio_stomp.store.streams._segment import Extent, Segment, opened, segment_path
+
+SEGMENT_BYTES = 16 * 1024 * 1024
+
+
+class StreamLog:
+    """The messages of one stream, by offset. Use ``create`` or ``open``.
+
+    Args:
+      directory: Its own.
+      name: Of the stream.
+      epoch: Its.
+      segment_bytes: A file that has reached this is full.
+    """
+
+    def __init__(
+        self, directory: str, files: Files, name: str, epoch: str, segment_bytes: int
+    ) -> None:
+        self.directory = directory
+        self.name = name
+        self.epoch = epoch
+        self._files = files
+        self._segment_bytes = segment_bytes
+        self._damage = StreamDamage(directory, files)
+        self._index = StreamIndex()
+        self._handle: int | None = None
+        """Of the newest segment, while something is not synced."""
+        self._is_touched = False
+        """Something was written, or half written, since the mark."""
+        self._is_synced = True
+        self._since = 0
+        """Where the newest segment ended when it was last on the disk."""
+        self._in_doubt = False
+        """A sync failed: nobody knows what is on the disk, until ``rollback`` looks."""
+        self._is_broken = False
+        """Nor will anybody know before the log is opened anew."""
+        self._packing = threading.Lock()
+
+    @classmethod
+    def create(
+        cls,
+        directory: str,
+        files: Files,
+        name: str,
+        epoch: str,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> "StreamLog":
+        """Begin a stream, empty, and wait for the disk. What is left of an older one goes."""
+        begin_directory(directory, files, name, epoch)
+        return cls(directory, files, name, epoch, segment_bytes)
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        files: Files,
+        segment_bytes: int = SEGMENT_BYTES,
+        known: Known = ALL_KNOWN,
+    ) -> "StreamLog | None":
+        """Find out what a stream holds; None if there is none: never begun, or dropped.
+
+        What it holds is on the disk then: nobody sees what a power cut could take away.
+        What is damaged is set aside and reported; ``take_damage`` tells.
+        """
+        found = read_directory(directory, files)
+        if found is None:
+            return None
+        name, epoch, names = found
+        log = cls(directory, files, name, epoch, segment_bytes)
+        log._index = StreamIndex(recover_segments(names, files, log._damage, known))
+        files.sync_directory(directory)
+        return log
+
+    # What the appending thread does.
+
+    def mark(self) -> None:
+        """All that is there stands: ``rollback`` goes back to here. To be called before ``append``.
+
+        Raises:
+          StoreBroken: an earlier ``rollback`` failed.
+        """
+        self._insist(not self._in_doubt)
+        self._index.mark()
+        self._is_touched = False
+
+    def _insist(self, is_known: bool) -> None:
+        if self._is_broken or not is_known:
+            raise StoreBroken(f"{self.directory}: what is on the disk is not known; restart")
+
+    def start_at(self, offset: int) -> None:
+        """Have the next message of an empty log be that one; it is kept in the name of a file."""
+        self._index.next = offset
+        self._is_touched = True
+        self._writable()
+
+    def append(self, records: Sequence[Append], commit: int = 0) -> None:
+        """Write messages at the end. They can be read at once, but are on the disk after ``sync``.
+
+        Args:
+          commit: Of the journal, without which they do not hold; 0 = they hold by themselves.
+
+        Raises:
+          ValueError: an offset is not the next; nothing was done.
+          OSError: it could not be written; to be rolled back.
+        """
+        self._check_offsets(records)
+        self._is_touched = True
+        tail = self._writable()
+        at = tail.end
+        if self._is_synced:
+            self._since = at
+        since = self._since
+        buffers: list[bytes] = []
+        added: list[tuple[int, int, int, int, int]] = []
+        for record in records:
+            for first, bodies in split_bodies(record.first, record.bodies):
+                parts = encode_run(
+                    tail.marker, first, record.head, bodies, record.written_ms, since, commit
+                )
+                buffers += parts
+                end = at + sum(map(len, parts))
+                added.append((at, end, first, first + len(bodies), record.written_ms))
+                at = end
+        self._is_synced = False
+        self._files.write(self._open_tail(tail), tail.end, buffers)
+        self._index.add_runs(added)
+
+    def _check_offsets(self, records: Sequence[Append]) -> None:
+        expected = self._index.next
+        for record in records:
+            if record.first != expected:
+                raise ValueError(f"{record.stream}: offset {record.first} is not {expected}")
+            expected += len(record.bodies)
+
+    def _writable(self) -> Segment:
+        """The segment that takes more: the newest one, or a new one."""
+        tail = self._index.tail
+        if tail is not None and not tail.is_sealed and tail.end < self._segment_bytes:
+            return tail
+        self.sync()
+        marker, first = token_bytes(MARKER_BYTES), self._index.next
+        path = segment_path(self.directory, first, marker)
+        self._handle = self._files.create(path)
+        segment = Segment(path, marker, first, first)
+        self._index.add_segment(segment)
+        self._files.sync_directory(self.directory)
+        return segment
+
+    def _open_tail(self, tail: Segment) -> int:
+        if self._handle is None:
+            self._handle = self._files.open(tail.path)
+        return self._handle
+
+    def _close_tail(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._files.close(handle)
+
+    def sync(self) -> None:
+        """Wait until all is on the disk.
+
+        Raises:
+          OSError: it is not known what is; to be rolled back.
+          StoreBroken: that was not done.
+        """
+        self._insist(not self._in_doubt)
+        handle = self._handle
+        if self._is_synced or handle is None:
+            return
+        self._in_doubt = True
+        self._files.sync(handle)
+        self._in_doubt = False
+        self._is_synced = True
+        self._close_tail()
+
+    def rollback(self) -> None:
+        """Undo what was appended since ``mark``, synced or not.
+
+        Raises:
+          StoreBroken: it could not be, or what stood before is not whole any more.
+        """
+        self._insist(True)
+        if not (self._is_touched or self._in_doubt):
+            return
+        self._is_broken = True
+        try:
+            self._restore(self._index.cut())
+        except OSError as error:
+            text = f"{self.directory}: a failed commit cannot be undone: {error}; restart"
+            raise StoreBroken(text) from error
+        self._is_broken = self._in_doubt = self._is_touched = False
+        self._is_synced = True
+
+    def leave(self) -> None:
+        """Show what was appended since ``mark`` to nobody, and leave it: recovery decides."""
+        self._is_broken = True
+        self._close_tail()
+        self._index.cut()
+
+    def _restore(self, newer: Sequence[Segment]) -> None:
+        self._close_tail()
+        for segment in newer:
+            self._files.remove(segment.path)
+        if newer:
+            # Should one come back after a crash, there would be two for its offsets.
+            self._files.sync_directory(self.directory)
+        tail = self._index.tail
+        if tail is None or tail.is_sealed:
+            return
+        with opened(self._files, self._files.open(tail.path)) as handle:
+            self._files.truncate(handle, tail.end)
+            self._files.sync(handle)
+            if self._in_doubt:
+                # After a failed sync the system may hold for written what the disk never took.
+                self._files.forget_cached(handle)
+                if not is_whole(tail, self._files.read(handle, 0, tail.end)):
+                    raise StoreBroken(f"{tail.path}: what was written is not there; restart")
+
+    def trim(self, before: int) -> None:
+        """Drop the whole files whose messages all stand before an offset. Not to be undone.
+
+        The one that was the newest at ``mark`` stays, and one that is being compressed.
+        """
+        while (segment := self._index.pop_oldest(before)) is not None:
+            try:
+                self._files.remove(segment.path)
+            except OSError:
+                self._index.put_back(segment)
+                raise
+
+    def drop(self) -> None:
+        """The stream is no more, nor are its files. To be called instead of ``close``."""
+        with self._packing:
+            self._close_tail()
+            self._index.clear()
+            clear_directory(self.directory, self._files)
+
+    def close(self) -> None:
+        """Give everything back. Waits for who compresses, but not for the disk."""
+        with self._packing:
+            self._close_tail()
+
+    # What any thread does.
+
+    def compress_one(self) -> bool:
+        """Compress the oldest full file; returns whether there was one. All others go on meanwhile.
+
+        Raises:
+          OSError: it could not be; what can be read is as it was.
+        """
+        with self._packing:
+            raw = self._index.claim_raw()
+            if raw is None:
+                return False
+            try:
+                self._pack(raw)
+            finally:
+                self._index.release()
+            return True
+
+    def _pack(self, raw: Segment) -> None:
+        packed = write_packed(raw, self._files, self._damage)
+        self._index.replace(raw, packed)
+        try:
+            self._files.remove(raw.path)
+        except OSError:
+            # Left behind it would come back some day, when those behind it are trimmed.
+            self._index.replace(packed, raw)
+            with suppress(OSError):
+                self._files.remove(packed.path)
+            raise
+
+    def read(self, first: int, limit_bytes: int) -> list[Streamed]:
+        """As ``Store.read_stream``.
+
+        Raises:
+          OSError: the disk failed.
+        """
+        runs: list[Streamed] = []
+        while (extent := self._index.find(first)) is not None:
+            data = self._load(extent)
+            if data is None:
+                continue
+            for run in self._runs(extent, data, first):
+                part, size = clip(run, first, limit_bytes)
+                runs.append(part)
+                limit_bytes -= size
+                if limit_bytes <= 0:
+                    return runs
+            first = extent.next
+        return runs
+
+    def _load(self, extent: Extent) -> bytes | None:
+        """The records of an extent; None if its file was replaced or removed meanwhile."""
+        try:
+            handle = self._files.open(extent.path)
+        except FileNotFoundError:
+            if self._index.holds(extent.segment):
+                raise
+            return None
+        with opened(self._files, handle):
+            data = self._files.read(handle, extent.at, extent.size)
+        if not extent.is_packed:
+            return data
+        records = decode_block(data, extent.marker)
+        if records is None:
+            self._damage.set_aside(extent.path, extent.at, data)
+        return records or b""
+
+    def _runs(self, extent: Extent, data: bytes, first: int) -> Iterator[Streamed]:
+        """The messages of an extent, from the record on that holds ``first``."""
+        for at, end, header in walk(data, extent.marker):
+            runs: list[Streamed] = []
+            if header is not None:
+                if header.next <= first:
+                    continue
+                runs = decode_run(data, at, header)
+                if count_messages(runs) == header.count:
+                    yield runs[0]
+                    first = header.next  # a record that stands there twice is one all the same
+                    continue
+            # A block's records were looked at when it was compressed; and what was rolled back
+            # meanwhile is not damaged.
+            if not extent.is_packed and not extent.is_outdated:
+                self._damage.set_aside(extent.path, extent.at + at, data[at:end])
+            yield from (run for run in runs if run.first + len(run.bodies) > first)
+
+    def find_offset(self, written_ms: int) -> int:
+        """As ``Store.find_offset``.
+
+        Raises:
+          OSError: the disk failed.
+        """
+        while (extent := self._index.find_time(written_ms)) is not None:
+            data = self._load(extent)
+            if data is None:
+                continue
+            for _, _, header in walk(data, extent.marker):
+                if header is not None and header.written_ms >= written_ms:
+                    return header.first
+            following = self._index.find(extent.next)
+            if following is not None:
+                return following.first
+            break
+        return self._index.next
+
+    def state(self) -> StreamState:
+        """What it holds now."""
+        return StreamState(self.epoch, *self._index.figures())
+
+    @property
+    def damaged(self) -> int:
+        """How often something was found damaged, since it was opened."""
+        return self._damage.count
+
+    def take_damage(self) -> list[str]:
+        """What was found damaged since the last call, one line each."""
+        return self._damage.take_lines()
+
+    def take_notes(self) -> list[str]:
+        """What was cut off when it was opened, though all its bytes seemed to be there."""
+        return self._damage.take_notes()

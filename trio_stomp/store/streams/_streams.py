@@ -1,0 +1,223 @@
+"""The streams of a journal: one log each, told what the turns say of them."""
+
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+from attrs import define, field
+
+from trio_stomp.store._port import StreamState
+from trio_stomp.store._records import (
+    Append,
+    Atomic,
+    Begin,
+    DropStream,
+    Record,
+    Trim,
+    Turn,
+)
+from trio_stomp.store.disk import Files
+from trio_stomp.store.streams._log import SEGMENT_BYTES, StreamLog
+from trio_stomp.store.streams._recovery import ALL_KNOWN, Known
+
+StreamRecord = Begin | Append | Trim | DropStream
+
+
+def stream_records(turns: Sequence[Turn]) -> list[StreamRecord]:
+    """What turns say of streams, in order."""
+    return [
+        record
+        for turn in turns
+        for outer in turn.records
+        for record in (outer.records if isinstance(outer, Atomic) else (outer,))
+        if isinstance(record, StreamRecord)
+    ]
+
+
+def journal_records(turns: Sequence[Turn]) -> list[Record]:
+    """What turns say of all but streams, in order."""
+    found: list[Record] = []
+    for turn in turns:
+        for record in turn.records:
+            if isinstance(record, Atomic):
+                parts = [part for part in record.records if not isinstance(part, StreamRecord)]
+                record = record if len(parts) == len(record.records) else Atomic(parts)
+            if not isinstance(record, StreamRecord):
+                found.append(record)
+    return found
+
+
+def is_bound(turns: Sequence[Turn]) -> bool:
+    """Whether something of a stream holds only together with something else."""
+    for turn in turns:
+        for record in turn.records:
+            if isinstance(record, Atomic) and any(isinstance(p, Append) for p in record.records):
+                return True
+    return False
+
+
+def stream_directory(directory: str, name: str) -> str:
+    """Where a stream's log is. Any name will do, and the log knows it."""
+    return f"{directory}/{sha256(name.encode()).hexdigest()[:32]}"
+
+
+@define(eq=False)
+class Streams:
+    """All logs, and what one append does to them.
+
+    ``write``, ``sync`` and then ``finish``; or ``undo`` if anything failed before ``finish``. A
+    reader may have seen what ``write`` wrote, so it is always synced, urgent or not.
+    """
+
+    _directory: str
+    _files: Files
+    _segment_bytes: int = SEGMENT_BYTES
+    _logs: dict[str, StreamLog] = field(factory=dict)
+    _touched: dict[str, StreamLog] = field(factory=dict)
+    _begun: list[str] = field(factory=list)
+    _to_drop: list[StreamLog] = field(factory=list)
+    _unpacked_bytes: int = SEGMENT_BYTES
+    """Written since somebody last looked for what can be compressed."""
+    _packer: threading.Thread | None = None
+
+    def open(self, known: Known = ALL_KNOWN) -> tuple[list[str], list[str]]:
+        """Find all streams. Returns a line for each damage, and for what was cut off in doubt."""
+        files = self._files
+        files.make_directory(self._directory)
+        lines: list[str] = []
+        notes: list[str] = []
+        for name in files.names(self._directory):
+            log = StreamLog.open(f"{self._directory}/{name}", files, self._segment_bytes, known)
+            if log is not None:
+                self._logs[log.name] = log
+                lines += log.take_damage()
+                notes += log.take_notes()
+        files.sync_directory(self._directory)
+        return lines, notes
+
+    def write(self, records: Sequence[StreamRecord], commit: int = 0) -> None:
+        """Begin streams and append to them.
+
+        Args:
+          commit: Of the journal, without which what is appended does not hold; 0 = it does.
+
+        Raises:
+          OSError, StoreBroken: to be undone.
+        """
+        for record in records:
+            if isinstance(record, Begin):
+                self._begin(record)
+            elif isinstance(record, Append):
+                self._append(record, commit)
+
+    def _begin(self, record: Begin) -> None:
+        name = record.stream
+        older = self._logs.pop(name, None)
+        if older is not None:
+            older.close()
+        path = stream_directory(self._directory, name)
+        log = StreamLog.create(path, self._files, name, record.epoch, self._segment_bytes)
+        self._logs[name] = self._touched[name] = log
+        self._begun.append(name)
+        log.mark()
+        if record.first:
+            log.start_at(record.first)
+
+    def _append(self, record: Append, commit: int) -> None:
+        log = self._logs[record.stream]
+        if record.stream not in self._touched:
+            log.mark()
+            self._touched[record.stream] = log
+        log.append([record], commit)
+        self._unpacked_bytes += sum(map(len, record.bodies))
+
+    def sync(self) -> None:
+        """Wait until all of it is on the disk.
+
+        Raises:
+          OSError: to be undone.
+        """
+        for log in self._touched.values():
+            log.sync()
+
+    def undo(self) -> None:
+        """Take back what was written.
+
+        Raises:
+          OSError, StoreBroken: that failed, too.
+        """
+        touched, self._touched = self._touched, {}
+        begun, self._begun = self._begun, []
+        for name, log in touched.items():
+            if name in begun:
+                del self._logs[name]
+                log.drop()
+            else:
+                log.rollback()
+
+    def leave(self) -> None:
+        """Leave what was written, unseen: it is for recovery to say whether it holds."""
+        touched, self._touched = self._touched, {}
+        self._begun.clear()
+        for log in touched.values():
+            log.leave()
+
+    def finish(self, records: Sequence[StreamRecord]) -> None:
+        """Do what cannot be undone. What fails is tried again: a file more does no harm."""
+        self._touched.clear()
+        self._begun.clear()
+        latest = {record.stream: record for record in records if not isinstance(record, Trim)}
+        for record in records:
+            if isinstance(record, Trim) and record.stream in self._logs:
+                with suppress(OSError):
+                    self._logs[record.stream].trim(record.before)
+        for name, record in latest.items():
+            if isinstance(record, DropStream) and name in self._logs:
+                self._to_drop.append(self._logs.pop(name))
+        dropping, self._to_drop = self._to_drop, []
+        for log in dropping:
+            try:
+                log.drop()
+            except OSError:
+                self._to_drop.append(log)
+        self._pack()
+
+    def get(self, name: str) -> StreamLog | None:
+        """A stream's log."""
+        return self._logs.get(name)
+
+    def states(self) -> dict[str, StreamState]:
+        """Of all streams, by name."""
+        return {name: log.state() for name, log in tuple(self._logs.items())}
+
+    @property
+    def damaged(self) -> int:
+        """How often something was found damaged."""
+        return sum(log.damaged for log in tuple(self._logs.values()))
+
+    def _pack(self) -> None:
+        """Have full files compressed, beside all else, once there may be some."""
+        is_busy = self._packer is not None and self._packer.is_alive()
+        if self._unpacked_bytes < self._segment_bytes or is_busy:
+            return
+        self._unpacked_bytes = 0
+        work = [log.compress_one for log in self._logs.values()]
+        self._packer = threading.Thread(target=_pack_all, args=(work,), daemon=True)
+        self._packer.start()
+
+    def close(self) -> None:
+        """Give all back."""
+        if self._packer is not None:
+            self._packer.join()
+        for log in self._logs.values():
+            log.close()
+        self._logs.clear()
+
+
+def _pack_all(work: Sequence[Callable[[], bool]]) -> None:
+    for compress_one in work:
+        # What cannot be compressed now stays as it is: it is only longer.
+        with suppress(OSError):
+            while compress_one():
+                pass

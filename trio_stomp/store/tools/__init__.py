@@ -1,0 +1,14 @@
+"""The operator's tools for a store that no broker has open.
+
+Handles: checking, listing, export and import.
+Does not handle: a store in use.
+"""
+
+from trio_stomp.store.tools._inspect import Scanned as Scanned
+from trio_stomp.store.tools._inspect import scan_records as scan_records
+from trio_stomp.store.tools._tools import Verdict as Verdict
+from trio_stomp.store.tools._tools import compact as compact
+from trio_stomp.store.tools._tools import export_from as export_from
+from trio_stomp.store.tools._tools import import_to as import_to
+from trio_stomp.store.tools._tools import inspect as inspect
+from trio_stomp.store.tools._tools import verify as verify

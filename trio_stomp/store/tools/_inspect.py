@@ -1,0 +1,129 @@
+"""What stands in a journal, for tools: read-only, and beside a broker that goes on writing."""
+
+from collections.abc import Iterator
+
+from trio_stomp.base import value
+from trio_stomp.store.disk import Files
+from trio_stomp.store.journal import (
+    DAMAGED,
+    TORN,
+    Segment,
+    find_ending,
+    list_segments,
+    read_header,
+    scan,
+)
+from trio_stomp.store.journal.format import (
+    ATOMIC,
+    COMMIT,
+    COPY,
+    PUT,
+    SEGMENT_HEADER_BYTES,
+    Commit,
+    Copy,
+    Found,
+    Small,
+    bad_ids,
+    decode_commit,
+    decode_run,
+    decode_small,
+    nested_in,
+)
+
+
+@value
+class Scanned:
+    """Something that stands in a journal.
+
+    Args:
+      path: Of the file.
+      offset: In it.
+      content: A commit's figures; what was appended, without what is damaged of it; None if it is
+        all damaged. A Put is told as a ``Copy``, which names each id.
+      damage: What is wrong with it; "" if nothing is.
+      is_atomic: Whether it holds together with its neighbours of the same offset.
+    """
+
+    path: str
+    offset: int
+    length: int
+    content: Commit | Copy | Small | None
+    damage: str = ""
+    is_atomic: bool = False
+
+
+def scan_records(directory: str, files: Files) -> Iterator[Scanned]:
+    """Yield what stands in the journal of a store's directory, oldest first.
+
+    A file that the broker deletes meanwhile is left out, and so is what it has not yet written
+    completely.
+
+    Raises:
+      StoreError: a file is not ours.
+      OSError: the disk failed.
+    """
+    segments = list_segments(files, f"{directory}/journal")
+    for segment in segments:
+        try:
+            handle = files.open(segment.path)
+        except FileNotFoundError:
+            continue
+        try:
+            yield from _scan_segment(files, handle, segment, segment is segments[-1])
+        finally:
+            files.close(handle)
+
+
+def _scan_segment(files: Files, handle: int, segment: Segment, is_last: bool) -> Iterator[Scanned]:
+    size = files.size(handle)
+    header = read_header(files, handle, segment)
+    if header is None and size >= SEGMENT_HEADER_BYTES:
+        yield Scanned(segment.path, 0, SEGMENT_HEADER_BYTES, None, "damaged header")
+    if is_last:
+        size = min(size, find_ending(files, handle, segment.marker, header, size).end)
+    for found in scan(files, handle, segment.marker, SEGMENT_HEADER_BYTES, size):
+        yield from _told(segment, found)
+
+
+def _told(segment: Segment, found: Found) -> Iterator[Scanned]:
+    place = segment.path, found.offset, found.end - found.offset
+    if found.kind in (DAMAGED, TORN):
+        yield Scanned(*place, None, "no valid record")
+    elif found.kind == COMMIT:
+        yield Scanned(*place, decode_commit(found.front))
+    elif found.kind != ATOMIC:
+        yield Scanned(*place, *_content(found))
+    elif found.is_whole():
+        for inner in nested_in(found):
+            yield Scanned(*place, *_content(inner), is_atomic=True)
+    else:
+        yield Scanned(*place, None, "damaged transaction")
+
+
+def _content(found: Found) -> tuple[Copy | Small, str]:
+    if found.kind not in (PUT, COPY):
+        return decode_small(found.kind, found.front), ""
+    run = decode_run(found)
+    bad = frozenset() if found.is_whole() else bad_ids(run, found)
+    kept = [
+        (id, body, deliveries)
+        for id, body, deliveries in zip(
+            run.ids,
+            run.bodies(found),
+            run.deliveries or (0,) * len(run.ids),
+            strict=True,
+        )
+        if id not in bad
+    ]
+    copy = Copy(
+        run.place,
+        [id for id, _, _ in kept],
+        run.head,
+        [body for _, body, _ in kept],
+        run.level,
+        run.received_ms,
+        run.expires_ms,
+        run.transient,
+        [deliveries for _, _, deliveries in kept],
+    )
+    return copy, f"{len(bad)} damaged messages" if bad else ""

@@ -1,0 +1,200 @@
+"""A store as it is at one moment, for tools: read-only, and beside a broker that goes on."""
+
+import errno
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+from trio_stomp.store._port import (
+    Page,
+    Progress,
+    Recovered,
+    StoreError,
+    Streamed,
+)
+from trio_stomp.store.disk import OsFiles
+from trio_stomp.store.journal import Shared, list_segments, replay, summarize
+from trio_stomp.store.streams import Streams
+
+TRIES = 100
+DATA = (".log", ".packed")
+
+
+class View(Protocol):
+    """What tools may ask of a store; as of ``Store``, but nothing is changed by it."""
+
+    name: str
+
+    def recover(self, progress: Progress) -> Recovered:
+        """What it holds; to be called once, before all else. May raise StoreError."""
+
+    def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
+        """As ``Store.read``; what nobody was promised to find again is left out."""
+
+    def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
+        """As ``Store.read_stream``."""
+
+    def take_damage(self) -> list[str]:
+        """What was found damaged since the last call, a line each."""
+
+    def files(self) -> list[tuple[str, int]]:
+        """Its files and their bytes; [] if it has none of its own."""
+
+    def close(self) -> None:
+        """Give everything back."""
+
+
+def open_view(target: str) -> View:
+    """A view of a directory, or of the database of a URL.
+
+    Raises:
+      StoreError: there is nothing of that kind, or what it needs is not installed.
+    """
+    if "://" not in target:
+        return JournalView(target)
+    try:
+        from trio_stomp.store.tools._view_sql import SqlView
+    except ModuleNotFoundError as error:
+        raise StoreError(f"{error}: pip install 'trio-stomp[sql]'") from error
+    return SqlView(target)
+
+
+class PinnedFiles(OsFiles):
+    """Files to be read, each held open from the moment that its directory is listed.
+
+    So what a broker deletes meanwhile can still be read. Nothing is ever written: what would
+    mend or tidy up does nothing, and there is no copy of what is damaged.
+    """
+
+    def __init__(self) -> None:
+        self._pinned: dict[str, int] = {}
+
+    def names(self, path: str) -> list[str]:
+        """As ``Files.names``; [] where there is no directory."""
+        for _ in range(TRIES):
+            try:
+                return self._pin(path)
+            except FileNotFoundError:
+                # Deleted between the listing and the opening: what replaces it is there by now.
+                self.close_all(path)
+                if not os.path.isdir(path):
+                    return []
+        raise OSError(errno.EBUSY, "its files change too fast", path)
+
+    def _pin(self, path: str) -> list[str]:
+        names = os.listdir(path)
+        for name in names:
+            file = f"{path}/{name}"
+            if name.endswith(DATA) and file not in self._pinned:
+                self._pinned[file] = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        return names
+
+    def close_all(self, directory: str = "") -> None:
+        """Let go of what stands in a directory; without one, of all."""
+        for path in [path for path in self._pinned if path.startswith(directory)]:
+            os.close(self._pinned.pop(path))
+
+    def sizes(self) -> list[tuple[str, int]]:
+        """Of all files, by path."""
+        return sorted((path, os.fstat(handle).st_size) for path, handle in self._pinned.items())
+
+    def open(self, path: str) -> int:
+        """As ``Files.open``, for reading."""
+        pinned = self._pinned.get(path)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if pinned is None else os.dup(pinned)
+
+    def create(self, path: str) -> int:
+        """Refuse."""
+        raise OSError(errno.EROFS, "nothing is written here", path)
+
+    def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
+        """Refuse."""
+        raise OSError(errno.EROFS, "nothing is written here")
+
+    def make_directory(self, path: str) -> None:
+        """Refuse, but where it is there: nobody needs another."""
+
+    def truncate(self, handle: int, size: int) -> None:
+        """Leave it as it is."""
+
+    def remove(self, path: str) -> None:
+        """Leave it where it is."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Leave it where it is."""
+
+    def sync(self, handle: int) -> None:
+        """Nothing was written."""
+
+    def sync_directory(self, path: str) -> None:
+        """Nothing was written."""
+
+
+class JournalView:
+    """A journal's directory."""
+
+    name = "journal"
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory.rstrip("/") or "/"
+        if not os.path.isdir(f"{self._directory}/journal"):
+            raise StoreError(f"{directory} holds no journal: name the --data-dir of a broker")
+        self._files = PinnedFiles()
+        self._shared = Shared(self._directory, self._files)
+        self._streams = Streams(f"{self._directory}/streams", self._files)
+        self._damage: list[str] = []
+        self._told = 0
+
+    def recover(self, progress: Progress) -> Recovered:
+        """As ``View.recover``."""
+        shared = self._shared
+        try:
+            segments = list_segments(self._files, shared.journal)
+            found = replay(self._files, segments, shared.quarantine, progress)
+            shared.index = index = found.index
+            shared.segments = {segment.number: segment for segment in segments}
+            places = summarize(index, shared.read_extent)
+            damage, _ = self._streams.open(found.known(segments))
+            self._damage = found.damage + damage
+        except OSError as error:
+            raise StoreError(f"{self._directory} cannot be read: {error}") from error
+        self._told = shared.quarantine.found + self._streams.damaged
+        return Recovered(
+            commit=found.commit,
+            next_id=index.next_id,
+            places=places,
+            settings={key: text for key, (text, _) in index.settings.items()},
+            deliveries=dict(index.deliveries),
+            streams=self._streams.states(),
+            damage=list(self._damage),
+        )
+
+    def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
+        """As ``View.read``."""
+        return self._shared.read((place, level), after, limit_bytes)
+
+    def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
+        """As ``View.read_stream``."""
+        log = self._streams.get(stream)
+        try:
+            return [] if log is None else log.read(first, limit_bytes)
+        except OSError as error:
+            raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
+
+    def take_damage(self) -> list[str]:
+        """As ``View.take_damage``: what reading found beyond what opening had."""
+        lines, self._damage = self._damage, []
+        for name in self._streams.states():
+            log = self._streams.get(name)
+            lines += log.take_damage() if log is not None else []
+        return [line.partition("; they cannot be copied")[0] for line in lines]
+
+    def files(self) -> list[tuple[str, int]]:
+        """As ``View.files``."""
+        start = len(self._directory) + 1
+        return [(path[start:], size) for path, size in self._files.sizes()]
+
+    def close(self) -> None:
+        """As ``View.close``."""
+        self._streams.close()
+        self._files.close_all()

@@ -1,0 +1,116 @@
+"""Whose web pages may open a WebSocket here: any page can try, with its visitor's network.
+
+Spec: RFC 6455 sections 4.2.2 and 10.2; RFC 6454. A client that is no browser sends no Origin.
+"""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from trio_stomp.transport.http._http import HttpError, HttpRequest
+
+ANY = "*"
+
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+_FORWARDING = frozenset({b"forwarded", b"via", b"x-real-ip"})
+_FORWARDED = b"x-forwarded-"
+
+
+def check_origin(
+    request: HttpRequest, allowed: str, *, is_secret: bool = False, local_only: bool = False
+) -> bool:
+    """Refuse the upgrade of a page that is not welcome.
+
+    Args:
+      allowed: Origins separated by commas, as ``https://example.com``; ``*`` = all; empty = pages
+        of the host that the request is for, and of this machine if that is loopback.
+      is_secret: The request came over TLS.
+      local_only: Of the same host are only pages of this machine or of an address: a name may be
+        anybody's that was made to mean this machine (DNS rebinding).
+
+    Returns: whether what the browser adds by itself, passwords and cookies, may be believed: it
+      is no page's, or one of the very scheme, host and port that are asked, or of a named origin.
+      Another port of the host is another program's, and plain HTTP is anybody's on the way.
+
+    Raises:
+      HttpError: 403, naming the origin and the remedy.
+    """
+    origins = request.values(b"origin")
+    if not origins:
+        return True
+    origin = origins[0].decode("latin-1").strip()
+    host = next(iter(request.values(b"host")), b"").decode("latin-1")
+    is_one = len(origins) == 1
+    if allowed.strip() in ("", ANY):
+        is_ours = is_one and _is_same_origin(origin, host, is_secret=is_secret)
+        is_near = is_one and _is_same_host(origin, host, local_only=local_only)
+        is_welcome = is_near or allowed.strip() == ANY
+    else:
+        welcome = {each.strip().rstrip("/").lower() for each in allowed.split(",")}
+        is_ours = is_welcome = is_one and origin.rstrip("/").lower() in welcome
+    if not is_welcome:
+        raise HttpError(
+            403,
+            f"pages of the origin {origin[:80]!r} may not connect here;"
+            " the operator allows them with --allowed-origins",
+        )
+    return is_ours
+
+
+def names_this_machine(request: HttpRequest) -> bool:
+    """Whether a request was made to ``localhost`` or to an address, not to somebody's name."""
+    hosts = request.values(b"host")
+    try:
+        host = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname if len(hosts) == 1 else None
+    except ValueError:
+        return False
+    return host is not None and (_is_loopback(host) or not _is_name(host))
+
+
+def is_forwarded(request: HttpRequest) -> bool:
+    """Whether a request says that it was passed on: then who connects is not who asks.
+
+    Of use against what forwards without being asked to hide it; a header left out proves nothing.
+    """
+    return any(name in _FORWARDING or name.startswith(_FORWARDED) for name, _ in request.headers)
+
+
+def _is_same_origin(origin: str, host: str, *, is_secret: bool) -> bool:
+    """Whether scheme, host and port are those of the request (RFC 6454 section 5)."""
+    try:
+        theirs, ours = urlsplit(origin), urlsplit(f"//{host}")
+        ports = theirs.port or _DEFAULT_PORTS.get(theirs.scheme), ours.port
+    except ValueError:
+        return False
+    scheme = "https" if is_secret else "http"
+    own = scheme, ours.hostname, ports[1] or _DEFAULT_PORTS[scheme]
+    return ours.hostname is not None and (theirs.scheme, theirs.hostname, ports[0]) == own
+
+
+def _is_same_host(origin: str, host: str, *, local_only: bool) -> bool:
+    try:
+        theirs, ours = urlsplit(origin).hostname, urlsplit(f"//{host}").hostname
+    except ValueError:
+        return False
+    if theirs is None or ours is None:
+        return False
+    if _is_loopback(theirs) and _is_loopback(ours):
+        return True
+    return theirs == ours and not (local_only and _is_name(ours))
+
+
+def _is_name(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return True
+    return False
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

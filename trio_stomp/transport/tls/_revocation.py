@@ -1,0 +1,136 @@
+"""Which certificates of clients were taken back: lists (CRL) in PEM.
+
+OpenSSL judges handshakes by them; what is read here is for those whose handshake is long over, and
+for warnings. Handles: complete lists. Does not handle: deltas, lists of somebody else's
+certificates (indirect), OCSP.
+
+Spec: RFC 5280 section 5.1.
+"""
+
+import binascii
+import hashlib
+import math
+import re
+from collections.abc import Iterator
+
+from trio_stomp.base import OptionError
+from trio_stomp.transport.tls._der import (
+    EXPLICIT_VERSION,
+    GENERALIZED_TIME,
+    INTEGER,
+    UTC_TIME,
+    date_of,
+    element,
+    time_of,
+)
+
+SOON_S = 24 * 3600.0
+"""Lists are renewed every few days, or hours: to warn sooner would be to warn always."""
+
+_LIST = re.compile(r"-----BEGIN X509 CRL-----([^-]*)-----END X509 CRL-----")
+_SEQUENCE = 0x30
+_TIMES = (UTC_TIME, GENERALIZED_TIME)
+
+
+def certificate_key(der: bytes) -> str:
+    """Return what names a certificate among all: a digest of who signed it, and its number.
+
+    Raises:
+      ValueError, IndexError: it is none.
+    """
+    _, at, _ = element(der, 0)
+    _, at, _ = element(der, at)
+    if der[at] == EXPLICIT_VERSION:
+        _, _, at = element(der, at)
+    _, _, end = element(der, at)
+    serial = der[at:end]
+    _, _, issuer = element(der, end)
+    return _key(der[issuer : element(der, issuer)[2]], serial)
+
+
+def read_revoked(path: str) -> frozenset[str]:
+    """Return the keys of the certificates that the lists in a file take back; "" = no file.
+
+    Raises:
+      OptionError: the operator's fault; it names the file.
+    """
+    if not path:
+        return frozenset()
+    return frozenset(key for der in _lists(path) for key in _revoked(der))
+
+
+def revocation_warnings(path: str, wall_s: float) -> Iterator[str]:
+    """What the operator should change soon, one line each.
+
+    Args:
+      path: As ``read_revoked``, which read it before.
+      wall_s: Wall time, in seconds since 1970.
+    """
+    ends_at = min((_next_update(der) for der in _lists(path)), default=math.inf)
+    if wall_s > ends_at:
+        yield (
+            f"{path} (tls_client_crl) was good until {date_of(ends_at)}: certificates of clients"
+            " are refused; fetch the new list, and send SIGHUP"
+        )
+    elif wall_s > ends_at - SOON_S:
+        yield (
+            f"{path} (tls_client_crl) is good until {date_of(ends_at)}, and then certificates of"
+            " clients are refused; fetch the next list, and send SIGHUP"
+        )
+
+
+def _lists(path: str) -> list[bytes]:
+    try:
+        with open(path, encoding="latin-1") as file:
+            lists = [binascii.a2b_base64(body) for body in _LIST.findall(file.read())]
+        for der in lists:
+            _next_update(der), list(_revoked(der))
+    except (OSError, ValueError, IndexError) as error:
+        why = getattr(error, "strerror", None)
+        problem = f"cannot be read: {why.lower()}" if why else "the list in it is damaged"
+        raise OptionError(
+            f"{path} (tls_client_crl): {problem}; give a PEM file of lists of revoked certificates"
+        ) from None
+    if not lists:
+        raise OptionError(
+            f"{path} (tls_client_crl) holds no list of revoked certificates in PEM, which begins"
+            " with `-----BEGIN X509 CRL-----`"
+        )
+    return lists
+
+
+def _body(der: bytes) -> tuple[int, bytes]:
+    """Where ``thisUpdate`` of a list begins, and who signed it."""
+    _, at, _ = element(der, 0)
+    _, at, _ = element(der, at)
+    if der[at] == INTEGER:  # the version
+        _, _, at = element(der, at)
+    _, _, issuer = element(der, at)
+    _, _, end = element(der, issuer)
+    return end, der[issuer:end]
+
+
+def _next_update(der: bytes) -> float:
+    at, _ = _body(der)
+    time_of(der, at)
+    _, _, at = element(der, at)
+    return time_of(der, at) if der[at] in _TIMES else math.inf
+
+
+def _revoked(der: bytes) -> Iterator[str]:
+    at, issuer = _body(der)
+    while der[at] in _TIMES:
+        _, _, at = element(der, at)
+    if der[at] != _SEQUENCE:
+        return  # nothing was taken back
+    _, at, end = element(der, at)
+    # Behind a list that takes nothing back stands the algorithm of the signature, which is a
+    # sequence, too; but its first element is no sequence.
+    while at < end and der[at] == _SEQUENCE:
+        _, serial, after = element(der, at)
+        yield _key(issuer, der[serial : element(der, serial)[2]])
+        at = after
+
+
+def _key(issuer: bytes, serial: bytes) -> str:
+    return hashlib.sha256(issuer + serial).hexdigest()

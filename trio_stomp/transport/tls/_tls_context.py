@@ -1,0 +1,372 @@
+"""The certificate of the broker, what TLS it takes, and the names in certificates of clients.
+
+Handles: loading with errors that an operator can act on, warnings, reloading, names.
+Does not handle: the bytes of a connection (``_tls_wire``), what a name is allowed to do.
+Spec: RFC 5280, RFC 4514, RFC 9325 (which versions and ciphers are good).
+"""
+
+import binascii
+import os
+import ssl
+import stat
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from trio_stomp.base import OptionError
+from trio_stomp.transport.tls._der import EXPLICIT_VERSION, date_of, element, time_of
+from trio_stomp.transport.tls._revocation import read_revoked, revocation_warnings
+
+CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"
+"""Of TLS 1.2: forward secrecy and an AEAD. All ciphers of TLS 1.3 are like that."""
+EXPIRY_WARNING_S = 14 * 24 * 3600.0
+
+_VERIFY = {
+    "off": ssl.CERT_NONE,
+    "optional": ssl.CERT_OPTIONAL,
+    "required": ssl.CERT_REQUIRED,
+}
+_MINIMUM = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+_SHORT_NAMES = {
+    "commonName": "CN",
+    "countryName": "C",
+    "domainComponent": "DC",
+    "givenName": "GN",
+    "localityName": "L",
+    "organizationName": "O",
+    "organizationalUnitName": "OU",
+    "stateOrProvinceName": "ST",
+    "streetAddress": "street",
+    "surname": "SN",
+    "userId": "UID",
+}
+"""OpenSSL's long names; it writes all others the same way in short."""
+_OTHER_NAMES = ("email", "DNS", "URI")
+_ESCAPED = frozenset('"+,;<>\\')
+
+_CERTIFICATE = b"CERTIFICATE-----"
+_KEY = b"PRIVATE KEY-----"
+
+
+class _EncryptedKeyError(Exception):
+    """OpenSSL asked for a passphrase: if it were left alone, on the terminal."""
+
+
+def make_server_context(
+    certificate: str,
+    key: str = "",
+    *,
+    client_ca: str = "",
+    client_certificates: str = "off",
+    client_crl: str = "",
+    minimum: str = "1.2",
+) -> ssl.SSLContext:
+    """Load the certificate and choose what TLS is good enough.
+
+    Args:
+      certificate: PEM file of the certificate and those above it, the broker's own first.
+      key: PEM file of its private key, without a passphrase; empty = it is in ``certificate``.
+      client_ca: PEM file of those who sign the certificates of clients.
+      client_certificates: ``off``, ``optional`` or ``required``.
+      client_crl: PEM file of those that were taken back, with a list of each who signs; empty =
+        none was.
+      minimum: The oldest version, ``1.2`` or ``1.3``.
+
+    Raises:
+      OptionError: the operator's fault; it names the file, what is wrong, and the remedy.
+      KeyError: the caller's fault: no such word.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _MINIMUM[minimum]
+    context.set_ciphers(CIPHERS)
+    context.options |= (
+        ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION | ssl.OP_CIPHER_SERVER_PREFERENCE
+    )
+    # WebSocket's opening handshake is HTTP/1.1 (RFC 6455); without this a browser may hope for h2.
+    context.set_alpn_protocols(["http/1.1"])
+    # Connections are long, so a resumed one saves nothing. Those of TLS 1.2 stay: without them
+    # OpenSSL would keep up to 20,480 sessions here, for hours.
+    context.num_tickets = 0
+    _load_certificate(context, certificate, key or certificate)
+    context.verify_mode = _VERIFY[client_certificates]
+    if context.verify_mode is not ssl.CERT_NONE:
+        # Who signs is in the file, be it a root or not; the roots of the machine do not count.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        _load_client_ca(context, client_ca)
+        if client_crl:
+            # Of who signs, whoever has signed him is not asked: take him out of ``client_ca``.
+            context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+            read_revoked(client_crl)  # says better what is wrong
+            context.load_verify_locations(client_crl)
+    return context
+
+
+class TlsBox:
+    """The context for the connections to come; those that are made already keep theirs.
+
+    Args:
+      certificate, key, client_ca, client_certificates, client_crl, minimum: as
+        ``make_server_context``.
+
+    Raises:
+      OptionError: the operator's fault.
+    """
+
+    __slots__ = ("_client_crl", "_files", "_load", "context")
+
+    def __init__(
+        self,
+        certificate: str,
+        key: str = "",
+        *,
+        client_ca: str = "",
+        client_certificates: str = "off",
+        client_crl: str = "",
+        minimum: str = "1.2",
+    ) -> None:
+        self._files = (certificate, key)
+        self._client_crl = client_crl
+        self._load: Callable[[], ssl.SSLContext] = partial(
+            make_server_context,
+            certificate,
+            key,
+            client_ca=client_ca,
+            client_certificates=client_certificates,
+            client_crl=client_crl,
+            minimum=minimum,
+        )
+        self.context = self._load()
+
+    @classmethod
+    def over(cls, context: ssl.SSLContext) -> "TlsBox":
+        """A box for a context that a program made; to read its files again is the program's task.
+
+        Raises:
+          OptionError: it is one for clients; the program's fault.
+        """
+        try:
+            context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+        except ssl.SSLError:
+            raise OptionError(
+                "ssl_context is one for clients; make it with"
+                " ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and load a certificate"
+            ) from None
+        box = cls.__new__(cls)
+        box._files, box._load, box.context = ("", ""), lambda: context, context
+        box._client_crl = ""
+        return box
+
+    def load(self) -> ssl.SSLContext:
+        """Read the files again; connections get the context once it is put into ``context``.
+
+        Raises:
+          OptionError: the operator's fault.
+        """
+        return self._load()
+
+    def reload(self) -> None:
+        """Read the files again, and use what they say.
+
+        Raises:
+          OptionError: the operator's fault; the context stays what it was.
+        """
+        self.context = self._load()
+
+    def revoked(self) -> frozenset[str]:
+        """Read which certificates of clients were taken back, by ``certificate_key``.
+
+        Raises:
+          OptionError: the operator's fault.
+        """
+        return read_revoked(self._client_crl)
+
+    def warnings(self, wall_s: float) -> tuple[str, ...]:
+        """As ``warnings_of``, for the files of this box."""
+        if not any(self._files):
+            return ()
+        lists = revocation_warnings(self._client_crl, wall_s) if self._client_crl else ()
+        return (*warnings_of(*self._files, wall_s), *lists)
+
+
+def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
+    """Return what an operator should change soon, one line each; to be logged.
+
+    Args:
+      certificate, key: as ``make_server_context``.
+      wall_s: Wall time, in seconds since 1970.
+    """
+    return (*_key_warnings(key or certificate), *_date_warnings(certificate, wall_s))
+
+
+def certificate_names(decoded: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names in a certificate, as rules may know it; each once.
+
+    Names with characters that cannot be printed are left out: they are only there to deceive.
+
+    Args:
+      decoded: What ``SSLObject.getpeercert()`` tells of a certificate that was verified.
+    """
+    names = []
+    subject = decoded.get("subject", ())
+    if subject:
+        names.append(_distinguished_name(subject))
+        values = [value for rdn in subject for kind, value in rdn if kind == "commonName"]
+        names += [f"CN={_escaped(value)}" for value in values]
+    others = decoded.get("subjectAltName", ())
+    names += [f"{kind}:{value}" for kind, value in others if kind in _OTHER_NAMES]
+    return tuple(dict.fromkeys(name for name in names if name.isprintable()))
+
+
+# Loading.
+
+
+def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    _check_pem(certificate, "tls_cert", _CERTIFICATE, "certificate")
+    _check_pem(key, "tls_key", _KEY, "private key")
+    try:
+        context.load_cert_chain(certificate, key, password=_refuse_passphrase)
+    except _EncryptedKeyError:
+        raise OptionError(
+            f"{key} (tls_key) has a passphrase, and nobody is there to type it; take it off with"
+            f" `openssl pkey -in {key} -out NEW.pem` and give NEW.pem the mode 0600"
+        ) from None
+    except ssl.SSLError as error:
+        raise OptionError(_fault(certificate, key, error.reason or "")) from None
+    except OSError as error:
+        raise OptionError(f"{certificate} (tls_cert) {_unreadable(error)}") from None
+
+
+def _load_client_ca(context: ssl.SSLContext, client_ca: str) -> None:
+    if not client_ca:
+        raise OptionError(
+            "tls_client_certificates needs tls_client_ca, the PEM file of those who sign them"
+        )
+    _check_pem(client_ca, "tls_client_ca", _CERTIFICATE, "certificate")
+    try:
+        context.load_verify_locations(client_ca)
+    except OSError:  # as ssl.SSLError is one, too
+        raise OptionError(_damaged(client_ca, "tls_client_ca", "certificate")) from None
+
+
+def _check_pem(path: str, option: str, mark: bytes, what: str) -> None:
+    """OpenSSL does not tell which of two files is at fault, nor that one is no PEM at all."""
+    try:
+        with open(path, "rb") as file:
+            text = file.read()
+    except (OSError, ValueError) as error:
+        raise OptionError(f"{path} ({option}) {_unreadable(error)}") from None
+    if mark not in text:
+        raise OptionError(
+            f"{path} ({option}) holds no {what} in PEM, the format that has `-----BEGIN` lines"
+        )
+
+
+def _unreadable(error: OSError | ValueError) -> str:
+    cause = getattr(error, "strerror", None) or str(error)
+    return f"cannot be read: {cause.lower()}; name a PEM file that the broker's user may read"
+
+
+def _damaged(path: str, option: str, what: str) -> str:
+    return f"{path} ({option}): the {what} in it is damaged; write the file again"
+
+
+def _fault(certificate: str, key: str, reason: str) -> str:
+    """Say what is wrong with a pair that OpenSSL refused for ``reason``."""
+    # A key of another kind: there is a place for each, and that one's certificate is missing.
+    if reason.endswith("_MISMATCH") or reason == "NO_CERTIFICATE_ASSIGNED":
+        return (
+            f"{key} (tls_key) is not the key of {certificate} (tls_cert), where the certificate of"
+            " the broker itself must stand first; give two files that were made together"
+        )
+    if reason.endswith(("_TOO_SMALL", "_TOO_WEAK")):
+        weak = reason.replace("_", " ").lower()
+        return f"{certificate} (tls_cert) is too weak: {weak}; have a new one made"
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
+    except ssl.SSLError:
+        return _damaged(certificate, "tls_cert", "certificate")
+    return _damaged(key, "tls_key", "private key")
+
+
+def _refuse_passphrase() -> str:
+    raise _EncryptedKeyError
+
+
+# Warnings.
+
+
+def _key_warnings(key: str) -> list[str]:
+    try:
+        mode = os.stat(key).st_mode
+    except OSError:
+        return []  # it was loaded a moment ago
+    if not mode & (stat.S_IROTH | stat.S_IWOTH):
+        return []  # a group of its own for the key is as usual as 0600
+    return [
+        f"{key} (tls_key) has the mode {stat.S_IMODE(mode):04o}: every user of this machine can"
+        " take the broker's key; chmod 0600 it"
+    ]
+
+
+def _date_warnings(certificate: str, wall_s: float) -> list[str]:
+    try:
+        with open(certificate, encoding="latin-1") as file:
+            begin_s, end_s = _validity(_first_certificate(file.read()))
+    except (OSError, ValueError, IndexError):
+        return []  # OpenSSL did read it, and will tell its peers
+    name = f"{certificate} (tls_cert)"
+    if wall_s < begin_s:
+        return [
+            f"{name} is not valid before {date_of(begin_s)}; is the clock of this machine right?"
+        ]
+    if wall_s > end_s:
+        return [f"{name} expired on {date_of(end_s)}: clients will refuse it; renew it"]
+    if wall_s > end_s - EXPIRY_WARNING_S:
+        return [f"{name} expires on {date_of(end_s)}; renew it"]
+    return []
+
+
+def _first_certificate(text: str) -> bytes:
+    """The first certificate of a PEM file, which is the broker's own."""
+    body = text.partition("-----BEGIN CERTIFICATE-----")[2].partition("-----END")[0]
+    return binascii.a2b_base64(body)
+
+
+def _validity(certificate: bytes) -> tuple[float, float]:
+    """From when to when a certificate is valid (RFC 5280 section 4.1), in seconds of wall time.
+
+    The ``ssl`` module tells this of a peer's certificate alone, and ``cryptography`` is an extra.
+    """
+    _, at, _ = element(certificate, 0)
+    _, at, _ = element(certificate, at)
+    if certificate[at] == EXPLICIT_VERSION:
+        _, _, at = element(certificate, at)
+    for _ in ("serial number", "signature algorithm", "issuer"):
+        _, _, at = element(certificate, at)
+    _, begin, _ = element(certificate, at)
+    _, _, end = element(certificate, begin)
+    return time_of(certificate, begin), time_of(certificate, end)
+
+
+# Names.
+
+
+def _distinguished_name(subject: "tuple[tuple[tuple[str, str], ...], ...]") -> str:
+    """The subject, last part first, as ``openssl x509 -subject -nameopt RFC2253`` prints it."""
+    return ",".join(
+        "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in rdn)
+        for rdn in reversed(subject)
+    )
+
+
+def _escaped(value: str) -> str:
+    """Escape as RFC 4514 section 2.4 says, so that no value can look like two."""
+    last = len(value) - 1
+    escaped = []
+    for at, char in enumerate(value):
+        is_special = (
+            char in _ESCAPED or (char == " " and at in (0, last)) or (char == "#" and at == 0)
+        )
+        escaped.append(f"\\{char}" if is_special else char)
+    return "".join(escaped)
