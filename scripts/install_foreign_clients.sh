@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs Debian's STOMP clients for tests/test_interop.py, if this is Debian and we are root.
+# Installs Debian's STOMP clients for tests/foreign/test_interop.py, if this is Debian and we are root.
 # Never fails: what is missing is said loudly, and the tests that need it are skipped.
 set -uo pipefail
 

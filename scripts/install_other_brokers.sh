@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the brokers that tests/test_client_brokers.py runs the client with: Debian's RabbitMQ and
+# Install the brokers that tests/foreign/test_client_brokers.py runs the client with: Debian's RabbitMQ and
 # ActiveMQ. Never fails: what cannot be installed is told loudly, and its tests are skipped.
 # The services that the packages start are stopped and disabled: the tests start brokers of their
 # own. An instance that was there before is left as it is.

@@ -5,7 +5,7 @@ python scripts/interop_table.py --write    write it
 
 It is made from tests/interop/expected.toml and tests/interop/results.json. The latter is written
 by the tests, from a broker and clients that run:
-TRIO_STOMP_INTEROP_RESULTS=tests/interop/results.json pytest tests/test_interop.py
+TRIO_STOMP_INTEROP_RESULTS=tests/interop/results.json pytest tests/foreign/test_interop.py
 """
 
 import json
@@ -45,10 +45,10 @@ HEAD = """\
 # Interoperability
 
 What clients that we did not write can do with this broker. Each has a small program in \
-`tests/interop/`, which goes through the same steps; `tests/test_interop.py` runs every program \
-over every transport that its library has, against a broker in a process of its own, and fails \
-when a step fails, and also when one succeeds that is said here not to. A link between the two \
-is cut for the step `reconnect`, and the broker stopped in order and started again for the last.
+`tests/interop/`, which goes through the same steps; `tests/foreign/test_interop.py` runs every \
+program over every transport that its library has, against a broker in a process of its own, \
+and fails when a step fails, and also when one succeeds that is said here not to. A link between \
+the two is cut for the step `reconnect`, and the broker stopped in order and started again for the last.
 
 This page is made by `scripts/interop_table.py --write`. The clients that are no package of pip \
 or npm come from Debian: `scripts/install_foreign_clients.sh`. Where one is missing its tests are \

@@ -13,7 +13,7 @@ Then:
 - a stream has its offsets without a gap; what a power cut does is never taken for damage;
 - the store goes on, and what it showed once it shows again.
 
-The states are those of ``tests/_power.py``. The exit code is 1 if anything of this does not hold.
+The states are those of ``_oracle.power``. The exit code is 1 if anything of this does not hold.
 """
 
 import argparse
@@ -26,8 +26,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tests._power import State, broken_promises, disk_of, found_in, states
-from tests._store_fakes import open_store
+from _oracle.power import State, broken_promises, disk_of, found_in, states
+from _oracle.store_disk import open_store
+
 from trio_stomp.store import Keep, Turn
 
 SHOWN = 20

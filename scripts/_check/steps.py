@@ -70,6 +70,12 @@ def files_of_tests() -> Iterator[Path]:
     yield from sorted(TESTS.rglob("test_*.py"))
 
 
+def test_file(name: str) -> str:
+    """Return where the tests called ``name`` stand, wherever in ``tests/`` that is."""
+    (file,) = TESTS.rglob(f"test_{name}.py")
+    return file.relative_to(ROOT).as_posix()
+
+
 def floor_tests() -> list[str]:
     """Return the files that ask nothing but the synchronous floors."""
     found = []
@@ -129,7 +135,7 @@ def compiled_steps(tier: str) -> Iterator[Step]:
     if not has_compiler():
         return
     yield Step("compile", (sys.executable, "scripts/compile.py", str(COMPILED)))
-    files = (f"tests/test_{name}.py" for name in COMPILED_TESTS)
+    files = map(test_file, COMPILED_TESTS)
     chosen = () if tier == "full" else ("-m", "not full")
     name = "tests of the compiled variant"
     yield pytest_step(name, "-n", "2", *chosen, *files, cwd=COMPILED, path=COMPILED)
@@ -160,7 +166,9 @@ def node_steps() -> Iterator[Step]:
 
 def fast_lanes() -> Iterator[Lane]:
     """Yield the lanes of ``--fast``: the sources, floors 0 to 2, and the store."""
-    stores = sorted(path.relative_to(ROOT).as_posix() for path in TESTS.glob("test_store_*.py"))
+    stores = sorted(
+        path.relative_to(ROOT).as_posix() for path in (TESTS / "unit" / "store").rglob("test_*.py")
+    )
     yield (*lint_steps(), types_step())
     yield (
         pytest_step(

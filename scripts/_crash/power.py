@@ -23,8 +23,9 @@ from _crash.link import Gone, Link, Reply
 
 sys.path.insert(0, str(ROOT))
 
-from tests._power import QUEUES, STREAMS, State, broken_promises, states, write_state
-from tests._power_sqlite import NAME, sqlite_states
+from _oracle.power import QUEUES, STREAMS, State, broken_promises, states, write_state
+from _oracle.power_sqlite import NAME, sqlite_states
+
 from trio_stomp import Settings, serve
 from trio_stomp.broker import DestinationPolicy
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests._fakes import MEMORY, TRANSPORTS, WS_MEMORY, WS_TCP, Dial, open_dial, until
+from tests.support.fakes import MEMORY, TRANSPORTS, WS_MEMORY, WS_TCP, Dial, open_dial, until
 
 
 async def empty_queues(dial: Dial) -> None:

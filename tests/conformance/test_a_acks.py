@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests._fakes import Client, Dial, Received, bodies, until
+from tests.support.fakes import Client, Dial, Received, bodies, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 NEW = ("1.1", "1.2")

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests._fakes import Client, Dial, frame_bytes, open_dial, until
+from tests.support.fakes import Client, Dial, frame_bytes, open_dial, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 

@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from tests._fakes import Client, Dial, FrameReader, Received, bodies, frame_bytes
+from tests.support.fakes import Client, Dial, FrameReader, Received, bodies, frame_bytes
 
 VERSIONS = ("1.0", "1.1", "1.2")
 

@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock, memory_stream_pair
 from wsproto.events import Ping
 
-from tests._fakes import Client, Dial, StreamPipe, frame_bytes, gaps_between, open_dial
+from tests.support.fakes import Client, Dial, StreamPipe, frame_bytes, gaps_between, open_dial
 
 SILENT_WEBSOCKETS = {"websocket_ping_s": 0.0}
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests._fakes import Dial, bodies, frame_bytes, until
+from tests.support.fakes import Dial, bodies, frame_bytes, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 

@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests._fakes import Client, Dial, bodies, frame_bytes, gather, until
+from tests.support.fakes import Client, Dial, bodies, frame_bytes, gather, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests._fakes import Client, Dial, Received, bodies, frame_bytes, until
+from tests.support.fakes import Client, Dial, Received, bodies, frame_bytes, until
 
 VERSIONS = ("1.0", "1.1", "1.2")
 KINDS = ("/queue/a", "/topic/a", "#a")

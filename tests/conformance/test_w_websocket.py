@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests._fakes import TCP, Dial, frame_bytes, open_dial, until
+from tests.support.fakes import TCP, Dial, frame_bytes, open_dial, until
 
 KEY = base64.b64encode(bytes(range(16)))
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

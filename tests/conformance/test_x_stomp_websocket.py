@@ -5,7 +5,7 @@ import trio
 from trio.testing import MockClock
 from wsproto.events import Ping, TextMessage
 
-from tests._fakes import (
+from tests.support.fakes import (
     WS_MEMORY,
     Client,
     Dial,

@@ -10,8 +10,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests._chromium import chromium_or_skip, running_chromium
-from tests._foreign import JS
+from tests.support.chromium import chromium_or_skip, running_chromium
+from tests.support.foreign import JS
 
 HERE = Path(__file__).parent
 STOMPJS = JS / "node_modules" / "@stomp" / "stompjs"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests._foreign import JS, node_or_skip
+from tests.support.foreign import JS, node_or_skip
 
 HERE = Path(__file__).parent
 JARS = Path("/usr/share/java")

@@ -15,15 +15,15 @@ from trio_stomp.cli._main import main as main
 if TYPE_CHECKING:
     from trio_stomp.cli._arguments import Arguments as Arguments
     from trio_stomp.cli._arguments import parse as parse
-    from trio_stomp.cli.commands import run as run
-    from trio_stomp.cli.commands import run_default as run_default
+    from trio_stomp.cli.commands._run import run as run
+    from trio_stomp.cli.commands._run import run_default as run_default
 else:
     # They bring the whole broker along, which a health check has no time for.
     _HOMES = {
         "Arguments": "_arguments",
         "parse": "_arguments",
-        "run": "_run",
-        "run_default": "_run",
+        "run": "commands._run",
+        "run_default": "commands._run",
     }
 
     def __getattr__(name: str) -> object:

@@ -145,3 +145,9 @@ def open_site(given: argparse.Namespace) -> Site:
     address = read_address(given)
     tls = tls_context(given, address)
     return Site(address, tls, read_access(given))
+
+
+def pid_of(varz: dict[str, Any]) -> object:
+    """Return the process id that ``/varz`` names, or None."""
+    process = varz.get("process")
+    return varz.get("pid", process.get("pid") if isinstance(process, dict) else None)

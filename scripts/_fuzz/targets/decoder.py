@@ -2,10 +2,11 @@
 
 import random
 
+from _oracle.naive_decoder import Bounds, Ending, Reading, escape, read
+from _oracle.strategies import ERROR_CODES, SMALL, Decoded, naive_decode, outcome
+
 from _fuzz.target import Finding, Target, check, check_equal, cut
 from _fuzz.targets import stomp
-from tests._naive_decoder import Bounds, Ending, Reading, escape, read
-from tests._strategies import ERROR_CODES, SMALL, Decoded, naive_decode, outcome
 from trio_stomp.frames import (
     OPENING,
     V1_0,

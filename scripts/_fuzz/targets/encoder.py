@@ -3,10 +3,11 @@
 import random
 from collections.abc import Sequence
 
+from _oracle.naive_decoder import ESCAPES
+from _oracle.strategies import read_server_frames
+
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import stomp
-from tests._naive_decoder import ESCAPES
-from tests._strategies import read_server_frames
 from trio_stomp.frames import (
     OPENING,
     UNTIL_NUL,

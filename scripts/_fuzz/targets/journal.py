@@ -3,10 +3,11 @@
 import random
 from collections.abc import Mapping
 
+from _oracle.store_disk import Disk, Messages, filled, open_store, read_all, some_turns
+
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import damage
 from _fuzz.targets.files import own_file
-from tests._store_fakes import Disk, Messages, filled, open_store, read_all, some_turns
 from trio_stomp.store import JournalStore, Put, Recovered, StoreError, Turn
 
 BASES = 4

@@ -3,10 +3,11 @@
 import random
 from collections.abc import Iterable
 
+from _oracle.naive_decoder import Bounds, NaiveFrame, read
+from _oracle.strategies import ERROR_CODES, SMALL
+
 from _fuzz.target import Target, check, check_equal, cut
 from _fuzz.targets import stomp
-from tests._naive_decoder import Bounds, NaiveFrame, read
-from tests._strategies import ERROR_CODES, SMALL
 from trio_stomp.base._memory import MemoryBudget
 from trio_stomp.frames import AckRun, FrameLimits, FrameRun
 from trio_stomp.protocol import (

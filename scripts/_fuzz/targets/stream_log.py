@@ -3,9 +3,10 @@
 import random
 from collections.abc import Mapping
 
+from _oracle.store_disk import EVERYTHING, Disk, filled
+
 from _fuzz.target import Target, check, check_equal
 from _fuzz.targets import damage
-from tests._store_fakes import EVERYTHING, Disk, filled
 from trio_stomp.store import Append, StoreError
 from trio_stomp.store.streams._log import StreamLog
 

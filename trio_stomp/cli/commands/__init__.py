@@ -3,7 +3,3 @@
 Handles: their options, what they ask of a broker or a store, and what they print.
 Does not handle: connecting and output, which the commands share; see ``cli``.
 """
-
-from trio_stomp.cli.commands._reload import pid_of as pid_of
-from trio_stomp.cli.commands._run import run as run
-from trio_stomp.cli.commands._run import run_default as run_default

@@ -5,11 +5,10 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import add_access, is_loopback
-from trio_stomp.cli._http_get import open_site
+from trio_stomp.cli._http_get import open_site, pid_of
 from trio_stomp.cli._tool import (
     WELL,
     CannotDo,
@@ -56,12 +55,6 @@ def main(argv: Sequence[str]) -> int:
     else:
         print(f"told process {pid} to read its files again; its log tells whether they are right")
     return WELL
-
-
-def pid_of(varz: dict[str, Any]) -> object:
-    """What /varz says of the process; None = nothing."""
-    process = varz.get("process")
-    return varz.get("pid", process.get("pid") if isinstance(process, dict) else None)
 
 
 def _checked(pid: object) -> int:

@@ -20,9 +20,8 @@ from attrs import frozen
 from trio_stomp._version import __version__
 from trio_stomp.base import OptionError
 from trio_stomp.cli._connect_options import Address
-from trio_stomp.cli._http_get import Site, Unreachable
+from trio_stomp.cli._http_get import Site, Unreachable, pid_of
 from trio_stomp.cli._tool import CannotDo
-from trio_stomp.cli.commands import pid_of
 from trio_stomp.cli.process import SPARE_FILES, told_variant
 
 OK, WARN, FAIL = "ok", "warn", "fail"

@@ -1,0 +1,487 @@
+"""The house rules that a program can check: floors, imports, state, sizes."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "trio_stomp"
+NAME = PACKAGE.name
+
+# A floor imports only lower floors, or itself.
+FLOORS = {
+    "base": -1,
+    "frames": 0,
+    "protocol": 1,
+    "store": 1,
+    "broker": 2,
+    "transport": 3,
+    "security": 3,
+    "client": 4,
+    "peer": 4,
+    "server": 4,
+    "diag": 5,
+    "web": 5,
+    "config": 6,
+    "startup": 7,
+    "cli": 8,
+    "testing": 8,
+}
+SYNCHRONOUS = ("frames", "protocol", "broker")
+
+# The rooms of a floor, from the lowest: a module imports only lower rooms than its own, or its own,
+# imports for type checking included. "" is the floor's own modules; others are named.
+ROOMS = {
+    "store": ("", "disk", "streams", "journal.format", "journal", "sql", "tools"),
+    "broker": (
+        *("names", "selectors", "headers", "rules", "delivery", "routing", "durability", "access"),
+        *("queues", "browsing", "streams", "topics", "explain", "sending", "subscribing", ""),
+    ),
+    "transport": ("_options", "wire", "tls", "http", "websocket", ""),
+    "server": ("_limits", "_clock", "_watchdog", "io", "connection", ""),
+    "cli": ("process", "aliases", "", "commands", "commands._doctor", "commands._top"),
+    "spark": ("", "reporting"),
+}
+
+# A client of the broker, for other processes: of the floors it imports only the lowest, and no
+# floor imports it.
+APART = {"spark"}
+FOR_APART = {"base", "frames"}
+
+FOR_ALL = {"_version", "base"}
+FOR_NOBODY = {"__init__", "__main__"}
+
+# What ``config`` composes: the one use of another package's private module.
+OPTION_MODULES = {"_limits", "_options", "_policies"}
+
+# The synchronous core has no clock, no chance, no wire and no task of its own.
+FORBIDDEN_BELOW = {"trio", "socket", "ssl", "time", "random", "asyncio", "threading"}
+ALLOWED_BELOW = {("broker/topics/_stale.py", "trio")}
+
+MUTABLE_LITERALS = (ast.Dict, ast.List, ast.Set, ast.DictComp, ast.ListComp, ast.SetComp)
+MUTABLE_CALLS = {"dict", "list", "set", "bytearray", "deque", "defaultdict", "OrderedDict"}
+
+# What is still to be cut: modules that name types of higher rooms, one module of each circle that is
+# too large, and files and functions that are too long. Nothing may be added.
+TYPES_FROM_ABOVE = {
+    *("broker/delivery/_delivery.py", "broker/delivery/_event_history.py"),
+    *("broker/delivery/_subscription.py", "broker/delivery/_turns.py"),
+    *("broker/durability/_ledger.py", "broker/durability/_log.py"),
+    *("broker/headers/_error_frame.py", "broker/queues/_dead_letters.py"),
+    *("broker/routing/_binding.py", "broker/routing/_destinations.py"),
+    *("broker/topics/_last_values.py", "server/io/_inbox.py", "server/io/_outbox.py"),
+}
+CIRCLES_YET = {
+    "trio_stomp.broker.delivery._delivery",
+    "trio_stomp.broker.queues._queues",
+    "trio_stomp.broker.sending._publisher",
+    "trio_stomp.broker.subscribing._subscriber",
+    "trio_stomp.server.connection._connection",
+}
+LONG_YET = {
+    *("broker/_broker.py", "broker/sending/_publisher.py", "broker/subscribing/_subscriber.py"),
+    *("client/_open.py", "server/_server.py"),
+}
+
+MAX_MODULES = 16
+MAX_CIRCLE = 2
+MAX_POSITIONAL = 5
+OF_COLUMNS = {"pack", "pack_into", "select", "agg", "Table"}
+"""What takes as many values as there are columns: ``struct``, SQL and Spark."""
+MAX_FILE_LINES = 500
+MAX_FUNCTION_LINES = 60
+
+
+@attrs.frozen
+class Import:
+    """One imported module, as a dotted path, and whether only the type checker sees it."""
+
+    target: str
+    line: int
+    typing_only: bool
+
+
+@attrs.frozen
+class Module:
+    """One source file of the package."""
+
+    path: str
+    tree: ast.Module
+    text: str
+
+    @property
+    def floor(self) -> str:
+        """The package directly below trio_stomp, or "" for a top-level module."""
+        head, slash, _ = self.path.partition("/")
+        return head if slash else ""
+
+
+def read_modules() -> list[Module]:
+    modules = []
+    for file in sorted(PACKAGE.rglob("*.py")):
+        text = file.read_text(encoding="utf-8")
+        modules.append(Module(file.relative_to(PACKAGE).as_posix(), ast.parse(text), text))
+    return modules
+
+
+MODULES = read_modules()
+
+
+def imports(module: Module) -> Iterator[Import]:
+    """Yield every import of a module, those inside of functions too."""
+    hidden = {
+        id(inner)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING")
+        for statement in node.body
+        for inner in ast.walk(statement)
+    }
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield Import(alias.name, node.lineno, id(node) in hidden)
+        elif isinstance(node, ast.ImportFrom):
+            for target in sorted(set(_targets(module, node))):
+                yield Import(target, node.lineno, id(node) in hidden)
+
+
+def _targets(module: Module, node: ast.ImportFrom) -> Iterator[str]:
+    """Yield the modules that a ``from`` import names, relative ones made absolute."""
+    base = node.module or ""
+    if node.level:
+        package = [NAME, *Path(module.path).parts[:-1]]
+        kept = package[: len(package) - node.level + 1]
+        base = ".".join([*kept, *([base] if base else [])])
+    for alias in node.names:
+        # ``from trio_stomp import config`` and ``from trio_stomp.frames import _frame`` name a
+        # module; ``from trio_stomp.frames import Frame`` names a value of one.
+        path = PACKAGE.parent.joinpath(*base.split("."), alias.name)
+        inside = base.split(".")[0] == NAME
+        is_module = inside and (path.is_dir() or path.with_suffix(".py").is_file())
+        yield f"{base}.{alias.name}" if is_module else base
+
+
+def own_imports(module: Module) -> Iterator[tuple[Import, list[str]]]:
+    """Yield the imports from this package, with their path below it."""
+    for found in imports(module):
+        head, *rest = found.target.split(".")
+        if head == NAME:
+            yield found, rest
+
+
+def show(violations: list[str]) -> str:
+    return "\n".join(["", *violations])
+
+
+def test_every_package_has_a_floor() -> None:
+    assert {module.floor for module in MODULES if module.floor} <= FLOORS.keys() | APART
+
+
+def test_a_floor_imports_only_lower_floors() -> None:
+    violations = [
+        f"{module.path}:{found.line}: {module.floor} ({FLOORS[module.floor]}) imports "
+        f"{rest[0]} ({FLOORS[rest[0]]})"
+        for module in MODULES
+        if module.floor and module.floor not in APART
+        for found, rest in own_imports(module)
+        if rest and rest[0] in FLOORS and not found.typing_only and rest[0] != module.floor
+        if FLOORS[rest[0]] >= FLOORS[module.floor]
+    ]
+    assert not violations, show(violations)
+
+
+def test_what_stands_apart_imports_no_floor_and_is_imported_by_none() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        for found, rest in own_imports(module)
+        if rest and rest[0] != module.floor
+        if (module.floor in APART and rest[0] not in FOR_ALL | FOR_APART) or rest[0] in APART
+    ]
+    assert not violations, show(violations)
+
+
+def test_what_stands_apart_needs_no_trio() -> None:
+    code = "import sys, trio_stomp.base.schema; sys.exit('trio' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_top_of_the_package_is_imported_by_nobody() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        for found, rest in own_imports(module)
+        if not rest or rest[0] in FOR_NOBODY
+        if not found.typing_only
+    ]
+    assert not violations, show(violations)
+
+
+def test_the_lowest_floor_imports_no_other() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        if module.floor in FOR_ALL
+        for found, rest in own_imports(module)
+        if not rest or rest[0] not in FOR_ALL
+    ]
+    assert not violations, show(violations)
+
+
+def test_private_modules_stay_in_their_package() -> None:
+    """A room inside of a package may import that package's modules; others take from its face."""
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}; take it from {NAME}.{room}"
+        for module in MODULES
+        for found, rest in own_imports(module)
+        if rest and len(rest) > 1 and is_module(rest) and rest[-1].startswith("_")
+        if rest[-1] not in OPTION_MODULES
+        if not module.path.startswith("/".join(rest[:-1]) + "/") and (room := ".".join(rest[:-1]))
+        if module.path != f"{rest[0]}/__init__.py"
+    ]
+    assert not violations, show(violations)
+
+
+def is_module(path: list[str]) -> bool:
+    """Return whether a dotted path below the package is a module, not a package."""
+    return PACKAGE.joinpath(*path).with_suffix(".py").is_file()
+
+
+def room_of(floor: str, path: list[str]) -> int:
+    """Return the place of a module, or of a package's face, in the order of its floor's rooms."""
+    dotted = ".".join(path)
+    fitting = [room for room in ROOMS[floor] if not room or f"{dotted}.".startswith(f"{room}.")]
+    return ROOMS[floor].index(max(fitting, key=len))
+
+
+def parts_of(module: Module) -> list[str]:
+    """Return a module's dotted path below the package; a face's is its package."""
+    parts = module.path.removesuffix(".py").split("/")
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def test_a_room_imports_only_lower_rooms() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        if module.floor in ROOMS and module.path != f"{module.floor}/__init__.py"
+        for found, rest in own_imports(module)
+        if rest and rest[0] == module.floor
+        if room_of(rest[0], rest[1:]) > room_of(rest[0], parts_of(module)[1:])
+        if not (found.typing_only and module.path in TYPES_FROM_ABOVE)
+    ]
+    assert not violations, show(violations)
+
+
+def circles() -> Iterator[list[str]]:
+    """Yield the sets of modules that import each other, those for type checking included.
+
+    A name that is taken from a package's face counts as an import of the module that defines it.
+    """
+    faces = {".".join([NAME, *parts_of(module)]): module for module in MODULES}
+    arrows = {
+        name: {
+            target
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+            if (target := home(faces, node.module, alias.name)) and target != name
+        }
+        for name, module in faces.items()
+        if not module.path.endswith("__init__.py")
+    }
+    reach = {name: reached(arrows, name) for name in arrows}
+    seen: set[str] = set()
+    for name in sorted(arrows):
+        circle = sorted(other for other in reach[name] if name in reach.get(other, ()))
+        if name in circle and name not in seen:
+            seen.update(circle)
+            yield circle
+
+
+def home(faces: dict[str, Module], package: str, name: str) -> str:
+    """Return the module that defines what a package, or a module, is asked for; "" if not ours."""
+    if f"{package}.{name}" in faces:
+        return f"{package}.{name}"
+    module = faces.get(package)
+    if module is None:
+        return ""
+    if not module.path.endswith("__init__.py"):
+        return package
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return home(faces, node.module, alias.name)
+    return ""
+
+
+def reached(arrows: dict[str, set[str]], name: str) -> set[str]:
+    """Return all that a module imports, directly or not."""
+    found: set[str] = set()
+    ahead = [name]
+    while ahead:
+        fresh = arrows.get(ahead.pop(), set()) - found
+        found |= fresh
+        ahead += fresh
+    return found
+
+
+def test_circles_of_imports_are_small() -> None:
+    large = [circle for circle in circles() if len(circle) > MAX_CIRCLE]
+    large = [circle for circle in large if not any(name in CIRCLES_YET for name in circle)]
+    assert not large, show([" ".join(circle) for circle in large])
+
+
+def test_no_folder_has_many_modules() -> None:
+    folders = {file.parent for file in PACKAGE.rglob("*.py")}
+    counts = {
+        folder.relative_to(PACKAGE).as_posix(): len(list(folder.glob("[!_]*.py")))
+        + len([file for file in folder.glob("_*.py") if file.stem not in FOR_NOBODY])
+        for folder in folders
+    }
+    assert {folder: count for folder, count in counts.items() if count > MAX_MODULES} == {}
+
+
+def test_no_room_hides_a_public_name() -> None:
+    """``trio_stomp.run`` is a function: a package of that name would take its place."""
+    for module in MODULES:
+        if module.path.endswith("__init__.py"):
+            rooms = {p.parent.name for p in (PACKAGE / module.path).parent.glob("*/__init__.py")}
+            assert not rooms & public_names(module), module.path
+
+
+def public_names(module: Module) -> set[str]:
+    """Return the names that a face takes from modules."""
+    return {
+        alias.asname
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname
+    }
+
+
+def test_option_modules_import_no_floor() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        if Path(module.path).stem in OPTION_MODULES
+        for found, rest in own_imports(module)
+        if not rest or rest[0] not in FOR_ALL
+    ]
+    assert not violations, show(violations)
+
+
+def test_the_synchronous_floors_have_no_clock_no_wire_and_no_tasks() -> None:
+    violations = [
+        f"{module.path}:{found.line}: imports {found.target}"
+        for module in MODULES
+        if module.floor in SYNCHRONOUS
+        for found in imports(module)
+        if (top := found.target.split(".")[0]) in FORBIDDEN_BELOW
+        if not found.typing_only and (module.path, top) not in ALLOWED_BELOW
+    ]
+    assert not violations, show(violations)
+
+
+def test_the_synchronous_floors_never_await() -> None:
+    kinds = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
+    violations = [
+        f"{module.path}:{node.lineno}: {type(node).__name__}"
+        for module in MODULES
+        if module.floor in SYNCHRONOUS
+        for node in ast.walk(module.tree)
+        if isinstance(node, kinds)
+    ]
+    assert not violations, show(violations)
+
+
+def test_no_channel_is_unbounded() -> None:
+    violations = [
+        f"{module.path}:{node.lineno}: {ast.unparse(node)}"
+        for module in MODULES
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        if "open_memory_channel" in ast.unparse(node.func)
+        if any("inf" in ast.unparse(argument) for argument in node.args)
+    ]
+    assert not violations, show(violations)
+
+
+def _assigned(statement: ast.stmt) -> tuple[list[str], ast.expr | None]:
+    """Return the names that a statement of a module's body assigns, and the value."""
+    if isinstance(statement, ast.Assign):
+        targets = [inner for target in statement.targets for inner in ast.walk(target)]
+        return [node.id for node in targets if isinstance(node, ast.Name)], statement.value
+    if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        return [statement.target.id], statement.value
+    return [], None
+
+
+def _is_mutable(value: ast.expr | None) -> bool:
+    if isinstance(value, ast.Call):
+        return ast.unparse(value.func).split("[")[0].split(".")[-1] in MUTABLE_CALLS
+    return isinstance(value, MUTABLE_LITERALS)
+
+
+def test_no_module_holds_state() -> None:
+    violations = []
+    for module in MODULES:
+        for statement in module.tree.body:
+            names, value = _assigned(statement)
+            # Constants shout; __all__ and its like belong to the language.
+            state = [name for name in names if not name.isupper() and not name.startswith("__")]
+            if state and _is_mutable(value):
+                violations.append(f"{module.path}:{statement.lineno}: {', '.join(state)}")
+        violations += [
+            f"{module.path}:{node.lineno}: {ast.unparse(node)}"
+            for node in ast.walk(module.tree)
+            if isinstance(node, ast.Global)
+        ]
+    assert not violations, show(violations)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
+def test_every_module_says_what_it_is(module: Module) -> None:
+    assert ast.get_docstring(module.tree)
+
+
+def test_every_floor_is_a_package() -> None:
+    floors = {module.floor for module in MODULES if module.floor}
+    assert [
+        floor for floor in sorted(floors) if not (PACKAGE / floor / "__init__.py").exists()
+    ] == []
+
+
+@pytest.mark.parametrize(
+    "module",
+    [module for module in MODULES if module.path not in LONG_YET],
+    ids=lambda module: module.path,
+)
+def test_files_and_functions_are_small(module: Module) -> None:
+    assert len(module.text.splitlines()) <= MAX_FILE_LINES
+    long = [
+        f"{module.path}:{node.lineno}: {node.name} has {lines} lines"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        if node.end_lineno is not None
+        if (lines := node.end_lineno - node.lineno + 1) > MAX_FUNCTION_LINES
+    ]
+    assert not long, show(long)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
+def test_calls_name_their_arguments(module: Module) -> None:
+    """Of more than a few by position nobody sees which is which."""
+    violations = [
+        f"{module.path}:{node.lineno}: {ast.unparse(node.func)} has {len(node.args)} by position"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and len(node.args) > MAX_POSITIONAL
+        if ast.unparse(node.func).split(".")[-1] not in OF_COLUMNS
+    ]
+    assert not violations, show(violations)

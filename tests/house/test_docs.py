@@ -1,0 +1,123 @@
+"""The documents say what the code does: options, codes, close reasons, links, examples."""
+
+import ast
+import importlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import fields
+
+from trio_stomp import CloseReason
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.config import options
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")])
+
+ERRORS = {"RemoteError", "FrameError", "ProtocolError"}
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+PATIENCE_S = 60
+
+SET_UP = [
+    "python3 -m venv .venv && .venv/bin/pip install . "
+    "&& .venv/bin/python -m trio_stomp --port 61613",
+    "python3 -m venv .venv && .venv/bin/pip install --require-hashes -r conf/requirements-dev.txt "
+    "&& .venv/bin/pip install --no-deps -e . && .venv/bin/python scripts/check.py",
+]
+
+
+def read(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def raised_codes() -> Iterator[str]:
+    """Yield the codes that the package raises: first arguments of its errors."""
+    for file in (ROOT / "trio_stomp").rglob("*.py"):
+        if "spark" in file.parts:
+            continue  # a client: its errors are exceptions, not codes
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            if ast.unparse(node.func).split(".")[-1] in ERRORS:
+                code = node.args[0]
+                if isinstance(code, ast.Constant) and isinstance(code.value, str):
+                    yield code.value
+
+
+def first_cells(document: str) -> set[str]:
+    """Return what stands in code font at the start of the rows of all tables."""
+    return set(re.findall(r"^\| `([^`]+)` \|", document, re.MULTILINE))
+
+
+def test_every_code_is_documented() -> None:
+    codes = set(raised_codes())
+    assert len(codes) > 20
+    assert sorted(codes - first_cells(read("wire.md"))) == []
+
+
+def test_every_close_reason_is_documented_with_its_websocket_code() -> None:
+    wire = read("wire.md")
+    missing = [
+        reason.text
+        for reason in CloseReason
+        if f"| `{reason.text}` | {reason.websocket_code} |" not in wire
+    ]
+    assert missing == []
+
+
+def test_the_table_of_options_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    script = importlib.import_module("options_table")
+    limits = read("limits.md")
+    assert script.updated(limits) == limits, "run: python scripts/options_table.py --write"
+
+
+def test_every_option_is_documented() -> None:
+    limits = read("limits.md")
+    assert [
+        spec.flag for spec in options() if f"| `{spec.flag}` | `{spec.name}` |" not in limits
+    ] == []
+
+
+def test_every_field_of_a_policy_is_documented() -> None:
+    (told,) = re.findall(r"^## Policies per destination$.*", read("dialects.md"), re.M | re.DOTALL)
+    rows = "".join(line for line in told.splitlines() if line.startswith("| `"))
+    names = [field.name for field in fields(DestinationPolicy)]
+    assert [name for name in names if f"`{name}`" not in rows] == []
+
+
+def test_the_readme_has_the_two_commands() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for command in SET_UP:
+        assert readme.count(f"\n{command}\n") == 1
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_lead_somewhere(document: Path) -> None:
+    targets = LINK.findall(document.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (document.parent / target).exists()] == []
+
+
+def test_the_embedding_example_runs() -> None:
+    result = subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "examples" / "embed.py")],
+        cwd=ROOT,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.splitlines() == [
+        "listening on 127.0.0.1",
+        "received: CONNECTED, MESSAGE",
+        "listening in memory",
+        "received: CONNECTED, MESSAGE",
+    ]

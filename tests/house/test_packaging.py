@@ -1,0 +1,93 @@
+"""What carries the broker elsewhere: unit files, the image, the one-file program, the wheel."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONF = ROOT / "conf"
+PATIENCE_S = 120
+
+
+def run(*command: str, **more: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        command, capture_output=True, text=True, timeout=PATIENCE_S, check=False, **more
+    )
+
+
+def test_systemd_finds_nothing_wrong_with_the_units(tmp_path: Path) -> None:
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("systemd-analyze is not there: the unit files are NOT verified")
+    for name in ("trio-stomp.service", "trio-stomp.socket"):
+        text = (CONF / name).read_text(encoding="utf-8")
+        (tmp_path / name).write_text(
+            text.replace("/opt/trio-stomp/.venv/bin/python", sys.executable)
+        )
+    files = [str(tmp_path / "trio-stomp.service"), str(tmp_path / "trio-stomp.socket")]
+    result = run("systemd-analyze", "verify", "--man=no", *files)
+    about_ours = [line for line in result.stderr.splitlines() if "trio-stomp" in line]
+    assert about_ours == []
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_linter_finds_nothing_wrong_with_the_dockerfile() -> None:
+    linter = shutil.which(
+        "hadolint", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    )
+    if linter is None:
+        pytest.skip("hadolint is not there: the Dockerfile is NOT linted")
+    result = run(linter, str(CONF / "Dockerfile"))
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def test_the_one_file_program_runs_a_broker(tmp_path: Path) -> None:
+    target = tmp_path / "trio-stomp.pyz"
+    made = run(sys.executable, str(ROOT / "scripts" / "make_zipapp.py"), str(target))
+    assert made.returncode == 0, made.stderr
+    # -S -E: nothing that is installed here may help it.
+    told = run(sys.executable, "-S", "-E", str(target), "--version", cwd=tmp_path)
+    assert told.stdout.startswith("trio-stomp "), told.stderr
+    port = free_port()
+    broker = subprocess.Popen(
+        [sys.executable, "-S", "-E", str(target), "--port", str(port), "--log-format", "json"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert broker.stderr is not None
+        first = json.loads(broker.stderr.readline())
+        assert f"listening on 127.0.0.1:{port}" in first["message"]
+        with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200")
+    finally:
+        broker.terminate()
+        broker.communicate(timeout=PATIENCE_S)
+    assert broker.returncode == 0
+
+
+def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
+    made = run(
+        sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(ROOT)
+    )
+    assert made.returncode == 0, made.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    package = ROOT / "trio_stomp"
+    sources = {str(path.relative_to(ROOT)) for path in package.rglob("*.py")}
+    assert sources - set(names) == set()
+    assert any(name.startswith("trio_stomp/web/static/") for name in names)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"trio_stomp"}

@@ -1,0 +1,335 @@
+"""The fuzz targets on their corpora, and the fuzzer itself: it finds what is planted."""
+
+import importlib
+import json
+import random
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+from _oracle.naive_decoder import Bounds, Ending, NaiveFrame, Reading, escape, read
+from _oracle.strategies import Decoded, streams
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trio_stomp.frames import V1_2, Frame
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+CORPORA = Path(__file__).parents[1] / "data" / "fuzz"
+NAMES = sorted(path.stem for path in CORPORA.glob("*.txt"))
+FRESH = 20
+MOST_BYTES = 200_000
+PATIENCE_S = 100
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def fuzz(name: str) -> ModuleType:
+    return importlib.import_module(f"_fuzz.{name}")
+
+
+# The targets.
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_corpus_finds_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for store in ("journal._tail", "streams._log"):  # the targets fix what they choose by chance
+        module = importlib.import_module(f"trio_stomp.store.{store}")
+        monkeypatch.setattr(module, "token_bytes", module.token_bytes)
+    try:
+        target = fuzz("targets").make_target(name)
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error}: pip install 'trio-stomp[dev]'")
+    inputs = fuzz("corpus").load(name)
+    assert inputs
+    chance = random.Random(name)
+    for data in (*inputs, b"", *(target.generate(chance) for _ in range(FRESH))):
+        target.run(data)
+
+
+def test_every_target_has_a_corpus_and_all_are_small() -> None:
+    assert sorted(fuzz("targets").MODULES) == NAMES
+    assert sum(path.stat().st_size for path in CORPORA.iterdir()) < MOST_BYTES
+
+
+@pytest.mark.covers("F01", "F27", "F32")
+@pytest.mark.parametrize("version", ["connect", "1.0", "1.1", "1.2"])
+def test_two_decoders_that_were_written_apart_agree(version: str) -> None:
+    module = fuzz("targets.decoder")
+
+    @given(streams(), st.integers(0, 255), st.booleans())
+    def agree(data: bytes, cut: int, is_small: bool) -> None:
+        chosen = bytes([0 if is_small else 255, cut])
+        module.decode(chosen + data, module.RULES[version], module.VERSIONS[version])
+
+    agree()
+
+
+# The naive decoder: what its own words say.
+
+
+def frame(command: str, body: bytes = b"", **headers: str) -> NaiveFrame:
+    return NaiveFrame(command, headers, body)
+
+
+@pytest.mark.parametrize(
+    ("version", "data", "frames", "ending"),
+    [
+        ("1.2", b"", [], Ending.BETWEEN),
+        ("1.2", b"\n\0\r\n", [], Ending.BETWEEN),
+        ("1.2", b"\r", [], Ending.OPEN),
+        ("1.2", b"SEND\na:b\n\nx\0", [frame("SEND", b"x", a="b")], Ending.BETWEEN),
+        ("1.2", b"SEND\r\na:b\r\n\r\nx\0\n", [frame("SEND", b"x", a="b")], Ending.BETWEEN),
+        ("1.1", b"SEND\na:b\r\n\n\0", [frame("SEND", a="b\r")], Ending.BETWEEN),
+        ("1.2", b"SEND\na:b\rc\n\n\0", [], Ending.REFUSED),
+        ("1.0", b"SEND\na: b:\\c\n\n\0", [frame("SEND", a="b:\\c")], Ending.BETWEEN),
+        ("1.1", b"SEND\na: \\c\\n\\\\\n\n\0", [frame("SEND", a=" :\n\\")], Ending.BETWEEN),
+        ("1.1", b"SEND\na:\\r\n\n\0", [], Ending.REFUSED),
+        ("1.2", b"SEND\na:\\r\n\n\0", [frame("SEND", a="\r")], Ending.BETWEEN),
+        ("1.2", b"SEND\na:\\\n\n\0", [], Ending.REFUSED),
+        ("CONNECT", b"CONNECT\npasscode:a\\t\n\n\0", [frame("CONNECT", passcode="a\\t")], None),
+        ("1.2", b"SEND\na:1\na:2\n\n\0", [frame("SEND", a="1")], Ending.BETWEEN),
+        ("1.2", b"SEND\n:x\n\n\0", [], Ending.REFUSED),
+        ("1.2", b"SEND\nx\n\n\0", [], Ending.REFUSED),
+        ("1.2", b"SEND\na:\xff\n\n\0", [], Ending.REFUSED),
+        ("1.2", b"SEND\ncontent-length:2\n\na\0\0", None, Ending.BETWEEN),
+        ("1.2", b"SEND\ncontent-length:2\n\nabc\0", [], Ending.REFUSED),
+        ("1.2", b"SEND\ncontent-length:-1\n\n\0", [], Ending.REFUSED),
+        ("1.2", b"SEND\ncontent-length:01\n\n", [], Ending.FREE),
+        ("1.2", b"SEND\ncontent-length:21\n\n", [], Ending.REFUSED),
+        ("1.2", b"SEND\n\n" + b"x" * 21, [], Ending.REFUSED),
+        ("1.2", b"SEND\n" + b"a:\n" * 4 + b"\n", [], Ending.REFUSED),
+        ("1.2", b"SEND\na:" + b"x" * 19 + b"\n\n", [], Ending.REFUSED),
+        ("1.2", b"SEND\n" + (b"a:" + b"x" * 18 + b"\n") * 3 + b"\n", [], Ending.FREE),
+        ("1.2", b"SEND\n" + (b"a:" + b"x" * 18 + b"\n") * 4 + b"\n", [], Ending.REFUSED),
+        ("1.2", b"ACK\nid:1\n\nx\0", [], Ending.REFUSED),
+        ("1.2", b"ACK\ncontent-length:9\n\n\0", None, Ending.BETWEEN),
+        ("1.0", b"ACK\n\nx\0", [frame("ACK", b"x")], Ending.BETWEEN),
+        ("1.2", b"send\n\n\0", [], Ending.FREE),
+        ("1.2", b"\x01", [], Ending.FREE),
+        ("1.2", b"SEN", [], Ending.OPEN),
+        ("1.2", b"SENT", [], Ending.DOOMED),
+        ("1.2", b"SEND\na", [], Ending.OPEN),
+        ("1.2", b"SEND\na:\\", [], Ending.OPEN),
+        ("1.2", b"SEND\na:\\t", [], Ending.DOOMED),
+        ("1.2", "SEND\na:é".encode()[:-1], [], Ending.OPEN),
+        ("1.2", b"SEND\n\n", [], Ending.OPEN),
+        ("1.2", b"SEND\ncontent-length:3\n\nab", [], Ending.OPEN),
+        ("1.0", b"SEND\nreceipt:\r\n\n\0", [], Ending.FREE),
+    ],
+)
+def test_the_naive_decoder(
+    version: str, data: bytes, frames: list[NaiveFrame] | None, ending: Ending | None
+) -> None:
+    found = read(data, version, Bounds(20, 3, 20, 64))
+    assert found.ending is (ending or Ending.BETWEEN)
+    if frames is not None:
+        assert found.frames == frames
+    else:
+        assert len(found.frames) == 1
+
+
+def test_the_naive_decoder_escapes_back() -> None:
+    assert escape("a:\\\n\r", "1.2") == "a\\c\\\\\\n\\r"
+    assert escape("a:\\\n\r", "1.1") == "a\\c\\\\\\n\r"
+    assert escape("a:\\", "1.0") == "a:\\"
+
+
+SENT = NaiveFrame("SEND", {"a": "b", "receipt": "r"}, b"x")
+GOOD = Frame("SEND", (("a", "b"),), b"x", b"r")
+
+
+@pytest.mark.parametrize(
+    ("found", "reading"),
+    [
+        (Decoded([], None, None), Reading([SENT], Ending.BETWEEN)),
+        (Decoded([GOOD, GOOD], None, None), Reading([SENT], Ending.BETWEEN)),
+        (Decoded([GOOD], "invalid-header", None), Reading([SENT], Ending.OPEN)),
+        (Decoded([GOOD], None, None), Reading([SENT], Ending.REFUSED)),
+        (
+            Decoded([Frame("ACK", GOOD.headers, b"x", b"r")], None, None),
+            Reading([SENT], Ending.FREE),
+        ),
+        (Decoded([Frame("SEND", (), b"x", b"r")], None, None), Reading([SENT], Ending.FREE)),
+        (
+            Decoded([Frame("SEND", GOOD.headers, b"y", b"r")], None, None),
+            Reading([SENT], Ending.FREE),
+        ),
+        (Decoded([Frame("SEND", GOOD.headers, b"x")], None, None), Reading([SENT], Ending.FREE)),
+    ],
+)
+def test_a_decoder_that_errs_is_found_out(found: Decoded, reading: Reading) -> None:
+    with pytest.raises(fuzz("target").Finding):
+        fuzz("targets.decoder").judge(found, reading, "1.2")
+
+
+def test_an_encoder_that_lets_a_header_break_out_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = fuzz("targets.encoder")
+    monkeypatch.setattr(
+        module,
+        "encode_frame",
+        lambda command, pairs, rules, body: b"MESSAGE\na:b\nc:d\n\n" + body + b"\0\n",
+    )
+    with pytest.raises(fuzz("target").Finding, match="nobody sent"):
+        module.encode(b"\x03" + b"\x1fa\x1fb")
+    assert V1_2 is module.RULES[3]
+
+
+# The fuzzer.
+
+
+def planted(run: Callable[[bytes], None]) -> SimpleNamespace:
+    def generate(chance: random.Random) -> bytes:
+        return b"a" * chance.randrange(4)
+
+    return SimpleNamespace(
+        name="planted",
+        run=run,
+        files=(),
+        generate=generate,
+        dictionary=(b"one", b"two", b"=7"),
+        max_bytes=64,
+    )
+
+
+def run_planted(
+    run: Callable[[bytes], None], found: Path, seconds: float = 5.0
+) -> tuple[dict[str, object], list[bytes]]:
+    """The report, and the inputs that were written down; ends with the first of them."""
+    harness = fuzz("harness").Harness(planted(run), seconds, found, fuzz("lines").Lines([]))
+    corpus: list[bytes] = [b"aaaa"]
+    fuzz("engine").mutate(harness, corpus, 1)
+    return harness.report(corpus), [path.read_bytes() for path in sorted(found.glob("*.bin"))]
+
+
+@pytest.fixture
+def _first_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz("harness"), "MOST_FINDINGS", 1)
+    monkeypatch.setattr(fuzz("harness"), "CHECK_EVERY", 1)
+
+
+@pytest.mark.usefixtures("_first_only")
+def test_an_exception_is_found_and_made_short(tmp_path: Path) -> None:
+    def run(data: bytes) -> None:
+        if b"one" in data and b"=7" in data:
+            raise KeyError(data)
+
+    report, inputs = run_planted(run, tmp_path)
+    assert len(report["findings"]) == 1  # type: ignore[arg-type]
+    assert inputs in ([b"one=7"], [b"=7one"])
+    assert "KeyError" in next(tmp_path.glob("*.txt")).read_text()
+
+
+@pytest.mark.usefixtures("_first_only")
+def test_a_hang_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz("harness"), "HANG_S", 0.02)
+    monkeypatch.setattr(fuzz("harness"), "MINIMIZING_S", 0.0)
+
+    def run(data: bytes) -> None:
+        while b"two" in data:
+            pass
+
+    report, inputs = run_planted(run, tmp_path)
+    assert "Hang" in str(report["findings"])
+    assert b"two" in inputs[0]
+
+
+@pytest.mark.usefixtures("_first_only")
+def test_a_slow_input_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fuzz("harness"), "SLOW_S", 0.002)
+    monkeypatch.setattr(fuzz("harness"), "MINIMIZING_S", 0.0)
+
+    def run(data: bytes) -> None:
+        if b"two" in data:
+            sum(range(1_000_000))
+
+    report, inputs = run_planted(run, tmp_path)
+    assert "slow" in report["findings"]  # type: ignore[operator]
+    assert b"two" in inputs[0]
+
+
+def test_memory_that_grows_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("LEAK_BLOCKS", 10_000), ("WARM_UP", 0.0), ("CHECK_EVERY", 8)):
+        monkeypatch.setattr(fuzz("harness"), name, number)
+    kept: list[object] = []
+
+    def leak(data: bytes) -> None:
+        if len(kept) < 100:
+            kept.append([object() for _ in range(2000)])
+
+    report, _ = run_planted(lambda data: None, tmp_path, 0.3)
+    assert report["findings"] == {}
+    report, _ = run_planted(leak, tmp_path, 0.3)
+    assert "memory grows" in report["findings"]  # type: ignore[operator]
+
+
+def test_what_works_is_no_finding(tmp_path: Path) -> None:
+    report, inputs = run_planted(lambda data: None, tmp_path, 0.1)
+    assert report["findings"] == {}
+    assert inputs == []
+    assert report["executions"]
+
+
+def test_lines_are_counted_within_functions_only(tmp_path: Path) -> None:
+    path = tmp_path / "watched.py"
+    path.write_text(
+        "X = 1\n\n\ndef sign(n):\n    if n < 0:\n        return -1\n    return 1\n\n\n"
+        "class C:\n    y = 2\n"
+    )
+    lines = fuzz("lines").Lines([path])
+    names: dict[str, Callable[[int], int]] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    before = sys.gettrace()
+    with lines:
+        names["sign"](1)
+    assert lines.missing() == ["watched.py:6"]
+    with lines:
+        names["sign"](-1)
+    assert sys.gettrace() is before
+    assert (lines.missing(), lines.total) == ([], 3)
+
+
+def test_a_corpus_keeps_what_found_something_and_what_runs_a_new_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    corpus = fuzz("corpus")
+    monkeypatch.setattr(corpus, "DIRECTORY", tmp_path)
+    (tmp_path / "planted.txt").write_text("# a crash\nb'found'\nb'old'\n")
+    assert corpus.load("planted") == [b"found", b"old"]
+    corpus.save(planted(lambda data: None), [b"new"], [])
+    assert (tmp_path / "planted.txt").read_text() == "# a crash\nb'found'\n"
+    assert corpus.load("not there") == []
+
+
+def run_script(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPTS / "fuzz.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+
+def test_the_whole_of_it(tmp_path: Path) -> None:
+    figures = tmp_path / "figures.json"
+    words = ["--target", "sniff", "--seconds", "0.3", "--engine", "mutate"]
+    done = run_script(*words, "--findings", str(tmp_path), "--json", str(figures))
+    assert done.returncode == 0, done.stderr
+    (result,) = json.loads(figures.read_text())
+    assert result["executions"] > 0
+    assert result["lines_covered"] == result["lines"]
+    assert "0 findings" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
+
+
+def test_an_input_can_be_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "sniff-0.bin"
+    path.write_bytes(b"GET / HTTP/1.1\r\n")
+    done = run_script("--replay", str(path))
+    assert (done.returncode, done.stderr.endswith("nothing found\n")) == (0, True)

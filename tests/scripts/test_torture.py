@@ -1,0 +1,420 @@
+"""The torture's own judge: each kind of violation is told; and a short run finds none."""
+
+import json
+import random
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.hostile import hear
+from tests.support.tls import authority
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+PATIENCE_S = 120
+QUEUE, TOPIC = "/queue/a", "/topic/a"
+
+pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc")
+
+
+@pytest.fixture(autouse=True)
+def scripts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(SCRIPTS)
+
+
+class History:
+    """What one connection sends and hears, in short words."""
+
+    def __init__(self, world=None, who: str = "c1.1 tcp") -> None:
+        from _torture.model import World
+        from _torture.session import Session, Wrong
+
+        self.world = world or World()
+        self.session = Session(self.world, who)
+        self._wrong = Wrong
+
+    def send(self, to: str = QUEUE, *, receipt: str = "", in_transaction: bool = False):
+        from _torture.told import mark_sure
+
+        place = self.session.number(to, in_transaction=in_transaction)
+        effect = None if in_transaction else partial(mark_sure, [place])
+        self.session.tell("SEND", 0.0, receipt, effect)
+        return place
+
+    def ask(self, command: str, receipt: str = "", effect: Callable[[], None] | None = None):
+        self.session.tell(command, 0.0, receipt, effect)
+
+    def subscribe(self, to: str = QUEUE, *, answer: bool = True, **more: Any):
+        from _torture.told import Sub
+
+        sub = Sub(f"s{len(self.session.subs)}", to, **more)
+        self.ask("SUBSCRIBE", sub.id, self.session.sub(sub))
+        if answer:
+            self.receipt(sub.id)
+        return sub
+
+    def unsubscribe(self, sub, *, answer: bool = True) -> None:
+        self.ask("UNSUBSCRIBE", f"un{sub.id}", self.session.unsub(sub))
+        if answer:
+            self.receipt(f"un{sub.id}")
+
+    def hear(self, command: str, body: str = "", **headers: str) -> None:
+        from _crash.link import Reply
+
+        told = {name.replace("_", "-"): text for name, text in headers.items()}
+        with suppress(self._wrong):
+            self.session.hear(Reply(command, told, body), 1.0)
+
+    def receipt(self, name: str) -> None:
+        self.hear("RECEIPT", receipt_id=name)
+
+    def message(self, sub, place, delivery: int = 1) -> None:
+        more = {"redelivered": "true", "delivery_count": f"{delivery}"} if delivery > 1 else {}
+        body = f"{place.lane.name} {place.number} xxx"
+        self.hear("MESSAGE", body, subscription=sub.id, ack=f"{place.number}", **more)
+
+    @property
+    def found(self) -> str:
+        return " | ".join(f"{each.kind}: {each.text}" for each in self.world.violations)
+
+
+@pytest.fixture
+def history(scripts: None) -> History:
+    return History()
+
+
+class TestAConnection:
+    """What one of them may see."""
+
+    def test_all_is_well(self, history: History) -> None:
+        history.hear("CONNECTED")
+        sub = history.subscribe(ack="client")
+        first, second = history.send(), history.send(receipt="2")
+        history.message(sub, first)
+        history.receipt("2")
+        history.message(sub, second)
+        history.message(sub, first, 2)
+        history.unsubscribe(sub)
+        history.world.judge()
+        assert history.found == ""
+
+    def test_a_receipt_overtakes_another(self, history: History) -> None:
+        history.send(receipt="1")
+        history.send()
+        history.send(receipt="3")
+        history.receipt("3")
+        assert history.found == "order: RECEIPT 3 came before 1"
+
+    def test_a_receipt_that_nobody_asked_for(self, history: History) -> None:
+        history.receipt("1")
+        assert history.found.startswith("order: RECEIPT 1 came, which nothing")
+
+    @pytest.mark.parametrize(("code", "kind"), [("unknown-ack", "order"), ("storage", "error")])
+    def test_an_error(self, history: History, code: str, kind: str) -> None:
+        history.hear("ERROR", code=code, message="no")
+        assert history.found == f"{kind}: ERROR {code}: no"
+
+    def test_an_error_that_is_right_but_too_early(self, history: History) -> None:
+        history.send(receipt="1")
+        history.session.expects_error = True
+        history.hear("ERROR", code="unknown-command")
+        assert history.found == "order: the ERROR came before RECEIPT 1"
+
+    def test_a_frame_that_nothing_called_for(self, history: History) -> None:
+        history.hear("CONNECTED")
+        history.hear("CONNECTED")
+        assert history.found.startswith("error: CONNECTED came")
+
+    def test_a_message_before_its_subscription(self, history: History) -> None:
+        history.message(history.subscribe(answer=False), history.send())
+        assert history.found.startswith("order: a MESSAGE came before the RECEIPT")
+
+    def test_a_message_behind_its_subscription(self, history: History) -> None:
+        sub = history.subscribe()
+        history.unsubscribe(sub)
+        history.message(sub, history.send())
+        assert history.found.startswith("order: a MESSAGE came for a subscription that is not")
+
+    def test_a_message_that_nobody_sent(self, history: History) -> None:
+        sub = history.subscribe()
+        history.hear("MESSAGE", "c9>/queue/a>p 0 x", subscription=sub.id)
+        history.message(sub, history.send("/queue/b"))
+        assert history.world.found == {"error": 2}
+
+    def test_an_own_queue_is_out_of_order(self, history: History) -> None:
+        sub = history.subscribe(is_own=True, ack="client")
+        first, second = history.send(), history.send()
+        history.message(sub, second)
+        history.message(sub, first, 2)
+        assert history.found == ""
+        history.message(sub, first)
+        assert history.found.startswith("order: c1.1>/queue/a>p 0 came behind 1")
+
+    def test_a_browser_must_see_all_of_an_own_queue(self, history: History) -> None:
+        places = [history.send() for _ in range(3)]
+        history.send("/queue/b")
+        sub = history.subscribe(is_own=True, is_browser=True)
+        for each in places[:2]:
+            history.message(sub, each)
+        history.hear("MESSAGE", subscription=sub.id, browser="end")
+        assert history.found == "lost: c1.1>/queue/a>p 2 did not come to subscription s0"
+
+    def test_nobody_tells_of_what_broke_without_the_frames_before(self, history: History) -> None:
+        history.send(receipt="1")
+        history.receipt("2")
+        (violation,) = history.world.violations
+        assert "SEND receipt 1" in str(violation)
+        assert str(violation).startswith("order: c1.1 tcp: RECEIPT 2 came before 1")
+
+
+class TestATopic:
+    """From a SUBSCRIBE's RECEIPT on all comes, in order."""
+
+    def test_what_was_sent_before_may_come_or_not(self, history: History) -> None:
+        places = [history.send(TOPIC) for _ in range(4)]
+        sub = history.subscribe(TOPIC)
+        history.message(sub, places[2])
+        history.message(sub, places[3])
+        history.message(sub, history.send(TOPIC))
+        assert history.found == ""
+
+    @pytest.mark.parametrize(("came", "text"), [((1,), "0 did not come"), ((0, 2), "1 did not")])
+    def test_a_hole(self, history: History, came: tuple[int, ...], text: str) -> None:
+        sub = history.subscribe(TOPIC)
+        places = [history.send(TOPIC) for _ in range(3)]
+        for number in came:
+            history.message(sub, places[number])
+        assert history.found.startswith(f"lost: c1.1>{TOPIC}>p {text}")
+
+    def test_what_was_aborted_leaves_no_hole(self, history: History) -> None:
+        from _torture.model import ABORTED
+
+        sub = history.subscribe(TOPIC)
+        first, second = (history.send(TOPIC, in_transaction=True) for _ in range(2))
+        first.lane.state[0] = ABORTED
+        history.message(sub, second)
+        assert history.found == ""
+        history.message(history.subscribe(TOPIC), first)
+        assert history.found.startswith("transaction: ")
+
+    def test_one_comes_again(self, history: History) -> None:
+        sub, place = history.subscribe(TOPIC), history.send(TOPIC)
+        history.message(sub, place)
+        history.message(sub, place)
+        assert history.found.startswith("order: ")
+
+    def test_what_was_taken_before_the_unsubscribe_must_have_come(self, history: History) -> None:
+        other = History(history.world, "c2.1 ws")
+        sub = history.subscribe(TOPIC)
+        place = other.send(TOPIC, receipt="1")
+        other.send(TOPIC)  # nobody knows whether it was taken
+        other.receipt("1")
+        history.unsubscribe(sub, answer=False)
+        assert history.found == ""
+        history.receipt("uns0")
+        assert history.found.startswith(f"lost: {place.lane.name} 0 did not come")
+
+    def test_who_is_gone_owes_nothing(self, history: History) -> None:
+        other = History(history.world, "c2.1 ws")
+        sub = history.subscribe(TOPIC)
+        other.send(TOPIC, receipt="1")
+        other.receipt("1")
+        other.session.end()
+        history.unsubscribe(sub)
+        assert history.found == ""
+
+
+class TestAQueue:
+    """What many take from."""
+
+    def test_the_same_delivery_comes_twice(self, history: History) -> None:
+        place = history.send()
+        history.message(history.subscribe(ack="client"), place)
+        history.message(history.subscribe(ack="client"), place)
+        assert history.found.endswith("delivery 1, came twice, and not as redelivered")
+
+    def test_who_reads_late_reads_an_earlier_delivery(self, history: History) -> None:
+        from _torture.told import mark_acked
+
+        place = history.send()
+        history.message(history.subscribe(ack="client"), place, 2)
+        mark_acked([place._replace(delivery=2)])
+        history.message(history.subscribe(ack="client"), place)
+        assert history.found == ""
+
+    @pytest.mark.parametrize("ack", ["auto", "client"])
+    def test_one_comes_after_it_was_acknowledged(self, history: History, ack: str) -> None:
+        from _torture.told import mark_acked
+
+        place = history.send()
+        history.message(history.subscribe(ack=ack), place)
+        if ack == "client":
+            history.ask("ACK", "a", partial(mark_acked, [place]))
+            history.receipt("a")
+        history.message(history.subscribe(ack=ack), place, 2)
+        assert history.found.startswith("double: ")
+        assert history.found.endswith("but delivery 1 was acknowledged")
+
+    def test_one_is_lost(self, history: History) -> None:
+        history.send(receipt="1")
+        history.send()
+        history.receipt("1")
+        history.world.judge()
+        assert history.found == "lost: c1.1>/queue/a>p 0 had its RECEIPT"
+
+
+# --- what only a socket shows -------------------------------------------------------------------
+
+CONNECTED = b"CONNECTED\nversion:1.2\n\n\0"
+SWITCHED = b"HTTP/1.1 101 Switching Protocols\r\n\r\n"
+
+
+def _read(link: socket.socket, end: bytes) -> None:
+    data = b""
+    while end not in data and (more := link.recv(65536)):
+        data += more
+
+
+def mute(link: socket.socket) -> None:
+    _read(link, b"nothing that comes")
+
+
+def leave(link: socket.socket) -> None:
+    _read(link, b"\0")
+    link.sendall(CONNECTED)
+
+
+def stay(link: socket.socket) -> None:
+    leave(link)
+    _read(link, b"nothing that comes")
+
+
+def overhear_the_end(link: socket.socket) -> None:
+    stay(link)
+    time.sleep(1)
+
+
+def close_never(link: socket.socket) -> None:
+    _read(link, b"\r\n\r\n")
+    link.sendall(SWITCHED)
+    link.recv(65536)  # CONNECT, masked
+    link.sendall(bytes([0x81, len(CONNECTED)]) + CONNECTED)
+    _read(link, b"nothing that comes")
+
+
+def break_tls(link: socket.socket) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(authority().certificate)
+    with context.wrap_socket(link, server_side=True, suppress_ragged_eofs=True) as secret:
+        leave(secret)
+        raw = socket.socket(fileno=secret.detach())
+    with raw:
+        raw.sendall(b"\x17\x03\x03\x00\x10" + bytes(16))
+        _read(raw, b"nothing that comes")
+
+
+@contextmanager
+def fake_broker(part: Callable[[socket.socket], None]) -> Iterator[int]:
+    """A broker that plays ``part`` with each client, one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    link, _ = server.accept()
+                    with link, suppress(OSError):
+                        link.settimeout(2)
+                        part(link)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("part", "transport", "end", "kind", "text"),
+    [
+        (mute, "tcp", "disconnect", "silence", "no CONNECTED"),
+        (mute, "tls", "disconnect", "tls", "no connection"),
+        (leave, "tcp", "listen", "ended", "the broker left"),
+        (stay, "tcp", "disconnect", "silence", "no RECEIPT"),
+        (overhear_the_end, "tcp", "_half_close", "close", "no end behind a half close"),
+        (stay, "tcp", "_break_rules", "close", "no ERROR"),
+        (close_never, "ws", "_close", "close", "no Close"),
+        (close_never, "ws", "_break_websocket", "close", "no Close 100"),
+        (break_tls, "tls", "listen", "tls", "SSLError"),
+    ],
+)
+def test_a_broker_that_does_wrong(
+    part: Callable[[socket.socket], None], transport: str, end: str, kind: str, text: str
+) -> None:
+    from _torture.client import Client, Stage
+    from _torture.model import World
+
+    class OneEnd(Client):
+        def play(self) -> None:
+            pass
+
+        def _end(self, *, is_polite: bool) -> None:
+            getattr(self, end)(*((0.2,) if end == "listen" else ()))
+
+    world = World()
+    with fake_broker(part) as port:
+        stage = Stage(world, port, authority().client_context(), 0.3, threading.Event())
+        OneEnd(stage, "c1", transport, "1").live()
+    (violation,) = world.violations
+    assert violation.kind == kind, violation
+    assert text in violation.text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_cut_is_whole_together(seed: int) -> None:
+    from _torture.wire import client_messages, cut
+
+    dice = random.Random(seed)
+    data = bytes(dice.randrange(128) for _ in range(dice.choice((1, 2, 130, 70_000))))
+    pieces = cut(data, dice)
+    assert b"".join(pieces) == data
+    assert hear(client_messages(pieces, dice)).data == data
+
+
+def run(*options: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, str(SCRIPTS / "torture.py"), *options],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def test_a_short_run_finds_nothing() -> None:
+    done = run("--minutes", "0.05", "--clients", "10", "--seed", "5")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["violations"] == {}
+    assert told["RECEIPTs"] > 0
+    assert told["connections"] > 10
+
+
+def test_a_violation_is_told_with_its_seed() -> None:
+    with fake_broker(leave) as port:
+        url = f"stomp://127.0.0.1:{port}"
+        few = ("--minutes", "0.01", "--clients", "1", "--transports", "tcp", "--patience", "1")
+        done = run("--url", url, "--seed", "77", *few)
+    assert done.returncode == 1
+    assert "ended: c0.1 tcp: the broker left" in done.stderr
+    assert "seed 77" in done.stderr

@@ -1,0 +1,203 @@
+"""Source and sidecar against the broker itself: other tests have a copy of its streams."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support import spark as _spark
+from tests.support.spark import spark as spark
+from tests.support.tls import authority, issue
+
+_spark.require()
+
+import pyarrow.parquet as pq  # noqa: E402
+from pyspark.sql.streaming.datasource import ReadAllAvailable  # noqa: E402
+from pyspark.sql.types import StructType  # noqa: E402
+
+from trio_stomp.spark import Place, StompDataSource, StreamClient, StreamError  # noqa: E402
+from trio_stomp.spark._source import Offset, StompStreamReader  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs /proc"),
+]
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "diag_to_parquet.py"
+TOPIC = "/topic/readings"
+POLICY = f'["{TOPIC}"]\nstream = true\nstream_max_bytes = 60000\n'
+BODY = "x" * 1000
+SECRET = "a-secret-of-the-sidecar"
+TALKATIVE = """
+rootLogger.level = debug
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = debug
+"""
+"""Without the second, pyspark puts its own level in place of the first."""
+PATIENCE_S = 60
+ALL = ReadAllAvailable()
+DOCUMENTED = (SCRIPT.parent.parent / "docs" / "spark.md").read_text(encoding="utf-8")
+RULES = DOCUMENTED.partition("```toml\n")[2].partition("```")[0]
+"""What docs/spark.md says that the login needs: all that is allowed in these tests."""
+
+
+class Brokers:
+    """Starts brokers of this tree, and speaks to them."""
+
+    def __init__(self, root: Path, stack: ExitStack) -> None:
+        from _bench import process
+        from _crash import link
+
+        self._process, self._link, self._stack = process, link, stack
+        self.policies = root / "policies.toml"
+        self.policies.write_text(POLICY, encoding="utf-8")
+
+    def start(self, *options: str) -> int:
+        """Run one more until the test ends; its port."""
+        known = ["--policies", str(self.policies), "--diag-interval-s", "3600", *options]
+        return int(self._stack.enter_context(self._process.running_broker(known)).port)
+
+    def send(self, port: int, count: int) -> None:
+        """Send to the topic, and wait until the broker has it."""
+        link = self._link.Link(port)
+        head = f"SEND\ndestination:{TOPIC}\n"
+        link.send(f"{head}\n{BODY}\0" * (count - 1) + f"{head}receipt:r\n\n{BODY}\0")
+        deadline = time.monotonic() + PATIENCE_S
+        while not (replies := link.receive()):
+            assert time.monotonic() < deadline
+        assert replies[0].command == "RECEIPT"
+        link.close()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    with ExitStack() as stack:
+        yield Brokers(tmp_path, stack)
+
+
+def streaming(port: int) -> StompStreamReader:
+    options = {"url": f"stomp://127.0.0.1:{port}", "stream": f"/stream{TOPIC}", "retry_s": "5"}
+    return StompDataSource(options).streamReader(schema=StructType())
+
+
+def rows(reader: StompStreamReader, start: Offset, end: Offset) -> list[dict[str, Any]]:
+    ranges = reader.partitions(start, end)
+    return [row for part in ranges for found in reader.read(part) for row in found.to_pylist()]
+
+
+def test_what_retention_took_is_a_gap_row(brokers: Brokers) -> None:
+    port = brokers.start()
+    brokers.send(port, 5)
+    reader = streaming(port)
+    start = reader.initialOffset()
+    assert start["offset"] == 0
+    brokers.send(port, 200)
+    end = reader.latestOffset(start, ALL)
+    gap, *found = rows(reader, start, end)
+    first = reader.client.bounds().first
+    assert 100 < first < 205, "the broker keeps 60,000 bytes"
+    told = json.loads(gap["body"])
+    assert (gap["kind"], gap["offset"], told["reason"]) == ("_gap", 0, "retention")
+    assert (told["lo"], told["hi"]) == (0, first)
+    assert [row["offset"] for row in found] == list(range(first, 205))
+    assert {row["body"] for row in found} == {BODY}
+
+
+def test_a_broker_that_lost_its_stream_is_a_gap_row(brokers: Brokers) -> None:
+    before, after = brokers.start(), brokers.start()
+    brokers.send(before, 8)
+    reader = streaming(before)
+    start = reader.initialOffset() | {"offset": 3}
+    brokers.send(after, 2)
+    reader = streaming(after)
+    gap, *found = rows(reader, start, reader.latestOffset(start, ALL))
+    told = json.loads(gap["body"])
+    assert (told["lo"], told["hi"], told["reason"]) == (3, 8, "epoch")
+    assert (gap["epoch"], told["prev_epoch"]) == (start["epoch"], start["epoch"])
+    assert [row["offset"] for row in found] == [0, 1]
+    assert {row["epoch"] for row in found}.isdisjoint({start["epoch"]})
+
+
+@pytest.mark.full
+def test_a_batch_of_its_statistics(spark: "SparkSession", brokers: Brokers) -> None:
+    port = brokers.start("--diag-interval-s", "0.2")
+    place = Place(f"stomp://127.0.0.1:{port}")
+    client = StreamClient(place)
+    # A range that lies in the future ends once it is there.
+    assert sum(map(len, client.read(client.bounds().epoch, 0, 50))) == 50
+    spark.dataSource.register(StompDataSource)
+    table = spark.read.format("stomp").option("url", place.url).option("ending", "50").load()
+    told = {row["kind"]: row["count"] for row in table.groupBy("kind").count().collect()}
+    assert sum(told.values()) == 50
+    assert {"process", "session", "destination", "event"} <= set(told)
+    assert table.where("ts IS NULL OR broker_id = '' OR v IS NULL").count() == 0
+
+
+@pytest.mark.full
+def test_a_secret_gets_to_the_broker_and_nowhere_else(
+    spark: "SparkSession",
+    brokers: Brokers,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Neither into plans, logs, the checkpoint and files, nor anything that is told."""
+    trusted = authority()
+    users, certificate, secret = (tmp_path / name for name in ("users", "broker.pem", "secret"))
+    hashing = [sys.executable, "-m", "trio_stomp", "passwd", "add", str(users), "diag", "--stdin"]
+    subprocess.run(hashing, check=True, input=f"{SECRET}\n", capture_output=True, text=True)
+    secret.write_text(f"diag\n{SECRET}\n")
+    issue(trusted, certificate)
+    rules = tmp_path / "acl.toml"
+    rules.write_text(RULES, encoding="utf-8")
+    allowed = ("--passwd-file", str(users), "--acl-file", str(rules))
+    port = brokers.start(*allowed, "--tls-cert", str(certificate))
+    url = f"stomps://127.0.0.1:{port}"
+    with pytest.raises(StreamError, match="refused"):
+        StreamClient(Place(url, ca_file=trusted.file)).bounds()
+
+    out = tmp_path / "out"
+    given = ["--once", "--root", str(out), "--url", url, "--ca-file", trusted.file]
+    # All that Spark can be made to tell: of its settings, too.
+    conf = tmp_path / "conf"
+    conf.mkdir()
+    text = (SCRIPT.parent.parent / "conf" / "log4j2.properties").read_text(encoding="utf-8")
+    (conf / "log4j2.properties").write_text(text + TALKATIVE, encoding="utf-8")
+    known = {"PYTHONPATH": str(SCRIPT.parent.parent), "SPARK_CONF_DIR": str(conf)}
+    # Both ways at once: the file is what counts.
+    known |= {"TRIO_STOMP_LOGIN": "diag", "TRIO_STOMP_PASSCODE": SECRET}
+    told = ["--conf", "spark.logConf=true", "--credentials-file", str(secret)]
+    ended = subprocess.run(
+        [sys.executable, str(SCRIPT), *given, *told],
+        check=False,
+        env=os.environ | known,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr[-2000:]
+    assert "spark.logConf=true" in ended.stderr, "it tells of its settings"
+    assert SECRET not in ended.stdout + ended.stderr
+    files = sorted(out.glob("raw/q=*/batch=*/*.parquet"))
+    assert sum(pq.read_metadata(file).num_rows for file in files) > 0
+    assert not [
+        path for path in out.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()
+    ]
+
+    monkeypatch.setenv("TRIO_STOMP_LOGIN", "diag")
+    monkeypatch.setenv("TRIO_STOMP_PASSCODE", SECRET)
+    spark.dataSource.register(StompDataSource)
+    options = {"url": url, "ca_file": trusted.file, "credentials_file": str(secret)}
+    plan: Any = spark.read.format("stomp").options(**options).load()
+    shown = plan._jdf.queryExecution().toString()
+    assert "stomp" in shown
+    assert SECRET not in shown

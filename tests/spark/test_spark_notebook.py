@@ -1,0 +1,111 @@
+"""The notebook runs on the sample from its first cell to its last, and draws what it says."""
+
+import base64
+import faulthandler
+import warnings
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.spark import require
+from tests.support.spark import spark as spark
+
+require("pyspark", "nbclient", "matplotlib", "duckdb", "ipykernel")
+
+import nbformat  # noqa: E402
+import pyarrow as pa  # noqa: E402
+import pyarrow.compute as pc  # noqa: E402
+import pyarrow.parquet as pq  # noqa: E402
+
+from tests.support.diag_day import diag_day as diag_day  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.full]
+
+NOTEBOOK = Path(__file__).parents[2] / "scripts" / "notebooks" / "stats.ipynb"
+PATIENCE_S = 300
+BEGIN_US = int(datetime(2026, 3, 14, tzinfo=UTC).timestamp()) * 1_000_000
+POINTS = """
+([len(seconds), len(waiting), len(worst), counts.shape[1]],
+ *(DateFormatter("%H:%M")(number) for number in axes.get_xlim()))
+"""
+
+
+def outputs(notebook: Any, kind: str) -> list[str]:
+    return [
+        output["data"][kind]
+        for cell in notebook.cells
+        for output in cell.get("outputs", [])
+        if kind in output.get("data", {})
+    ]
+
+
+def test_it_is_kept_without_output() -> None:
+    notebook = nbformat.read(NOTEBOOK, 4)
+    nbformat.validate(notebook)
+    for cell in notebook.cells:
+        assert not cell.get("outputs")
+        assert cell.get("execution_count") is None
+
+
+@pytest.fixture
+def execute(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], Any]:
+    """Return what executes the notebook on tables, and tells how many points its plots have."""
+
+    def run(root: Path) -> Any:
+        monkeypatch.setenv("DIAG_ROOT", str(root))
+        monkeypatch.setenv("DIAG_DAY", "2026-03-14")
+        monkeypatch.setenv("PYTHONPATH", str(NOTEBOOK.parents[2]))
+        notebook = nbformat.read(NOTEBOOK, 4)
+        notebook.cells.append(nbformat.v4.new_code_cell(POINTS))
+        # Starting a kernel and a second Spark may take longer than a test that hangs is given.
+        faulthandler.cancel_dump_traceback_later()
+        with warnings.catch_warnings():
+            # Those of the kernel's client.
+            warnings.simplefilter("ignore")
+            from nbclient import NotebookClient
+
+            NotebookClient(notebook, timeout=PATIENCE_S, kernel_name="python3").execute()
+        return notebook
+
+    return run
+
+
+def test_it_runs_on_the_sample(
+    spark: "SparkSession", diag_day: Path, execute: Callable[[Path], Any]
+) -> None:
+    notebook = execute(diag_day)
+    pictures = [base64.b64decode(text) for text in outputs(notebook, "image/png")]
+    assert len(pictures) == 5
+    assert all(len(picture) > 10_000 for picture in pictures)
+    *_, table, points = outputs(notebook, "text/plain")
+    assert "/topic/prices.eu" in table
+    assert points == "([1428, 1428, 1428, 94], '00:00', '00:00')"
+
+
+def test_a_few_minutes_are_plots_too(
+    diag_day: Path, tmp_path: Path, execute: Callable[[Path], Any]
+) -> None:
+    """As of the demo, or of a broker's first day, on which nothing was delivered yet."""
+    for file in (diag_day / "stats").glob("[!_]*/date=*/*.parquet"):
+        if "latency" in file.parts:
+            continue
+        rows = pq.ParquetFile(file).read()
+        # The day in 24 minutes: a second for each minute.
+        ts, interval_s = rows.column("ts").cast(pa.int64()), rows.column("interval_s")
+        sooner = pc.add(pc.divide(pc.subtract(ts, BEGIN_US), 60), BEGIN_US)
+        sooner = sooner.cast(rows.schema.field("ts").type)
+        rows = rows.set_column(rows.schema.names.index("ts"), "ts", sooner)
+        place = rows.schema.names.index("interval_s")
+        rows = rows.set_column(place, "interval_s", pc.divide(interval_s, 60.0))
+        part = tmp_path / file.relative_to(diag_day)
+        part.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, part)
+    notebook = execute(tmp_path)
+    assert len(outputs(notebook, "image/png")) == 4
+    assert outputs(notebook, "text/plain")[-1] == "([143, 143, 143, 0], '00:00', '00:23')"

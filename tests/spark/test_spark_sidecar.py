@@ -1,0 +1,264 @@
+"""The sidecar with a real Spark: whatever ends it, no row is lost, and none is there twice."""
+
+import importlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support import spark as _spark
+from tests.support.spark import spark as spark
+from tests.support.stream_server import StreamServer, event
+
+_spark.require()
+
+import pyarrow.parquet as pq  # noqa: E402
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# What pyspark and its libraries warn of is theirs.
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "diag_to_parquet.py"
+PATIENCE_S = 120
+
+Key = tuple[str, int]
+
+
+@pytest.fixture
+def server() -> Iterator[StreamServer]:
+    with StreamServer() as server:
+        yield server
+
+
+@pytest.fixture
+def sidecar(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the script as a module."""
+    monkeypatch.syspath_prepend(SCRIPT.parent)
+    return importlib.import_module("diag_to_parquet")
+
+
+@pytest.fixture
+def drain(
+    spark: "SparkSession", server: StreamServer, sidecar: Any, tmp_path: Path, capsys: Any
+) -> Callable[..., list[dict[str, Any]]]:
+    """Return what runs ``--once``, and returns the lines that it told."""
+
+    def run(*options: str) -> list[dict[str, Any]]:
+        told: Namespace = sidecar.parse(
+            ["--once", "--url", server.url, "--root", str(tmp_path), "--retry-s", "5", *options]
+        )
+        capsys.readouterr()
+        sidecar.stream(spark, told, Event())
+        return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+    return run
+
+
+def fill(server: StreamServer, count: int) -> None:
+    for number in range(count):
+        server.append("DIAG/event/subscribe", event("subscribe", number=number))
+
+
+def stored(root: Path) -> list[dict[str, Any]]:
+    """Return all rows, as anybody sees them who only knows the glob."""
+    files = sorted((root / "raw").glob("q=*/batch=*/*.parquet"))
+    return [row for file in files for row in pq.read_table(file).to_pylist()]
+
+
+def keys(root: Path) -> list[Key]:
+    return [(row["epoch"], row["offset"]) for row in stored(root)]
+
+
+def test_what_is_there_is_drained_in_batches_and_resumed(
+    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    fill(server, 250)
+    lines = drain("--max-rows", "100")
+    batches = [line for line in lines if line["event"] == "batch"]
+    assert [line["rows"] for line in batches] == [100, 100, 50]
+    assert [line["lag"] for line in batches] == [150, 50, 0]
+    assert batches[0]["ms"]["addBatch"] >= 0
+    assert (lines[0]["event"], lines[-1]["event"]) == ("started", "done")
+    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(250)]
+    assert json.loads((tmp_path / "heartbeat.json").read_text())["batch"] == 2
+    # Nothing new makes no batch; something new does.
+    assert [line["event"] for line in drain()] == ["started", "done"]
+    fill(server, 5)
+    drain()
+    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(255)]
+
+
+@pytest.mark.full
+def test_a_crash_between_write_and_commit_changes_nothing(
+    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    fill(server, 20)
+    drain("--max-rows", "10")
+    before = stored(tmp_path)
+    # That is how the checkpoint looks if the process dies right before the last commit.
+    (tmp_path / "checkpoint" / "commits" / "1").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".1.crc").unlink()
+    torn = next((tmp_path / "raw").glob("q=*/batch=0000000001"))
+    (torn / "part-torn.parquet").write_bytes(b"PAR1")
+    fill(server, 5)
+    lines = drain("--max-rows", "10")
+    assert [line["batch"] for line in lines if line["event"] == "batch"] == [1, 2]
+    assert stored(tmp_path)[:20] == before
+    assert keys(tmp_path) == [(server.log.epoch, number) for number in range(25)]
+
+
+@pytest.mark.full
+def test_a_lost_checkpoint_overwrites_nothing(
+    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    fill(server, 5)
+    drain()
+    shutil.rmtree(tmp_path / "checkpoint")
+    drain()
+    assert len(list((tmp_path / "raw").glob("q=*"))) == 2
+    assert len(keys(tmp_path)) == 10
+    assert len(set(keys(tmp_path))) == 5
+
+
+@pytest.mark.full
+def test_what_is_gone_is_a_row_and_ends_in_its_table(
+    spark: "SparkSession",
+    sidecar: Any,
+    server: StreamServer,
+    drain: Callable[..., list[dict[str, Any]]],
+    tmp_path: Path,
+    capsys: Any,
+) -> None:
+    fill(server, 10)
+    before = server.log.epoch
+    drain()
+    fill(server, 10)
+    server.trim(15)
+    drain()
+    server.new_epoch()
+    fill(server, 3)
+    drain()
+    expected = [(before, n) for n in (*range(10), 10, *range(15, 20), 20)]
+    assert keys(tmp_path) == expected + [(server.log.epoch, n) for n in range(3)]
+    gaps = [json.loads(row["body"]) for row in stored(tmp_path) if row["kind"] == "_gap"]
+    assert [(gap["lo"], gap["hi"], gap["reason"]) for gap in gaps] == [
+        (10, 15, "retention"),
+        (20, 20, "epoch"),
+    ]
+    day = str(datetime.now(UTC).date())
+    sidecar.tables(spark, sidecar.parse(["--compact", day, "--root", str(tmp_path)]))
+    made = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert made["tables"] == {"_gap": 2, "event": 18}
+
+
+def test_the_source_as_a_table(spark: "SparkSession", server: StreamServer) -> None:
+    from trio_stomp.spark import StompDataSource
+
+    spark.dataSource.register(StompDataSource)
+    fill(server, 12)
+    reader = spark.read.format("stomp").option("url", server.url)
+    table = reader.option("starting", "offset=2").load()
+    assert table.where("kind = 'event'").count() == 10
+    assert table.selectExpr("max(offset)", "min(v)", "max(ts) < now()").first() == (11, 1, True)
+    assert reader.option("starting", "next").load().count() == 0
+
+
+def test_a_refusing_broker_is_told_in_one_line(
+    server: StreamServer, drain: Callable[..., list[dict[str, Any]]], sidecar: Any
+) -> None:
+    with pytest.raises(sidecar.SidecarError) as caught:
+        drain("--stream", "/stream/other")
+    assert str(caught.value).endswith("refused: no stream /stream/other")
+
+
+@pytest.mark.full
+def test_a_signal_lets_the_batch_be_finished_and_no_row_is_lost(
+    server: StreamServer, tmp_path: Path
+) -> None:
+    base = [sys.executable, str(SCRIPT), "--url", server.url, "--root", str(tmp_path)]
+    fill(server, 5000)
+    command = [*base, "--interval", "0", "--max-rows", "500"]
+    environ = os.environ | {"PYTHONPATH": str(SCRIPT.parent.parent)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ) as running:
+        assert running.stdout is not None
+        lines = (json.loads(line) for line in running.stdout)
+        assert next(lines)["event"] == "started"
+        assert next(lines)["event"] == "batch"
+        # A second one would spoil what the first has in hand.
+        second = subprocess.run(
+            [*base, "--once"], check=False, env=environ, capture_output=True, text=True
+        )
+        assert (second.returncode, second.stderr.count("\n")) == (1, 1)
+        assert "another sidecar works in" in second.stderr
+        running.send_signal(signal.SIGTERM)
+        assert [line["event"] for line in lines][-1] == "stopped"
+        assert running.wait(PATIENCE_S) == 0
+    seen = keys(tmp_path)
+    committed = [int(n.name) for n in (tmp_path / "checkpoint" / "commits").glob("[0-9]*")]
+    assert len(seen) == 500 * (max(committed) + 1)
+    assert seen == [(server.log.epoch, number) for number in range(len(seen))]
+
+
+def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
+    environ = {"JAVA_HOME": str(tmp_path), "PYTHONPATH": str(SCRIPT.parent.parent)}
+    command = [sys.executable, str(SCRIPT), "--once", "--root", str(tmp_path / "root")]
+    ended = subprocess.run(command, check=False, env=environ, capture_output=True, text=True)
+    expected = f"Spark needs Java 17 or newer, and there is none in JAVA_HOME={tmp_path}\n"
+    assert (ended.returncode, ended.stderr) == (2, expected)
+
+
+def test_a_missing_pyspark_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("raise ModuleNotFoundError('gone', name='pyspark')")
+    path = os.pathsep.join([str(tmp_path), str(SCRIPT.parent.parent)])
+    command = [sys.executable, str(SCRIPT), "--once", "--root", str(tmp_path / "root")]
+    ended = subprocess.run(
+        command, check=False, env={"PYTHONPATH": path}, capture_output=True, text=True
+    )
+    expected = "pyspark is not installed: pip install 'trio-stomp[spark]'\n"
+    assert (ended.returncode, ended.stderr) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["--once", "--interval", "1"], ["--interval", "1", "--compact-closed"]]
+)
+def test_a_command_line_that_makes_no_sense(sidecar: Any, words: list[str]) -> None:
+    with pytest.raises(SystemExit):
+        sidecar.parse(words)
+
+
+def test_progress_on_a_terminal_is_a_bar(
+    sidecar: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path
+) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    reporter = sidecar.Reporter(sys.stdout, tmp_path / "beat.json")
+    offset = {"epoch": "e", "offset": 10, "next": 30, "at": ""}
+    progress = Namespace(
+        batchId=0,
+        timestamp="now",
+        numInputRows=10,
+        durationMs={"addBatch": 1},
+        sources=[Namespace(endOffset=json.dumps(offset), latestOffset=json.dumps(offset))],
+    )
+    idle = Namespace(batchId=1, timestamp="later", durationMs={"triggerExecution": 1})
+    reporter.look(Namespace(lastProgress=None))
+    reporter.look(Namespace(lastProgress=progress, recentProgress=[progress]))
+    reporter.look(Namespace(lastProgress=idle, recentProgress=[progress, idle]))
+    reporter.close()
+    out, err = capsys.readouterr()
+    assert [json.loads(line)["lag"] for line in out.splitlines() if "{" in line] == [20]
+    assert "10.0/30.0" in err
+    assert time.time() - (tmp_path / "beat.json").stat().st_mtime < PATIENCE_S

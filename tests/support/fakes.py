@@ -1,0 +1,828 @@
+"""What the tests of several floors share: listeners, clients, a broker in memory, an outbox.
+
+The client here is written from the specification alone and shares no code with the broker: what
+it understands is what a foreign client would understand.
+"""
+
+import math
+import socket
+import struct
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from itertools import pairwise
+from typing import Protocol
+
+import trio
+import trio.testing
+from attrs import define, field, frozen
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Event,
+    Ping,
+    Pong,
+    RejectConnection,
+    RejectData,
+    Request,
+    TextMessage,
+)
+
+from tests.support.tls import authority
+from trio_stomp import CloseReason, ServerHandle, Settings
+from trio_stomp.broker import Delivery
+from trio_stomp.server import Entrance, Server
+from trio_stomp.startup._entrances import address_of, open_entrances
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
+
+PATIENCE_S = 30.0
+"""A client that waits longer for the broker has found a bug. Virtual time under a mock clock."""
+
+READ_BYTES = 65536
+
+Headers = Mapping[str, str] | Sequence[tuple[str, str]]
+
+# --- the listener -----------------------------------------------------------------------------
+
+
+class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
+    """A listener whose connections are pairs of memory streams."""
+
+    def __init__(self, backlog: int = 100_000) -> None:
+        self._to_accept, self._accepted = trio.open_memory_channel[trio.abc.Stream](backlog)
+
+    async def accept(self) -> trio.abc.Stream:
+        """Return the server's end of the next connection."""
+        try:
+            return await self._accepted.receive()
+        except trio.EndOfChannel as error:
+            raise trio.ClosedResourceError from error
+
+    async def aclose(self) -> None:
+        with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.EndOfChannel):
+            while True:
+                abort(self._accepted.receive_nowait())  # as the kernel resets its backlog
+        self._accepted.close()
+        await trio.lowlevel.checkpoint()
+
+    def connect(self) -> "MemoryStream":
+        """Return the client's end of a new connection; the server's end waits to be accepted.
+
+        Raises:
+          trio.BrokenResourceError: the listener is closed.
+        """
+        ours, theirs = trio.testing.memory_stream_pair()
+        self.hand_over(theirs)
+        return ours
+
+    def connect_narrow(self) -> trio.abc.Stream:
+        """The same over a stream whose sender waits until its peer has read everything."""
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        self.hand_over(theirs)
+        return ours
+
+    def hand_over(self, stream: trio.abc.Stream) -> None:
+        """Let ``stream`` be accepted next."""
+        self._to_accept.send_nowait(stream)
+
+
+MemoryStream = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.MemoryReceiveStream]
+
+
+# --- STOMP as a client sees it ----------------------------------------------------------------
+
+_ESCAPES = {
+    "1.0": {},
+    "1.1": {"\\n": "\n", "\\c": ":", "\\\\": "\\"},
+    "1.2": {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"},
+}
+
+
+@frozen
+class Received:
+    """A frame from the broker, as it came and as it is meant."""
+
+    command: str
+    pairs: tuple[tuple[str, str], ...]
+    body: bytes
+    raw: bytes
+
+    def __getitem__(self, name: str) -> str:
+        return next(text for key, text in self.pairs if key == name)
+
+    def get(self, name: str) -> str | None:
+        """The first header ``name``, or None."""
+        return next((text for key, text in self.pairs if key == name), None)
+
+    @property
+    def names(self) -> list[str]:
+        """Header names in order."""
+        return [key for key, _ in self.pairs]
+
+
+class FrameReader:
+    """A small STOMP parser: strict, slow, and independent of the broker's."""
+
+    def __init__(self) -> None:
+        self.version = "1.0"  # until CONNECTED tells
+        self.heartbeats = 0
+        self._buffer = b""
+
+    def feed(self, data: bytes) -> None:
+        """Take what came next."""
+        self._buffer += data
+
+    @property
+    def rest(self) -> bytes:
+        """What is there of a frame that is not complete."""
+        return self._buffer
+
+    def next(self) -> Received | None:
+        """The next whole frame, or None."""
+        while self._buffer.startswith(b"\n"):
+            self._buffer = self._buffer[1:]
+            self.heartbeats += 1
+        head, blank, rest = self._buffer.partition(b"\n\n")
+        if not blank:
+            return None
+        command, *lines = head.decode("utf-8").split("\n")
+        assert command in ("CONNECTED", "MESSAGE", "RECEIPT", "ERROR", "DIAG"), head
+        plain = command == "CONNECTED"
+        pairs = tuple(self._pair(line, plain) for line in lines)
+        lengths = [text for name, text in pairs if name == "content-length"]
+        assert len(lengths) <= 1, head
+        if lengths:
+            size = int(lengths[0])
+            if len(rest) <= size + 1:
+                return None
+            assert rest[size : size + 1] == b"\0", self._buffer[:200]
+        else:
+            size = rest.find(b"\0")
+            if size < 0 or len(rest) == size + 1:
+                return None
+        assert rest[size + 1 : size + 2] == b"\n", self._buffer[:200]
+        whole = len(head) + 2 + size + 2
+        frame = Received(command, pairs, rest[:size], self._buffer[:whole])
+        self._buffer = self._buffer[whole:]
+        return frame
+
+    def _pair(self, line: str, plain: bool) -> tuple[str, str]:
+        name, colon, text = line.partition(":")
+        assert colon, line
+        assert name, line
+        if plain:
+            return name, text
+        return self._unescape(name), self._unescape(text)
+
+    def _unescape(self, text: str) -> str:
+        table = _ESCAPES[self.version]
+        if not table:
+            return text
+        assert ":" not in text, f"an unescaped colon in {text!r}"
+        out = ""
+        while text:
+            step = 2 if text[0] == "\\" else 1
+            out += table[text[:2]] if step == 2 else text[0]
+            text = text[step:]
+        return out
+
+
+def escape(text: str, version: str) -> str:
+    """Header text as a client of ``version`` writes it."""
+    table = {meant: written for written, meant in _ESCAPES[version].items()}
+    return "".join(table.get(letter, letter) for letter in text)
+
+
+def frame_bytes(
+    command: str, headers: Headers = (), body: bytes = b"", version: str = "1.0"
+) -> bytes:
+    """A frame as a client writes it."""
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    lines = "".join(f"{escape(name, version)}:{escape(text, version)}\n" for name, text in pairs)
+    return f"{command}\n{lines}\n".encode() + body + b"\0"
+
+
+# --- ways to the broker -----------------------------------------------------------------------
+
+
+class Pipe(Protocol):
+    """STOMP bytes out and in, whatever lies between."""
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send STOMP bytes."""
+
+    async def receive_bytes(self) -> bytes:
+        """STOMP bytes that came; empty at the end."""
+
+    async def aclose(self) -> None:
+        """Close, with whatever the transport says at the end."""
+
+    def abort(self) -> None:
+        """Close at once, without a word."""
+
+
+@define(eq=False)
+class StreamPipe:
+    """STOMP bytes are the stream's bytes."""
+
+    stream: trio.abc.Stream
+
+    async def send_bytes(self, data: bytes) -> None:
+        await self.stream.send_all(data)
+
+    async def receive_bytes(self) -> bytes:
+        return bytes(await self.stream.receive_some(READ_BYTES))
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+    def abort(self) -> None:
+        abort(self.stream)
+
+
+@define(eq=False)
+class WebSocketPipe:
+    """STOMP bytes travel in WebSocket messages, by wsproto's client side.
+
+    Args:
+      binary: Send binary messages instead of text.
+      answers: Answer pings and Close; a client that does not is a rude one.
+    """
+
+    stream: trio.abc.Stream
+    binary: bool = False
+    answers: bool = True
+    subprotocol: str | None = None
+    close_code: int | None = None
+    close_reason: str | None = None
+    close_seen: bool = False
+    pings: int = 0
+    pongs: list[bytes] = field(factory=list)
+    messages: list[bytes | str] = field(factory=list)
+    """Every message received, with its kind."""
+    is_ended: bool = False
+    _connection: WSConnection = field(factory=lambda: WSConnection(ConnectionType.CLIENT))
+    _message: list[bytes | str] = field(factory=list)
+    _rejected: bytes = b""
+
+    async def shake_hands(
+        self,
+        subprotocols: Sequence[str] = ("v12.stomp", "v11.stomp", "v10.stomp"),
+        path: str = "/ws",
+        behind: bytes = b"",
+        headers: Sequence[tuple[str, str]] = (),
+        host: str = "broker",
+    ) -> None:
+        """Open the WebSocket.
+
+        Args:
+          headers: Of the request, beside those of the handshake.
+          behind: Raw bytes to send in the same packet as the request.
+        """
+        extra = [(name.encode(), text.encode()) for name, text in headers]
+        request = Request(
+            host=host, target=path, subprotocols=list(subprotocols), extra_headers=extra
+        )
+        await self.stream.send_all(self._connection.send(request) + behind)
+        with trio.fail_after(PATIENCE_S):
+            while True:
+                data = bytes(await self.stream.receive_some(READ_BYTES))
+                assert data, "the broker closed in the handshake"
+                self._connection.receive_data(data)
+                for event in self._connection.events():
+                    if isinstance(event, AcceptConnection):
+                        self.subprotocol = event.subprotocol
+                        assert not event.extensions
+                        return
+                    assert not isinstance(event, RejectConnection | RejectData), event
+
+    def wrap(self, data: bytes) -> bytes:
+        """The bytes of one message that holds ``data``; binary if it is no UTF-8."""
+        try:
+            text = "" if self.binary else data.decode()
+        except UnicodeDecodeError:
+            text = ""
+        return self._connection.send(TextMessage(text) if text else BytesMessage(data))
+
+    async def send_bytes(self, data: bytes) -> None:
+        if self.close_seen:
+            raise trio.BrokenResourceError("the broker has sent Close")
+        await self.stream.send_all(self.wrap(data))
+
+    async def send_event(self, event: Event) -> None:
+        """Send any WebSocket event."""
+        await self.stream.send_all(self._connection.send(event))
+
+    async def receive_bytes(self) -> bytes:
+        while not self.is_ended:
+            out = b""
+            for event in self._connection.events():
+                out += await self._handle(event)
+            if out:
+                return out
+            data = bytes(await self.stream.receive_some(READ_BYTES))
+            if not data:
+                self.is_ended = True
+                return b""
+            self._connection.receive_data(data)
+        return b""
+
+    async def _handle(self, event: Event) -> bytes:
+        if isinstance(event, TextMessage | BytesMessage):
+            assert not self.close_seen, "data after Close"
+            self._message.append(event.data if isinstance(event.data, str) else bytes(event.data))
+            if not event.message_finished:
+                return b""
+            first, *others = self._message
+            self._message = []
+            for other in others:
+                first += other  # type: ignore[operator]
+            self.messages.append(first)
+            return first.encode() if isinstance(first, str) else bytes(first)
+        if isinstance(event, Ping):
+            self.pings += 1
+            if self.answers:
+                await self.stream.send_all(self._connection.send(event.response()))
+        elif isinstance(event, Pong):
+            self.pongs.append(bytes(event.payload))
+        elif isinstance(event, CloseConnection):
+            self.close_seen = True
+            self.close_code, self.close_reason = event.code, event.reason
+            if self.answers and self._connection.state.name == "REMOTE_CLOSING":
+                with trio.move_on_after(PATIENCE_S):
+                    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                        await self.stream.send_all(self._connection.send(event.response()))
+        return b""
+
+    async def send_close(self, code: int = 1000) -> None:
+        """Start the closing handshake."""
+        await self.send_event(CloseConnection(code=code))
+
+    async def aclose(self) -> None:
+        await self.stream.aclose()
+
+    def abort(self) -> None:
+        abort(self.stream)
+
+
+def abort(stream: trio.abc.Stream) -> None:
+    """Close a stream at once: a socket sends a reset, a memory stream just ends."""
+    if isinstance(stream, trio.SSLStream):
+        stream = stream.transport_stream
+    if isinstance(stream, trio.SocketStream):
+        if stream.socket.fileno() >= 0:
+            no_lingering = struct.pack("ii", 1, 0)
+            stream.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_lingering)
+            stream.socket.close()
+    elif isinstance(stream, trio.StapledStream):
+        for half in (stream.send_stream, stream.receive_stream):
+            if hasattr(half, "close"):
+                half.close()
+
+
+# --- the client -------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Client:
+    """A STOMP client that does what the test says and nothing by itself."""
+
+    pipe: Pipe
+    version: str = "1.0"
+    reader: FrameReader = field(factory=FrameReader)
+    is_ended: bool = False
+    receipts: int = 0
+
+    @property
+    def websocket(self) -> WebSocketPipe:
+        """The WebSocket below; fails the test if there is none."""
+        assert isinstance(self.pipe, WebSocketPipe)
+        return self.pipe
+
+    async def send_bytes(self, data: bytes) -> None:
+        """Send raw bytes of STOMP."""
+        with trio.fail_after(PATIENCE_S):
+            await self.pipe.send_bytes(data)
+
+    async def send(self, command: str, headers: Headers = (), body: bytes = b"") -> None:
+        """Send a frame; header text is escaped as the session's version wants."""
+        plain = command in ("CONNECT", "STOMP")
+        data = frame_bytes(command, headers, body, "1.0" if plain else self.version)
+        await self.send_bytes(data)
+
+    async def receive(self) -> Received:
+        """The next frame; fails the test if none comes, or the connection ends."""
+        with trio.fail_after(PATIENCE_S):
+            while (frame := self.reader.next()) is None:
+                data = await self._read()
+                assert data, f"the broker closed; unread: {self.reader.rest!r}"
+        return frame
+
+    async def _read(self) -> bytes:
+        data = await self.pipe.receive_bytes()
+        self.reader.feed(data)
+        self.is_ended = self.is_ended or not data
+        return data
+
+    async def receive_many(self, count: int) -> list[Received]:
+        """The next ``count`` frames."""
+        return [await self.receive() for _ in range(count)]
+
+    async def connect(self, version: str = "1.2", headers: Headers = ()) -> Received:
+        """Open a session of ``version``; what CONNECTED said."""
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        if version != "1.0":
+            pairs = [("accept-version", version), ("host", "test"), *pairs]
+        await self.send("CONNECT", pairs)
+        connected = await self.receive()
+        assert connected.command == "CONNECTED", connected
+        assert connected["version"] == version
+        self.version = self.reader.version = version
+        return connected
+
+    async def subscribe(
+        self, destination: str, id: str = "1", headers: Headers = ()
+    ) -> list[Received]:
+        """Subscribe and wait for the RECEIPT; what came before it."""
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        receipt = self._new_receipt()
+        every = [("destination", destination), ("id", id), ("receipt", receipt), *pairs]
+        await self.send("SUBSCRIBE", every)
+        return await self.receive_until_receipt(receipt)
+
+    async def publish(
+        self, destination: str, *bodies: bytes, headers: Headers = (), receipt: bool = False
+    ) -> list[Received]:
+        """SEND each body, in one write; with ``receipt`` wait until the last is processed."""
+        pairs = list(headers.items() if isinstance(headers, Mapping) else headers)
+        data = b""
+        name = ""
+        for number, body in enumerate(bodies, 1):
+            own = [("destination", destination), *pairs]
+            if receipt and number == len(bodies):
+                name = self._new_receipt()
+                own.append(("receipt", name))
+            data += frame_bytes("SEND", own, body, self.version)
+        await self.send_bytes(data)
+        return await self.receive_until_receipt(name) if receipt else []
+
+    async def fence(self) -> list[Received]:
+        """Wait until all that was sent before is processed; the frames that came meanwhile.
+
+        By whatever client: which of two connections is read first nobody promises.
+        """
+        await trio.testing.wait_all_tasks_blocked()
+        receipt = self._new_receipt()
+        await self.send("SEND", {"destination": "fence", "receipt": receipt})
+        return await self.receive_until_receipt(receipt)
+
+    async def receive_until_receipt(self, receipt: str) -> list[Received]:
+        """The frames before the RECEIPT with this id."""
+        before: list[Received] = []
+        while True:
+            frame = await self.receive()
+            if frame.command == "RECEIPT" and frame["receipt-id"] == receipt:
+                return before
+            assert frame.command != "ERROR", frame
+            before.append(frame)
+
+    async def expect_error(self, code: str) -> Received:
+        """The next frame is an ERROR with this code, nothing follows, and the broker closes."""
+        error = await self.receive()
+        assert error.command == "ERROR", error
+        assert error["code"] == code, error
+        assert error["message"]
+        await self.expect_closed()
+        return error
+
+    async def expect_closed(self) -> None:
+        """Nothing more comes but heart-beats, and the broker closes."""
+        with trio.fail_after(PATIENCE_S):
+            while not self.is_ended:
+                try:
+                    await self._read()
+                except trio.BrokenResourceError:
+                    raise AssertionError("the broker reset the connection") from None
+                frame = self.reader.next()
+                assert frame is None, frame
+        assert self.reader.rest == b""
+
+    async def read_to_end(self) -> list[Received]:
+        """Every frame until the broker closes."""
+        frames: list[Received] = []
+        with trio.fail_after(PATIENCE_S):
+            while not self.is_ended:
+                await self._read()
+                while (frame := self.reader.next()) is not None:
+                    frames.append(frame)
+        return frames
+
+    async def disconnect(self) -> None:
+        """Leave in the orderly way."""
+        receipt = self._new_receipt()
+        await self.send("DISCONNECT", {"receipt": receipt})
+        await self.receive_until_receipt(receipt)
+        await self.expect_closed()
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection without DISCONNECT."""
+        await self.pipe.aclose()
+
+    def abort(self) -> None:
+        """Close the connection without a word of any protocol."""
+        self.pipe.abort()
+
+    def _new_receipt(self) -> str:
+        self.receipts += 1
+        return f"r{self.receipts}"
+
+
+# --- a broker to dial -------------------------------------------------------------------------
+
+MEMORY = "memory"
+TCP = "tcp"
+WS_MEMORY = "ws-memory"
+WS_TCP = "ws-tcp"
+TLS = "tls"
+WSS = "wss"
+TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP, TLS, WSS)
+
+
+@define(eq=False)
+class Dial:
+    """A broker that is started when it is first dialled, and the way to it.
+
+    Args:
+      transport: One of TRANSPORTS.
+    """
+
+    transport: str
+    options: dict[str, object] = field(factory=dict)
+    server: Server = field(init=False)
+    handle: ServerHandle = field(init=False)
+    assemble: Callable[[Settings, Security, ServerHandle], Server] = _assemble
+    security: Security = field(init=False)
+    listener: MemoryListener = field(factory=MemoryListener)
+    ended: trio.Event = field(factory=trio.Event)
+    _nursery: trio.Nursery | None = None
+    _is_started: bool = False
+    _streams: list[trio.abc.Stream] = field(factory=list)
+
+    @property
+    def is_websocket(self) -> bool:
+        """Whether clients are WebSockets."""
+        return self.transport in (WS_MEMORY, WS_TCP, WSS)
+
+    @property
+    def is_tcp(self) -> bool:
+        """Whether there are real sockets below."""
+        return self.transport in (TCP, WS_TCP, TLS, WSS)
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether clients speak TLS."""
+        return self.transport in (TLS, WSS)
+
+    def use(self, **options: object) -> None:
+        """Choose settings, before the first dialling."""
+        assert not self._is_started
+        self.options.update(options)
+
+    async def start(self) -> None:
+        """Start the broker, unless it runs."""
+        if self._is_started:
+            return
+        self._is_started = True
+        assert self._nursery is not None
+        if isinstance(trio.lowlevel.current_clock(), trio.testing.MockClock):
+            await trio.sleep(1000)  # no clock of the real world begins at 0
+        listeners: Sequence[trio.abc.Listener[trio.abc.Stream]] = [self.listener]
+        if self.is_tcp:
+            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        if self.is_secret:
+            self.options.setdefault("tls_cert", authority().certificate)
+        settings = Settings.of(**self.options)
+        self.security = Security(settings)
+        self.security._open()  # not in a thread: a mock clock would not wait for that
+        async with AsyncExitStack() as unused:
+            entrances = await open_entrances(settings, self.security, listeners, unused)
+            unused.pop_all()
+        self.handle = ServerHandle(tuple(address_of(listener) for listener in listeners))
+        self.server = self.assemble(settings, self.security, self.handle)
+        started = trio.Event()
+        self._nursery.start_soon(self._run, entrances, started.set)
+        await started.wait()
+
+    async def _run(self, entrances: Sequence[Entrance], started: Callable[[], None]) -> None:
+        await self.server.run(entrances, self.handle, started)
+        self.ended.set()
+
+    async def stream(self) -> trio.abc.Stream:
+        """A connection with nothing sent yet."""
+        await self.start()
+        stream: trio.abc.Stream
+        if self.is_tcp:
+            host, _, port = self.handle.addresses[0].rpartition(":")
+            stream = await trio.open_tcp_stream(host, int(port))
+            if self.is_secret:
+                context = authority().client_context()
+                stream = trio.SSLStream(stream, context, server_hostname=host)
+        else:
+            stream = self.listener.connect()
+        self._streams.append(stream)
+        return stream
+
+    async def open(self) -> Client:
+        """A client that has not sent CONNECT; its WebSocket, if any, is open."""
+        stream = await self.stream()
+        pipe: Pipe = StreamPipe(stream)
+        if self.is_websocket:
+            pipe = websocket = WebSocketPipe(stream)
+            await websocket.shake_hands()
+        return Client(pipe)
+
+    async def connect(self, version: str = "1.2", headers: Headers = ()) -> Client:
+        """A client with an open session."""
+        client = await self.open()
+        await client.connect(version, headers)
+        return client
+
+    async def stop(self) -> None:
+        """Stop in the orderly way, and wait until the broker has ended."""
+        self.handle.stop()
+        with trio.fail_after(60):
+            await self.ended.wait()
+
+    def hang_up(self) -> None:
+        """Close all clients' ends without a word."""
+        for stream in self._streams:
+            abort(stream)
+
+    async def end(self) -> None:
+        """Stop, and check that nothing has been left behind."""
+        if not self._is_started:
+            return
+        for stream in self._streams:
+            await trio.aclose_forcefully(stream)
+        await self.stop()
+        self.assert_nothing_left()
+
+    def assert_nothing_left(self) -> None:
+        """Every count of connections and bytes is back to where it began."""
+        server = self.server
+        assert server.connections == {}
+        assert server.admission.admitted == 0
+        assert len(server.broker.clients) == 0
+        assert len(server.broker.subscriber) == 0
+        assert (server.inbox.frames, server.inbox.bytes) == (0, 0)
+        assert server.memory.used_bytes == server.broker.stale.bytes
+
+
+@asynccontextmanager
+async def open_dial(transport: str = MEMORY, /, **options: object) -> AsyncIterator[Dial]:
+    """A broker to dial; hung up, stopped and checked at the end."""
+    async with trio.open_nursery() as nursery:
+        dial = Dial(transport, options)
+        dial._nursery = nursery
+        try:
+            yield dial
+        finally:
+            dial.hang_up()  # after a failure too, so that it is the only one
+        await dial.end()
+
+
+# --- the core's outbox ------------------------------------------------------------------------
+
+
+def lose(delivery: Delivery) -> int:
+    """What the port says of a delivery that is thrown away: how many are lost, and where."""
+    if delivery.returns:
+        return 0
+    delivery.publication.destination.dropped += delivery.count
+    return delivery.count
+
+
+@define(eq=False)
+class RecordingOutbox:
+    """A fake of the port ``broker.Outbox`` that remembers what was staged.
+
+    Args:
+      limit_bytes: Bound of what is kept; ``take`` makes room.
+      low_water_bytes: ``has_room`` below this.
+    """
+
+    limit_bytes: float = math.inf
+    low_water_bytes: float = math.inf
+    items: deque[tuple[bytes, Delivery | None]] = field(factory=deque)
+    close_reason: CloseReason | None = None
+    wants_room: bool = False
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes staged and not taken."""
+        return sum(_size(*item) for item in self.items)
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        if self.close_reason is not None:
+            return True
+        waiting = self.waiting_bytes
+        if waiting and waiting + _size(prefix, delivery) > self.limit_bytes:
+            return False
+        self.items.append((prefix, delivery))
+        return True
+
+    def stage_frame(self, frame: bytes) -> None:
+        if self.close_reason is None:
+            self.items.append((frame, None))
+
+    def drop_oldest(self, size: int) -> int:
+        dropped = 0
+        for item in list(self.items):
+            prefix, delivery = item
+            if size <= 0:
+                break
+            if delivery is not None:
+                self.items.remove(item)
+                size -= _size(prefix, delivery)
+                dropped += lose(delivery)
+        return dropped
+
+    def has_room(self) -> bool:
+        if self.close_reason is not None:
+            return False
+        self.wants_room = self.waiting_bytes >= self.low_water_bytes
+        return not self.wants_room
+
+    def discard(self) -> int:
+        before = self.items
+        self.items = deque(item for item in self.items if item[1] is None)
+        return sum(lose(delivery) for _, delivery in before if delivery is not None)
+
+    def close(self, reason: CloseReason) -> None:
+        if self.close_reason is None:
+            self.close_reason = reason
+
+    def take(self) -> bytes:
+        """What would be on the wire; then nothing waits any more."""
+        data = b"".join(
+            prefix if delivery is None else prefix.join(delivery.tails)
+            for prefix, delivery in self.items
+        )
+        self.items.clear()
+        return data
+
+    def frames(self, version: str = "1.2") -> list[Received]:
+        """The same, parsed."""
+        reader = FrameReader()
+        reader.version = version
+        reader.feed(self.take())
+        frames = []
+        while (frame := reader.next()) is not None:
+            frames.append(frame)
+        assert reader.rest == b""
+        return frames
+
+
+def _size(prefix: bytes, delivery: Delivery | None) -> int:
+    if delivery is None:
+        return len(prefix)
+    return delivery.size + delivery.count * len(prefix)
+
+
+# --- helpers ----------------------------------------------------------------------------------
+
+
+async def gather(*calls: Callable[[], Awaitable[object]]) -> None:
+    """Run calls at the same time and wait for all."""
+
+    async def run(call: Callable[[], Awaitable[object]]) -> None:
+        await call()
+
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(run, call)
+
+
+async def until(condition: Callable[[], bool], step_s: float = 0.0, limit_s: float = 60) -> None:
+    """Wait for what the broker will do in its own time; fails the test if it never does.
+
+    Args:
+      step_s: Between two looks; 0 = look at each step of the scheduler, for real clocks.
+    """
+    with trio.fail_after(limit_s):
+        while not condition():  # noqa: ASYNC110
+            await trio.sleep(step_s)
+
+
+def gaps_between(times: Sequence[float]) -> list[float]:
+    """The distances between moments."""
+    return [after - before for before, after in pairwise(times)]
+
+
+def bodies(frames: Iterable[Received]) -> list[bytes]:
+    """The bodies of the MESSAGEs among ``frames``."""
+    return [frame.body for frame in frames if frame.command == "MESSAGE"]

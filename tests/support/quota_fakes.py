@@ -1,0 +1,23 @@
+"""Users who log in to a core: what tests of quotas share."""
+
+from tests.support.core_fakes import VERSIONS
+from tests.support.queue_fakes import Actor, Bench
+from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.broker import AccessRules
+from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.protocol import NO_HEARTBEATS, Opened
+
+KIB = 1024
+MIB = 1024 * KIB
+ALL = AccessRules((Rule(True, frozenset(Action), ("**",), ("*", "anonymous")),))
+"""Everybody may do everything, but must log in."""
+
+
+def user(core: Bench, name: str, **told: str) -> Actor:
+    """Somebody logs in."""
+    actor = core.actor()
+    identity = Identity(name, method="passcode") if name else ANONYMOUS
+    headers = tuple((key.replace("_", "-"), text) for key, text in told.items())
+    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, headers, identity))
+    actor.box.waiting.clear()
+    return actor

@@ -1,0 +1,68 @@
+"""A broker that sees time pass: each look at its clock is a piece of work that took a while."""
+
+from attrs import define, field
+
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor, Bench
+from trio_stomp.broker.delivery._turns import PUMP_S, SHARE_S
+
+STEP_S = 0.0001
+"""What a piece of work takes."""
+MOST = round((2 * SHARE_S + PUMP_S) / STEP_S) + 9
+"""Pieces of one batch, of those that wait, and of pumping, and a few more for each."""
+
+
+@define(eq=False, repr=False)
+class Clocked(Bench):
+    """A bench whose time passes with the work that is done."""
+
+    pieces: list[int] = field(factory=list)
+    """Of each turn."""
+    _seen: int = 0
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.broker.turns.clock = self.look
+
+    def look(self) -> float:
+        """The clock; one piece of work is done."""
+        self._seen += 1
+        self.now += STEP_S
+        return self.now
+
+    def turn(self) -> None:
+        """End the turn, and see how much was done in it."""
+        super().turn()
+        self.pieces.append(self._seen)
+        self._seen = 0
+
+    def settles(self) -> int:
+        """Let everybody have what is theirs; how many turns that took."""
+        turns = 0
+        while self.broker.has_more:
+            self.turn()
+            turns += 1
+            assert turns < 10_000
+        return turns
+
+    def queues(self, count: int, name: str = "/queue/z") -> Actor:
+        """Make ``count`` queues of one message each; who sent to them."""
+        sender = self.actor()
+        for number in range(count):
+            sender.sends(f"{name}{number:05}", f"{number}")
+        self.settles()
+        return sender
+
+
+@define(eq=False, repr=False)
+class ClockedDurable(DurableBench):
+    """The same with a store."""
+
+    def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
+        self.broker.turns.clock = self.look
+
+    def look(self) -> float:
+        """The clock; one piece of work is done."""
+        self.now += STEP_S
+        return self.now

@@ -1,0 +1,226 @@
+"""Stores of every kind, over data that outlive them; and what their contract's tests share."""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pytest
+from attrs import define, field
+
+from tests.support.postgres import PostgresServer, postgres_server
+from trio_stomp import store as stores
+from trio_stomp.store import MemoryStore, Record, Recovered, Store, StoreError, Streamed, Turn
+
+KINDS = ("memory", "sqlite", "postgresql", "journal")
+EVERYTHING = 1 << 30
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "sql.md"
+QUERIES = re.findall(r"^```sql\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+
+
+class Message(NamedTuple):
+    """A message of a place, as read back."""
+
+    body: bytes
+    head: bytes
+    received_ms: int
+    expires_ms: int
+    deliveries: int
+
+
+class Place(Protocol):
+    """Where a kind of store keeps its data."""
+
+    def make(self) -> Store:
+        """A new store, not yet recovered."""
+
+    def crash(self, store: Store) -> None:
+        """Have the process of ``store`` die, as it were: it is not closed, the data stay."""
+
+
+@define
+class Memory:
+    """The store is its own disk."""
+
+    store: MemoryStore = field(factory=MemoryStore)
+
+    def make(self) -> Store:
+        return self.store
+
+    def crash(self, store: Store) -> None:
+        pass
+
+
+@define
+class Directory:
+    """Files; those who are left behind at a crash are a copy, taken while the store is open."""
+
+    path: Path
+    kind: str
+    copies: Iterator[int] = field(factory=count)
+
+    def make(self) -> Store:
+        if self.kind == "sqlite":
+            return stores.SqlStore(f"sqlite:///{self.path}/broker.db")
+        return stores.JournalStore(str(self.path))
+
+    def crash(self, store: Store) -> None:
+        copy = self.path.parent / f"copy-{next(self.copies)}"
+        shutil.copytree(self.path, copy)
+        store.close()
+        self.path = copy
+
+
+@define
+class Schema:
+    """A schema of a PostgreSQL database; at a crash the server sees the connections end."""
+
+    server: PostgresServer
+    name: str
+
+    def make(self) -> Store:
+        return stores.SqlStore(self.server.url(self.name))
+
+    def crash(self, store: Store) -> None:
+        cut_connections(self.server)
+        with suppress(StoreError):
+            store.close()
+
+
+def execute(
+    server: PostgresServer, statement: str, schema: str = "public"
+) -> list[tuple[Any, ...]]:
+    """Do something behind the store's back; return the rows, if there are any."""
+    import psycopg
+
+    with psycopg.connect(server.url(schema), autocommit=True) as connection:
+        cursor = connection.execute(statement)
+        return cursor.fetchall() if cursor.description else []
+
+
+def cut_connections(server: PostgresServer) -> None:
+    """End all connections to the server, and wait until they are."""
+    execute(
+        server,
+        "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'",
+    )
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def numbers() -> Iterator[int]:
+    """Each test has a schema of its own."""
+    return count()
+
+
+def make_place(kind: str, path: Path, request: pytest.FixtureRequest) -> Place:
+    """Return an empty place for a kind of store; skip the test if the kind cannot be had."""
+    if kind == "memory":
+        return Memory()
+    if kind == "journal":
+        if not hasattr(stores, "JournalStore"):
+            pytest.skip("the journal is not there yet")
+    else:
+        pytest.importorskip("sqlalchemy", reason="pip install 'trio-stomp[sql]'")
+    if kind == "postgresql":
+        pytest.importorskip("psycopg", reason="pip install 'trio-stomp[postgresql]'")
+        server = request.getfixturevalue("postgres")
+        name = f"test_{next(request.getfixturevalue('numbers'))}"
+        execute(server, f"CREATE SCHEMA {name}")
+        return Schema(server, name)
+    data = path / "data"
+    data.mkdir()
+    return Directory(data, kind)
+
+
+@define
+class Opened:
+    """A store that is open, and what was said when it was opened."""
+
+    place: Place
+    store: Store = field(init=False)
+    recovered: Recovered = field(init=False)
+    commit: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.open()
+
+    def open(self) -> None:
+        self.store = self.place.make()
+        self.recovered = self.store.recover(lambda done, size: None)
+        self.commit = self.recovered.commit
+
+    def restart(self) -> Recovered:
+        """Close the store, and open it anew."""
+        self.store.close()
+        self.open()
+        return self.recovered
+
+    def crash(self) -> Recovered:
+        """Open the store anew without closing it before."""
+        self.place.crash(self.store)
+        self.open()
+        return self.recovered
+
+    def append(self, *records: Record, is_urgent: bool = True) -> int:
+        """Append one turn."""
+        return self.append_turns(Turn(records, is_urgent))
+
+    def append_turns(self, *turns: Turn) -> int:
+        commit = self.store.append(turns, self.commit)
+        assert commit == self.commit + len(turns)
+        self.commit = commit
+        return commit
+
+    def read(
+        self, place: str, level: int = 4, after: int = 0, limit_bytes: int = EVERYTHING
+    ) -> dict[int, Message]:
+        """Read all pages; return the messages by id, in the order in which they came."""
+        found: dict[int, Message] = {}
+        last = after
+        while True:
+            page = self.store.read(place, level, last, limit_bytes)
+            assert page.lost == 0
+            for run in page.runs:
+                shared = run.head, run.received_ms, run.expires_ms, run.deliveries
+                assert len(run.ids) == len(run.bodies) > 0
+                for id, body in zip(run.ids, run.bodies, strict=True):
+                    assert id > last
+                    found[id] = Message(bytes(body), *shared)
+                    last = id
+            assert page.next >= last
+            if page.is_last:
+                return found
+            last = page.next
+
+    def bodies(self, place: str, level: int = 4) -> dict[int, bytes]:
+        return {id: message.body for id, message in self.read(place, level).items()}
+
+    def read_stream(
+        self, stream: str, first: int = 0, limit_bytes: int = EVERYTHING
+    ) -> dict[int, tuple[bytes, bytes, int]]:
+        """Read to the end; return (body, head, written_ms) by offset."""
+        found: dict[int, tuple[bytes, bytes, int]] = {}
+        while runs := self.store.read_stream(stream, first, limit_bytes):
+            for run in runs:
+                found.update(by_offset(run))
+                assert run.first >= first
+                first = run.first + len(run.bodies)
+        return found
+
+
+def by_offset(run: Streamed) -> dict[int, tuple[bytes, bytes, int]]:
+    return {
+        offset: (bytes(body), run.head, run.written_ms)
+        for offset, body in enumerate(run.bodies, run.first)
+    }

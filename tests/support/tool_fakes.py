@@ -1,0 +1,103 @@
+"""What the command line's tools are tested with: a web site to ask, and a way to run a tool."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 50
+
+Ran = subprocess.CompletedProcess[str]
+
+
+@contextmanager
+def running(*command: Any, **options: Any) -> Iterator[subprocess.Popen[Any]]:
+    """A process that does not outlive the block, as it does where a check in it fails."""
+    with subprocess.Popen(*command, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@define
+class FakeSite:
+    """Pages of a broker.
+
+    Args:
+      pages: By path, status and body.
+      asked: The requests, in order: target and Authorization.
+    """
+
+    pages: dict[str, tuple[int, bytes]]
+    asked: list[tuple[str, str | None]] = field(factory=list)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+@contextmanager
+def fake_site(pages: Mapping[str, tuple[int, bytes]]) -> Iterator[FakeSite]:
+    """Serve these pages on a port of loopback."""
+    site = FakeSite(dict(pages))
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            site.asked.append((self.path, self.headers.get("Authorization")))
+            status, body = site.pages.get(self.path.partition("?")[0], (404, b"nothing\n"))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        site.port = server.server_address[1]
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield site
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The variables of this process, those of ours left out."""
+    ours = {name: text for name, text in os.environ.items() if not name.startswith("TRIO_STOMP")}
+    return {**ours, "COLUMNS": "80", **more}
+
+
+def run(*arguments: str, stdin: str = "", **more: str) -> Ran:
+    """Run the program to its end, as an operator does."""
+    return subprocess.run(
+        [sys.executable, "-m", "trio_stomp", *arguments],
+        cwd=ROOT,
+        env=environment(**more),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+def check_refused(ran: Ran, told: str, code: int = 2) -> None:
+    """It must have said one line, and nothing else."""
+    assert ran.stdout == ""
+    assert ran.stderr.startswith("trio-stomp"), ran.stderr
+    assert told in ran.stderr
+    assert ran.stderr.count("\n") == 1
+    assert ran.returncode == code

@@ -1,0 +1,616 @@
+"""Every limit that a peer can hit, one below the fault and one above.
+
+What a limit does where it is kept is tested beside that code; here a client runs into it over the
+wire: at the limit it is served, one above it is told the documented code, and its connection ends
+for the documented reason, with the WebSocket code of that. ``WHERE`` lists each limit of
+docs/limits.md with the test that holds it to one; a limit that is not there fails a test.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+
+import attrs
+import pytest
+import trio
+import trio.testing
+from attrs import frozen
+from trio.testing import MockClock
+
+from tests.support.core_fakes import head_bytes
+from tests.support.fakes import MEMORY, WS_MEMORY, Client, frame_bytes, open_dial, until
+from tests.support.hostile import QUIET, endings, read_all, read_head, request
+from trio_stomp import CloseReason
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.headers._dialect import MAX_COMPOSITE
+from trio_stomp.broker.names._wildcards import MAX_WORDS
+from trio_stomp.broker.queues._groups import MAX_GROUPS
+from trio_stomp.broker.routing._events import MAX_PENDING
+from trio_stomp.broker.selectors._selector import SelectorCompiler
+from trio_stomp.broker.selectors._selector_terms import MAX_DEPTH
+from trio_stomp.broker.sending._temporary import MAX_TEMPORARY
+from trio_stomp.broker.topics._durables import MAX_DURABLES
+from trio_stomp.config import options
+from trio_stomp.frames import HeadCache
+from trio_stomp.frames._decoder import MAX_COMMAND_BYTES
+from trio_stomp.server import _server
+from trio_stomp.server._admission import REFUSALS_AT_ONCE
+from trio_stomp.server.io._inbox import _CAPACITY
+from trio_stomp.server.io._outbox import JOIN_BYTES
+from trio_stomp.transport import StreamWire, Wire
+
+TESTS = Path(__file__).parents[1]
+LIMITS = (TESTS.parent / "docs" / "limits.md").read_text(encoding="utf-8")
+HERE = "test_hostile_limits"
+
+AT_THE_LIMIT = f"{HERE}::test_at_the_limit_it_is_served_and_one_above_refused"
+NO_PEERS = "no peer's: "
+
+WHERE = {
+    # Options, in the order of docs/limits.md.
+    "max_body_bytes": AT_THE_LIMIT,
+    "max_headers": AT_THE_LIMIT,
+    "max_header_line_bytes": AT_THE_LIMIT,
+    "max_header_block_bytes": AT_THE_LIMIT,
+    "max_opening_bytes": f"{HERE}::test_the_limit_of_an_opening",
+    "max_connections": f"{HERE}::test_the_limit_of_connections",
+    "max_connections_per_address": f"{HERE}::test_the_limit_of_one_address",
+    "max_subscriptions_per_connection": AT_THE_LIMIT,
+    "max_destination_bytes": AT_THE_LIMIT,
+    "max_destinations": AT_THE_LIMIT,
+    "max_input_queue_size": "test_inbox::test_the_bounds",
+    "max_input_queue_bytes": "test_inbox::test_the_bounds",
+    "max_outbox_bytes": "test_outbox::test_over_the_limit_nothing_is_kept",
+    "max_memory_bytes": f"{HERE}::test_the_limit_of_what_waits_in_queues",
+    "max_transactions": AT_THE_LIMIT,
+    "max_transaction_actions": AT_THE_LIMIT,
+    "max_transaction_bytes": AT_THE_LIMIT,
+    "max_waiting_logins": "test_authenticator::test_threads_and_who_waits_for_them_are_bounded",
+    "max_token_session_s": "test_security_attacks::test_no_token_holds_a_session_for_ever",
+    "max_redeliveries": f"{HERE}::test_the_limit_of_redeliveries",
+    "max_stale_queue_size": "test_stale::test_the_count_is_exact",
+    "max_stale_queue_bytes": "test_stale::test_bytes_are_exact",
+    "max_durables_per_user": (
+        "test_guard::test_one_user_leaves_others_room_for_durable_subscriptions"
+    ),
+    "max_schedules_per_user": "test_quotas::test_schedules_of_one_user_are_limited_in_number",
+    "max_share_per_user": "test_quotas::test_one_user_leaves_room_for_the_next",
+    "max_backlog_bytes": "test_revival::test_the_bound_is_exact",
+    "max_store_bytes": (
+        "test_store_journal::test_a_full_store_refuses_messages_and_takes_what_makes_room"
+    ),
+    "diag_stream_max_bytes": NO_PEERS + "the broker writes that stream, and its oldest goes",
+    "diag_stream_max_age_s": NO_PEERS + "the broker writes that stream, and its oldest goes",
+    # Fields of a destination's policy.
+    "max_messages": "test_overflow::test_reject_takes_what_fits_and_says_how_far_it_came",
+    "max_bytes": "test_overflow::test_reject_takes_what_fits_and_says_how_far_it_came",
+    "stream_max_bytes": "test_stream::test_the_window_keeps_the_newest_within_its_size",
+    "stream_max_age_ms": "test_stream::test_without_a_store_age_ends_all_of_it",
+    # Without an option.
+    "command": f"{HERE}::test_the_limit_of_a_command",
+    "composite destination": f"{HERE}::test_the_limit_of_a_composite",
+    "content-length digits": (
+        "test_decoder::test_what_breaks_a_rule_is_refused_however_the_bytes_are_cut"
+    ),
+    "cron text": "test_schedule::test_what_makes_no_sense_is_refused",
+    "durable subscriptions": "test_feeds::test_durable_subscriptions_are_bounded",
+    "events of a turn": "test_broker::test_events_of_a_turn_are_bounded_and_the_rest_is_counted",
+    "header cache": "test_decoder::test_the_cache_is_bounded_in_entries_and_in_their_size",
+    "message groups": "test_queue::test_the_oldest_group_is_assigned_anew_when_there_are_too_many",
+    "prefetch": "test_consumer::test_no_more_than_the_prefetch_is_unacknowledged",
+    "refusals at once": "test_connection::test_a_flood_of_refusals_is_closed_without_a_word",
+    "schedule": "test_schedule::test_bounds_hold_exactly",
+    "selector depth": AT_THE_LIMIT,
+    "selector length": AT_THE_LIMIT,
+    "streams": "test_streams::test_a_pattern_gives_each_of_its_topics_a_stream_up_to_a_limit",
+    "temporary destinations": AT_THE_LIMIT,
+    "words of a wildcard": AT_THE_LIMIT,
+    "websocket control frame": "test_websocket_rfc6455::test_case_on_a_connection",
+    "websocket message": "test_websocket_rfc6455_limits::test_the_limit_of_a_message",
+    "write": "test_outbox::test_the_writer_joins_but_within_bounds",
+}  # fmt: skip
+
+
+# --- the table is whole, and true -----------------------------------------------------------------
+
+
+def test_no_limit_is_missing_from_the_table() -> None:
+    named = {spec.name for spec in options()} | {it.name for it in attrs.fields(DestinationPolicy)}
+    limits = {name for name in named if re.search(r"(\A|_)max_", name)}
+    assert len(limits) > 20
+    assert sorted(limits - WHERE.keys()) == []
+    told = set(re.findall(r"`(max_\w+)`", LIMITS.partition("## All options")[0]))
+    assert sorted(told - WHERE.keys()) == []
+
+
+def test_each_test_of_the_table_is_there() -> None:
+    for limit, place in WHERE.items():
+        if not place.startswith(NO_PEERS):
+            file, _, name = place.partition("::")
+            (path,) = TESTS.rglob(f"{file}.py")
+            text = path.read_text(encoding="utf-8")
+            assert re.search(rf"^(async )?def {name}\(", text, re.MULTILINE), (limit, place)
+
+
+def test_each_limit_without_an_option_is_as_documented() -> None:
+    """The sentence in docs/limits.md; who changes a number changes both."""
+    (sentence,) = re.findall(r"What is bounded without an option: (.*)", LIMITS)
+    compiler = SelectorCompiler()
+    for said in (
+        f"{MAX_DURABLES:,} durable subscriptions",
+        f"{MAX_TEMPORARY:,} temporary destinations of a connection",
+        f"{MAX_COMPOSITE} parts of a composite destination",
+        f"{MAX_GROUPS:,} message groups of a queue",
+        f"{MAX_WORDS} words of a wildcard",
+        f"{compiler.max_bytes // 1024} KiB, {compiler.max_words:,} words and {MAX_DEPTH} levels"
+        " of a selector",
+        f"a command has at most {MAX_COMMAND_BYTES} bytes",
+        f"{_CAPACITY} batches lie in the inbox at once",
+        f"{HeadCache().max_entries:,} parsed header blocks a version",
+        f"one write is at most {JOIN_BYTES // 1024} KiB",
+        f"{MAX_PENDING:,} events of one turn wait to be told",
+    ):
+        assert said in sentence
+    assert f"beyond {REFUSALS_AT_ONCE} being refused at once" in LIMITS
+
+
+# --- limits that earn an ERROR --------------------------------------------------------------------
+
+RECEIPT = "the last"
+Act = Callable[[Client, int], Awaitable[None]]
+
+
+@frozen
+class Limit:
+    """A limit, and how a client comes to it.
+
+    Args:
+      act: Given a client and how much there is; what is sent last asks for the RECEIPT.
+      most: What is served.
+      code: Of the ERROR for one more.
+    """
+
+    name: str
+    act: Act
+    most: int
+    code: str
+    options: dict[str, object] = attrs.field(factory=dict)
+    reason: CloseReason = CloseReason.LIMIT_EXCEEDED
+
+
+def last(command: str, *pairs: tuple[str, str], body: bytes = b"") -> bytes:
+    return frame_bytes(command, [*pairs, ("receipt", RECEIPT)], body, "1.2")
+
+
+TO_T = ("destination", "/t")
+
+
+async def body_by_nul(client: Client, size: int) -> None:
+    await client.send_bytes(last("SEND", TO_T, body=b"x" * size))
+
+
+async def body_by_length(client: Client, size: int) -> None:
+    await client.send_bytes(last("SEND", TO_T, ("content-length", f"{size}"), body=bytes(size)))
+
+
+async def headers(client: Client, count: int) -> None:
+    await client.send_bytes(last("SEND", TO_T, *[(f"h{n}", "x") for n in range(count - 2)]))
+
+
+async def same_header(client: Client, count: int) -> None:
+    await client.send_bytes(last("SEND", TO_T, *[("h", "x")] * (count - 2)))
+
+
+async def header_line(client: Client, size: int) -> None:
+    await client.send_bytes(last("SEND", TO_T, ("name", "x" * (size - len("name:")))))
+
+
+async def header_name(client: Client, size: int) -> None:
+    await client.send_bytes(last("SEND", TO_T, ("n" * (size - 2), "x")))
+
+
+async def escaped_line(client: Client, size: int) -> None:
+    """Counted as it is written: an escape is two bytes."""
+    await client.send_bytes(last("SEND", TO_T, ("n", ":" * ((size - 2) // 2) + "x" * (size % 2))))
+
+
+async def receipt_line(client: Client, size: int) -> None:
+    pairs = [TO_T, ("receipt", RECEIPT.ljust(size - len("receipt:"), "x"))]
+    await client.send_bytes(frame_bytes("SEND", pairs, b"", "1.2"))
+
+
+async def header_block(client: Client, size: int) -> None:
+    bare = last("SEND", TO_T, ("a", "x" * 50), ("b", ""))
+    block = len(bare) - len(b"\n\n\0")
+    await client.send_bytes(last("SEND", TO_T, ("a", "x" * 50), ("b", "x" * (size - block))))
+
+
+async def transactions(client: Client, count: int) -> None:
+    for number in range(count - 1):
+        await client.send("BEGIN", {"transaction": f"{number}"})
+    await client.send_bytes(last("BEGIN", ("transaction", "last")))
+
+
+async def actions(client: Client, count: int) -> None:
+    await client.send("BEGIN", {"transaction": "a"})
+    one = frame_bytes("SEND", [TO_T, ("transaction", "a")])
+    await client.send_bytes(one * (count - 1) + last("SEND", TO_T, ("transaction", "a")))
+
+
+async def actions_unlike(client: Client, count: int) -> None:
+    """Of several kinds, so that no run of equal ones is counted at once."""
+    await client.send("BEGIN", {"transaction": "a"})
+    for number in range(count - 1):
+        pairs = [TO_T, ("transaction", "a"), ("n", f"{number}")]
+        await client.send_bytes(frame_bytes("SEND", pairs, b"", "1.2"))
+    await client.send_bytes(last("ACK", ("id", "none"), ("transaction", "a")))
+
+
+async def transaction_bytes(client: Client, size: int) -> None:
+    await client.send("BEGIN", {"transaction": "a"})
+    pairs = (TO_T, ("transaction", "a"))
+    await client.send_bytes(frame_bytes("SEND", pairs))
+    # BEGIN costs 256 and its name, each frame 256 beside its body, and their headers are the same.
+    rest = size - 257 - 2 * 256 - head_bytes(pairs)
+    await client.send_bytes(last("SEND", *pairs, body=b"x" * rest))
+
+
+async def subscriptions(client: Client, count: int) -> None:
+    for number in range(count - 1):
+        await client.send("SUBSCRIBE", {"destination": "/t", "id": f"{number}"})
+    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "last")))
+
+
+async def wildcard_subscriptions(client: Client, count: int) -> None:
+    for number in range(count - 1):
+        await client.send("SUBSCRIBE", {"destination": f"/t/{number}/*", "id": f"{number}"})
+    await client.send_bytes(last("SUBSCRIBE", ("destination", "/t/>"), ("id", "last")))
+
+
+async def words(client: Client, count: int) -> None:
+    name = ".".join(["a"] * (count - 1) + ["*"])
+    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "last")))
+
+
+async def destinations(client: Client, count: int) -> None:
+    for number in range(count - 1):
+        await client.send("SUBSCRIBE", {"destination": f"/t{number}", "id": f"{number}"})
+    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "last")))
+
+
+async def destinations_and_a_send(client: Client, count: int) -> None:
+    for number in range(count - 1):
+        await client.send("SUBSCRIBE", {"destination": f"/t{number}", "id": f"{number}"})
+    await client.send_bytes(last("SEND", ("destination", "/new")))
+
+
+async def destination_of_send(client: Client, size: int) -> None:
+    await client.send_bytes(last("SEND", ("destination", "/" + "x" * (size - 1))))
+
+
+async def destination_of_subscribe(client: Client, size: int) -> None:
+    name = "/" + "é" * ((size - 1) // 2) + "x" * ((size - 1) % 2)
+    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "1")))
+
+
+async def destination_of_wildcard(client: Client, size: int) -> None:
+    name = "/" + "x" * (size - 3) + "/*"
+    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "1")))
+
+
+async def temporary(client: Client, count: int) -> None:
+    frames = [
+        frame_bytes("SUBSCRIBE", {"destination": f"/temp-topic/{n}", "id": f"{n}"})
+        for n in range(count - 1)
+    ]
+    await client.send_bytes(b"".join(frames))
+    pairs = (("destination", "/temp-topic/last"), ("id", "last"))
+    await client.send_bytes(last("SUBSCRIBE", *pairs))
+
+
+async def selector_bytes(client: Client, size: int) -> None:
+    text = "a = '" + "x" * (size - 6) + "'"
+    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "1"), ("selector", text)))
+
+
+async def selector_depth(client: Client, depth: int) -> None:
+    text = "(" * (depth - 1) + "a = 1" + ")" * (depth - 1)
+    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "1"), ("selector", text)))
+
+
+LIMIT_CASES = [
+    *(
+        Limit("max_body_bytes", act, 1000, "body-too-large", {"max_body_bytes": 1000})
+        for act in (body_by_nul, body_by_length)
+    ),
+    *(
+        Limit("max_headers", act, 12, "too-many-headers", {"max_headers": 12})
+        for act in (headers, same_header)
+    ),
+    *(
+        Limit("max_header_line_bytes", act, 99, "header-line-too-long",
+              {"max_header_line_bytes": 99})
+        for act in (header_line, header_name, escaped_line, receipt_line)
+    ),
+    Limit("max_header_block_bytes", header_block, 256, "headers-too-large",
+          {"max_header_block_bytes": 256}),
+    Limit("max_transactions", transactions, 3, "transaction-too-large", {"max_transactions": 3}),
+    *(
+        Limit("max_transaction_actions", act, 5, "transaction-too-large",
+              {"max_transaction_actions": 5})
+        for act in (actions, actions_unlike)
+    ),
+    Limit("max_transaction_bytes", transaction_bytes, 2048, "transaction-too-large",
+          {"max_transaction_bytes": 2048}),
+    *(
+        Limit("max_subscriptions_per_connection", act, 5, "too-many-subscriptions",
+              {"max_subscriptions_per_connection": 5})
+        for act in (subscriptions, wildcard_subscriptions)
+    ),
+    *(
+        Limit("max_destination_bytes", act, 40, "destination-too-long",
+              {"max_destination_bytes": 40})
+        for act in (destination_of_send, destination_of_subscribe, destination_of_wildcard)
+    ),
+    *(
+        Limit("max_destinations", act, 16, "too-many-destinations", {"max_destinations": 16})
+        for act in (destinations, destinations_and_a_send)
+    ),
+    Limit("words of a wildcard", words, MAX_WORDS, "invalid-wildcard"),
+    Limit("temporary destinations", temporary, MAX_TEMPORARY, "too-many-temporary-destinations"),
+    Limit("selector length", selector_bytes, 4096, "invalid-selector"),
+    Limit("selector depth", selector_depth, 32, "invalid-selector",
+          reason=CloseReason.PROTOCOL_ERROR),
+]  # fmt: skip
+
+
+def test_the_cases_are_those_of_the_table() -> None:
+    served_here = {limit for limit, place in WHERE.items() if place == AT_THE_LIMIT}
+    assert {case.name for case in LIMIT_CASES} == served_here
+
+
+@pytest.mark.covers("F40", "R06", "R08", "T09", "X10")
+@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
+@pytest.mark.parametrize("case", LIMIT_CASES, ids=lambda case: case.act.__name__)
+async def test_at_the_limit_it_is_served_and_one_above_refused(
+    autojump_clock: MockClock, case: Limit, transport: str
+) -> None:
+    async with open_dial(transport, **QUIET, **case.options) as dial:
+        for excess in (0, 1):
+            client = await dial.connect()
+            await case.act(client, case.most + excess)
+            frame = await client.receive()
+            if not excess:
+                assert frame.command == "RECEIPT", frame
+                assert frame["receipt-id"].startswith(RECEIPT)
+                client.abort()
+            else:
+                assert (frame.command, frame["code"]) == ("ERROR", case.code), frame
+                # A frame whose header block was never whole cannot tell its receipt.
+                assert frame.get("receipt-id") in (RECEIPT, None)
+                if case.code not in (
+                    "headers-too-large",
+                    "header-line-too-long",
+                    "too-many-headers",
+                ):
+                    assert frame["receipt-id"] == RECEIPT
+                await client.expect_closed()
+                if transport == WS_MEMORY:
+                    assert client.websocket.close_code == case.reason.websocket_code
+                    assert client.websocket.close_reason == case.reason.text
+            await until(lambda: not dial.server.connections, 0.1)
+        assert endings(dial) == {"client-closed": 1, case.reason.text: 1}
+        assert dial.server.memory.used_bytes == 0
+
+
+@pytest.mark.covers("F41")
+@pytest.mark.parametrize("step", [1, 100])
+async def test_the_limit_of_a_command(autojump_clock: MockClock, step: int) -> None:
+    """At 32 bytes it is a command, if an unknown one; at 33 nobody waits for its end."""
+    async with open_dial(**QUIET) as dial:
+        for data, code in (
+            (b"A" * MAX_COMMAND_BYTES + b"\n\n\0", "unknown-command"),
+            (b"A" * (MAX_COMMAND_BYTES + 1), "invalid-command"),
+        ):
+            client = await dial.connect()
+            for place in range(0, len(data), step):
+                await client.send_bytes(data[place : place + step])
+            await client.expect_error(code)
+
+
+@pytest.mark.parametrize(("parts", "code"), [(64, None), (65, "invalid-destination")])
+@pytest.mark.parametrize("command", ["SEND", "SUBSCRIBE"])
+async def test_the_limit_of_a_composite(
+    autojump_clock: MockClock, command: str, parts: int, code: str | None
+) -> None:
+    assert MAX_COMPOSITE == 64
+    name = ",".join(f"/t/{number}" for number in range(parts))
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        await client.send(command, {"destination": name, "id": "1", "receipt": "r"})
+        if code is None:
+            assert (await client.receive())["receipt-id"] == "r"
+            assert await client.fence() == []
+        else:
+            await client.expect_error(code)
+            assert endings(dial).keys() <= {"protocol-error"}
+            names = [destination.name for destination in dial.server.broker.destinations]
+            assert [name for name in names if name.startswith("/t")] == []
+
+
+# --- the opening ----------------------------------------------------------------------------------
+
+
+def connect_of(size: int) -> bytes:
+    start = b"CONNECT\naccept-version:1.2\nhost:x\nlogin:"
+    return start + b"x" * (size - len(start) - 3) + b"\n\n\0"
+
+
+def http_of(size: int) -> bytes:
+    start = b"GET / HTTP/1.1\r\nHost: x\r\nX-Filler: "
+    return start + b"x" * (size - len(start) - 4) + b"\r\n\r\n"
+
+
+@pytest.mark.covers("C15", "W24")
+@pytest.mark.parametrize("step", [1, 100, 2000])
+@pytest.mark.parametrize("speech", ["stomp", "http", "noise"])
+async def test_the_limit_of_an_opening(autojump_clock: MockClock, speech: str, step: int) -> None:
+    build = {"stomp": connect_of, "http": http_of, "noise": lambda n: b"\n" * n}[speech]
+    async with open_dial(**QUIET, max_opening_bytes=1024) as dial:
+        for size in (1024, 1025):
+            stream = await dial.stream()
+            data = build(size)
+            assert len(data) == size
+            with suppress(trio.BrokenResourceError):
+                for place in range(0, size, step):
+                    await stream.send_all(data[place : place + step])
+                    await trio.testing.wait_all_tasks_blocked()
+            if speech == "noise" and size == 1024:
+                with trio.move_on_after(1) as waiting:
+                    await stream.receive_some()
+                assert waiting.cancelled_caught  # it may still become a session
+                await stream.aclose()
+            elif speech == "http":
+                answer = await read_all(stream)
+                assert answer.startswith(b"HTTP/1.1 200 " if size == 1024 else b"HTTP/1.1 431 ")
+            elif size == 1024:
+                with trio.fail_after(5):
+                    assert (await stream.receive_some()).startswith(b"CONNECTED\n")
+                await stream.aclose()
+            else:
+                answer = await read_all(stream)
+                assert b"\ncode:opening-too-large\n" in answer
+            await until(lambda: not dial.server.connections, 0.1)
+        served = "http-answered" if speech == "http" else "client-closed"
+        assert endings(dial) == {served: 1, "limit-exceeded": 1}
+        assert dial.server.memory.used_bytes == 0
+
+
+@pytest.mark.covers("C15", "W24")
+async def test_the_opening_of_a_websocket_counts_its_frames(autojump_clock: MockClock) -> None:
+    """Handshake, pings and all: who has said nothing of STOMP is in its opening."""
+    async with open_dial(**QUIET, max_opening_bytes=1024) as dial:
+        for excess in (0, 1):
+            stream = await dial.stream()
+            await stream.send_all(request())
+            head, _ = await read_head(stream)
+            assert head.startswith(b"HTTP/1.1 101 ")
+            left = 1024 - len(request()) + excess
+            count, rest = divmod(left, 6)
+            await stream.send_all(b"\x8a\x80mask" * (count - 1) + b"\x8a")
+            await stream.send_all(bytes([0x80 | rest]) + b"mask" + b"x" * rest)
+            if not excess:
+                with trio.move_on_after(1) as waiting:
+                    await stream.receive_some()
+                assert waiting.cancelled_caught
+                await stream.aclose()
+            else:
+                answer = await read_all(stream)
+                assert b"\ncode:opening-too-large\n" in answer
+                assert answer.endswith(b"\x03\xf1limit-exceeded")
+            await until(lambda: not dial.server.connections, 0.1)
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("speech", [MEMORY, WS_MEMORY, "http"])
+async def test_the_limit_of_connections(autojump_clock: MockClock, speech: str) -> None:
+    async with open_dial(**QUIET, max_connections=3) as dial:
+        clients = [await dial.connect() for _ in range(3)]
+        for client in clients:
+            assert await client.fence() == []
+        stream = await dial.stream()
+        if speech == MEMORY:
+            await stream.send_all(frame_bytes("CONNECT"))
+            assert b"\ncode:too-many-connections\n" in await read_all(stream)
+        else:
+            await stream.send_all(request() if speech == WS_MEMORY else http_of(100))
+            assert (await read_all(stream)).startswith(b"HTTP/1.1 503 ")
+        await until(lambda: len(dial.server.connections) == 3, 0.1)
+        reason = "too-many-connections" if speech == MEMORY else "http-answered"
+        assert endings(dial) == {reason: 1}
+        await clients.pop().disconnect()
+        await until(lambda: len(dial.server.connections) == 2, 0.1)
+        assert await (await dial.connect()).fence() == []
+
+
+async def test_the_limit_of_one_address(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts: list[str] = []
+
+    def far_wire(stream: trio.abc.Stream, _: object) -> Wire:
+        return StreamWire(f"{hosts.pop(0)}:{len(hosts)}", False, stream)
+
+    monkeypatch.setattr(_server, "wire_over", far_wire)
+    # Far away, nobody would come in without a login.
+    options = {**QUIET, "anonymous": "always", "max_connections_per_address": 2}
+    async with open_dial(**options) as dial:
+        hosts += ["10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.2", "10.0.0.1"]
+        first = await dial.connect()
+        await dial.connect()
+        third = await dial.open()
+        await third.send("CONNECT")
+        await third.expect_error("too-many-from-address")
+        await dial.connect()
+        await first.disconnect()
+        await until(lambda: len(dial.server.connections) == 2, 0.1)
+        await dial.connect()
+        assert endings(dial) == {"too-many-from-address": 1, "client-disconnect": 1}
+
+
+# --- what waits -----------------------------------------------------------------------------------
+
+
+@pytest.mark.covers("S02")
+async def test_the_limit_of_what_waits_in_queues(autojump_clock: MockClock) -> None:
+    """Four fifths of the memory: the byte that does not fit is refused, all before it is kept."""
+    async with open_dial(**QUIET, max_memory_bytes=1 << 20) as dial:
+        share, each = (1 << 20) * 4 // 5, 50_000
+        # A message costs 256 beside its body; all of them have the same headers.
+        head = head_bytes((("destination", "/queue/q"),))
+        count, rest = divmod(share - head, each + 256)
+        for excess in (0, 1):
+            client = await dial.connect()
+            sizes = [*[each] * count, rest - 256 + excess]
+            await client.publish("/queue/q", *[b"x" * each] * count, receipt=True)
+            pairs = {"destination": "/queue/q", "receipt": RECEIPT}
+            await client.send("SEND", pairs, b"x" * sizes[-1])
+            frame = await client.receive()
+            if excess:
+                assert (frame.command, frame["code"]) == ("ERROR", "queue-full"), frame
+                await client.expect_closed()
+                sizes.pop()
+            else:
+                assert frame["receipt-id"] == RECEIPT
+                assert dial.server.memory.used_bytes == share
+                client.abort()
+            reader = await dial.connect()
+            await reader.send("SUBSCRIBE", {"destination": "/queue/q", "id": "1"})
+            assert [len((await reader.receive()).body) for _ in sizes] == sizes
+            await reader.disconnect()
+            await until(lambda: not dial.server.connections, 0.1)
+            assert dial.server.memory.used_bytes == 0
+
+
+@pytest.mark.parametrize("most", [0, 1, 4])
+async def test_the_limit_of_redeliveries(autojump_clock: MockClock, most: int) -> None:
+    """One delivery more than redeliveries; then it is dead, and comes from there alone."""
+    async with open_dial(**QUIET, max_redeliveries=most) as dial:
+        client = await dial.connect()
+        await client.subscribe("/queue/q", headers={"ack": "client-individual"})
+        await client.publish("/queue/q", b"poison")
+        for _ in range(most + 1):
+            with trio.fail_after(60):
+                while (frame := client.reader.next()) is None:
+                    client.reader.feed(await client.pipe.receive_bytes())
+            assert frame.body == b"poison"
+            await client.send("NACK", {"id": frame["ack"]})
+        assert await client.fence() == []
+        await trio.sleep(100)
+        assert await client.fence() == []
+        await client.subscribe("/queue/DLQ.q", id="dead")
+        assert (await client.receive()).body == b"poison"
+        assert await client.fence() == []

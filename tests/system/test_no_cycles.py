@@ -1,0 +1,161 @@
+"""Ended connections leave nothing to the collector of garbage, which comes rarely."""
+
+import gc
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tests.support.fakes import MEMORY, TCP, TLS, TRANSPORTS, WS_TCP, Client, Dial, open_dial, until
+
+if TYPE_CHECKING:
+    from trio_stomp.server import Connection
+
+QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+COUNT = 20
+
+
+@pytest.fixture
+def collected() -> Iterator[Counter[str]]:
+    """What the collector would have had to find, by type; filled by ``look``."""
+    while gc.collect():  # what other tests have left
+        pass
+    gc.disable()
+    yield Counter()
+    gc.set_debug(0)
+    gc.garbage.clear()
+    gc.enable()
+
+
+def look(found: Counter[str]) -> None:
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(0)
+    found.update(type(each).__module__ + "." + type(each).__qualname__ for each in gc.garbage)
+
+
+async def leave(client: Client) -> None:
+    await client.disconnect()
+
+
+async def hang_up(client: Client) -> None:
+    await client.aclose()
+
+
+async def reset(client: Client) -> None:
+    client.abort()
+    await trio.lowlevel.checkpoint()
+
+
+async def break_a_rule(client: Client) -> None:
+    await client.send("SEND", {})
+    await client.read_to_end()
+    await client.aclose()
+
+
+async def break_the_frame(client: Client) -> None:
+    await client.send_bytes(b"SEND\ndestination:/t\nbad\\xheader:1\n\n\0")
+    await client.read_to_end()
+    await client.aclose()
+
+
+async def die_in_a_frame(client: Client) -> None:
+    await client.send_bytes(b"SEND\ndestination:/t\ncontent-length:500000\n\n" + b"x" * 200_000)
+    client.abort()
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        pytest.param(each, marks=() if each in (MEMORY, TLS, WS_TCP) else pytest.mark.full)
+        for each in TRANSPORTS
+    ],
+)
+@pytest.mark.parametrize(
+    "ends", [leave, hang_up, reset, break_a_rule, break_the_frame, die_in_a_frame]
+)
+async def test_a_connection_is_gone_when_it_has_ended(
+    transport: str, ends, collected: Counter[str]
+) -> None:
+    async with open_dial(transport, **QUIET) as dial:
+        await dial.connect()
+        for _ in range(COUNT):
+            await _live_and_die(dial, ends)
+        await until(lambda: len(dial.server.connections) == 1)
+        look(collected)
+    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
+    # One or two may still be in somebody's frame.
+    assert all(count <= 2 for count in ours.values()), ours
+
+
+async def _live_and_die(dial: Dial, ends) -> None:
+    client = await dial.connect()
+    await client.subscribe("/topic/a")
+    await client.publish("/topic/b", b"x")
+    await ends(client)
+    dial._streams.pop()
+
+
+async def test_a_waiting_message_keeps_no_connection_in_memory(collected: Counter[str]) -> None:
+    known: list[weakref.ref[Connection]] = []
+    async with open_dial(TCP, **QUIET) as dial:
+        for number in range(COUNT):
+            client = await dial.connect()
+            await client.subscribe(f"/queue/a{number}")
+            await client.subscribe("/topic/>", id="w")
+            await client.publish(f"/queue/b{number}", b"x", receipt=True)
+            await client.publish(f"/topic/{number}", b"x", receipt=True)
+            known += map(weakref.ref, dial.server.connections)
+            await client.aclose()
+        del client
+        dial._streams.clear()
+        await until(lambda: not dial.server.connections)
+        dial.server.watchdog._wheel.clear()  # it forgets them when their deadline comes
+        assert len(known) >= COUNT
+        assert len({id(each()) for each in known if each() is not None}) <= 1
+        last = await dial.connect()
+        for number in range(COUNT):  # what waits is taken, so that nothing is left
+            await last.subscribe(f"/queue/b{number}", id=str(number))
+            await last.receive()
+
+
+SUBSCRIPTIONS = (
+    ("/queue/a", {"ack": "client-individual"}),
+    ("/queue/a*", {"ack": "client"}),
+    ("/queue/a", {"browser": "true"}),
+    ("/topic/a", {"ack": "client"}),
+    ("/topic/a", {"durable": "true", "client-id": "c"}),
+    ("#work", {"ack": "client-individual"}),
+    ("/topic/a", {"selector": "a > 1"}),
+)
+
+
+@pytest.mark.parametrize(("destination", "headers"), SUBSCRIPTIONS)
+async def test_a_subscription_is_gone_when_it_has_ended(
+    destination: str, headers: dict[str, str], collected: Counter[str]
+) -> None:
+    async with open_dial(MEMORY, **QUIET) as dial:
+        client = await dial.connect()
+        for _ in range(COUNT):
+            await client.subscribe(destination, headers=headers)
+            more = {"durable": "true"} if "durable" in headers else {}
+            await client.send("UNSUBSCRIBE", {"id": "1", **more})
+        await client.fence()
+        look(collected)
+    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
+    assert all(count <= 2 for count in ours.values()), ours
+
+
+async def test_a_forgotten_destination_is_gone(collected: Counter[str]) -> None:
+    async with open_dial(MEMORY, **QUIET, max_destinations=1000) as dial:
+        client = await dial.connect()
+        for number in range(2000):
+            await client.subscribe(f"/queue/{number}")
+            await client.send("UNSUBSCRIBE", {"id": "1"})
+        await client.fence()
+        look(collected)
+    ours = {name: count for name, count in collected.items() if name.startswith("trio_stomp")}
+    assert all(count <= 2 for count in ours.values()), ours

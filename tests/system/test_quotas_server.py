@@ -1,0 +1,77 @@
+"""Shares of what all share, in a whole broker, over sockets (F9)."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from tests.support.fakes import Client, StreamPipe
+from trio_stomp import ServerHandle, Settings, serve
+
+QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+LIMIT = {"max_memory_bytes": 4 * 1024 * 1024}
+MUCH = b"x" * 100_000
+
+
+@asynccontextmanager
+async def broker(**options: object) -> AsyncIterator[ServerHandle]:
+    settings = Settings.of(port=0, **QUIET, **LIMIT, **options)
+    async with trio.open_nursery() as nursery:
+        handle: ServerHandle = await nursery.start(serve, settings)
+        try:
+            yield handle
+        finally:
+            handle.stop()
+
+
+async def enter(handle: ServerHandle, name: str = "", proxied: bytes = b"") -> Client:
+    host, _, port = handle.addresses[0].rpartition(":")
+    stream = await trio.open_tcp_stream(host, int(port))
+    await stream.send_all(proxied)
+    client = Client(StreamPipe(stream))
+    await client.connect("1.2", {"login": name, "passcode": "secret"} if name else {})
+    return client
+
+
+async def fills(client: Client, name: str) -> str:
+    """Send to a queue as long as RECEIPTs come, which they do a while; what the ERROR says."""
+    for number in range(100):
+        told = {"destination": name, "receipt": f"{number}"}
+        await client.send("SEND", told, MUCH)
+        frame = await client.receive()
+        if frame.command == "ERROR":
+            await client.aclose()
+            assert number > 10
+            assert frame["code"] == "queue-full"
+            return frame["message"]
+    raise AssertionError("nothing was refused")
+
+
+async def test_a_user_who_fills_the_memory_leaves_room_for_others(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    users.write_text("mallory:secret\nvictim:secret\n")
+    users.chmod(0o600)
+    async with broker(passwd_file=str(users)) as handle:
+        said = await fills(await enter(handle, "mallory"), "/queue/m")
+        assert "mallory" in said
+        victim = await enter(handle, "victim")
+        for _ in range(5):
+            await victim.publish("/queue/v", MUCH, receipt=True)
+        await victim.subscribe("/queue/m", "m")  # he takes them away
+        await victim.fence()
+        mallory = await enter(handle, "mallory")
+        await mallory.publish("/queue/m", MUCH, receipt=True)
+        await mallory.disconnect()
+        await victim.disconnect()
+
+
+async def test_an_address_that_fills_the_memory_leaves_room_for_others() -> None:
+    async with broker(proxy_addresses="127.0.0.1", anonymous="always", insecure=True) as handle:
+        far = b"PROXY TCP4 203.0.113.%d 10.0.0.1 5555 61613\r\n"
+        said = await fills(await enter(handle, proxied=far % 7), "/queue/m")
+        assert "203.0.113.7" in said
+        victim = await enter(handle, proxied=far % 8)
+        for _ in range(5):
+            await victim.publish("/queue/v", MUCH, receipt=True)
+        await victim.disconnect()

@@ -1,0 +1,749 @@
+"""Security as a client meets it: login, TLS, proxies, pages; and as an operator does: reloading."""
+
+import base64
+import logging
+import ssl
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import jwt
+import pytest
+import trio
+from attrs import define, field
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.fakes import (
+    MEMORY,
+    TCP,
+    TLS,
+    WS_MEMORY,
+    WSS,
+    Client,
+    Dial,
+    StreamPipe,
+    WebSocketPipe,
+    frame_bytes,
+    open_dial,
+    until,
+)
+from tests.support.tls import authority, issue
+from trio_stomp import CloseReason, OptionError, ServerHandle, Settings, serve
+from trio_stomp.security import PasscodeChecker
+
+QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+ALICE = {"login": "alice", "passcode": "wonder-land"}
+SECRET = "a secret of thirty-two bytes, not less"
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Path:
+    """A file of users: alice, and bob."""
+    path = tmp_path / "users"
+    path.write_text("alice:wonder-land\nbob:b:c\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    """The secret that tokens are signed with."""
+    path = tmp_path / "key"
+    path.write_text(SECRET)
+    path.chmod(0o600)
+    return path
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def token(name: str, *, lives_s: float = 3600, roles: tuple[str, ...] = ()) -> str:
+    claims = {"sub": name, "exp": time.time() + lives_s, "roles": list(roles)}
+    return jwt.encode(claims, SECRET, "HS256")
+
+
+def basic(login: str, passcode: str) -> tuple[str, str]:
+    return "Authorization", "Basic " + base64.b64encode(f"{login}:{passcode}".encode()).decode()
+
+
+async def refused(client: Client, headers: dict[str, str], code: str) -> str:
+    """CONNECT, and be turned away; what the ERROR said, whole."""
+    await client.send("CONNECT", {"accept-version": "1.2", "host": "x", **headers})
+    error = await client.expect_error(code)
+    return error.raw.decode()
+
+
+async def upgraded(
+    dial: Dial, *headers: tuple[str, str], path: str = "/ws", host: str = "broker"
+) -> Client:
+    """A WebSocket client that told something with its upgrade."""
+    pipe = WebSocketPipe(await dial.stream())
+    await pipe.shake_hands(path=path, headers=headers, host=host)
+    return Client(pipe)
+
+
+# --- login ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("transport", [MEMORY, TCP, WS_MEMORY, TLS, WSS])
+async def test_a_user_logs_in(users: Path, transport: str) -> None:
+    async with open_dial(transport, passwd_file=str(users), **QUIET) as dial:
+        client = await dial.connect("1.2", ALICE)
+        assert await client.fence() == []
+        (known,) = dial.server.broker.clients
+        assert (known.user, known.identity.method) == ("alice", "passcode")
+
+
+async def test_connected_says_who_it_is_and_a_passcode_may_have_colons(users: Path) -> None:
+    async with open_dial(passwd_file=str(users), **QUIET) as dial:
+        client = await dial.open()
+        connected = await client.connect("1.2", {"login": "bob", "passcode": "b:c"})
+        assert connected["user-name"] == "bob"
+
+
+@pytest.mark.parametrize("transport", [TCP, WS_MEMORY, TLS])
+async def test_every_line_of_the_log_about_a_session_names_its_user(
+    users: Path, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "trio_stomp")
+    async with open_dial(transport, passwd_file=str(users), **QUIET) as dial:
+        client = await dial.connect("1.2", ALICE)
+        assert await client.fence() == []
+    lines = [(record.getMessage(), vars(record).get("user")) for record in caplog.records]
+    told = [user for text, user in lines if " opened: " in text or " closed: " in text]
+    assert told == ["alice"] * 2, lines
+
+
+async def test_a_page_is_a_line_for_debugging_only(caplog: pytest.LogCaptureFixture) -> None:
+    """A page of the dashboard asks 11 times, each probe of a kubelet once."""
+    caplog.set_level(logging.DEBUG, "trio_stomp")
+    async with open_dial(TCP, **QUIET) as dial:
+        stream = await dial.stream()
+        await stream.send_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        while await stream.receive_some():
+            pass
+        await stream.aclose()
+        await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 1)
+    (level,) = [each.levelno for each in caplog.records if "http-answered" in each.getMessage()]
+    assert level == logging.DEBUG
+
+
+@pytest.mark.covers("C08", "R13")
+@pytest.mark.parametrize("transport", [TCP, WS_MEMORY])
+async def test_a_wrong_login_is_told_the_same_whatever_is_wrong_and_no_secret_is_shown(
+    users: Path, transport: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with open_dial(transport, passwd_file=str(users), **QUIET) as dial:
+        told = []
+        for login in ("alice", "nobod"):
+            client = await dial.open()
+            headers = {"login": login, "passcode": "Geheimnis", "Authorization-x": "y"}
+            said = await refused(client, headers, "authentication-failed")
+            told.append(said.replace(login, "LOGIN"))
+            await client.expect_closed()
+            if transport == WS_MEMORY:
+                assert client.websocket.close_code == 1008
+        assert told[0] == told[1]
+        assert "Geheimnis" not in told[0]
+        assert "Geheimnis" not in caplog.text
+        assert "wonder-land" not in caplog.text
+        assert "login of 'nobod' failed" in caplog.text
+
+
+async def test_nothing_that_follows_connect_is_done_before_it_is_known_who_it_is(
+    users: Path,
+) -> None:
+    async with open_dial(passwd_file=str(users), **QUIET) as dial:
+        client = await dial.open()
+        wrong = {"accept-version": "1.2", "host": "x", "login": "alice", "passcode": "x"}
+        await client.send_bytes(
+            frame_bytes("CONNECT", wrong)
+            + frame_bytes("SEND", {"destination": "/queue/q", "receipt": "r"}, b"x")
+            + frame_bytes("SUBSCRIBE", {"destination": "/topic/t", "id": "1"})
+        )
+        frames = await client.read_to_end()
+        assert [frame.command for frame in frames] == ["ERROR"]
+        assert dial.server.broker.publisher.received == 0
+
+
+async def test_what_follows_connect_at_once_is_done_behind_connected(users: Path) -> None:
+    async with open_dial(passwd_file=str(users), **QUIET) as dial:
+        client = await dial.open()
+        headers = {"accept-version": "1.2", "host": "x", **ALICE}
+        await client.send_bytes(
+            frame_bytes("CONNECT", headers)
+            + frame_bytes("SEND", {"destination": "/topic/t", "receipt": "r"}, b"x")
+        )
+        commands = [(await client.receive()).command for _ in range(2)]
+        assert commands == ["CONNECTED", "RECEIPT"]
+
+
+async def test_who_fails_often_is_told_when_to_come_back(users: Path) -> None:
+    async with open_dial(passwd_file=str(users), **QUIET) as dial:
+        codes = set()
+        for _ in range(5):
+            client = await dial.open()
+            await client.send("CONNECT", {"login": "alice", "passcode": "x"})
+            error = await client.receive()
+            codes.add(error["code"])
+            await client.read_to_end()
+        assert codes == {"authentication-failed", "too-many-attempts"}
+        assert int(error["retry-after-ms"]) > 0
+
+
+async def test_without_users_strangers_are_turned_away(users: Path) -> None:
+    async with open_dial(**QUIET, anonymous="never") as dial:
+        said = await refused(await dial.open(), {}, "authentication-required")
+        assert "login and passcode" in said
+
+
+async def test_a_second_connect_on_one_connection_is_asked_too(users: Path) -> None:
+    """stompica's clients may log out and in again without closing."""
+    async with open_dial(passwd_file=str(users), dialect="stompica", **QUIET) as dial:
+        client = await dial.connect("1.2", ALICE)
+        await client.send("DISCONNECT", {"receipt": "bye"})
+        await client.receive_until_receipt("bye")
+        await client.send("CONNECT", {"accept-version": "1.2", "host": "x", "login": "bob"})
+        await client.expect_error("authentication-failed")
+
+
+async def test_the_connect_timeout_holds_while_a_login_is_checked(
+    users: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PasscodeChecker, "recalls", lambda *_: False)
+    async with open_dial(passwd_file=str(users), **QUIET) as dial:
+        await dial.start()
+        dial.server.authenticator._turns.busy = 2  # others' logins take for ever
+        client = await dial.open()
+        await client.send("CONNECT", {"accept-version": "1.2", "host": "x", **ALICE})
+        began = trio.current_time()
+        with trio.fail_after(60):
+            frames = []
+            while data := await client.pipe.receive_bytes():
+                frames.append(data)
+        assert b"connect-timeout" in b"".join(frames)
+        assert trio.current_time() - began == pytest.approx(10, abs=3)
+
+
+# --- credentials on the upgrade -------------------------------------------------------------------
+
+
+@pytest.mark.covers("X15")
+async def test_basic_on_the_upgrade_is_a_login_and_connects_own_headers_win(users: Path) -> None:
+    async with open_dial(WS_MEMORY, passwd_file=str(users), **QUIET) as dial:
+        client = await upgraded(dial, basic("alice", "wonder-land"))
+        assert (await client.connect())["user-name"] == "alice"
+        other = await upgraded(dial, basic("alice", "wonder-land"))
+        told = {"login": "bob", "passcode": "b:c"}
+        assert (await other.connect("1.2", told))["user-name"] == "bob"
+        wrong = await upgraded(dial, basic("alice", "wonder-land"))
+        await refused(wrong, {"login": "bob", "passcode": "x"}, "authentication-failed")
+        bad = await upgraded(dial, basic("alice", "x"))
+        await refused(bad, {}, "authentication-failed")
+
+
+@pytest.mark.covers("X15")
+async def test_a_token_on_the_upgrade_as_header_in_the_query_and_in_a_cookie(key: Path) -> None:
+    options = {"token_key_file": str(key), "token_cookie": "session", **QUIET}
+    async with open_dial(WS_MEMORY, **options) as dial:
+        for headers, path in (
+            ([("Authorization", f"Bearer {token('carol')}")], "/ws"),
+            ([], f"/ws?access_token={token('carol')}"),
+            ([("Cookie", f"a=b; session={token('carol')}")], "/ws"),
+        ):
+            client = await upgraded(dial, *headers, path=path)
+            assert (await client.connect())["user-name"] == "carol"
+
+
+async def test_what_a_browser_adds_by_itself_is_not_believed_of_foreign_pages(
+    users: Path, key: Path
+) -> None:
+    """Cross-site WebSocket hijacking: the visitor's password and cookies are not the page's."""
+    options = {
+        "passwd_file": str(users),
+        "token_key_file": str(key),
+        "token_cookie": "session",
+        **QUIET,
+    }
+    foreign = ("Origin", "https://evil.example")
+    ours = ("Origin", "http://broker")
+    async with open_dial(WS_MEMORY, **options, allowed_origins="*") as dial:
+        for ambient in (basic("alice", "wonder-land"), ("Cookie", f"session={token('carol')}")):
+            client = await upgraded(dial, ambient, ours)
+            await client.connect()
+            client = await upgraded(dial, ambient, foreign)
+            await refused(client, {}, "authentication-required")
+        # A token that the page itself knows is its own.
+        client = await upgraded(dial, foreign, path=f"/ws?access_token={token('carol')}")
+        await client.connect()
+    named = "https://app.example"
+    async with open_dial(WS_MEMORY, **options, allowed_origins=named) as dial:
+        client = await upgraded(dial, basic("alice", "wonder-land"), ("Origin", named))
+        await client.connect()
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "is_welcome"),
+    [
+        ("http://localhost:8000", "localhost:61613", True),
+        ("http://127.0.0.1:8000", "localhost:61613", True),
+        ("http://192.168.1.5", "192.168.1.5:61613", True),
+        ("http://rebound.example", "rebound.example:61613", False),
+    ],
+)
+async def test_a_name_that_was_made_to_mean_this_machine_opens_no_open_house(
+    origin: str, host: str, is_welcome: bool
+) -> None:
+    """DNS rebinding: where anybody of this machine may come in, a page's name proves nothing."""
+    async with open_dial(WS_MEMORY, **QUIET) as dial:
+        pipe = WebSocketPipe(await dial.stream())
+        if is_welcome:
+            await pipe.shake_hands(headers=[("Origin", origin)], host=host)
+        else:
+            with pytest.raises(AssertionError, match="403"):
+                await pipe.shake_hands(headers=[("Origin", origin)], host=host)
+
+
+async def test_where_one_must_log_in_pages_of_the_same_host_are_welcome(users: Path) -> None:
+    async with open_dial(WS_MEMORY, passwd_file=str(users), **QUIET) as dial:
+        client = await upgraded(dial, ("Origin", "https://broker.example"), host="broker.example")
+        await client.connect("1.2", ALICE)
+
+
+# --- tokens ---------------------------------------------------------------------------------------
+
+
+async def test_a_token_in_connect_and_its_end(key: Path, autojump_clock: MockClock) -> None:
+    async with open_dial(token_key_file=str(key), **QUIET) as dial:
+        client = await dial.open()
+        headers = {"Authorization": f"Bearer {token('carol', lives_s=600, roles=('ops',))}"}
+        await client.connect("1.2", headers)
+        (known,) = dial.server.broker.clients
+        assert known.identity.roles == {"ops"}
+        began = trio.current_time()
+        with trio.fail_after(1000):
+            while not client.is_ended:
+                await client._read()
+        frame = client.reader.next()
+        assert frame is not None
+        assert frame["code"] == "credentials-expired"
+        # The clock of the broker began when it did, and the token a little later.
+        assert trio.current_time() - began == pytest.approx(600, abs=60)
+
+
+async def test_an_expired_token_and_one_with_another_signature(key: Path) -> None:
+    async with open_dial(token_key_file=str(key), **QUIET) as dial:
+        old = f"Bearer {token('carol', lives_s=-3600)}"
+        await refused(await dial.open(), {"Authorization": old}, "authentication-failed")
+        forged = jwt.encode({"sub": "carol", "exp": time.time() + 60}, "x" * 40, "HS256")
+        said = await refused(
+            await dial.open(), {"Authorization": f"Bearer {forged}"}, "authentication-failed"
+        )
+        assert forged not in said
+
+
+# --- rules ----------------------------------------------------------------------------------------
+
+
+async def test_rules_hold_for_a_client_of_the_broker(users: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "acl.toml"
+    rules.write_text(
+        '[[rule]]\nuser = "alice"\nallow = ["send", "receive"]\nto = "/topic/{user}/**"\n'
+    )
+    options = {"passwd_file": str(users), "acl_file": str(rules), **QUIET}
+    async with open_dial(WS_MEMORY, **options) as dial:
+        client = await dial.connect("1.2", ALICE)
+        await client.subscribe("/topic/alice/x")
+        await client.publish("/topic/alice/x", b"hello")
+        assert (await client.receive()).body == b"hello"
+        await client.send("SEND", {"destination": "/topic/bob/x", "receipt": "no"})
+        error = await client.expect_error("not-authorized")
+        assert error["receipt-id"] == "no"
+        await client.expect_closed()
+        assert client.websocket.close_code == 1008
+        assert "acl.toml" not in error.raw.decode()
+
+
+async def test_with_users_diag_is_for_those_who_may_monitor(users: Path, tmp_path: Path) -> None:
+    options = {**QUIET, "diag_interval_s": 5}
+    async with open_dial(TCP, passwd_file=str(users), **options) as dial:
+        for command, headers in (
+            ("SUBSCRIBE", {"destination": "DIAG/session", "id": "1"}),
+            ("SUBSCRIBE", {"destination": "/queue/monitor", "id": "1"}),
+            ("SUBSCRIBE", {"destination": "/stream/DIAG", "id": "1"}),
+            ("SEND", {"destination": "DIAG/mine"}),
+            ("DIAG", {}),
+        ):
+            client = await dial.connect("1.2", ALICE)
+            await client.send(command, headers, b"" if command == "SUBSCRIBE" else b"session")
+            await client.expect_error("not-authorized")
+        client = await dial.open()
+        await client.send("DIAG", {}, b"session")
+        await client.expect_error("not-connected")
+
+
+async def test_a_send_in_a_transaction_is_refused_when_it_is_sent(
+    users: Path, tmp_path: Path
+) -> None:
+    rules = tmp_path / "acl.toml"
+    write(rules, '[[rule]]\nallow = "send"\nto = "/topic/a"\n')
+    options = {"passwd_file": str(users), "acl_file": str(rules), **QUIET}
+    async with open_dial(**options) as dial:
+        client = await dial.connect("1.2", ALICE)
+        await client.send("BEGIN", {"transaction": "t"})
+        inside = {"transaction": "t", "destination": "/topic/a", "receipt": "ok"}
+        await client.send("SEND", inside, b"x")
+        await client.receive_until_receipt("ok")
+        await client.send("SEND", {**inside, "destination": "/topic/b"}, b"x")
+        await client.expect_error("not-authorized")
+
+
+# --- other files ----------------------------------------------------------------------------------
+
+
+@define
+class Served:
+    """A broker that was started as a program starts one, and the clients that came to it."""
+
+    handle: ServerHandle
+    clients: list[Client] = field(factory=list)
+
+    async def stream(self) -> trio.SocketStream:
+        host, _, port = self.handle.addresses[0].rpartition(":")
+        return await trio.open_tcp_stream(host, int(port))
+
+    async def connect(self, headers: dict[str, str]) -> Client:
+        client = Client(StreamPipe(await self.stream()))
+        self.clients.append(client)
+        await client.connect("1.2", headers)
+        return client
+
+    async def connect_tls(self) -> tuple[Client, bytes]:
+        """A client, and the broker's certificate."""
+        context = authority().client_context()
+        tls = trio.SSLStream(await self.stream(), context, server_hostname="127.0.0.1")
+        client = Client(StreamPipe(tls))
+        self.clients.append(client)
+        await client.connect()
+        return client, tls.getpeercert(binary_form=True)
+
+
+@asynccontextmanager
+async def served(**options: object) -> AsyncIterator[Served]:
+    async with trio.open_nursery() as nursery:
+        made = Served(await nursery.start(serve, Settings.of(port=0, **options, **QUIET)))
+        try:
+            yield made
+        finally:
+            for client in made.clients:
+                client.abort()
+            made.handle.stop()
+
+
+async def test_files_are_read_again_without_a_restart(users: Path) -> None:
+    async with served(passwd_file=str(users)) as broker:
+        alice = await broker.connect(ALICE)
+        bob = await broker.connect({"login": "bob", "passcode": "b:c"})
+        write(users, "alice:wonder-land\ncarol:new\n")
+        await broker.handle.reload()
+        await bob.expect_error("authentication-failed")
+        assert await alice.fence() == []
+        carol = await broker.connect({"login": "carol", "passcode": "new"})
+        write(users, "alice\n")
+        with pytest.raises(OptionError, match="users"):
+            await broker.handle.reload()
+        assert await carol.fence() == []
+        await broker.connect({"login": "carol", "passcode": "new"})
+
+
+async def test_other_rules_hold_at_once(users: Path, tmp_path: Path) -> None:
+    rules = tmp_path / "acl.toml"
+    write(rules, '[[rule]]\nallow = "all"\nto = "**"\n')
+    async with served(passwd_file=str(users), acl_file=str(rules)) as broker:
+        stays, goes = await broker.connect(ALICE), await broker.connect(ALICE)
+        await stays.subscribe("/topic/a")
+        await goes.subscribe("/topic/b")
+        write(rules, '[[rule]]\nallow = ["send", "receive"]\nto = "/topic/a"\n')
+        await broker.handle.reload()
+        await goes.expect_error("not-authorized")
+        await stays.publish("/topic/a", b"x")
+        assert (await stays.receive()).body == b"x"
+
+
+async def test_a_new_certificate_is_used_without_dropping_connections(tmp_path: Path) -> None:
+    path = tmp_path / "broker.pem"
+    issue(authority(), path)
+    async with served(tls_cert=str(path)) as broker:
+        first, old = await broker.connect_tls()
+        issue(authority(), path)
+        await broker.handle.reload()
+        _, new = await broker.connect_tls()
+        assert old != new
+        assert await first.fence() == []
+        write(path, "nonsense")
+        with pytest.raises(OptionError, match=r"broker\.pem"):
+            await broker.handle.reload()
+        _, same = await broker.connect_tls()
+        assert same == new
+
+
+# --- where strangers are --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_nobody_listens_to_the_world_without_users(host: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        await serve(Settings.of(host=host, port=0))
+    said = str(caught.value)
+    for remedy in ("--passwd-file", "passwd add", "127.0.0.1", "--insecure"):
+        assert remedy in said
+
+
+@pytest.mark.parametrize("why", ["insecure", "users", "loopback"])
+async def test_who_may_listen_to_the_world(users: Path, why: str) -> None:
+    cases: dict[str, dict[str, object]] = {
+        "insecure": {"host": "0.0.0.0", "insecure": True},
+        "users": {"host": "0.0.0.0", "passwd_file": str(users), "tls": "off"},
+        "loopback": {"host": "localhost"},
+    }
+    options = cases[why]
+    async with trio.open_nursery() as nursery:
+        handle = await nursery.start(serve, Settings.of(port=0, **options, **QUIET))
+        handle.stop()
+
+
+async def test_a_file_without_users_lets_nobody_in(tmp_path: Path) -> None:
+    empty = tmp_path / "users"
+    empty.write_text("# nobody yet\n")
+    empty.chmod(0o600)
+    async with open_dial(passwd_file=str(empty), **QUIET) as dial:
+        await refused(await dial.open(), {}, "authentication-required")
+        await refused(await dial.open(), ALICE, "authentication-failed")
+
+
+# --- TLS ------------------------------------------------------------------------------------------
+
+
+async def plain_stream(dial: Dial) -> trio.SocketStream:
+    """A connection in the clear to a broker with a certificate."""
+    address = (dial.handle.addresses or dial.handle.tls_addresses)[0]
+    host, _, port = address.rpartition(":")
+    stream = await trio.open_tcp_stream(host, int(port))
+    dial._streams.append(stream)
+    return stream
+
+
+async def plain(dial: Dial) -> Client:
+    """A client that speaks in the clear."""
+    return Client(StreamPipe(await plain_stream(dial)))
+
+
+async def test_one_port_takes_tls_and_plain(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_dial(TLS, **QUIET) as dial:
+        secret = await dial.connect()
+        open_one = await plain(dial)
+        await open_one.connect()
+        await secret.subscribe("/topic/t")
+        await open_one.publish("/topic/t", b"x" * 100_000)
+        assert (await secret.receive()).body == b"x" * 100_000
+        ways = sorted(client.transport for client in dial.server.broker.clients)
+        assert ways == ["tcp", "tls"]
+        await open_one.aclose()
+    async with open_dial(WSS, **QUIET) as dial:
+        await dial.connect()
+        assert [client.transport for client in dial.server.broker.clients] == ["wss"]
+
+
+async def test_a_port_that_requires_tls() -> None:
+    async with open_dial(TLS, tls="required", **QUIET) as dial:
+        await dial.connect()
+        client = await plain(dial)
+        said = await refused(client, {}, "tls-required")
+        assert "stomps://" in said
+        for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"GET /ws HTTP/1.1\r\n\r\n"):
+            stream = await plain_stream(dial)
+            await stream.send_all(request)
+            answer = bytes(await stream.receive_some(65536))
+            assert answer.startswith(b"HTTP/1.1 40")
+            await stream.aclose()
+
+
+async def test_a_port_of_its_own_for_tls() -> None:
+    listener = (await trio.open_tcp_listeners(0, host="127.0.0.1"))[0]
+    free = listener.socket.getsockname()[1]
+    await listener.aclose()
+    async with served(tls="off", tls_port=free, tls_cert=authority().certificate) as broker:
+        assert broker.handle.tls_addresses == (f"127.0.0.1:{free}",)
+        stream = await trio.open_tcp_stream("127.0.0.1", free)
+        context = authority().client_context()
+        tls = trio.SSLStream(stream, context, server_hostname="127.0.0.1")
+        client = Client(StreamPipe(tls))
+        await client.connect()
+        open_one = Client(StreamPipe(await trio.open_tcp_stream("127.0.0.1", free)))
+        await refused(open_one, {}, "tls-required")
+        broker.clients += [client, open_one]
+        other = trio.SSLStream(await broker.stream(), context, server_hostname="127.0.0.1")
+        with pytest.raises(trio.BrokenResourceError):
+            await other.do_handshake()
+        await trio.aclose_forcefully(other)
+
+
+async def test_tls_within_tls_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_dial(TLS, **QUIET) as dial:
+        stream = await dial.stream()
+        inner = trio.SSLStream(stream, authority().client_context(), server_hostname="127.0.0.1")
+        with pytest.raises(trio.BrokenResourceError):
+            await inner.do_handshake()
+        await until(lambda: dial.server.ended[CloseReason.TLS_ON_PLAIN_PORT] == 1)
+
+
+async def test_a_handshake_that_fails_costs_its_connection_alone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with open_dial(TLS, **QUIET) as dial:
+        stream = await dial.stream()
+        assert isinstance(stream, trio.SSLStream)
+        await stream.transport_stream.send_all(b"\x16\x03\x01\x00\x05hello")
+        await until(lambda: dial.server.ended[CloseReason.TLS_FAILED] == 1)
+        assert "the TLS handshake" in caplog.text
+        await (await dial.connect()).fence()
+
+
+async def test_a_silent_handshake_ends_with_the_connect_timeout(autojump_clock: MockClock) -> None:
+    options = {"tls_cert": authority().certificate, "connect_timeout_s": 5, **QUIET}
+    async with open_dial(MEMORY, **options) as dial:
+        stream = await dial.stream()
+        await stream.send_all(b"\x16\x03\x01")
+        began = trio.current_time()
+        await until(lambda: dial.server.ended[CloseReason.CONNECT_TIMEOUT] == 1, 0.5)
+        assert trio.current_time() - began == pytest.approx(5, abs=3)
+
+
+@pytest.mark.parametrize("way", ["common-name", "mapped"])
+async def test_a_client_certificate_is_a_login(way: str, tmp_path: Path) -> None:
+    mine = authority()
+    rules = tmp_path / "acl.toml"
+    rules.write_text(
+        '[certificates]\n"CN=billing" = "accounts"\n[[rule]]\nallow = "all"\nto = "**"\n'
+    )
+    options = {
+        "tls_client_ca": mine.file,
+        "tls_client_certificates": "optional",
+        "tls_login": way,
+        "acl_file": str(rules),
+        **QUIET,
+    }
+    async with open_dial(TLS, **options) as dial:
+        await refused(await dial.open(), {}, "authentication-required")
+
+        async def certified(name: str) -> Client:
+            stream = await plain_stream(dial)
+            context = mine.client_context(name)
+            return Client(StreamPipe(trio.SSLStream(stream, context, server_hostname="127.0.0.1")))
+
+        client = await certified("billing")
+        connected = await client.connect()
+        assert connected["user-name"] == ("billing" if way == "common-name" else "accounts")
+        await client.aclose()
+        if way == "mapped":
+            stranger = await certified("somebody")
+            await refused(stranger, {}, "authentication-required")
+            await stranger.aclose()
+
+
+async def test_a_client_without_a_certificate_where_one_is_required() -> None:
+    mine = authority()
+    options = {"tls_client_ca": mine.file, "tls_client_certificates": "required", **QUIET}
+    async with open_dial(TLS, **options) as dial:
+        stream = await dial.stream()
+        await stream.send_all(b"\n")
+        # TLS 1.3 tells only with the first bytes behind the handshake.
+        with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
+            await stream.receive_some(1)
+        await until(lambda: dial.server.ended[CloseReason.TLS_FAILED] == 1)
+
+
+# --- proxies --------------------------------------------------------------------------------------
+
+
+async def introduced(dial: Dial, header: bytes) -> Client:
+    stream = await dial.stream()
+    await stream.send_all(header)
+    return Client(StreamPipe(stream))
+
+
+async def test_a_proxy_tells_whom_it_speaks_for(users: Path) -> None:
+    options = {"proxy_addresses": "127.0.0.1", "passwd_file": str(users), "tls": "off", **QUIET}
+    async with open_dial(TCP, **options, max_connections_per_address=1) as dial:
+        header = b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 61613\r\n"
+        client = await introduced(dial, header)
+        await client.connect("1.2", ALICE)
+        (known,) = dial.server.broker.clients
+        assert known.remote == "203.0.113.7:5555"
+        # It counts as what it is: one address, and not loopback.
+        second = await introduced(dial, header)
+        await refused(second, ALICE, "too-many-from-address")
+        other = await introduced(dial, b"PROXY TCP4 203.0.113.8 10.0.0.1 5555 61613\r\n")
+        await other.connect("1.2", ALICE)
+
+
+async def test_behind_a_proxy_nobody_is_on_this_machine() -> None:
+    async with open_dial(TCP, proxy_addresses="127.0.0.0/8", **QUIET) as dial:
+        client = await introduced(dial, b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 61613\r\n")
+        await refused(client, {}, "authentication-required")
+
+
+async def test_a_header_and_what_follows_may_come_in_one_packet(users: Path) -> None:
+    options = {"proxy_addresses": "127.0.0.1", "passwd_file": str(users), "tls": "off", **QUIET}
+    async with open_dial(TCP, **options) as dial:
+        client = await introduced(
+            dial,
+            b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 61613\r\n"
+            + frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x", **ALICE}),
+        )
+        assert (await client.receive()).command == "CONNECTED"
+
+
+@pytest.mark.parametrize(
+    "start", [b"CONNECT\n\n\0", b"PROXY TCP4 nonsense\r\n", b"PROXY " + b"x" * 200]
+)
+async def test_a_proxy_that_does_not_tell_is_closed(
+    start: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_dial(TCP, proxy_addresses="127.0.0.1", **QUIET) as dial:
+        client = await introduced(dial, start)
+        with pytest.raises((trio.BrokenResourceError, AssertionError)):
+            await client.receive()
+        await until(lambda: dial.server.ended[CloseReason.BAD_PROXY_HEADER] == 1)
+        assert "PROXY" in caplog.text
+
+
+async def test_a_proxy_that_says_nothing_is_closed_in_time(autojump_clock: MockClock) -> None:
+    options = {"proxy_addresses": "127.0.0.1", "connect_timeout_s": 5, **QUIET}
+    async with open_dial(TCP, **options) as dial:
+        await dial.stream()
+        await until(lambda: dial.server.ended[CloseReason.BAD_PROXY_HEADER] == 1, 0.5)
+
+
+async def test_strangers_are_not_believed_to_be_proxies() -> None:
+    async with open_dial(TCP, proxy_addresses="10.0.0.0/8", **QUIET) as dial:
+        client = await introduced(dial, b"PROXY TCP4 203.0.113.7 10.0.0.1 5555 61613\r\n")
+        error = await client.receive()
+        assert error.command == "ERROR"
+
+
+# --- statistics -----------------------------------------------------------------------------------
+
+
+async def test_failed_logins_are_events(users: Path) -> None:
+    async with open_dial(passwd_file=str(users), **QUIET) as dial:
+        await dial.start()
+        dial.server.broker.events.are_kept = True
+        told = []
+        dial.server.dispatcher.end_turn = lambda now: told.extend(dial.server.broker.events.take())
+        await refused(await dial.open(), {"login": "alice"}, "authentication-failed")
+        await wait_all_tasks_blocked()
+        assert ("auth", "authentication-failed") in [(each.name, each.reason) for each in told]

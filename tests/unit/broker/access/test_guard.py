@@ -1,0 +1,642 @@
+"""Who may do what: every command on every kind of destination, for every set of rights.
+
+What each command needs is written down here a second time, by hand; the rules grant each client one
+action or a few, and whoever lacks one of those needed must be told, and nothing may have changed.
+"""
+
+from collections.abc import Callable, Iterator
+from itertools import combinations
+
+import pytest
+from attrs import frozen
+
+from tests.support.core_fakes import VERSIONS, Core, Peer, run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor, texts
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
+from trio_stomp.broker.rules._rights import MAX_CACHED_CHARS
+from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.protocol import NO_HEARTBEATS, Asked, Committed, Opened, Received
+
+SEND, RECEIVE, BROWSE = Action.SEND, Action.RECEIVE, Action.BROWSE
+CREATE, ADMIN, MONITOR = Action.CREATE, Action.ADMIN, Action.MONITOR
+
+ALICE = Identity("alice", method="passcode")
+DURABLE = (("durable-subscription-name", "d"),)
+
+
+def rules_for(actions: frozenset[Action], *patterns: str) -> AccessRules:
+    """One rule that grants alice ``actions``."""
+    if not actions:
+        return AccessRules()
+    return AccessRules((Rule(True, actions, patterns or ("**",), ("alice",), place="r1"),))
+
+
+def core_with(rules: AccessRules | None) -> Core:
+    """A broker with a queue, a stream, a durable subscription of bob's and one of alice's."""
+    streamed = DestinationPolicy(stream=True)
+    core = Core(by_destination={"/topic/log": streamed, "/queue/policy": DestinationPolicy()})
+    bob = core.peer(client_id="shared", identity=Identity("bob", method="passcode"))
+    bob.subscribes("/queue/there", "q", ack="client")
+    bob.subscribes("/topic/of-bob", "d", headers=DURABLE)
+    bob.sends("/topic/log", "one")
+    bob.unsubscribes("d")
+    alice = core.peer(client_id="hers", identity=ALICE)
+    alice.subscribes("/topic/of-alice", "d", headers=DURABLE)
+    alice.is_gone()
+    core.broker.use_rules(rules, lambda identity: True, core.now)
+    return core
+
+
+@frozen
+class Case:
+    """One command on one destination.
+
+    Args:
+      needs: What it takes, all of it.
+    """
+
+    name: str
+    does: Callable[[Peer], None]
+    needs: frozenset[Action]
+    client_id: str = ""
+
+
+def sends(name: str, **headers: str) -> Callable[[Peer], None]:
+    pairs = tuple((key.replace("_", "-"), text) for key, text in headers.items())
+    return lambda peer: peer.sends(name, "x", headers=pairs)
+
+
+def buffers(name: str) -> Callable[[Peer], None]:
+    """SEND in a transaction: the core is told before COMMIT."""
+    return lambda peer: peer.does(Received((), run_of(name).head))
+
+
+def commits(*names: str) -> Callable[[Peer], None]:
+    return lambda peer: peer.does(Committed([run_of(name) for name in names], None))
+
+
+def subscribes(name: str, ack: str = "auto", *pairs: tuple[str, str]) -> Callable[[Peer], None]:
+    return lambda peer: peer.subscribes(name, "s", ack=ack, headers=pairs)
+
+
+def ends_durable(peer: Peer) -> None:
+    peer.unsubscribes("d", headers=DURABLE)
+
+
+def subscribes_and_leaves(peer: Peer) -> None:
+    peer.subscribes("/topic/a")
+    peer.unsubscribes()
+
+
+def asks(peer: Peer) -> None:
+    peer.does(Asked("session"))
+
+
+OFFSET = ("x-stream-offset", "first")
+BROWSER = ("browser", "true")
+
+CASES = [
+    Case("send topic", sends("/topic/a"), frozenset({SEND})),
+    Case("send bare topic", sends("a.b"), frozenset({SEND})),
+    Case("send work queue", sends("#jobs"), frozenset({SEND})),
+    Case("send queue", sends("/queue/there"), frozenset({SEND})),
+    Case("send queue of a policy", sends("/queue/policy"), frozenset({SEND})),
+    Case("send new queue", sends("/queue/new"), frozenset({SEND, CREATE})),
+    Case("send amq queue alias", sends("queue://there"), frozenset({SEND})),
+    Case("send composite", sends("/topic/a,/queue/there"), frozenset({SEND})),
+    Case("send composite new", sends("/topic/a,/queue/new"), frozenset({SEND, CREATE})),
+    Case("send temporary", sends("/temp-queue/t"), frozenset({SEND, CREATE})),
+    Case("send reply-to", sends("/topic/a", reply_to="/temp-queue/t"), frozenset({SEND, CREATE})),
+    Case("send another's reply", sends("/reply-queue/s1.t"), frozenset({SEND})),
+    Case("send later", sends("/topic/a", AMQ_SCHEDULED_DELAY="50"), frozenset({SEND})),
+    Case("send retained", sends("/topic/a", retain="true"), frozenset({SEND})),
+    Case("send persistent", sends("/topic/a", persistent="true"), frozenset({SEND})),
+    Case("send DIAG", sends("DIAG/mine"), frozenset({MONITOR})),
+    Case(
+        "ask stream",
+        sends("/stream/topic/log", reply_to="/topic/a"),
+        frozenset({RECEIVE, SEND}),
+    ),
+    Case("buffer topic", buffers("/topic/a"), frozenset({SEND})),
+    Case("buffer DIAG", buffers("DIAG/mine"), frozenset({MONITOR})),
+    Case("buffer new queue", buffers("/queue/new"), frozenset({SEND, CREATE})),
+    Case("commit topic", commits("/topic/a"), frozenset({SEND})),
+    Case("commit many", commits("/topic/a", "/queue/there", "#jobs"), frozenset({SEND})),
+    Case("commit new queue", commits("/topic/a", "/queue/new"), frozenset({SEND, CREATE})),
+    Case("commit DIAG", commits("/topic/a", "DIAG/mine"), frozenset({SEND, MONITOR})),
+    Case("subscribe topic", subscribes("/topic/a"), frozenset({RECEIVE})),
+    Case("subscribe topic ack", subscribes("/topic/a", "client"), frozenset({RECEIVE})),
+    Case("subscribe composite", subscribes("/topic/a,/topic/b"), frozenset({RECEIVE})),
+    Case("subscribe work queue", subscribes("#jobs"), frozenset({RECEIVE})),
+    Case("subscribe wildcard", subscribes("/topic/>"), frozenset({RECEIVE})),
+    Case("subscribe all", subscribes(">"), frozenset({RECEIVE, MONITOR})),
+    Case("subscribe D*", subscribes("D*"), frozenset({RECEIVE, MONITOR})),
+    Case("subscribe DIAG*", subscribes("DIAG*"), frozenset({MONITOR})),
+    Case("subscribe DIAG", subscribes("DIAG/session"), frozenset({MONITOR})),
+    Case("subscribe DIAG event", subscribes("DIAG/event/*"), frozenset({MONITOR})),
+    Case("subscribe monitor", subscribes("/queue/monitor"), frozenset({MONITOR})),
+    Case("subscribe queue", subscribes("/queue/there", "client"), frozenset({RECEIVE})),
+    Case("subscribe new queue", subscribes("/queue/new"), frozenset({RECEIVE, CREATE})),
+    Case("subscribe queues", subscribes("/queue/>"), frozenset({RECEIVE})),
+    Case("browse queue", subscribes("/queue/there", "auto", BROWSER), frozenset({BROWSE})),
+    Case("browse queues", subscribes("/queue/*", "auto", BROWSER), frozenset({BROWSE})),
+    Case("subscribe temporary", subscribes("/temp-queue/t"), frozenset({CREATE})),
+    Case("subscribe temporary topic", subscribes("/temp-topic/t"), frozenset({CREATE})),
+    Case("read stream", subscribes("/stream/topic/log"), frozenset({RECEIVE})),
+    Case("replay topic", subscribes("/topic/log", "auto", OFFSET), frozenset({RECEIVE})),
+    Case(
+        "make durable",
+        subscribes("/topic/a", "auto", ("durable-subscription-name", "new")),
+        frozenset({RECEIVE, CREATE}),
+    ),
+    Case(
+        "come back to a durable of one's own",
+        subscribes("/topic/of-alice", "auto", *DURABLE),
+        frozenset({RECEIVE, CREATE}),
+        "hers",
+    ),
+    Case(
+        "make a durable of the name of another's",
+        subscribes("/topic/else", "auto", *DURABLE),
+        frozenset({RECEIVE, CREATE}),
+        "shared",
+    ),
+    Case("end a durable of one's own", ends_durable, frozenset(), "hers"),
+    Case("end another's durable", ends_durable, frozenset({ADMIN}), "shared"),
+    Case("unsubscribe", subscribes_and_leaves, frozenset({RECEIVE})),
+    Case("DIAG", asks, frozenset({MONITOR})),
+]
+
+
+def roles() -> Iterator[frozenset[Action]]:
+    """Every set of actions."""
+    every = list(Action)
+    for count in range(len(every) + 1):
+        yield from (frozenset(each) for each in combinations(every, count))
+
+
+def state_of(core: Core) -> object:
+    """What must not change if a client is refused."""
+    broker = core.broker
+    return (
+        # A route that was only looked at may stay, until there are too many.
+        sorted(
+            destination.name
+            for destination in broker.destinations
+            if not destination.is_idle or destination.queue
+        ),
+        len(broker.bindings.durables),
+        len(broker.timers),
+        broker.publisher.received,
+        broker.memory.used_bytes,
+        len(broker.subscriber),
+    )
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_command_takes_exactly_what_it_needs(case: Case) -> None:
+    for granted in roles():
+        core = core_with(rules_for(granted))
+        peer = core.peer(identity=ALICE, client_id=case.client_id)
+        before = state_of(core)
+        case.does(peer)
+        refused = peer.frames("ERROR")
+        if case.needs <= granted:
+            assert refused == [], (granted, refused)
+            continue
+        (error,) = refused
+        assert error.get("code") == "not-authorized", (granted, error)
+        assert peer.outbox.closed is CloseReason.NOT_AUTHORIZED
+        lacking = case.needs - granted
+        said = error.get("message") or ""
+        assert any(f"may not {action.value} " in said for action in lacking), said
+        assert "r1" not in said, "where the rules are is nobody's business"
+        assert state_of(core) == before, granted
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_without_rules_nothing_is_denied(case: Case) -> None:
+    core = core_with(None)
+    peer = core.peer(identity=ALICE, client_id=case.client_id)
+    case.does(peer)
+    assert peer.frames("ERROR") == []
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_nobody_may_do_nothing_by_a_rule_for_everybody(case: Case) -> None:
+    """A rule that names no user is for those who have logged in."""
+    core = core_with(AccessRules((Rule(True, frozenset(Action), ("**",)),)))
+    peer = core.peer(identity=ANONYMOUS, client_id=case.client_id)
+    case.does(peer)
+    assert peer.error().get("code") == "not-authorized"
+
+
+WATCHING = frozenset({MONITOR, ADMIN})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_built_in_rules(case: Case) -> None:
+    """Whoever has logged in may use destinations, but not watch others, nor end what is theirs."""
+    for role in ("", "monitor", "admin"):
+        core = core_with(built_in_rules())
+        identity = Identity("alice", frozenset({role} if role else ()), method="token")
+        peer = core.peer(identity=identity, client_id=case.client_id)
+        case.does(peer)
+        granted = {"": frozenset(), "monitor": frozenset({MONITOR}), "admin": WATCHING}[role]
+        denied = (case.needs & WATCHING) - granted
+        assert bool(peer.frames("ERROR")) == bool(denied), role
+
+
+# --- what a matrix does not show ------------------------------------------------------------------
+
+
+def test_the_wildcard_of_a_subscription_must_be_allowed_as_a_whole() -> None:
+    secret = Rule(False, frozenset({RECEIVE}), ("/topic/secret.>",))
+    rules = AccessRules((secret, Rule(True, frozenset(Action), ("**",))))
+    core = Core(rules=rules)
+    for name, is_allowed in (
+        ("/topic/>", False),
+        ("/topic/*", False),
+        ("/topic/secret.x", False),
+        ("/topic/other.>", True),
+        ("/topic/secre", True),
+    ):
+        peer = core.peer(identity=ALICE)
+        peer.subscribes(name)
+        assert bool(peer.frames("ERROR")) != is_allowed, name
+
+
+def test_a_name_in_a_foreign_spelling_is_judged_as_what_it_means() -> None:
+    rules = AccessRules((Rule(True, frozenset({SEND}), ("/topic/a",)),))
+    core = Core(rules=rules)
+    peer = core.peer(identity=ALICE)
+    peer.sends("/exchange/amq.topic/a")
+    assert peer.frames("ERROR") == []
+    peer.sends("/exchange/amq.topic/b")
+    assert peer.error().get("code") == "not-authorized"
+
+
+def test_one_part_of_a_composite_that_is_denied_denies_all_of_it() -> None:
+    core = Core(rules=AccessRules((Rule(True, frozenset({SEND}), ("/topic/a",)),)))
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a,/topic/b")
+    assert peer.error().get("code") == "not-authorized"
+    assert core.broker.publisher.received == 0
+
+
+def test_a_user_writes_below_his_own_name_alone() -> None:
+    rules = AccessRules((Rule(True, frozenset({SEND}), ("/topic/{user}/**",)),))
+    core = Core(rules=rules)
+    for user, name, is_allowed in (
+        ("alice", "/topic/alice/x", True),
+        ("alice", "/topic/bob/x", False),
+        ("*", "/topic/bob/x", False),
+        ("a/b", "/topic/a/b/x", False),
+        (">", "/topic/a", False),
+    ):
+        peer = core.peer(identity=Identity(user, method="passcode"))
+        peer.sends(name)
+        assert bool(peer.frames("ERROR")) != is_allowed, (user, name)
+
+
+def test_user_id_must_be_who_is_logged_in() -> None:
+    core = Core(rules=rules_for(frozenset(Action)))
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a", "x", headers=(("user-id", "alice"),))
+    assert peer.frames("ERROR") == []
+    peer.sends("/topic/a", "x", headers=(("user-id", "bob"),))
+    assert peer.error().get("code") == "not-authorized"
+
+
+@pytest.mark.parametrize("name", ["JMSXUserID", "User-Id", "user-id ", "\tUSER-ID", "jmsxuserid"])
+def test_who_sent_it_is_proved_however_the_header_is_spelt(name: str) -> None:
+    """F22: receivers fold case, strip blanks, or ask for the name of JMS."""
+    core = Core(rules=rules_for(frozenset(Action)))
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a", "x", headers=(("user-id", "alice"), (name, "alice")))
+    assert peer.frames("ERROR") == []
+    peer.sends("/topic/a", "x", headers=(("user-id", "alice"), (name, "bob")))
+    assert peer.error().get("code") == "not-authorized"
+
+
+def test_the_answer_of_a_stream_goes_nowhere_that_the_asker_may_not_send_to() -> None:
+    rules = AccessRules(
+        (
+            Rule(True, frozenset({RECEIVE}), ("/topic/log",)),
+            Rule(True, frozenset({SEND}), ("/topic/mine",)),
+        )
+    )
+    core = Core(rules=rules, by_destination={"/topic/log": DestinationPolicy(stream=True)})
+    for reply_to, is_allowed in (
+        ("/topic/mine", True),
+        ("/topic/theirs", False),
+        ("/topic/mine,/topic/theirs", False),
+        ("/exchange/amq.topic/theirs", False),
+    ):
+        peer = core.peer(identity=ALICE)
+        peer.sends("/stream/topic/log", "x", headers=(("reply-to", reply_to),))
+        assert bool(peer.frames("ERROR")) != is_allowed, reply_to
+
+
+def test_the_log_of_a_bare_topic_is_also_that_of_its_name_with_a_slash() -> None:
+    streamed = {"log": DestinationPolicy(stream=True), "/log": DestinationPolicy(stream=True)}
+    for patterns, is_allowed in ((("log",), False), (("/log",), False), (("log", "/log"), True)):
+        core = Core(rules=rules_for(frozenset({RECEIVE}), *patterns), by_destination=streamed)
+        peer = core.peer(identity=ALICE)
+        peer.subscribes("/stream/log")
+        assert bool(peer.frames("ERROR")) != is_allowed, patterns
+
+
+def test_the_topics_that_a_client_may_send_to_are_asked_for_once_and_bounded() -> None:
+    core = Core(rules=rules_for(frozenset({SEND})))
+    peer = core.peer(identity=ALICE)
+    rights = peer.client.rights
+    assert rights is not None
+    for number in range(5000):
+        peer.sends(f"/topic/{number}")
+        assert f"/topic/{number}" in rights.cleared
+        assert len(rights.cleared) <= 4096
+    assert peer.frames("ERROR") == []
+    peer.sends("/queue/there")
+    assert "/queue/there" not in rights.cleared
+
+
+def test_what_many_connections_may_send_to_is_remembered_once_and_by_its_size() -> None:
+    """F11: 60 connections that sent to 4,090 names of 1 KB each had 324 MiB that nobody counted."""
+    core = Core(rules=rules_for(frozenset({SEND})))
+    peers = [core.peer(identity=ALICE) for _ in range(9)]
+    for number, peer in enumerate(peers):
+        for each in range(100):
+            peer.sends(f"/topic/{number}.{each}." + "x" * 900)
+        assert peer.frames("ERROR") == []
+    (rights,) = {id(peer.client.rights): peer.client.rights for peer in peers}.values()
+    assert rights is not None
+    assert 0 < sum(map(len, rights.cleared)) <= MAX_CACHED_CHARS
+
+
+def test_before_connect_the_command_diag_is_answered_only_where_there_are_no_rules() -> None:
+    peer = Core(rules=AccessRules()).peer(opens=False)
+    asks(peer)
+    assert peer.error().get("code") == "not-connected"
+    free = Core().peer(opens=False)
+    asks(free)
+    assert free.frames("ERROR") == []
+
+
+def test_a_denial_is_counted_and_told_of() -> None:
+    core = Core(rules=AccessRules())
+    core.broker.events.are_kept = True  # as the DIAG stream does
+    peer = core.peer(identity=ALICE)
+    core.events()
+    peer.sends("/topic/a")
+    assert core.broker.authorizer.denied == 1
+    assert ("auth", peer.client.session_id, "/topic/a") in core.events()
+
+
+# --- other rules, while clients are there ---------------------------------------------------------
+
+
+def test_other_rules_end_what_they_do_not_allow_any_more() -> None:
+    core = Core(rules=rules_for(frozenset(Action)))
+    stays = core.peer(identity=ALICE)
+    stays.subscribes("/topic/a")
+    goes = core.peer(identity=ALICE)
+    goes.subscribes("/topic/b")
+    durable = core.peer(identity=ALICE, client_id="c")
+    durable.subscribes("/topic/b", headers=DURABLE)
+    browser = core.peer(identity=ALICE)
+    browser.subscribes("/queue/q", headers=(BROWSER,))
+    temporary = core.peer(identity=ALICE)
+    temporary.subscribes("/temp-queue/t")
+    new = AccessRules((Rule(True, frozenset({RECEIVE, SEND}), ("/topic/a",), ("alice",)),))
+    core.broker.use_rules(new, lambda identity: True, core.now)
+    for peer in (goes, durable, browser):
+        assert peer.error().get("code") == "not-authorized"
+        assert peer.outbox.closed is CloseReason.NOT_AUTHORIZED
+    for peer in (stays, temporary):
+        assert peer.frames("ERROR") == []
+    assert len(core.broker.subscriber) == 2
+    stays.sends("/topic/a", "still")
+    assert stays.bodies() == ["still"]
+    stays.sends("/topic/b")
+    assert stays.error().get("code") == "not-authorized"
+
+
+def test_what_was_cleared_is_asked_for_again() -> None:
+    core = Core(rules=rules_for(frozenset({SEND})))
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a")
+    core.broker.use_rules(AccessRules(), lambda identity: True, core.now)
+    peer.sends("/topic/a")
+    assert peer.error().get("code") == "not-authorized"
+
+
+def test_a_second_session_on_a_connection_has_nothing_of_the_first() -> None:
+    """stompica's clients may log out and in again, as somebody else."""
+    rules = AccessRules((Rule(True, frozenset(Action), ("**",), ("alice",)),))
+    core = Core(rules=rules, dialect="stompica")
+    peer = core.peer(identity=ALICE)
+    peer.sends("/topic/a")
+    peer.leaves()
+    asks(peer)
+    assert peer.error().get("code") == "not-connected"
+    again = core.peer(identity=ALICE)
+    again.sends("/topic/a")
+    again.leaves()
+    again.opens(identity=Identity("bob", method="passcode"))
+    again.sends("/topic/a")
+    assert again.error().get("code") == "not-authorized"
+
+
+def test_what_was_made_when_nobody_logged_in_is_for_whoever_comes_first() -> None:
+    core = Core()
+    nobody = core.peer(client_id="c")
+    nobody.subscribes("/topic/a", headers=DURABLE)
+    nobody.is_gone()
+    core.broker.use_rules(rules_for(frozenset(Action)), lambda identity: True, core.now)
+    alice = core.peer(client_id="c", identity=ALICE)
+    alice.subscribes("/topic/a", headers=DURABLE)
+    assert alice.frames("ERROR") == []
+    (binding,) = core.broker.bindings.durables
+    assert binding.owner == "alice"
+
+
+def test_whose_it_became_is_known_after_a_restart() -> None:
+    core = DurableBench()
+    joins(core, ANONYMOUS)
+    core = core.restarts()
+    assert owners(core) == [""]
+    joins(core, ALICE)
+    core = core.restarts()
+    assert owners(core) == ["alice"]
+    core.broker.use_rules(rules_for(frozenset({CREATE, RECEIVE})), lambda _: True, core.now)
+    joins(core, ALICE)
+    rules = AccessRules((Rule(True, frozenset({CREATE, RECEIVE}), ("**",)),))
+    core.broker.use_rules(rules, lambda _: True, core.now)
+    joins(core, Identity("bob", method="passcode"))
+    assert owners(core) == ["alice", "bob"]
+
+
+def test_each_user_has_names_of_his_own() -> None:
+    """F21: nobody can take another's name first; what each missed comes to him, restarts or not."""
+    core = DurableBench()
+    rules = AccessRules((Rule(True, frozenset(Action), ("**",)),))
+    users = [Identity(name, method="passcode") for name in ("mallory", "bob", "a%01", "a")]
+    for missed in ([], ["missed"], ["missed"]):
+        core.broker.use_rules(rules, lambda _: True, core.now)
+        for user in users:
+            actor = joins(core, user)
+            assert texts(actor.frames()) == missed
+            actor.leaves()
+        core.broker.use_rules(None, lambda _: True, core.now)
+        core.actor().sends("/topic/a", "missed", persistent="true")
+        core.turn()
+        core = core.restarts()
+        assert owners(core) == [user.name for user in users]
+
+
+def test_what_an_older_broker_stored_is_found_where_it_is() -> None:
+    """Its place names no owner, though it has one."""
+    core = DurableBench()
+    joins(core, ANONYMOUS).leaves()
+    for place in range(3):
+        core.actor().sends("/topic/a", f"{place}", persistent="true")
+        core.turn()
+        core = core.restarts()
+        actor = joins(core, ALICE)
+        assert texts(actor.frames()) == [f"{place}"]
+        actor.leaves()
+        (binding,) = core.broker.bindings.durables
+        assert (binding.owner, binding.queue.place) == ("alice", "durable:c%00d")
+
+
+def test_one_user_leaves_others_room_for_durable_subscriptions() -> None:
+    """F9: of the broker's number one user has a share, which is his again when he ends some."""
+    core = DurableBench(policies=BrokerPolicies(max_durables_per_user=1))
+    rules = AccessRules((Rule(True, frozenset(Action), ("**",), ("*", "anonymous")),))
+    core.broker.use_rules(rules, lambda _: True, core.now)
+    for user in (ALICE, ANONYMOUS):
+        actor = joins(core, user)
+        joins(core, user)  # comes back to it
+        actor = joins(core, user, "/topic/b", "e")
+        error = actor.error()
+        assert error.get("code") == "too-many-durable-subscriptions"
+        assert "max_durables_per_user" in (error.get("message") or "")
+    joins(core, Identity("bob", method="passcode"), "/topic/a", "his")
+    assert owners(core) == ["alice", "", "bob"]
+    core.broker.bindings.end_durable(next(iter(core.broker.bindings.durables)), core.now)
+    joins(core, ALICE, "/topic/b", "e")
+    assert sorted(owners(core)) == ["", "alice", "bob"]
+    core.broker.use_rules(None, lambda _: True, core.now)
+    joins(core, ALICE, "/topic/c", "f")  # nobody has to log in: nobody is told from others
+    assert sorted(owners(core)) == ["", "alice", "alice", "bob"]
+
+
+def test_where_nothing_is_denied_a_name_is_everybodys() -> None:
+    core = DurableBench()
+    joins(core, ALICE).leaves()
+    joins(core, Identity("bob", method="passcode")).leaves()
+    joins(core, ANONYMOUS)
+    assert owners(core) == ["alice"]
+
+
+def owners(core: DurableBench) -> list[str]:
+    """Whose the durable subscriptions are."""
+    return [binding.owner for binding in core.broker.bindings.durables]
+
+
+def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: str = "d") -> Actor:
+    """Somebody subscribes to a durable subscription of the client id ``c``."""
+    actor = core.actor()
+    told = (("client-id", "c"),)
+    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, told, identity))
+    actor.box.waiting.clear()
+    actor.subscribes(to, durable_subscription_name=name)
+    core.turn()
+    return actor
+
+
+def test_who_is_nobody_any_more_goes() -> None:
+    core = Core(rules=rules_for(frozenset(Action)))
+    alice, bob = core.peer(identity=ALICE), core.peer(identity=Identity("bob", method="passcode"))
+    core.broker.use_rules(core.rules, lambda identity: identity.name == "bob", core.now)
+    assert alice.error().get("code") == "authentication-failed"
+    assert alice.outbox.closed is CloseReason.AUTHENTICATION_FAILED
+    assert bob.frames("ERROR") == []
+
+
+def test_rules_that_are_taken_away_free_everybody() -> None:
+    core = Core(rules=AccessRules())
+    peer = core.peer(identity=ALICE)
+    core.broker.use_rules(None, lambda identity: True, core.now)
+    peer.sends("/topic/a")
+    peer.does(Asked("session"))
+    assert peer.frames("ERROR") == []
+
+
+# --- durable subscriptions of one name ------------------------------------------------------------
+
+
+def shared(*owners: str) -> Core:
+    """A broker with shared durable subscriptions ``d``, to a topic of each of these users."""
+    core = Core()
+    for number, name in enumerate(owners):
+        peer = core.peer(identity=Identity(name, method="passcode"))
+        peer.subscribes(f"/topic/{name}{number}", headers=DURABLE)
+        peer.is_gone()
+    core.broker.use_rules(built_in_rules(), lambda identity: True, core.now)
+    return core
+
+
+def left(core: Core) -> list[str]:
+    return [each.places[0][0] for each in core.broker.bindings.durables]
+
+
+def end_all(core: Core) -> None:
+    for binding in list(core.broker.bindings.durables):
+        core.broker.bindings.end_durable(binding, core.now)
+    core.ends()
+
+
+def test_of_several_of_one_name_ones_own_is_meant() -> None:
+    core = shared("bob", "alice", "carol")
+    core.peer(identity=ALICE).unsubscribes("7", headers=DURABLE)
+    assert left(core) == ["/topic/bob0", "/topic/carol2"]
+    end_all(core)
+
+
+def test_only_ones_own_are_named() -> None:
+    core = shared("bob", "alice", "alice")
+    alice = core.peer(identity=ALICE)
+    alice.unsubscribes("7", headers=DURABLE)
+    error = alice.error()
+    assert error.get("code") == "ambiguous-subscription"
+    assert "to /topic/alice1, /topic/alice2;" in (error.get("message") or "")
+    assert len(left(core)) == 3
+    end_all(core)
+
+
+@pytest.mark.parametrize("said", [None, "/topic/bob0"])
+def test_others_of_that_name_are_neither_ended_nor_named(said: str | None) -> None:
+    core = shared("bob", "bob")
+    alice = core.peer(identity=ALICE)
+    alice.unsubscribes("7", said, headers=DURABLE)
+    error = alice.error()
+    assert error.get("code") == "not-authorized"
+    assert "/topic/bob1" not in (error.get("message") or "")
+    assert len(left(core)) == 2
+    end_all(core)
+
+
+def test_who_may_end_them_all_is_asked_which() -> None:
+    core = shared("bob", "carol")
+    core.broker.use_rules(rules_for(frozenset({ADMIN})), lambda identity: True, core.now)
+    alice = core.peer(identity=ALICE)
+    alice.unsubscribes("7", headers=DURABLE)
+    assert alice.error().get("code") == "ambiguous-subscription"
+    core.peer(identity=ALICE).unsubscribes("7", "/topic/carol1", headers=DURABLE)
+    assert left(core) == ["/topic/bob0"]
+    end_all(core)

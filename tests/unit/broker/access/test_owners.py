@@ -1,0 +1,406 @@
+"""What a user leaves behind, scheduled messages and last values, goes on only while he may send."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor
+from tests.support.share_fakes import MOST, ClockedDurable
+from trio_stomp.base._identity import ANONYMOUS, Identity
+from trio_stomp.broker import AccessRules, DestinationPolicy
+from trio_stomp.broker.headers._owner import HEADER, owner_line, parted
+from trio_stomp.broker.headers._stored_head import decode_head
+from trio_stomp.broker.rules._rules import Action, Rule
+from trio_stomp.broker.topics._last_values import JUDGED
+from trio_stomp.frames import V1_2, encode_header
+from trio_stomp.protocol import Subscribed
+from trio_stomp.store import Put, Turn
+
+Q, T = "/queue/q", "/topic/t"
+ALICE = Identity("alice", method="passcode")
+BOB = Identity("bob", method="passcode")
+OPS = Identity("carol", frozenset({"ops", "staff"}), method="token")
+ANYTHING = frozenset(Action)
+MANY = 3_000
+LATER: dict[str, Any] = {"AMQ_SCHEDULED_DELAY": "5000"}
+
+
+def rules(*users: str, groups: frozenset[str] = frozenset()) -> AccessRules:
+    """Whoever is named may do everything, and nobody else anything."""
+    if not users and not groups:
+        return AccessRules()
+    return AccessRules((Rule(True, ANYTHING, ("**",), users, groups, place="r1"),))
+
+
+def everybody(_: Identity) -> bool:
+    return True
+
+
+def made() -> DurableBench:
+    return DurableBench({Q: DestinationPolicy()})
+
+
+def judged(core: DurableBench, by: AccessRules | None) -> None:
+    """The operator's rules change."""
+    core.broker.use_rules(by, everybody, core.now)
+    core.turn()
+
+
+def enters(core: DurableBench, who: Identity) -> Actor:
+    actor = core.actor()
+    actor.client.identity, actor.client.user = who, who.name
+    core.broker.authorizer.admit(actor.client)
+    return actor
+
+
+def reads_all(core: DurableBench) -> Actor:
+    actor = core.actor()
+    actor.client.rights = None
+    return actor
+
+
+def got(core: DurableBench, name: str) -> list[str]:
+    """What somebody new is given who may read everything."""
+    reader = reads_all(core)
+    reader.subscribes(name)
+    core.turn()
+    bodies = reader.bodies()
+    reader.unsubscribes()
+    core.turn()
+    return bodies
+
+
+def is_clean(core: DurableBench) -> None:
+    core.turn()
+    assert core.store.statistics().live_messages == 0
+    assert core.memory.kept_bytes == core.broker.scheduler.waiting == 0
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_a_schedule_of_who_may_send_no_more_is_not_sent(persistent: str) -> None:
+    core = made()
+    judged(core, rules("alice"))
+    enters(core, ALICE).sends(Q, "a", "b", persistent=persistent, **LATER)
+    core.turn()
+    judged(core, rules("bob"))
+    core.passes(6)
+    assert got(core, Q) == []
+    assert core.broker.authorizer.revoked == 2
+    assert core.broker.authorizer.denied == 1
+    is_clean(core)
+
+
+def test_one_that_repeats_ends_when_it_is_due_next() -> None:
+    core = made()
+    judged(core, rules("alice"))
+    repeats: dict[str, Any] = {"AMQ_SCHEDULED_PERIOD": "1000", "AMQ_SCHEDULED_REPEAT": "-1"}
+    enters(core, ALICE).sends(Q, "a", persistent="true", **repeats)
+    core.passes(1)
+    core.passes(1)
+    assert got(core, Q) == ["a", "a"]
+    judged(core, rules())
+    core.passes(1)
+    core.passes(60)
+    assert got(core, Q) == []
+    assert len(core.broker.timers) == 0
+    assert core.broker.authorizer.revoked == 1
+    is_clean(core)
+    settings = core.store.recover(lambda done, total: None).settings
+    assert settings.keys() == {"identity"}
+
+
+def test_who_sent_it_is_known_after_a_restart() -> None:
+    core = made()
+    judged(core, rules("alice", "bob"))
+    enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
+    enters(core, BOB).sends(Q, "his", persistent="true", **LATER)
+    core.turn()
+    core = core.restarts()
+    judged(core, rules("bob"))
+    core.passes(6)
+    assert got(core, Q) == ["his"]
+
+
+def test_who_is_nobody_any_more_has_no_rights() -> None:
+    core = made()
+    judged(core, rules("*"))
+    enters(core, ALICE).sends(Q, "hers", persistent="true", **LATER)
+    enters(core, BOB).sends(Q, "his", **LATER)
+    core.turn()
+    core.broker.authorizer.exists = lambda owner: owner.name != "alice"
+    core.passes(6)
+    assert got(core, Q) == ["his"]
+    assert core.broker.authorizer.revoked == 1
+
+
+def test_who_comes_back_in_time_finds_it_as_he_left_it() -> None:
+    core = made()
+    judged(core, rules("alice"))
+    enters(core, ALICE).sends(Q, "a", persistent="true", **LATER)
+    enters(core, ALICE).sends(T, "b", persistent="true", retain="set")
+    core.turn()
+    judged(core, rules("bob"))
+    core = core.restarts()
+    judged(core, rules("alice"))
+    core.passes(6)
+    assert got(core, Q) == ["a"]
+    assert got(core, T) == ["b"]
+
+
+def test_what_a_token_granted_is_remembered() -> None:
+    core = made()
+    judged(core, rules(groups=frozenset({"ops"})))
+    enters(core, OPS).sends(Q, "a", persistent="true", **LATER)
+    core.turn()
+    core = core.restarts()
+    judged(core, rules(groups=frozenset({"staff"})))
+    core.passes(6)
+    assert got(core, Q) == ["a"]
+
+
+def test_what_nobody_is_known_to_have_sent_goes_on() -> None:
+    """An older broker did not write down who sent it: an upgrade loses nothing."""
+    core = made()
+    lines = f"destination:{Q}\npersistent:true\nAMQ_SCHEDULED_DELAY:5000\n".encode()
+    put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
+    last = Put(f"retained:{T}", 2, f"destination:{T}\nretain:set\n".encode(), [b"last"])
+    core.store.append([Turn([put, last])], 0)
+    core = core.restarts()
+    judged(core, rules())
+    core.passes(6)
+    assert got(core, Q) == ["old"]
+    assert got(core, T) == ["last"]
+
+
+def test_what_was_sent_while_nobody_had_to_log_in_is_nobodys() -> None:
+    for users, expected in (("alice",), []), (("anonymous",), ["a"]):
+        core = made()
+        enters(core, ANONYMOUS).sends(Q, "a", persistent="true", **LATER)
+        core.turn()
+        core = core.restarts()
+        judged(core, rules(*users))
+        core.passes(6)
+        assert got(core, Q) == expected
+
+
+def test_nobody_sees_whose_it_was_and_nobody_can_say_it() -> None:
+    core = made()
+    judged(core, rules("alice", "bob"))
+    forged = owner_line(BOB).decode().rstrip().partition(":")[2]
+    alice = enters(core, ALICE)
+    for name in (HEADER, HEADER.upper(), f" {HEADER}"):
+        mine: dict[str, Any] = {name: forged}
+        alice.sends(Q, "a", persistent="true", **LATER, **mine)
+        alice.sends(T, "b", persistent="true", retain="set", **mine)
+    core.turn()
+    core = core.restarts()
+    judged(core, rules("alice"))
+    core.passes(6)
+    reader = reads_all(core)
+    reader.subscribes(Q)
+    reader.subscribes(T, "1")
+    frames = reader.reads()
+    assert len(frames) == 4
+    assert not [name for each in frames for name, _ in each.headers if "owner" in name.lower()]
+
+
+def test_what_an_older_broker_took_of_it_does_not_count() -> None:
+    lines = owner_line(ALICE) + b"destination:/queue/q\n" + owner_line(BOB) + b"x:y\n"
+    head, owner = parted(decode_head(lines))
+    assert owner == ALICE
+    assert head.headers == (("destination", "/queue/q"), ("x", "y"))
+    no_users = ("x", "[]", '{"user":7}', '{"user":"a","method":"","roles":[7]}', '{"user":"a"}')
+    for wrong in (*no_users, '{"user":"a","method":"","roles":7}'):
+        _, owner = parted(decode_head(encode_header(HEADER, wrong, V1_2)))
+        assert owner is None
+    bare = decode_head(b"destination:/queue/q\n")
+    assert parted(bare) == (bare, None)
+    for who in (ANONYMOUS, OPS, Identity("a:b\nc\\ö", method="certificate")):
+        assert parted(decode_head(owner_line(who)))[1] == who
+
+
+def test_what_cannot_be_sent_at_all_is_lost_as_that() -> None:
+    core = made()
+    lines = owner_line(ALICE) + f"destination:{Q}\npriority:x\nAMQ_SCHEDULED_DELAY:5000\n".encode()
+    put = Put("scheduled:", 1, lines, [b"old"], received_ms=core.broker.wall.ms(core.now))
+    core.store.append([Turn([put])], 0)
+    core = core.restarts()
+    judged(core, rules())
+    core.passes(6)
+    assert (core.broker.scheduler.lost, core.broker.authorizer.revoked) == (1, 0)
+    is_clean(core)
+
+
+def test_one_that_has_ended_is_not_judged_by_the_clock_again() -> None:
+    pytest.importorskip("cronsim")
+    core = made()
+    judged(core, rules("alice"))
+    enters(core, ALICE).sends(Q, "a", AMQ_SCHEDULED_CRON="* * * * *")
+    judged(core, rules())
+    core.now += 61
+    core.broker.use_wall(core.broker.wall.offset_s - 7200, core.now + 1)
+    core.broker.use_wall(core.broker.wall.offset_s + 7200, core.now + 1)
+    core.passes(0)
+    assert core.broker.authorizer.revoked == 1
+    core.passes(1)
+    core.passes(100)
+    assert len(core.broker.timers) == 0
+    is_clean(core)
+
+
+# --- last values ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_a_last_value_of_who_may_send_no_more_is_given_to_nobody(persistent: str) -> None:
+    core = made()
+    judged(core, rules("alice"))
+    enters(core, ALICE).sends(T, "a", persistent=persistent, retain="set")
+    core.turn()
+    assert got(core, T) == ["a"]
+    judged(core, rules("bob"))
+    assert got(core, T) == []
+    assert core.broker.authorizer.revoked == core.broker.authorizer.denied == 1
+    is_clean(core)
+    assert not core.broker.destinations.retaining
+
+
+def test_whose_a_last_value_was_is_known_after_a_restart() -> None:
+    core = made()
+    judged(core, rules("alice", "bob"))
+    enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
+    enters(core, BOB).sends("/topic/u", "his", persistent="true", retain="set")
+    core.turn()
+    core = core.restarts()
+    judged(core, rules("bob"))
+    assert got(core, "/topic/>") == ["his"]
+    is_clean_but_one(core)
+
+
+def is_clean_but_one(core: DurableBench) -> None:
+    assert core.store.statistics().live_messages == 1
+    assert core.broker.authorizer.revoked == 1
+
+
+@pytest.mark.parametrize("persistent", ["true", "false"])
+def test_a_schedule_does_not_launder_a_last_value(persistent: str) -> None:
+    core = made()
+    judged(core, rules("alice"))
+    enters(core, ALICE).sends(T, "a", persistent=persistent, retain="set", **LATER)
+    core.turn()
+    core.passes(6)
+    assert got(core, T) == ["a"]
+    if persistent == "true":
+        core = core.restarts()
+    judged(core, rules("bob"))
+    assert got(core, T) == []
+
+
+def test_the_last_value_of_another_takes_its_place() -> None:
+    core = made()
+    judged(core, rules("alice", "bob"))
+    enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
+    core.turn()
+    enters(core, BOB).sends(T, "his", persistent="true", retain="set")
+    core.turn()
+    judged(core, rules("bob"))
+    assert got(core, T) == ["his"]
+    core = core.restarts()
+    judged(core, rules("alice"))
+    assert got(core, T) == []
+
+
+def test_one_that_ends_takes_nothing_of_the_next_with_it() -> None:
+    core = made()
+    judged(core, rules("alice", "bob"))
+    enters(core, ALICE).sends(T, "hers", persistent="true", retain="set")
+    core.turn()
+    bob = enters(core, BOB)
+    judged(core, rules("bob"))
+    core.is_prompt = False
+    bob.sends(T, "his", persistent="true", retain="set")
+    reader = reads_all(core)
+    reader.subscribes(T)  # is not given hers; his is not there yet
+    assert reader.bodies() == []
+    core.answers()
+    core.answers()
+    assert reader.bodies() == ["his"]
+    core = core.restarts()
+    judged(core, rules("bob"))
+    assert got(core, T) == ["his"]
+
+
+# Many last values, judged bit by bit.
+
+
+@pytest.mark.parametrize("is_in_line", [False, True])
+def test_very_many_last_values_are_judged_in_pieces(is_in_line: bool):
+    """All were judged in the turn of the first wildcard SUBSCRIBE after the rules had changed."""
+    core = ClockedDurable()
+    judged(core, rules("alice", "carol"))
+    sender, reader = enters(core, ALICE), enters(core, OPS)
+    for number in range(MANY):
+        sender.sends(f"/topic/{number % 2}.{number}", "hers", retain="set")
+    settled(core)
+    assert len(core.broker.destinations.retaining) == MANY
+    judged(core, rules("carol"))
+    if is_in_line:
+        destination = core.broker.destinations.open("/topic/far")
+        core.broker.lines.open([destination])
+    reader.does(Subscribed("0", "/topic/none", "auto", (), b"one"))
+    assert core.broker.authorizer.revoked == 0, "it reaches none of them"
+    reader.does(Subscribed("1", "/topic/0.*", "auto", (), b"half"))
+    most, before = 0, 0
+    settled_in = 0
+    while core.broker.has_more:
+        core.turn()
+        now = core.broker.authorizer.revoked
+        most, before = max(most, now - before), now
+        settled_in += 1
+    assert 0 < most <= MOST * JUDGED < MANY / 2
+    assert before == MANY / 2
+    assert [each.get("receipt-id") for each in reader.writes()] == ["one", "half"]
+    assert core.broker.last_values.must_judge, "the others have not been judged"
+    reader.does(Subscribed("2", "/topic/*.*", "auto", (), b"all"))
+    settled(core)
+    assert not core.broker.destinations.retaining
+    assert not core.broker.last_values.must_judge
+
+
+def test_a_subscribe_that_waits_for_that_goes_on_or_is_refused_with_its_receipt():
+    core = ClockedDurable()
+    judged(core, rules("alice"))
+    sender = enters(core, ALICE)
+    for number in range(100 * JUDGED):
+        sender.sends(f"/topic/{number}", f"{number}", retain="set")
+    sender.sends("/queue/z", "1")
+    settled(core)
+    judged(core, rules("alice"))
+    sender.does(Subscribed("0", "/queue/*", "auto", (), b"r0"))
+    sender.does(Subscribed("1", "/topic/*", "auto", (), b"r1"))
+    refused = enters(core, ALICE)
+    for receipt in (b"r2", b"r3"):
+        refused.does(Subscribed("0", "/topic/*.x", "auto", (), receipt))
+    assert core.broker.has_more
+    last = list(core.broker.destinations.retaining)[-1]
+    enters(core, ALICE).sends(last.name, "", retain="remove")
+    settled(core)
+    frames = sender.writes()
+    told = [(each.command, each.get("receipt-id")) for each in frames]
+    assert [each for each in told if each[0] != "MESSAGE"] == [
+        ("RECEIPT", "r0"),
+        ("RECEIPT", "r1"),
+    ]
+    told_other = [(each.command, each.get("receipt-id")) for each in refused.writes()]
+    assert told_other == [("RECEIPT", "r2"), ("ERROR", "r3")]
+    assert told.count(("MESSAGE", None)) == 100 * JUDGED
+
+
+def settled(core: ClockedDurable) -> None:
+    while core.broker.has_more or core.turns:
+        core.turn()
+        core.answers()

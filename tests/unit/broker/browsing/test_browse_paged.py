@@ -1,0 +1,252 @@
+"""Browsers and the store: what is there alone is shown too, and stays there."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.core_fakes import Received
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor, numbered
+from trio_stomp.broker import MemoryBudget, PageWanted
+from trio_stomp.broker.browsing._browses import MAX_PAGES
+from trio_stomp.store import MemoryStore
+
+Q = "/queue/q"
+
+
+def filled(*bodies: str, is_prompt: bool = True, **headers: str) -> DurableBench:
+    """A core that finds messages in its store."""
+    store = MemoryStore()
+    core = DurableBench(store=store, memory=MemoryBudget(100_000_000))
+    for body in bodies:
+        core.actor().sends(Q, body, persistent="true", **headers)  # type: ignore[arg-type]
+        core.turn()
+    return DurableBench(
+        store=store, memory=MemoryBudget(100_000_000), now=core.now, is_prompt=is_prompt
+    )
+
+
+def browses(core: DurableBench, name: str = Q, **headers: str) -> Actor:
+    browser = core.actor()
+    browser.subscribes(name, "b", browser="true", **headers)
+    return browser
+
+
+def shown(frames: list[Received]) -> list[str]:
+    return ["end" if frame.get("browser") == "end" else frame.text for frame in frames]
+
+
+def consumed(core: DurableBench) -> list[str]:
+    reader = core.actor()
+    reader.subscribes(Q)
+    return reader.bodies()
+
+
+def loads(core: DurableBench) -> None:
+    """What is wanted is read; nothing else happens in the store."""
+    assert core.log.pages
+    core.loads()
+
+
+def test_what_was_recovered_is_shown_in_order_and_stays() -> None:
+    core = filled(*numbered("", 20))
+    assert shown(browses(core).reads()) == [*numbered("", 20), "end"]
+    queue = core.queue(Q)
+    assert (queue.waiting.count, queue.waiting.paged) == (0, 20)
+    assert core.memory.kept_bytes == 0
+    assert core.broker.subscriber.initial_delivery.browses.statistics().unfinished == 0
+    assert core.commit == core.store.recover(lambda done, total: None).commit
+    assert consumed(core) == numbered("", 20)
+
+
+def test_priorities_and_what_is_in_memory_stand_where_they_would_be_consumed() -> None:
+    store = MemoryStore()
+    core = DurableBench(store=store)
+    for body, priority in (("low", "1"), ("high", "9"), ("middle", "5")):
+        core.actor().sends(Q, body, persistent="true", priority=priority)
+        core.turn()
+    core = core.restarts()
+    core.actor().sends(Q, "now", priority="5")
+    core.actor().sends(Q, "first", priority="7")
+    core.turn()
+    assert shown(browses(core).reads()) == ["high", "first", "middle", "now", "low", "end"]
+
+
+def test_pages_come_at_the_pace_of_the_connection() -> None:
+    core = filled(*(str(number) * 1000 for number in range(8)), is_prompt=False)
+    browser = browses(core)
+    browser.box.room = False
+    loads(core)
+    assert browser.reads() == []
+    assert core.memory.kept_bytes == 0, "what nobody takes can be read again"
+    seen: list[str] = []
+    for _ in range(20):
+        browser.box.room, browser.box.asks_left = True, 2
+        core.broker.writable(browser.client, core.now)
+        seen += shown(browser.reads())
+        if core.log.pages:
+            loads(core)
+    assert seen == [*(str(number) * 1000 for number in range(8)), "end"]
+    assert core.memory.kept_bytes == 0
+
+
+def test_a_browser_looks_at_what_there_was_when_it_came() -> None:
+    core = filled("a", "b", is_prompt=False)
+    browser = browses(core)
+    core.actor().sends(Q, "later", persistent="true")
+    core.turn()
+    core.answers()
+    loads(core)
+    assert shown(browser.reads()) == ["a", "b", "end"]
+
+
+@pytest.mark.parametrize("taken", [1, 2])
+def test_what_is_consumed_meanwhile_may_be_left_out(taken: int) -> None:
+    core = filled("a", "b", is_prompt=False)
+    reader = core.actor()
+    reader.subscribes(Q, ack="client-individual")
+    core.turn()
+    loads(core)
+    core.turn()
+    reader.acks(*reader.reads()[:taken])
+    reader.unsubscribes()
+    core.turn()
+    browser = browses(core)
+    core.answers()
+    if core.log.pages:
+        loads(core)
+    assert shown(browser.reads()) == [*"ab"[taken:], "end"]
+
+
+def test_a_queue_that_is_emptied_meanwhile_ends_the_browsing() -> None:
+    core = filled("a", "b", is_prompt=False)
+    browser = browses(core)
+    reader = core.actor()
+    reader.subscribes(Q)
+    core.turn()
+    wanted_of_browser, wanted_of_reader = core.log.take_pages()
+    for wanted in (wanted_of_reader, wanted_of_browser):
+        assert isinstance(wanted, PageWanted)
+        page = core.store.read(wanted.queue.place, 4, 0, 1000)
+        core.broker.loaded(wanted, page, core.now)
+        core.turn()
+        core.answers()
+    assert reader.bodies() == ["a", "b"]
+    assert shown(browser.reads()) == ["end"]
+
+
+def test_a_page_that_cannot_be_read_is_read_again() -> None:
+    core = filled("a", is_prompt=False)
+    browser = browses(core)
+    (wanted,) = core.log.take_pages()
+    assert isinstance(wanted, PageWanted)
+    core.broker.loaded(wanted, None, core.now)
+    assert browser.reads() == []
+    loads(core)
+    assert shown(browser.reads()) == ["a", "end"]
+
+
+@pytest.mark.parametrize("leave", [lambda actor: actor.unsubscribes("b"), Actor.is_gone])
+def test_a_browser_that_goes_while_a_page_is_read_leaves_nothing(
+    leave: Callable[[Actor], None],
+) -> None:
+    core = filled("a", "b", is_prompt=False)
+    browser = browses(core)
+    leave(browser)
+    loads(core)
+    assert browser.reads() == []
+    assert core.log.pages == []
+    assert core.memory.kept_bytes == 0
+    # The same in the middle of a page.
+    browser = browses(core)
+    core.broker.subscriber.initial_delivery.browses._steps = 1
+    loads(core)
+    assert core.memory.kept_bytes > 0
+    leave(browser)
+    assert core.memory.kept_bytes == 0
+    assert core.broker.subscriber.initial_delivery.browses.statistics().pages == 0
+
+
+def test_selectors_lifetimes_and_redeliveries_are_seen_to() -> None:
+    store = MemoryStore()
+    core = DurableBench(store=store)
+    sender = core.actor()
+    sender.sends(Q, "old", persistent="true", color="red", ttl="1000")
+    sender.sends(Q, "red", persistent="true", color="red")
+    sender.sends(Q, "blue", persistent="true", color="blue")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client")
+    assert len(reader.reads()) == 3
+    core.turn()
+    core.now += 2
+    core = core.restarts()
+    frames = browses(core, selector="color = 'red'").reads()
+    assert shown(frames) == ["red", "end"]
+    assert (frames[0].get("redelivered"), frames[0].get("delivery-count")) == ("true", "2")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client")
+    assert [frame.get("delivery-count") for frame in reader.reads()] == ["2", "2"]
+
+
+def test_what_nobody_can_read_hides_nothing_else() -> None:
+    core = filled("bad", "good")
+    lane = core.store._lanes[f"queue:{Q}", 4]  # type: ignore[attr-defined]
+    object.__setattr__(next(iter(lane.values())).put, "head", b"no header")
+    assert shown(browses(core).reads()) == ["good", "end"]
+    assert core.broker.storage is not None
+    assert core.broker.storage.lost == 0
+
+
+def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> None:
+    core = filled(*numbered("", 12), is_prompt=False)
+    browser, reader = core.actor(), core.actor()
+    browser.box.asks_left = 0
+    core.actor().sends(Q, "first", priority="9")
+    core.turn()
+    browser.subscribes(Q, "b", browser="true")
+    reader.subscribes(Q, ack="client-individual", prefetch_count="3")
+    core.turn()
+    loads(core)  # all of it for the reader: now it is in memory, with numbers of its own
+    core.turn()
+    assert reader.bodies() == ["first", "0", "1"]
+    seen: list[str] = []
+    for _ in range(40):
+        browser.box.asks_left = 3
+        core.broker.writable(browser.client, core.now)
+        if core.log.pages:
+            loads(core)
+        seen += shown(browser.reads())
+    assert seen == [*numbered("", 12)[2:], "end"]
+
+
+def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them() -> None:
+    core = filled(*(str(number) * 3000 for number in range(4)), is_prompt=False)
+    browsers = [browses(core) for _ in range(MAX_PAGES + 3)]
+    figures = core.broker.subscriber.initial_delivery.browses.statistics
+    assert (figures().unfinished, figures().pages) == (MAX_PAGES + 3, MAX_PAGES)
+    assert len(core.log.pages) == MAX_PAGES
+    browsers[0].unsubscribes("b")
+    browsers[1].box.room = False  # its page is not kept
+    for _ in range(30):
+        if core.log.pages:
+            loads(core)
+        assert figures().pages <= MAX_PAGES
+        core.broker.tick(core.now)
+        core.broker.end_turn(core.now)
+    for each in browsers[2:]:
+        assert [text[:1] for text in shown(each.reads())] == ["0", "1", "2", "3", "e"]
+    assert core.memory.kept_bytes == 0
+    assert (figures().unfinished, figures().pages) == (1, 0)
+
+
+def test_a_page_that_comes_when_nobody_takes_it_is_read_again() -> None:
+    core = filled(*numbered("", 5), is_prompt=False)
+    browser = browses(core)
+    browser.box.asks_left = 2
+    loads(core)
+    assert core.memory.kept_bytes == 0
+    assert shown(browser.reads()) == numbered("", 2)
+    browser.box.asks_left = 1000
+    core.broker.writable(browser.client, core.now)
+    loads(core)
+    assert shown(browser.reads()) == [*numbered("", 5)[2:], "end"]

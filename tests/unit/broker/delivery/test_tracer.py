@@ -1,0 +1,248 @@
+"""The live trace: of a connection, of a destination; bounded, without secrets, gone by itself."""
+
+import json
+
+import pytest
+
+from tests.support.core_fakes import Core, Peer
+from trio_stomp.base._identity import Identity
+from trio_stomp.broker import AccessRules, Action, BrokerPolicies, Rule
+from trio_stomp.broker.explain._tracer import MAX_TRACES, TracingOutbox
+
+
+def traced(core: Core) -> list[str]:
+    """What has been told in the log since the last call."""
+    lines = list(core.log)  # type: ignore[attr-defined]
+    core.log.clear()  # type: ignore[attr-defined]
+    return lines
+
+
+@pytest.fixture
+def core() -> Core:
+    made = LoggedCore()
+    made.log = []
+    made.broker.tracer.log = made.log.append
+    return made
+
+
+class LoggedCore(Core):
+    """A core whose log is kept."""
+
+    log: list[str]
+
+
+def asks(peer: Peer, **told: object) -> None:
+    peer.sends("DIAG/trace", json.dumps(told))
+
+
+def test_a_connection_is_told_both_ways_without_its_bodies(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    client.sends("/topic/t", "secret", headers=(("authorization", "Bearer x"),))
+    client.unsubscribes()
+    operator.sends("/topic/other", "y")
+    lines = traced(core)
+    assert len(lines) == 3
+    sent, got, left = lines
+    assert sent.startswith("trace s2 >>> SEND | destination:/topic/t")
+    assert sent.endswith("| 6 bytes")
+    assert got.startswith("trace s2 <<< MESSAGE | subscription:0")
+    assert left.startswith("trace s2 >>> UNSUBSCRIBE")
+    assert "secret" not in "".join(lines)
+    assert "Bearer" not in "".join(lines)
+    assert client.bodies() == ["secret"], "it is sent all the same"
+
+
+def test_bodies_are_told_if_that_is_asked_for_and_cut(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    asks(operator, session="s2", bodies=True)
+    client.sends("/topic/t", "x" * 1000)
+    (line,) = traced(core)
+    assert "1000 bytes b'xxx" in line
+    assert len(line) < 400
+
+
+def test_what_is_sent_to_a_destination_by_anybody(core: Core) -> None:
+    operator, one, other = core.peer(), core.peer(), core.peer()
+    asks(operator, destination="/topic/t")
+    one.sends("/topic/t", "a", "b")
+    other.sends("/topic/t", "c")
+    other.sends("/topic/u", "d")
+    assert [line.split()[1] for line in traced(core)] == ["s2", "s2", "s3"]
+
+
+def test_it_ends_by_time_by_word_and_with_its_connection(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2", seconds=5)
+    assert isinstance(client.client.outbox, TracingOutbox)
+    core.passes(6)
+    assert not core.broker.tracer.is_on
+    assert not isinstance(client.client.outbox, TracingOutbox)
+    client.sends("/topic/t", "x")
+    assert traced(core) == []
+    assert client.bodies() == ["x"]
+    asks(operator, session="s2")
+    asks(operator, session="s2", stop=True)
+    asks(operator, destination="/a")
+    asks(operator, destination="/b")
+    asks(operator, stop=True)
+    assert not core.broker.tracer.is_on
+    asks(operator, session="s2")
+    client.is_gone()
+    core.passes(100)
+    assert not core.broker.tracer.is_on
+    core.ends()
+
+
+def test_all_else_goes_on_to_the_outbox_as_before(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    outbox = client.client.outbox
+    assert isinstance(outbox, TracingOutbox)
+    assert outbox.has_room()
+    outbox.stage_frame(b"\n")  # a heart-beat is no frame
+    outbox.pause_reading(paused=True)
+    assert client.outbox.is_paused
+    assert traced(core) == []
+    operator.sends("/topic/t", "a")
+    assert outbox.discard() == 1
+    assert client.outbox.discarded == 1
+    assert client.outbox.waiting == 0
+
+
+def test_a_traced_connection_drops_its_oldest_as_any_other() -> None:
+    core = Core(BrokerPolicies(slow_consumer="drop-oldest"))
+    operator, slow = core.peer(), core.peer(capacity=1)
+    slow.subscribes("/topic/t")
+    asks(operator, session="s2")
+    for body in "abc":
+        operator.sends("/topic/t", body)
+    assert slow.bodies() == ["c"]
+    assert core.broker.fan_out.drops.slow_consumer == 2
+    assert slow.outbox.closed is None
+    core.ends()
+
+
+def test_it_tells_so_many_frames_and_no_more(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    asks(operator, session="s2")
+    core.broker.tracer.traces[0].left = 3
+    client.sends("/topic/t", *"abcdef")
+    assert len(traced(core)) == 3
+    assert not core.broker.tracer.is_on
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_traces_of_one_connection_end_each_by_itself(core: Core, ended: int) -> None:
+    """Each stands around the one before, wherever the one stands that ends."""
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asked = [{"session": "s2"}, *({"session": "s2", "destination": each} for each in ("/x", "/y"))]
+    core.broker.events.are_kept = True
+    for each in asked:
+        asks(operator, **each)
+    asks(operator, **asked[ended], stop=True)
+    core.broker.events.take()
+    traced(core)
+    operator.sends("/topic/t", "x")
+    told = [event.destination for event in core.broker.events.take() if event.name == "trace"]
+    names = ["", "/x", "/y"]
+    assert sorted(told) == sorted({*names} - {names[ended]})
+    for each in asked:
+        asks(operator, **each, stop=True)
+    assert client.client.outbox is client.outbox
+    assert [each.outbox for each in client.client.subscriptions.values()] == [client.outbox]
+    traced(core)
+    operator.sends("/topic/t", "y")
+    assert traced(core) == []
+    assert client.bodies() == ["x", "y"]
+    core.ends()
+
+
+def test_an_inner_trace_that_has_told_all_it_may_is_silent(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    asks(operator, session="s2", destination="/x")
+    core.broker.tracer.traces[0].left = 1
+    operator.sends("/topic/t", "a", "b", "c")
+    assert len(traced(core)) == 1 + 3
+    (left,) = core.broker.tracer.traces
+    outer = client.client.outbox
+    assert isinstance(outer, TracingOutbox)
+    assert (outer.trace, outer.inner) == (left, client.outbox)
+    core.passes(100)
+    assert client.client.outbox is client.outbox
+
+
+def test_a_mark_that_is_made_of_a_prefix_is_told_and_a_heart_beat_is_not(core: Core) -> None:
+    operator, client = core.peer(), core.peer()
+    client.subscribes("/topic/t")
+    asks(operator, session="s2")
+    client.client.outbox.stage_frame(b"MESSAGE\nbrowser:end\n\n\0\n")
+    client.client.outbox.stage_frame(b"\n")
+    (mark,) = traced(core)
+    assert mark == "trace s2 <<< MESSAGE | browser:end"
+
+
+def test_what_does_not_fit_is_told_as_not_sent(core: Core) -> None:
+    operator, slow = core.peer(), core.peer(capacity=1)
+    slow.subscribes("/topic/t")
+    asks(operator, session="s2")
+    operator.sends("/topic/t", "a")
+    operator.sends("/topic/t", "b")
+    lines = traced(core)
+    assert "<<< MESSAGE" in lines[0]
+    assert "<<< NOT SENT: MESSAGE" in lines[1]
+
+
+def test_it_is_an_event_too(core: Core) -> None:
+    core.broker.events.are_kept = True
+    operator, client = core.peer(), core.peer()
+    asks(operator, session="s2")
+    core.events()
+    client.sends("/topic/t", "x")
+    assert ("trace", "s2", "") in core.events()
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        "nonsense",
+        "[]",
+        "{}",
+        '{"sesion": "s1"}',
+        '{"session": "s99"}',
+        '{"session": 5}',
+        '{"destination": "/a", "seconds": 0}',
+        '{"destination": "/a", "seconds": "x"}',
+        '{"destination": "/a", "seconds": 1e9}',
+    ],
+)
+def test_what_cannot_be_asked(core: Core, told: str) -> None:
+    peer = core.peer()
+    peer.sends("DIAG/trace", told)
+    assert peer.error().get("code") == "invalid-question"
+    assert not core.broker.tracer.is_on
+
+
+def test_there_are_so_many_at_most(core: Core) -> None:
+    operator = core.peer()
+    for number in range(MAX_TRACES):
+        asks(operator, destination=f"/{number}")
+    asks(operator, destination="/1")  # instead of the one that is there
+    assert operator.frames("ERROR") == []
+    asks(operator, destination="/more")
+    assert operator.error().get("code") == "invalid-question"
+
+
+def test_it_is_for_administrators() -> None:
+    alice = Identity("alice", method="passcode")
+    for actions, is_allowed in (({Action.MONITOR}, False), ({Action.MONITOR, Action.ADMIN}, True)):
+        core = Core(rules=AccessRules((Rule(True, frozenset(actions), ("**",)),)))
+        peer = core.peer(identity=alice)
+        asks(peer, destination="/topic/t")
+        assert bool(peer.frames("ERROR")) != is_allowed

@@ -1,0 +1,205 @@
+"""What counts as a failed delivery, and so brings a message nearer to its death (S3)."""
+
+import pytest
+
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Bench, bench, numbered
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.durability import _failed
+from trio_stomp.broker.durability._failed import Failed
+from trio_stomp.store import Forget, Keep
+
+Q, DEAD = "/queue/q", "/queue/DLQ.q"
+STRICT = DestinationPolicy(max_redeliveries=0, backoff_s=())
+KEPT = DestinationPolicy(max_redeliveries=1, backoff_s=(), persistent="always")
+
+
+@pytest.mark.parametrize("ends_by", ["DISCONNECT", "UNSUBSCRIBE", "shutdown", "slow-consumer"])
+def test_what_was_only_prefetched_never_dies(ends_by: str) -> None:
+    """100 messages; each consumer takes all, ACKs ten, and leaves in order."""
+    desk = bench(STRICT)
+    desk.actor().sends(Q, *numbered("", 100))
+    for start in range(0, 100, 10):
+        actor = desk.actor()
+        actor.subscribes(Q, ack="client", prefetch_count="1000")
+        frames = actor.reads()
+        assert [each.text for each in frames] == numbered("", 100)[start:]
+        times = f"{start // 10 + 1}" if start else None
+        assert {each.get("delivery-count") for each in frames} == {times}
+        assert {each.get("redelivered") for each in frames} == {"true" if start else None}
+        actor.acks(frames[9])
+        if ends_by == "UNSUBSCRIBE":
+            actor.unsubscribes()
+        elif ends_by == "DISCONNECT":
+            actor.leaves()
+            actor.is_gone()
+        else:
+            reasons = {"shutdown": CloseReason.SHUTTING_DOWN}
+            reason = reasons.get(ends_by, CloseReason.SLOW_CONSUMER)
+            desk.broker.forget(actor.client, reason, desk.now)
+    assert desk.waiting(DEAD) == []
+    desk.ends()
+
+
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+@pytest.mark.parametrize("how", ["connection-lost", "error"])
+def test_of_a_lost_consumer_only_what_it_can_have_had_in_work_has_failed(
+    ack: str, how: str
+) -> None:
+    desk = bench(max_redeliveries=1, backoff_s=())
+    desk.actor().sends(Q, *numbered("", 5))
+    for count in ("1", "2"):
+        actor = desk.actor()
+        actor.subscribes(Q, ack=ack)
+        frames = actor.reads()
+        if count == "1":
+            actor.acks(frames.pop(0))
+        assert {each.get("delivery-count") or "1" for each in frames} == {count}
+        assert [each.text for each in frames] == ["1", "2", "3", "4"]
+        if how == "error":
+            actor.acks("nonsense")
+            assert actor.error().get("code") == "unknown-ack"
+        actor.is_gone()
+    assert desk.waiting(DEAD) == ["1"]
+    assert desk.waiting(Q) == ["2", "3", "4"]
+    desk.ends()
+
+
+def test_who_has_nothing_in_work_takes_nothing_along() -> None:
+    desk = bench(STRICT)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "a")
+    actor.acks(*actor.reads())
+    actor.is_gone()
+    assert desk.waiting(DEAD) == []
+    desk.ends()
+
+
+def test_a_back_off_is_for_failures_and_not_for_deliveries() -> None:
+    desk = bench(max_redeliveries=9, backoff_s=(0.0, 5.0))
+    actor = desk.actor()
+    actor.sends(Q, "a")
+    for _ in range(3):
+        actor.subscribes(Q, ack="client")
+        actor.reads()
+        actor.unsubscribes()
+    actor.subscribes(Q, ack="client")
+    actor.nacks(*actor.reads())
+    [again] = actor.reads()  # at once: it is the first failure
+    assert again.get("delivery-count") == "5"
+    desk.ends()
+
+
+# Across restarts.
+
+
+def kept_bench() -> DurableBench:
+    return DurableBench({Q: KEPT})
+
+
+def settings_of(desk: DurableBench) -> dict[str, str]:
+    found = desk.store.recover(lambda done, total: None).settings
+    return {key: text for key, text in found.items() if key.startswith("failed:")}
+
+
+def fails_once(desk: DurableBench) -> None:
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    first, *_ = actor.reads()
+    actor.nacks(first)
+    actor.reads()
+    actor.leaves()
+    actor.is_gone()
+    desk.turn()
+
+
+def test_failures_are_counted_on_after_a_restart_and_deliveries_are_not() -> None:
+    desk = kept_bench()
+    desk.actor().sends(Q, "a", "b")
+    for _ in range(5):  # prefetched and given back, again and again
+        actor = desk.actor()
+        actor.subscribes(Q, ack="client")
+        actor.reads()
+        actor.leaves()
+    fails_once(desk)
+    assert list(settings_of(desk).values()) == ["1"]
+    desk = desk.restarts()
+    assert desk.failures == []
+    fails_once(desk)
+    actor = desk.actor()
+    actor.subscribes(DEAD)
+    assert actor.bodies() == ["a"]
+    actor.unsubscribes()
+    assert settings_of(desk) == {}  # nothing is left of what is done with
+    desk = desk.restarts()
+    fails_once(desk)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    [last] = actor.reads()
+    assert (last.text, last.get("redelivered")) == ("b", "true")
+    actor.acks(last)
+    actor.reads()
+    assert settings_of(desk) == {}
+
+
+def test_what_failed_and_was_acknowledged_in_a_run_leaves_nothing_in_the_store() -> None:
+    desk = kept_bench()
+    actor = desk.actor()
+    actor.sends(Q, "a", "b")
+    actor.subscribes(Q, ack="client-individual")
+    actor.nacks(*actor.reads())
+    frames = actor.reads()
+    assert list(settings_of(desk).values()) == ["1", "1"]
+    actor.acks(*frames)
+    actor.reads()
+    assert settings_of(desk) == {}
+
+
+def test_a_transaction_that_fails_takes_no_failure_with_it() -> None:
+    desk = kept_bench()
+    actor = desk.actor()
+    actor.sends(Q, "a")
+    actor.subscribes(Q, ack="client-individual")
+    actor.nacks(*actor.reads())
+    [again] = actor.reads()
+    desk.is_prompt = False
+    actor.commits(actor.acked(again))
+    desk.turn()
+    desk.fails()
+    desk.is_prompt = True
+    desk.turn()
+    assert settings_of(desk) == {}  # it goes by itself: else it might stay for ever
+    actor.is_gone()
+    other = desk.actor()
+    other.subscribes(Q, ack="client")
+    assert other.bodies() == ["a"]
+
+
+def test_so_many_failures_are_remembered_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_failed, "MAX_FAILED", 2)
+    failed = Failed()
+    assert list(failed.note(1, 1)) == [Keep("failed:1", "1")]
+    assert list(failed.note(2, 1)) == [Keep("failed:2", "1")]
+    assert list(failed.note(1, 2)) == [Keep("failed:1", "2")]
+    assert list(failed.note(3, 1)) == [Forget("failed:1"), Keep("failed:3", "1")]
+    assert list(failed.forget([1, 3])) == [Forget("failed:3")]
+    assert failed.counts == {2: 1}
+
+
+def test_settings_of_others_are_no_failures() -> None:
+    failed = Failed()
+    failed.restore({"failed:7": "2", "failed:x": "2", "failed:8": "x", "durable:9": "1"})
+    assert failed.counts == {7: 2}
+
+
+def test_what_is_in_memory_alone_is_told_to_no_store() -> None:
+    desk = Bench({Q: DestinationPolicy(max_redeliveries=1, backoff_s=())})
+    actor = desk.actor()
+    actor.sends(Q, "a")
+    actor.subscribes(Q, ack="client")
+    actor.nacks(*actor.reads())
+    actor.nacks(*actor.reads())
+    assert desk.waiting(DEAD) == ["a"]
+    desk.ends()

@@ -1,0 +1,391 @@
+"""What the core tells the store: turns, what is bound together, what a failure leaves of it."""
+
+import tracemalloc
+
+import pytest
+from attrs import define, field
+
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Box
+from trio_stomp.broker import Client, DestinationPolicy, Log
+from trio_stomp.broker.durability import _log as log_module
+from trio_stomp.broker.durability._ledger import Callback, Effect, FrameReply
+from trio_stomp.broker.durability._log import MAX_PENDING_BYTES, RECORD_BYTES
+from trio_stomp.store import Append, Atomic, Delivered, Done, Forget, Keep, Put, Record, Turn
+
+
+@define(eq=False)
+class Noted:
+    """An effect that writes down what became of it."""
+
+    name: str
+    told: list[str]
+    client: Client | None = None
+
+    def commit(self, now: float) -> None:
+        self.told.append(f"{self.name} holds")
+
+    def withdraw(self, now: float) -> None:
+        self.told.append(f"{self.name} is withdrawn")
+
+
+@define(eq=False)
+class Bench:
+    """A log, and what became of its effects."""
+
+    log: Log = field(factory=lambda: Log("stored:journal"))
+    told: list[str] = field(factory=list)
+
+    def notes(self, name: str, client: Client | None = None) -> None:
+        self.log.when_safe(Noted(name, self.told, client))
+
+    def takes(self) -> list[Record]:
+        turn = self.log.take()
+        assert turn is not None
+        return list(turn.records)
+
+
+def client() -> Client:
+    return Client("s1", Box("1.2"))
+
+
+def staged(client: Client) -> list[bytes]:
+    assert isinstance(client.outbox, Box)
+    return [prefix for prefix, _ in client.outbox.waiting]
+
+
+def kinds(records: list[Record]) -> list[type]:
+    return [type(record) for record in records]
+
+
+def put(log: Log, *, is_kept: bool = False) -> int:
+    return log.put("queue:q", b"", [b"body"], 4, 0, 0, is_kept=is_kept)
+
+
+def test_a_turn_in_which_nothing_is_said_is_none() -> None:
+    log = Log("memory")
+    assert log.take() is None
+    with log.together():
+        pass
+    assert log.take() is None
+
+
+def test_a_receipt_names_the_store_once() -> None:
+    assert Log("stored:journal").stored == Log("journal").stored == b"stored:journal\n"
+
+
+def test_records_come_in_order_and_what_is_done_comes_last() -> None:
+    bench = Bench()
+    bench.log.finish(7)
+    bench.log.hand_out([8, 9])
+    first = put(bench.log)
+    bench.log.keep("key", "text")
+    bench.log.forget("key")
+    records = bench.takes()
+    assert kinds(records) == [Put, Keep, Forget, Delivered, Done]
+    assert isinstance(records[0], Put)
+    assert records[0].first == first == 1
+    assert put(bench.log) == 2
+
+
+def test_effects_wait_for_their_own_turn_and_no_other() -> None:
+    bench = Bench()
+    put(bench.log)
+    bench.notes("first")
+    bench.takes()
+    put(bench.log)
+    bench.notes("second")
+    bench.takes()
+    bench.log.commit(1, 0.0)
+    assert bench.told == ["first holds"]
+    bench.log.commit(2, 0.0)
+    assert bench.told == ["first holds", "second holds"]
+    assert bench.log.pending_bytes == 0
+
+
+def test_an_effect_of_a_turn_that_writes_nothing_waits_for_the_one_before() -> None:
+    bench = Bench()
+    put(bench.log)
+    bench.takes()
+    bench.notes("late")
+    assert bench.log.take() is None
+    bench.log.commit(1, 0.0)
+    assert bench.told == ["late holds"]
+
+
+def test_an_effect_that_waits_for_nothing_is_a_turn_of_its_own() -> None:
+    bench = Bench()
+    bench.notes("alone")
+    assert bench.takes() == []
+    bench.log.commit(1, 0.0)
+    assert bench.told == ["alone holds"]
+
+
+def test_what_a_client_waits_for_is_not_kept_back_for_company() -> None:
+    bench = Bench()
+    bench.log.hand_out([1])
+    assert isinstance(bench.log.take(), Turn)
+    assert bench.log.take_patience() > 0
+    bench.notes("waited for", client())
+    assert bench.log.take_patience() == 0
+
+
+def test_what_is_written_together_is_one_record() -> None:
+    bench = Bench()
+    with bench.log.together():
+        put(bench.log)
+        bench.log.finish(3)
+        with bench.log.together():
+            bench.log.finish(4)
+    (record,) = bench.takes()
+    assert isinstance(record, Atomic)
+    assert kinds(list(record.records)) == [Put, Done]
+    done = record.records[1]
+    assert isinstance(done, Done)
+    assert list(done.ids) == [3, 4]
+
+
+def test_a_single_record_is_bound_to_nothing() -> None:
+    bench = Bench()
+    with bench.log.together():
+        bench.log.finish(3)
+    with bench.log.together():
+        put(bench.log)
+    assert kinds(bench.takes()) == [Put, Done]
+
+
+def test_streams_are_not_bound() -> None:
+    bench = Bench()
+    with bench.log.together():
+        bench.log.write(Append("s", 0, b"", [b"x"], 0))
+        bench.log.finish(3)
+    assert kinds(bench.takes()) == [Append, Done]
+
+
+def test_what_must_hold_is_not_bound_to_what_may_be_withdrawn() -> None:
+    bench = Bench()
+    with bench.log.together(is_kept=False):
+        put(bench.log)
+        with bench.log.together():
+            bench.log.finish(3)
+        bench.log.finish(4)
+    assert kinds(bench.takes()) == [Atomic, Done]
+    bench.log.fail(0.0)
+    (record,) = bench.takes()
+    assert isinstance(record, Done)
+    assert list(record.ids) == [3]
+
+
+def test_a_failure_keeps_what_must_hold_and_withdraws_the_rest() -> None:
+    bench = Bench()
+    someone = client()
+    put(bench.log)
+    bench.notes("theirs", someone)
+    bench.takes()
+    put(bench.log, is_kept=True)
+    bench.log.finish(9)
+    bench.log.hand_out([5])
+    bench.notes("ours")
+    bench.takes()
+    bench.log.fail(0.0)
+    assert bench.told == ["theirs is withdrawn"]
+    records = bench.takes()
+    assert kinds(records) == [Put, Delivered, Done]
+    assert isinstance(records[0], Put)
+    assert records[0].first == 2
+    bench.log.commit(1, 0.0)
+    assert bench.told == ["theirs is withdrawn", "ours holds"]
+    assert bench.log.pending_bytes == 0
+    assert bench.log.failures == 1
+
+
+def test_steps_are_taken_back_in_reverse() -> None:
+    bench = Bench()
+    someone = client()
+    put(bench.log)
+    bench.notes("first", someone)
+    bench.notes("second", someone)
+    bench.log.fail(0.0)
+    assert bench.told == ["second is withdrawn", "first is withdrawn"]
+
+
+def test_a_client_is_told_at_once_if_all_of_its_own_is_safe() -> None:
+    bench = Bench()
+    someone, other = client(), client()
+    put(bench.log)
+    bench.notes("other's", other)
+    bench.log.stage_when_safe(someone, b"now", b"1")
+    bench.log.stage_when_safe(other, b"later", b"2")
+    assert staged(someone) == [b"now"]
+    assert staged(other) == []
+    bench.takes()
+    bench.log.stage_when_safe(other, b"last", b"3")
+    bench.log.commit(1, 0.0)
+    assert staged(other) == [b"later", b"last"]
+
+
+def test_whoever_only_waits_to_be_told_is_told_after_a_failure() -> None:
+    bench = Bench()
+    someone = client()
+    bench.log.finish(1)
+    someone.acked = bench.log.turn
+    bench.log.stage_when_safe(someone, b"acknowledged", b"r")
+    assert bench.log.fail(0.0) == []
+    bench.takes()
+    bench.log.commit(1, 0.0)
+    assert staged(someone) == [b"acknowledged"]
+
+
+def test_whoever_lost_something_is_told_nothing_of_it() -> None:
+    bench = Bench()
+    someone = client()
+    put(bench.log)
+    bench.log.when_safe(Callback(someone, lambda now: None, b"r"))
+    bench.log.stage_when_safe(someone, b"taken", b"r")
+    withdrawn: list[Effect] = bench.log.fail(0.0)
+    assert {type(effect) for effect in withdrawn} == {Callback, FrameReply}
+    assert bench.log.take() is None
+    assert staged(someone) == []
+
+
+def test_the_turn_is_that_of_what_was_written_last() -> None:
+    log = Log("memory", 5)
+    assert log.turn == 5
+    log.hand_out([1])
+    assert log.turn == 5
+    log.finish(1)
+    assert log.turn == 6
+    log.take()
+    assert log.turn == 6
+
+
+def test_it_is_full_when_too_much_has_not_been_answered() -> None:
+    log = Log("memory")
+    log.put("queue:q", b"", [bytes(MAX_PENDING_BYTES)], 4, 0, 0)
+    assert log.is_full
+    log.take()
+    log.commit(1, 0.0)
+    assert not log.is_full
+
+
+def test_nothing_of_it_grows() -> None:
+    bench = DurableBench()
+    sender, reader = bench.actor(), bench.actor()
+    reader.subscribes("/queue/q", ack="client")
+    for number in range(50):
+        sender.sends("/queue/q", f"{number}", persistent="true", receipts=[(1, b"r")])
+        (got,) = reader.reads()
+        reader.acks(got)
+    bench.turn()
+    log = bench.log
+    assert [*log.waiting, *log.leaving, *log.pages, *log.deliveries, *log._sent] == []
+    assert log.pending_bytes == 0
+    assert log.take() is None
+    bench.ends()
+
+
+def test_what_nobody_waits_for_waits_for_company() -> None:
+    bench = Bench()
+    bench.log.write(Keep("key", "text"), is_urgent=False)
+    bench.takes()
+    assert bench.log.take_patience() > 0
+
+
+def test_after_a_failure_a_stream_goes_on_without_a_gap() -> None:
+    policy = DestinationPolicy(stream=True)
+    core = DurableBench({"/topic/s": policy}, is_prompt=False)
+    sender, other = core.actor(), core.actor()
+    sender.sends("/topic/s", "lost", persistent="true")
+    other.sends("/topic/s", "kept")
+    core.turn()
+    core.fails()
+    assert sender.error().get("code") == "storage"
+    core.turn()
+    core.answers()
+    runs = core.store.read_stream("/stream/topic/s", 0, 1000)
+    assert [(run.first, list(run.bodies)) for run in runs] == [(0, [b"kept"])]
+
+
+def test_millions_that_are_done_while_the_store_fails_cost_eight_bytes_each() -> None:
+    log = Log("memory")
+    tracemalloc.start()
+    try:
+        for id in range(1, 2_000_001, 2):
+            log.finish(id)
+            if not id % 100_000:
+                log.take()
+        log.take()
+        log.fail(0.0)
+        log.take()
+        used, _ = tracemalloc.get_traced_memory()
+        assert used < 20_000_000
+        for id in range(1, 11):
+            # Each time a little comes in, and nothing of what was there is touched.
+            tracemalloc.reset_peak()
+            before, _ = tracemalloc.get_traced_memory()
+            log.finish(2_000_000 + id)
+            log.fail(0.0)
+            log.take()
+            _, peak = tracemalloc.get_traced_memory()
+            assert peak - before < 10_000
+    finally:
+        tracemalloc.stop()
+    log.finish(5_000_000)
+    log.fail(0.0)
+    turn = log.take()
+    assert turn is not None
+    (done,) = turn.records
+    assert isinstance(done, Done)
+    assert len(done.ids) == 1_000_011
+    assert log.pending_bytes == 8 * 1_000_011
+    log.commit(1, 0.0)
+    assert log.pending_bytes == 0
+
+
+def test_what_is_tried_again_counts_as_under_way_with_its_bodies() -> None:
+    log = Log("memory")
+    for _ in range(2):
+        log.put("queue:q", b"", [bytes(1000)], 4, 0, 0, is_kept=True)
+        with log.together():
+            put(log)
+            log.finish(7)
+        put(log)
+        log.fail(0.0)
+        log.hand_out([8])
+        log.fail(0.0)
+    assert log.pending_bytes == 2 * (1000 + 4 + 2 * RECORD_BYTES + 8)
+    log.take()
+    log.commit(1, 0.0)
+    assert log.pending_bytes == 0
+
+
+def test_what_comes_after_a_failure_is_withdrawn_by_the_next_one() -> None:
+    bench = Bench()
+    someone, other = client(), client()
+    put(bench.log, is_kept=True)
+    bench.notes("ours")
+    bench.log.finish(1)
+    for each in (someone, other):
+        each.acked = bench.log.turn
+        bench.log.stage_when_safe(each, b"acknowledged", b"r")
+    bench.log.fail(0.0)
+    put(bench.log)
+    bench.notes("theirs", someone)
+    withdrawn = bench.log.fail(0.0)
+    assert [type(effect) for effect in withdrawn] == [FrameReply, Noted]
+    assert kinds(bench.takes()) == [Put, Done]
+    bench.log.commit(1, 0.0)
+    assert bench.told == ["theirs is withdrawn", "ours holds"]
+    assert (staged(someone), staged(other)) == ([], [b"acknowledged"])
+
+
+def test_of_deliveries_only_the_newest_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MAX_DELIVERED", 3)
+    bench = Bench()
+    bench.log.hand_out([1, 2, 3, 4])
+    bench.log.fail(0.0)
+    bench.log.hand_out([5])
+    bench.log.fail(0.0)
+    (record,) = bench.takes()
+    assert isinstance(record, Delivered)
+    assert list(record.ids) == [3, 4, 5]

@@ -1,0 +1,195 @@
+"""ERRORs in RabbitMQ's words, as RabbitMQ 3.10.8 says them to the same bytes."""
+
+import pytest
+
+from tests.support.core_fakes import Core, Peer, Received
+from trio_stomp.base._errors import ProtocolError
+from trio_stomp.broker import dialect
+from trio_stomp.broker.headers._error_texts import find_text
+from trio_stomp.frames import FrameLimits
+from trio_stomp.protocol import Codecs, ProtocolOptions, ServerSession
+
+CONNECT = "CONNECT\naccept-version:{}\nhost:h\n\n\0"
+
+
+def says(word: str, frames: str, version: str = "1.0", opens: bool = True) -> Received:
+    """Return the ERROR that a client is told for what it sends."""
+    peer: Peer = Core(dialect=word).peer(version, opens=False)
+    session = ServerSession(
+        Codecs(FrameLimits(), ProtocolOptions(), is_lenient=dialect(word).is_lenient)
+    )
+    if opens:
+        frames = CONNECT.format(version) + frames
+    peer.does(*session.receive_data(frames.encode()))
+    return peer.error()
+
+
+SUBSCRIBE_1 = "SUBSCRIBE\nid:1\ndestination:/queue/a\n\n\0"
+
+
+@pytest.mark.parametrize(
+    ("frames", "message", "body"),
+    [
+        (
+            SUBSCRIBE_1 + SUBSCRIBE_1,
+            "Duplicated subscription identifier",
+            "A subscription identified by 'T_1' already exists.",
+        ),
+        (
+            "SEND\n\n\0",
+            "Missing destination",
+            "\"SEND\" must include a 'destination' header\n",
+        ),
+        (
+            "SUBSCRIBE\n\n\0",
+            "Missing destination",
+            "\"SUBSCRIBE\" must include a 'destination' header\n",
+        ),
+        (
+            "SEND\ndestination:/queue/bah/baz\n\n\0",
+            "Invalid destination",
+            "'/bah/baz' is not a valid queue destination\n",
+        ),
+        (
+            "SEND\ndestination:/queue\n\n\0",
+            "Invalid destination",
+            "'' is not a valid queue destination\n",
+        ),
+        (
+            "SEND\ndestination:/queue/\n\n\0",
+            "Invalid destination",
+            "'/' is not a valid queue destination\n",
+        ),
+        (
+            "SEND\ndestination:/topic/bah/baz\n\n\0",
+            "Invalid destination",
+            "'/bah/baz' is not a valid topic destination\n",
+        ),
+        (
+            "SEND\ndestination:/exchange//foo\n\n\0",
+            "Invalid destination",
+            "'//foo' is not a valid exchange destination\n",
+        ),
+        (
+            "SEND\ndestination:/exchange/bah/baz/boo\n\n\0",
+            "Invalid destination",
+            "'/bah/baz/boo' is not a valid exchange destination\n",
+        ),
+        (
+            "SEND\ndestination:/temp-queue/x/y\n\n\0",
+            "Invalid destination",
+            "'/x/y' is not a valid temp_queue destination\n",
+        ),
+        (
+            "SEND\ndestination:/something/new\n\n\0",
+            "Unknown destination",
+            "'/something/new' is not a valid destination.\nValid destination types are:"
+            " /temp-queue, /exchange, /topic, /queue, /amq/queue, /reply-queue/.\n",
+        ),
+        (
+            "SEND\ndestination:queue/b\nkind:mine\n\n\0",
+            "Unknown destination",
+            "'queue/b' is not a valid destination.\nValid destination types are:"
+            " /temp-queue, /exchange, /topic, /queue, /amq/queue, /reply-queue/.\n",
+        ),
+        (
+            "SEND\ndestination:a\nmessage-id:1\n\n\0",
+            "Invalid header",
+            "'message-id' is not allowed on 'SEND'.\n",
+        ),
+        ("WRONG\n\n\0", "Bad command", 'Could not interpret command "WRONG"\n'),
+        (
+            "SUBSCRIBE\ndestination:/topic/d\ndurable:true\n\n\0",
+            "Missing Header",
+            "Header 'id' is required for durable subscriptions",
+        ),
+        (
+            "UNSUBSCRIBE\nid:9\n\n\0",
+            "No subscription found",
+            "UNSUBSCRIBE must refer to an existing subscription.\n"
+            "Subscription to \"id='9'\" not found.\n",
+        ),
+        (
+            "UNSUBSCRIBE\n\n\0",
+            "Missing destination or id",
+            "UNSUBSCRIBE must include a 'destination' or 'id' header",
+        ),
+        ("ACK\n\n\0", "Missing header", '"ACK" must include the "message-id" header\n'),
+        (
+            "NACK\nmessage-id:5\n\n\0",
+            "Invalid header",
+            '"NACK" must include a valid "message-id" header\n',
+        ),
+        (
+            "BEGIN\n\n\0",
+            "Missing transaction",
+            "\"BEGIN\" must include a 'transaction' header\n",
+        ),
+        (
+            "COMMIT\ntransaction:t\n\n\0",
+            "Bad transaction",
+            'Invalid transaction identifier: "t"\n',
+        ),
+    ],
+)
+def test_an_error_is_in_rabbitmqs_words_with_our_code_and_detail_beside(
+    frames: str, message: str, body: str
+):
+    error = says("rabbitmq", frames)
+    assert (error.get("message"), error.text) == (message, body)
+    assert error.get("code")
+    assert error.get("detail")
+
+
+def test_before_and_in_connect():
+    first = says("rabbitmq", "SEND\ndestination:/queue/a\n\n\0", opens=False)
+    assert (first.get("message"), first.text) == (
+        "Illegal command",
+        "You must log in using CONNECT first",
+    )
+    spoken = says("rabbitmq", "CONNECT\naccept-version:7\nhost:h\n\n\0", opens=False)
+    assert (spoken.get("message"), spoken.text, spoken.get("version")) == (
+        "Version mismatch",
+        "Supported versions are 1.0,1.1,1.2\n",
+        "1.0,1.1,1.2",
+    )
+
+
+def test_an_ack_of_1_2_is_told_of_its_id():
+    assert says("rabbitmq", "ACK\nid:5\n\n\0", "1.2").text == (
+        '"ACK" must include a valid "id" header\n'
+    )
+
+
+def test_what_rabbitmq_has_no_words_for_is_told_in_ours():
+    error = says("rabbitmq", "BEGIN\ntransaction:t\n\n\0BEGIN\ntransaction:t\n\n\0")
+    assert error.get("message") == "transaction:t has been begun and is still open"
+    assert error.get("detail") is None
+
+
+def test_an_unknown_host():
+    texts = dialect("rabbitmq").error_texts
+    error = ProtocolError("unknown-host", "x", excerpt=b"CONNECT\nhost://")
+    assert find_text(texts, error, "id") == ("Bad CONNECT", "Virtual host '//' access denied")
+
+
+def test_who_shows_no_login_is_told_in_ours():
+    texts = dialect("rabbitmq").error_texts
+    shown = ProtocolError(
+        "authentication-failed", "x", excerpt=b"CONNECT\nlogin:gust\npasscode:***"
+    )
+    assert find_text(texts, shown, "id") == ("Bad CONNECT", "Access refused for user 'gust'\n")
+    token = ProtocolError("authentication-failed", "x", excerpt=b"CONNECT\ntoken:***")
+    assert find_text(texts, token, "id") is None
+
+
+def test_other_dialects_keep_our_words():
+    error = says("native", "SEND\n\n\0")
+    assert error.get("message") == "SEND of STOMP 1.0 needs the header destination"
+    assert error.get("detail") is None
+    assert error.text.startswith("The frame\n-----\nSEND\n")
+
+
+def test_what_a_client_wrote_is_not_filled_in():
+    error = says("rabbitmq", "SEND\ndestination:/queue/{code}/{destination}\n\n\0")
+    assert error.text == "'/{code}/{destination}' is not a valid queue destination\n"

@@ -1,0 +1,83 @@
+"""Names that are nearly those of queues: nobody gets the message, and somebody says why."""
+
+import pytest
+
+from tests.support.core_fakes import run_of
+from tests.support.queue_fakes import Bench
+from trio_stomp.broker import BrokerPolicies
+from trio_stomp.broker.headers._receipt_headers import hint_of, together, unmatched
+from trio_stomp.broker.names._kinds import nearly
+
+QUEUE, TOPIC = (
+    "the name of a queue begins with /queue/",
+    ("this is another topic than the one that begins with /topic/"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("queue/x", "/queue/"),
+        ("/Queue/x", "/queue/"),
+        ("/queues/x", "/queue/"),
+        ("QUEUES/x", "/queue/"),
+        ("topic/x", "/topic/"),
+        ("/topics/x", "/topic/"),
+        ("/Topic/x", "/topic/"),
+        ("/topic/x", ""),
+        ("/queue/x", ""),
+        ("/queuefoo/x", ""),
+        ("prices", ""),
+        ("queue", ""),
+        ("/my/queue/x", ""),
+        ("", ""),
+    ],
+)
+def test_what_a_name_nearly_begins_with(name: str, meant: str) -> None:
+    assert nearly(name) == meant
+    assert bool(hint_of(name)) is bool(meant)
+    assert unmatched(name).startswith(b"matched:0\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"), [("queue/x", QUEUE), ("/topics/x", TOPIC), ("/topic/x", None)]
+)
+@pytest.mark.parametrize("ttl_ms", [0, 60_000])
+def test_the_receipt_of_a_message_that_nobody_gets_has_a_hint(
+    name: str, hint: str | None, ttl_ms: int
+) -> None:
+    bench = Bench(policies=BrokerPolicies(ttl_ms=ttl_ms))
+    sender, reader = bench.actor(), bench.actor()
+    sender.does(run_of(name, ("a", "b"), (), [(2, b"r")]))
+    (receipt,) = sender.frames()
+    assert (receipt.get("matched"), receipt.get("hint")) == ("0", hint)
+    reader.subscribes(name)
+    sender.does(run_of(name, ("c",), (), [(1, b"r")]))
+    (receipt,) = sender.frames()
+    assert (receipt.get("matched"), receipt.get("hint")) == ("1", None)
+
+
+@pytest.mark.parametrize("ttl_ms", [0, 60_000])
+def test_a_near_miss_is_told_of_once(ttl_ms: int) -> None:
+    bench = Bench(policies=BrokerPolicies(ttl_ms=ttl_ms))
+    bench.broker.events.are_kept = True
+    sender = bench.actor()
+    for name in ("queue/x", "queue/x", "/topic/x", "/Queue/y"):
+        sender.sends(name, "a", "b")
+    told = [
+        (each.destination, each.reason, each.detail, each.session_id)
+        for each in bench.broker.events.take()
+        if each.name == "hint"
+    ]
+    session = sender.client.session_id
+    assert told == [
+        ("queue/x", "no-subscriber", QUEUE, session),
+        ("/Queue/y", "no-subscriber", QUEUE, session),
+    ]
+
+
+def test_of_a_composite_the_hint_is_told_if_nobody_got_any() -> None:
+    missed, taken = unmatched("queue/x"), b"matched:1\n"
+    assert together([missed, missed]) == unmatched("queue/x")
+    assert together([missed, taken]) == b"matched:1\n"
+    assert together([unmatched("/topic/a"), missed]) == unmatched("queue/x")

@@ -1,0 +1,343 @@
+"""ACK and NACK, and messages that come back."""
+
+import pytest
+
+from tests.support.core_fakes import Core
+from tests.support.queue_fakes import Bench, bench, numbered
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
+
+Q = "/queue/q"
+
+
+def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone():
+    desk = Bench()
+    actor = desk.actor()
+    for number, name in enumerate(("/queue/a", "/queue/b")):
+        actor.subscribes(name, f"{number}", ack="client")
+        actor.sends(name, *numbered(f"{number}.", 4))
+    frames = {frame.text: frame for frame in actor.reads()}
+    actor.acks(frames["0.2"])
+    assert [each.message.body for each in actor.consumer("0").unacked.values()] == [b"0.3"]
+    assert len(actor.consumer("1").unacked) == 4
+    assert desk.broker.acks.acked == 3
+    assert desk.queue("/queue/a").dequeued == 3
+    actor.is_gone()
+    assert desk.waiting("/queue/a") == ["0.3"]
+    assert desk.waiting("/queue/b") == numbered("1.", 4)
+    desk.ends()
+
+
+def test_an_individual_ack_covers_one():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, *numbered("", 4))
+    frames = actor.reads()
+    actor.acks(frames[2], frames[0])
+    actor.unsubscribes()
+    assert desk.waiting(Q) == ["1", "3"]
+    assert desk.broker.acks.redelivered == desk.queue(Q).redelivered == 2
+
+
+def test_a_cumulative_nack_gives_back_in_order():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, *numbered("", 4))
+    actor.nacks(actor.reads()[2])
+    assert actor.bodies() == ["0", "1", "2"]
+    assert desk.broker.acks.nacked == desk.queue(Q).nacked == 3
+
+
+def test_a_nack_without_requeue_is_the_end():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, *numbered("", 3))
+    actor.nacks(actor.reads()[1], requeue=False)
+    assert actor.reads() == []
+    assert desk.waiting("/queue/DLQ.q") == ["0", "1"]
+    assert desk.broker.queues.deaths.buried[DeadLetterReason.REJECTED] == 2
+    assert desk.queue(Q).unacked == 1
+    desk.ends()
+
+
+def test_what_is_given_back_is_offered_to_another_consumer():
+    desk = bench()
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q, ack="client", prefetch_count="1")
+    second.subscribes(Q, ack="client", prefetch_count="1")
+    first.sends(Q, "a")
+    first.nacks(*first.reads())
+    [frame] = second.reads()
+    assert (frame.text, frame.get("redelivered")) == ("a", "true")
+    assert first.reads() == []
+
+
+@pytest.mark.parametrize(
+    ("version", "header", "source"),
+    [
+        ("1.0", "message-id", "message-id"),
+        ("1.1", "message-id", "message-id"),
+        ("1.2", "id", "ack"),
+    ],
+)
+def test_a_wrong_id_is_an_error_that_names_the_header_expected(version, header, source):
+    desk = bench()
+    actor = desk.actor(version)
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "a")
+    [frame] = actor.reads()
+    actor.acks(frame)
+    actor.acks(frame)
+    error = actor.error()
+    assert error.get("code") == "unknown-ack"
+    message = error.get("message") or ""
+    assert f"wants the header {header} with" in message
+    assert f"MESSAGE's {source} header" in message
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-", "1", "b.1-", "b.1-2", "b.9-1", "b.1-1x", "b.1--1", "b.1-" + "1" * 5000]
+)
+@pytest.mark.parametrize("negative", [False, True])
+@pytest.mark.parametrize("ack", ["client", "client-individual"])
+def test_ids_that_are_none_are_errors(name, negative, ack):
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack=ack)
+    actor.sends(Q, "a")
+    [frame] = actor.reads()
+    assert frame.get("ack") == "b.1-1"
+    if negative:
+        actor.nacks(name)
+    else:
+        actor.acks(name)
+    error = actor.error()
+    assert error.get("code") == "unknown-ack"
+    assert (error.get("message") or "").startswith("NACK" if negative else "ACK")
+    assert len(error.get("message") or "") < 400
+    assert desk.waiting(Q) == ["a"]
+
+
+WRONG = ["b.1-9", "b.1-", "b.1-x", "b.1-1", "-1", "x", "b.9-1", "b.2-1", "b.1-" + "1" * 30]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(wrong: str, place: int):
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, "1", ack="client-individual")
+    actor.subscribes("/queue/other", "2", ack="client-individual")
+    actor.sends(Q, *numbered("", 4))
+    first, *rest = actor.reads()
+    actor.acks(first)  # so that b.1-1 is known no more
+    names = [frame.get("ack") or "" for frame in rest[:2]]
+    names.insert(place, wrong)
+    actor.acks(*names)
+    assert actor.error().get("code") == "unknown-ack"
+    assert desk.broker.acks.acked == 1 + place
+    assert desk.waiting(Q) == numbered("", 4)[1 + place :]
+
+
+def test_a_run_of_acks_may_name_none_twice():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, *numbered("", 3))
+    first, second, _ = actor.reads()
+    actor.acks(first, second, first)
+    assert actor.error().get("code") == "unknown-ack"
+    assert desk.waiting(Q) == ["2"]
+
+
+@pytest.mark.parametrize("destination", ["/queue/*", "/queue/a,/queue/b"])
+def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(destination: str):
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(destination, ack="client-individual", prefetch_count="4")
+    for name in ("/queue/a", "/queue/b"):
+        actor.sends(name, *numbered(name[-1], 4))
+    frames = actor.reads()
+    actor.acks(*frames)
+    assert len(frames) == 4
+    assert len(actor.reads()) == 4  # what there is credit for again
+    done = [desk.queue(name).dequeued for name in ("/queue/a", "/queue/b")]
+    assert sum(done) == desk.broker.acks.acked == 4
+    assert [desk.queue(name).held for name in ("/queue/a", "/queue/b")] == [4 - n for n in done]
+    assert desk.broker.memory.kept_bytes > 0
+    desk.ends()
+
+
+def test_what_a_run_of_acks_names_need_not_be_in_order():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual", prefetch_count="3")
+    actor.sends(Q, *numbered("", 6))
+    frames = actor.reads()
+    actor.acks(frames[2], frames[0])
+    assert actor.bodies() == ["3", "4"]
+    actor.is_gone()
+    assert desk.waiting(Q) == ["1", "3", "4", "5"]
+    desk.ends()
+
+
+def test_ids_of_another_connection_are_unknown():
+    desk = bench()
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q, ack="client")
+    second.subscribes("/queue/r", ack="client")
+    first.sends(Q, "a")
+    [frame] = first.reads()
+    second.acks(frame)
+    assert second.error().get("code") == "unknown-ack"
+    first.acks(frame)
+    assert first.reads() == []
+    assert desk.queue(Q).held == 0
+
+
+def test_the_subscription_header_of_1_1_must_agree():
+    desk = bench()
+    actor = desk.actor("1.1")
+    actor.subscribes(Q, "mine", ack="client")
+    actor.sends(Q, "a", "b")
+    frames = actor.reads()
+    actor.does(actor.acked(frames[0], subscription="mine"))
+    assert actor.reads() == []
+    actor.does(actor.acked(frames[1], subscription="other"))
+    message = actor.error().get("message") or ""
+    assert "subscription:other" in message
+    assert "mine" in message
+    assert desk.waiting(Q) == ["b"]
+
+
+def test_an_ack_of_what_needs_none_is_ignored():
+    desk = Bench()
+    actor = desk.actor()
+    actor.subscribes(Q)
+    actor.subscribes("/topic/t", "t")
+    actor.sends(Q, "a")
+    actor.sends("/topic/t", "b")
+    frames = actor.reads()
+    ids = [frame.get("message-id") or "" for frame in frames]
+    actor.acks(*ids)
+    assert actor.reads() == []
+    assert desk.broker.acks.ignored == 2
+
+
+def test_a_policy_may_ignore_unknown_ids():
+    desk = Bench(policies=BrokerPolicies(unknown_ack="ignore"))
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "a")
+    [frame] = actor.reads()
+    actor.acks("nonsense", frame)
+    assert actor.reads() == []
+    assert (desk.broker.acks.ignored, desk.broker.acks.acked) == (1, 1)
+
+
+def test_receipts_are_answered_for_each_frame_of_a_run():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "a", "b", "c")
+    frames = actor.reads()
+    actor.does(actor.acked(*frames, receipts=[(1, b"r1"), (3, b"r3")]))
+    told = [(frame.command, frame.get("receipt-id")) for frame in actor.frames()]
+    assert told == [("RECEIPT", "r1"), ("RECEIPT", "r3")]
+
+
+# Time-outs.
+
+
+def test_what_is_not_acknowledged_in_time_is_offered_again():
+    desk = bench(ack_timeout_ms=5000)
+    slow, other = desk.actor(), desk.actor()
+    slow.subscribes(Q, ack="client", prefetch_count="2")
+    slow.sends(Q, "a", "b", "c")
+    first, _ = slow.reads()
+    slow.acks(first)
+    assert slow.bodies() == ["c"]
+    desk.passes(4.9)
+    other.subscribes(Q, ack="client")
+    assert other.reads() == []
+    desk.passes(0.2)
+    [again] = other.reads()
+    assert (again.text, again.get("delivery-count")) == ("b", "2")
+    assert slow.bodies() == ["c"]
+    # The second failure waits one second.
+    desk.passes(5.0)
+    assert desk.queue(Q).delayed == 2
+    assert other.reads() == slow.reads() == []
+    desk.passes(1.0)
+    assert sorted(other.bodies() + slow.bodies()) == ["b", "c"]
+    desk.ends()
+
+
+def test_the_time_is_that_of_each_delivery():
+    desk = bench(ack_timeout_ms=5000)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "a")
+    [first] = actor.reads()
+    desk.passes(3.0)
+    actor.sends(Q, "b")
+    actor.reads()
+    desk.passes(2.0)
+    assert actor.bodies() == ["a"]
+    desk.passes(3.0)
+    assert actor.bodies() == ["b"]
+    actor.acks(first.get("ack") or "")
+    assert actor.error().get("code") == "unknown-ack"
+
+
+def test_auto_consumers_are_not_watched_and_time_outs_end_in_the_dead_letters():
+    desk = bench(ack_timeout_ms=1000, max_redeliveries=1)
+    actor = desk.actor()
+    actor.subscribes(Q)
+    actor.sends(Q, "a")
+    actor.reads()
+    assert len(desk.broker.timers) == 0
+    actor.unsubscribes()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "b")
+    actor.reads()
+    desk.passes(1.0)
+    assert len(actor.reads()) == 1
+    desk.passes(1.0)
+    assert actor.reads() == []
+    assert desk.waiting("/queue/DLQ.q") == ["b"]
+
+
+def test_timers_do_not_pile_up_behind_a_consumer_that_is_quick():
+    desk = bench(ack_timeout_ms=60_000)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    for body in numbered("", 200):
+        actor.sends(Q, body)
+        actor.acks(*actor.reads())
+    assert len(desk.broker.timers) <= 1
+    desk.passes(60.0)
+    assert actor.reads() == []
+    assert len(desk.broker.timers) == 0
+
+
+def test_a_shorter_time_to_acknowledge_overtakes_a_longer_one():
+    timeouts = {
+        f"/queue/{name}": DestinationPolicy(ack_timeout_ms=seconds * 1000, backoff_s=())
+        for name, seconds in (("slow", 10), ("quick", 1))
+    }
+    core = Core(by_destination=timeouts)
+    sender, reader = core.peer(), core.peer()
+    reader.subscribes("/queue/*", ack="client-individual")
+    sender.sends("/queue/slow", "s")
+    sender.sends("/queue/quick", "q")
+    core.passes(1)
+    assert reader.bodies() == ["s", "q", "q"]
+    reader.acks(*reader.messages()[::2])
+    core.passes(8)
+    core.passes(1)
+    assert reader.bodies() == ["s", "q", "q"]
+    core.ends()

@@ -1,0 +1,222 @@
+"""A waiting message, and the order in which messages wait."""
+
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.core_fakes import run_of
+from tests.support.queue_fakes import HEAD, OVERHEAD, Bench
+from trio_stomp.broker import MemoryBudget
+from trio_stomp.broker.delivery._delivery import NEVER, Publication
+from trio_stomp.broker.headers._send_options import SendOptions
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.queues._message import (
+    MESSAGE_OVERHEAD_BYTES,
+    Message,
+    Waiting,
+    charge,
+    cost_alone,
+    cost_of,
+    force,
+    refund,
+)
+from trio_stomp.broker.routing._destinations import Destination
+
+ROUTE = Destination("/queue/q", Kind.QUEUE)
+
+
+def message(
+    number: int,
+    level: int = 4,
+    options: SendOptions | None = None,
+    expires_at: float = NEVER,
+    received_at: float = 0.0,
+) -> Message:
+    """A message of two bytes."""
+    head = run_of("/queue/q").head
+    publication = Publication(ROUTE, head, [], received_at, expires_at, None, options)
+    return Message(number, publication, b"xy", level)
+
+
+def drained(waiting: Waiting) -> Iterator[int]:
+    """Numbers in the order of ``pop``."""
+    while (found := waiting.pop()) is not None:
+        yield found.number
+
+
+def test_messages_cost_their_bodies_the_overhead_and_their_header_blocks_once():
+    assert MESSAGE_OVERHEAD_BYTES == OVERHEAD
+    one, other = message(1), message(2)
+    assert cost_of([one]) == OVERHEAD + 2 + HEAD
+    assert cost_of([one, other]) == 2 * (OVERHEAD + 2) + 2 * HEAD
+    assert cost_of([one, one]) == 2 * (OVERHEAD + 2) + HEAD
+
+
+def test_a_header_block_is_charged_until_the_last_of_its_messages_has_gone():
+    memory, head = MemoryBudget(3 * OVERHEAD + HEAD + 5), run_of("/queue/q").head
+    assert charge(memory, head, 2, 3)
+    assert memory.kept_bytes == memory.used_bytes == 2 * OVERHEAD + HEAD + 3
+    assert not charge(memory, head, 1, 3)
+    assert charge(memory, head, 1, 2)
+    assert not charge(memory, run_of("/queue/q").head, 1, 0)
+    refund(memory, head, 2, 3)
+    assert memory.kept_bytes == OVERHEAD + HEAD + 2
+    refund(memory, head, 1, 2)
+    assert memory.kept_bytes == memory.used_bytes == head.kept == 0
+    force(memory, head, 1, 1000)
+    assert memory.kept_bytes == OVERHEAD + HEAD + 1000 > memory.limit_bytes
+    refund(memory, head, 1, 1000)
+    assert memory.kept_bytes == memory.used_bytes == 0
+    assert cost_alone(head, 2, 3) == 2 * OVERHEAD + HEAD + 3
+
+
+def test_the_group_is_the_one_that_the_sender_told():
+    assert message(1).group == ""
+    assert message(1, options=SendOptions(group="g")).group == "g"
+
+
+def test_higher_levels_come_first_and_within_one_the_earlier():
+    waiting = Waiting()
+    for number, level in enumerate((4, 0, 9, 4, 9, 0), 1):
+        waiting.append(message(number, level))
+    assert [each.number for each in waiting.in_order()] == [3, 5, 1, 4, 2, 6]
+    assert list(drained(waiting)) == [3, 5, 1, 4, 2, 6]
+
+
+def test_what_comes_back_stands_where_it_stood():
+    waiting = Waiting()
+    waiting.extend(4, [message(number) for number in range(1, 7)])
+    taken = [waiting.pop() for _ in range(4)]
+    for each in (taken[2], taken[0], taken[3], taken[1]):
+        assert each is not None
+        waiting.give_back(each)
+    assert waiting.count == 6
+    assert [each.number for each in waiting.in_order()] == [1, 2, 3, 4, 5, 6]
+    assert list(drained(waiting)) == [1, 2, 3, 4, 5, 6]
+
+
+def ends(waiting: Waiting) -> list[float]:
+    return sorted(each.expires_at for each in waiting.foremost())
+
+
+def test_what_stands_first_and_has_expired_is_taken_out():
+    waiting = Waiting()
+    for number, level, expires_at in (
+        (1, 4, 5.0),
+        (2, 4, 9.0),
+        (3, 4, 5.0),
+        (4, 7, 6.0),
+        (5, 0, 3.0),
+    ):
+        each = message(number, level, expires_at=expires_at)
+        if number == 5:
+            waiting.give_back(each)
+        else:
+            waiting.append(each)
+    assert ends(waiting) == [3.0, 5.0, 6.0]
+    assert waiting.take_expired(2.9) == []
+    assert [each.number for each in waiting.take_expired(6.0)] == [5, 1, 4]
+    assert waiting.count == 2  # 3 stands behind 2, and is met there
+    assert ends(waiting) == [9.0]
+    assert [each.number for each in waiting.take_expired(9.0)] == [2, 3]
+    assert ends(waiting) == []
+    assert waiting.pop() is None
+
+
+def test_the_oldest_stands_first_on_some_level():
+    waiting = Waiting()
+    assert waiting.oldest_at == NEVER
+    for number, (level, received_at) in enumerate(((9, 7.0), (4, 5.0), (4, 6.0), (0, 8.0))):
+        waiting.append(message(number, level, received_at=received_at))
+    assert waiting.oldest_at == 5.0
+    first, second = waiting.pop(), waiting.pop()
+    assert waiting.oldest_at == 6.0
+    assert second is not None
+    waiting.give_back(second)
+    assert waiting.oldest_at == 5.0
+    assert first is not None
+    assert list(drained(waiting)) == [1, 2, 3]
+    assert waiting.oldest_at == NEVER
+
+
+def test_who_is_oldest_in_the_store_alone_is_not_known():
+    waiting = Waiting()
+    waiting.restore(4, count=2, size=4, last=2)
+    waiting.append(message(7, level=9, received_at=7.0))
+    assert waiting.oldest_at is None
+    waiting.loaded(4, [message(1, received_at=3.0)], size=2)
+    assert waiting.oldest_at == 3.0
+    waiting.pop()
+    first = waiting.pop()
+    assert first is not None
+    waiting.give_back(first)
+    assert waiting.oldest_at == 3.0
+
+
+@given(st.lists(st.tuples(st.sampled_from(["put", "take", "return"]), st.integers(0, 9))))
+def test_waiting_is_a_sorted_list(steps):
+    waiting = Waiting()
+    inside: list[Message] = []
+    outside: list[Message] = []
+    for number, (step, level) in enumerate(steps):
+        if step == "put":
+            waiting.append(message(number, level))
+            inside = waiting.in_order()
+        elif step == "return" and outside:
+            each = outside.pop(level % len(outside))
+            waiting.give_back(each)
+            inside.append(each)
+        elif step == "take":
+            inside.sort(key=lambda each: (-each.level, each.number))
+            found = waiting.pop()
+            assert found is (inside.pop(0) if inside else None)
+            if found is not None:
+                outside.append(found)
+        inside.sort(key=lambda each: (-each.level, each.number))
+        assert waiting.in_order() == inside
+        assert waiting.count == len(inside)
+
+
+@pytest.mark.parametrize("run", [1, 64])
+def test_a_waiting_message_costs_at_most_700_bytes(run):
+    # 1,000,000 of 100 bytes must fit 700 MB; a twentieth of them tells as much.
+    bench = Bench()
+    sender = bench.actor()
+    sends = [run_of("/queue/q", (), (("x", "y"),)) for _ in range(50_000 // run)]
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number, send in enumerate(sends):
+            send.bodies = [b"%0100d" % (number * run + place) for place in range(run)]
+            sender.does(send)
+            send.bodies = []
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    queue = bench.queue("/queue/q")
+    assert queue.depth == len(sends) * run
+    assert used / queue.depth <= 700
+    # What it is charged for covers what it costs, or the budget would be a lie.
+    charged = queue.size + queue.depth * OVERHEAD
+    assert charged + bench.heads_bytes() == bench.memory.used_bytes >= used
+
+
+def test_nothing_is_loaded_while_more_urgent_messages_wait_in_memory():
+    waiting = Waiting()
+    waiting.page_out(2, first=1, count=3, size=6)
+    assert waiting.wanted(1000) is not None
+    waiting.append(message(9, level=5))
+    assert waiting.wanted(1000) is None
+    assert waiting.pop() is not None
+    assert waiting.wanted(1000) is not None
+
+
+def test_nothing_is_loaded_where_nothing_is_in_the_store_alone():
+    waiting = Waiting()
+    assert waiting.wanted(1000) is None
+    waiting.page_out(2, first=1, count=3, size=6)
+    assert waiting.forget_all_paged() == 6
+    assert waiting.wanted(1000) is None

@@ -1,0 +1,335 @@
+"""Queues that are deeper than their share of memory: out to the store, and back in order."""
+
+import pytest
+
+from tests.support.durable_fakes import PAGE_BYTES, DurableBench
+from tests.support.queue_fakes import Actor, numbered
+from trio_stomp.broker import DestinationPolicy, MemoryBudget
+from trio_stomp.broker.queues import _queue as queue_module
+from trio_stomp.broker.queues import _storage as storage_module
+
+Q = "/queue/q"
+LOW = 5
+
+
+@pytest.fixture(autouse=True)
+def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "LOW_COUNT", LOW)
+    monkeypatch.setattr(storage_module, "LOW_COUNT", LOW)
+    monkeypatch.setattr(storage_module, "PAGE_SHARE", 0.0)
+
+
+def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
+    book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
+    return DurableBench(book, memory=MemoryBudget(100_000_000), is_prompt=is_prompt)
+
+
+def stores(actor: Actor, *bodies: str, **headers: str) -> None:
+    for body in bodies:
+        actor.sends(Q, body, persistent="true", **headers)  # type: ignore[arg-type]
+        actor.bench.turn()
+
+
+def deep(core: DurableBench, count: int = 20) -> Actor:
+    """A queue with more than is kept in memory."""
+    sender = core.actor()
+    stores(sender, *numbered("", count))
+    answered(core)
+    assert core.queue(Q).waiting.count == LOW
+    assert core.queue(Q).waiting.paged == count - LOW
+    assert core.queue(Q).depth == count
+    return sender
+
+
+def answered(core: DurableBench) -> None:
+    core.turn()
+    while core.turns or core.log.pages:
+        core.answers()
+        core.loads()
+
+
+def all_read(core: DurableBench, reader: Actor) -> list[str]:
+    """What a reader gets until there is no more."""
+    got: list[str] = []
+    while True:
+        answered(core)
+        found = reader.bodies()
+        if not found:
+            return got
+        got += found
+
+
+def is_empty(core: DurableBench) -> None:
+    queue = core.queue(Q)
+    assert queue.held == queue.size == queue.arriving == queue.spilling == 0
+    assert core.memory.kept_bytes == core.memory.used_bytes == 0
+    assert core.store.statistics().live_messages == 0
+
+
+def test_what_is_too_much_for_memory_comes_back_in_order() -> None:
+    core = made()
+    deep(core)
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == numbered("", 20)
+    is_empty(core)
+
+
+def test_only_what_is_in_memory_is_charged_for() -> None:
+    core = made()
+    deep(core, 100)
+    heads = core.memory.kept_bytes - LOW * (1 + 256)
+    assert heads == core.heads_bytes() > 0
+
+
+def test_a_run_is_paged_and_read_in_pieces() -> None:
+    core = made()
+    deep(core)
+    core.actor().sends(Q, *("x" * 100 + f"{n}" for n in range(200)), persistent="true")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client", prefetch_count="7")
+    got: list[str] = []
+    while found := reader.reads():
+        got += [frame.text for frame in found]
+        reader.acks(found[-1])
+        assert core.memory.kept_bytes < 5 * PAGE_BYTES
+    core.turn()
+    assert got == [*numbered("", 20), *("x" * 100 + f"{n}" for n in range(200))]
+    is_empty(core)
+
+
+def test_what_is_not_stored_goes_behind_what_is_paged_and_ends_with_the_process() -> None:
+    core = made()
+    sender = deep(core)
+    sender.sends(Q, "transient")
+    sender.sends(Q, "stored", persistent="true")
+    core.turn()
+    again = core.restarts()
+    reader = again.actor()
+    reader.subscribes(Q)
+    assert all_read(again, reader) == [*numbered("", 20), "stored"]
+
+
+def test_a_transient_message_does_not_overtake_one_that_is_on_its_way_to_the_store() -> None:
+    core = made(is_prompt=False)
+    sender = deep(core, LOW + 1)
+    reader = core.actor()
+    sender.sends(Q, "first")
+    core.turn()
+    assert len(core.turns) == 1
+    turns, core.turns = core.turns, []
+    reader.subscribes(Q)
+    core.turn()
+    core.loads()
+    assert not core.queue(Q).waiting.is_paging(4)
+    sender.sends(Q, "second")
+    core.turn()
+    core.turns = turns + core.turns
+    got = all_read(core, reader)
+    assert got[-2:] == ["first", "second"]
+    is_empty(core)
+
+
+def test_what_comes_while_a_page_is_read_is_not_forgotten() -> None:
+    core = made(is_prompt=False)
+    sender = deep(core, LOW + 1)
+    reader = core.actor()
+    reader.subscribes(Q, ack="client", prefetch_count="1")
+    core.turn()
+    (wanted,) = core.log.take_pages()
+    page = core.store.read(f"queue:{Q}", 4, 0, PAGE_BYTES)
+    page = core.store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)  # type: ignore[union-attr]
+    assert page.is_last
+    stores(sender, "late")
+    core.answers()
+    core.broker.loaded(wanted, page, core.now)  # type: ignore[arg-type]
+    assert core.queue(Q).depth + core.queue(Q).unacked == LOW + 2
+    reader.unsubscribes()
+    reader.subscribes(Q)
+    assert all_read(core, reader)[-1] == "late"
+    is_empty(core)
+
+
+def test_what_the_store_has_but_the_core_does_not_know_yet_is_not_taken_twice() -> None:
+    core = made(is_prompt=False)
+    stores(core.actor(), "old")
+    answered(core)
+    core = DurableBench(core.book, store=core.store, now=core.now, is_prompt=False)
+    reader = core.actor()
+    reader.subscribes(Q)
+    core.turn()
+    (wanted,) = core.log.take_pages()
+    stores(core.actor(), "new")
+    core.commit = core.store.append(core.turns, core.commit)
+    core.turns = []
+    page = core.store.read(f"queue:{Q}", 4, 0, PAGE_BYTES)
+    core.broker.loaded(wanted, page, core.now)  # type: ignore[arg-type]
+    assert reader.bodies() == ["old"]
+    core.broker.committed(core.commit, core.now)
+    assert reader.bodies() == ["new"]
+    answered(core)
+    is_empty(core)
+
+
+def test_a_page_that_cannot_be_read_is_asked_for_again() -> None:
+    core = made(is_prompt=False)
+    deep(core, LOW + 2)
+    reader = core.actor()
+    reader.subscribes(Q)
+    core.turn()
+    (wanted,) = core.log.take_pages()
+    core.broker.loaded(wanted, None, core.now)  # type: ignore[arg-type]
+    core.turn()
+    assert len(core.log.pages) == 1
+    assert len(all_read(core, reader)) == LOW + 2
+    is_empty(core)
+
+
+def test_a_page_of_a_queue_that_has_ended_is_dropped() -> None:
+    core = made(is_prompt=False)
+    deep(core)
+    core.actor().subscribes(Q)
+    core.turn()
+    (wanted,) = core.log.take_pages()
+    page = core.store.read(f"queue:{Q}", 4, 0, PAGE_BYTES)
+    queue = core.queue(Q)
+    core.broker.queues.end(Q, core.now)
+    core.broker.loaded(wanted, page, core.now)  # type: ignore[arg-type]
+    assert queue.held == queue.size == core.memory.kept_bytes == 0
+
+
+def test_priorities_are_paged_each_by_itself() -> None:
+    core = made()
+    sender = deep(core)
+    stores(sender, *numbered("low", 10), priority="1")
+    stores(sender, *numbered("high", 10), priority="8")
+    reader = core.actor()
+    reader.subscribes(Q, ack="client", prefetch_count="1")
+    got: list[str] = []
+    while found := reader.reads():
+        got += [frame.text for frame in found]
+        reader.acks(*found)
+    assert got == [*numbered("high", 10), *numbered("", 20), *numbered("low", 10)]
+    core.turn()
+    is_empty(core)
+
+
+def test_a_nacked_message_stands_before_what_is_paged() -> None:
+    core = made(backoff_s=())
+    deep(core)
+    reader = core.actor()
+    reader.subscribes(Q, ack="client-individual", prefetch_count="2")
+    first, second = reader.reads()
+    reader.nacks(first)
+    reader.acks(second)
+    assert reader.bodies()[0] == "0"
+
+
+def test_a_selector_reaches_what_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_module, "SCAN_LIMIT", 4 * LOW)
+    core = made()
+    sender = deep(core, 3 * LOW)
+    stores(sender, "wanted", color="red")
+    reader = core.actor()
+    reader.subscribes(Q, selector="color = 'red'")
+    assert all_read(core, reader) == ["wanted"]
+    assert core.queue(Q).depth == 3 * LOW
+
+
+def test_a_group_stays_with_its_consumer_over_pages() -> None:
+    core = made()
+    sender = core.actor()
+    stores(sender, *numbered("", 30), JMSXGroupID="g")
+    one, other = core.actor(), core.actor()
+    one.subscribes(Q)
+    other.subscribes(Q)
+    got = [*one.bodies(), *one.bodies()]
+    assert got == numbered("", 30)
+    assert other.bodies() == []
+    is_empty(core)
+
+
+def test_an_expired_message_is_not_delivered_though_it_was_paged() -> None:
+    core = made()
+    sender = deep(core, 10)
+    stores(sender, "short", ttl="1000")
+    stores(sender, "long")
+    core.now += 5
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == [*numbered("", 10), "long"]
+    is_empty(core)
+
+
+@pytest.mark.parametrize("overflow", ["drop-oldest", "dead-letter"])
+def test_a_full_queue_loses_what_stands_first_though_the_rest_is_paged(overflow: str) -> None:
+    core = made(max_messages=20, overflow=overflow)
+    sender = deep(core)
+    stores(sender, *numbered("new", 15))
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == [*numbered("", 20)[15:], *numbered("new", 15)]
+
+
+def test_a_durable_subscription_is_paged_too() -> None:
+    core = made()
+    sender, reader = core.actor(), core.actor()
+    durable = {"durable_subscription_name": "d"}
+    reader.subscribes("/topic/t", ack="client", **durable)
+    core.turn()
+    reader.is_gone()
+    for body in numbered("", 20):
+        sender.sends("/topic/t", body, persistent="true")
+        core.turn()
+    (binding,) = core.broker.bindings.durables
+    assert binding.queue.waiting.paged == 20 - LOW
+    back = core.actor()
+    back.subscribes("/topic/t", ack="client", **durable)
+    assert [*back.bodies(), *back.bodies()] == numbered("", 20)
+    core.broker.bindings.end_durable(binding, core.now)
+    back.is_gone()
+    core.turn()
+    core.ends()
+
+
+def test_the_end_of_a_durable_subscription_forgets_what_is_paged() -> None:
+    core = made()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes("/topic/t", ack="client", durable_subscription_name="d")
+    core.turn()
+    reader.is_gone()
+    for body in numbered("", 20):
+        sender.sends("/topic/t", body, persistent="true")
+        core.turn()
+    (binding,) = core.broker.bindings.durables
+    core.broker.bindings.end_durable(binding, core.now)
+    core.turn()
+    assert binding.queue.held == binding.queue.size == core.memory.kept_bytes == 0
+    assert core.store.statistics().live_messages == 0
+
+
+def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
+    core = made(is_prompt=False)
+    sender = deep(core)
+    sender.sends(Q, "urgent", priority="9")
+    core.turn()
+    reader = core.actor(room=False)
+    reader.subscribes(Q)
+    core.turn()
+    assert core.log.pages == []
+    reader.opens_up()
+    assert all_read(core, reader) == ["urgent", *numbered("", 20)]
+    is_empty(core)
+
+
+def test_what_is_in_the_store_for_want_of_memory_is_tried_again_whatever_its_id() -> None:
+    core = made(is_prompt=False)
+    deep(core)
+    core.actor().sends(Q, "transient", x_dedup_id="1")
+    core.turn()
+    core.fails()
+    answered(core)
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert all_read(core, reader) == [*numbered("", 20), "transient"]
+    is_empty(core)

@@ -1,0 +1,673 @@
+"""Queues: order, turns, priorities, groups, selectors, wildcards, and what becomes of the dead."""
+
+import pytest
+
+from tests.support.core_fakes import run_of
+from tests.support.queue_fakes import OVERHEAD, Bench, bench, numbered, texts
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker.queues._groups import MAX_GROUPS
+from trio_stomp.broker.queues._hand_out import SCAN_LIMIT
+from trio_stomp.broker.queues._queue_host import DeadLetterReason
+
+Q = "/queue/q"
+
+
+# Order and turns.
+
+
+def test_messages_wait_for_a_consumer_and_come_in_order():
+    desk = bench()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends(Q, "a", "b")
+    sender.sends(Q, "c", receipts=[(1, b"r")])
+    assert [frame.command for frame in sender.frames()] == ["RECEIPT"]
+    assert desk.waiting(Q) == ["a", "b", "c"]
+    reader.subscribes(Q)
+    assert reader.bodies() == ["a", "b", "c"]
+    assert desk.queue(Q).dequeued == 3
+    assert desk.memory.used_bytes == 0
+    desk.ends()
+
+
+def test_the_age_of_what_waits_is_that_of_the_oldest():
+    desk = bench()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends(Q, "a")
+    desk.passes(20)
+    sender.sends(Q, "b")
+    queue = desk.queue(Q)
+    assert queue.oldest_waiting_age_s(desk.now) == 20
+    desk.passes(10)
+    assert queue.oldest_waiting_age_s(desk.now) == 30
+    reader.subscribes(Q, ack="client", prefetch_count="1")
+    assert reader.bodies() == ["a"]
+    assert queue.oldest_waiting_age_s(desk.now) == 10
+    assert queue.oldest_waiting_age_s(desk.now - 100) == 0.0, "a clock that was set back"
+    reader.is_gone()
+    assert queue.oldest_waiting_age_s(desk.now) == 30
+    other = desk.actor()
+    other.subscribes(Q)
+    assert other.bodies() == ["a", "b"]
+    assert queue.oldest_waiting_age_s(desk.now) == 0.0
+    desk.ends()
+
+
+def test_each_message_goes_to_one_consumer_in_turn():
+    desk = bench()
+    readers = [desk.actor() for _ in range(3)]
+    for reader in readers:
+        reader.subscribes(Q)
+    readers[0].sends(Q, *numbered("", 6))
+    desk.turn()
+    readers[0].sends(Q, "6", "7")
+    assert [reader.bodies() for reader in readers] == [["0", "3", "6"], ["1", "4", "7"], ["2", "5"]]
+
+
+def test_single_messages_take_turns_too():
+    desk = bench()
+    readers = [desk.actor() for _ in range(2)]
+    for reader in readers:
+        reader.subscribes(Q, ack="client-individual")
+    for body in numbered("", 5):
+        readers[0].sends(Q, body)
+        desk.turn()
+    assert [reader.bodies() for reader in readers] == [["0", "2", "4"], ["1", "3"]]
+
+
+def test_who_has_no_credit_or_no_room_is_left_out():
+    desk = bench()
+    busy, full, free = (desk.actor() for _ in range(3))
+    busy.subscribes(Q, ack="client", prefetch_count="1")
+    full.subscribes(Q)
+    free.subscribes(Q)
+    full.box.room = False
+    busy.sends(Q, *numbered("", 5))
+    [first] = busy.reads()
+    assert first.text == "0"
+    assert free.bodies() == ["1", "2", "3", "4"]
+    free.unsubscribes()
+    free.sends(Q, "5", "6")
+    assert free.bodies() == []
+    assert desk.waiting(Q) == ["5", "6"]
+    full.opens_up()
+    assert full.bodies() == ["5", "6"]
+    busy.acks(first)
+    busy.sends(Q, "7")
+    assert (busy.bodies(), full.bodies()) == (["7"], [])
+    desk.ends()
+
+
+def test_consumers_of_higher_priority_come_first_while_they_have_credit():
+    desk = bench()
+    low, high, higher = (desk.actor() for _ in range(3))
+    low.subscribes(Q)
+    high.subscribes(Q, ack="client", prefetch_count="2", x_priority="5")
+    higher.subscribes(Q, ack="client", prefetch_count="1", x_priority="6")
+    low.sends(Q, *numbered("", 5))
+    assert (higher.bodies(), high.bodies(), low.bodies()) == (["0"], ["1", "2"], ["3", "4"])
+
+
+def test_a_lower_priority_gets_what_the_higher_one_does_not_want():
+    desk = bench()
+    low, high = desk.actor(), desk.actor()
+    low.subscribes(Q)
+    high.subscribes(Q, x_priority="5", selector="colour = 'red'")
+    low.sends(Q, "a", colour="blue")
+    low.sends(Q, "b", colour="red")
+    low.sends(Q, "c", colour="blue")
+    assert high.bodies() == ["b"]
+    assert low.bodies() == ["a", "c"]
+
+
+def test_the_first_that_asks_for_it_is_the_only_active_consumer_until_it_goes():
+    desk = bench()
+    plain, first, second = (desk.actor() for _ in range(3))
+    plain.subscribes(Q)
+    plain.sends(Q, "0")
+    assert plain.bodies() == ["0"]
+    for reader in (first, second):
+        reader.subscribes(Q, ack="client", exclusive="true", prefetch_count="2")
+    plain.sends(Q, "1", "2", "3")
+    assert (plain.bodies(), second.bodies(), first.bodies()) == ([], [], ["1", "2"])
+    first.is_gone()
+    assert second.bodies() == ["1", "2"]
+    second.unsubscribes()
+    assert plain.bodies() == ["1", "2", "3"]
+
+
+def test_a_policy_may_make_a_queue_exclusive():
+    desk = bench(exclusive=True)
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q)
+    second.subscribes(Q)
+    first.sends(Q, "0", "1")
+    assert (first.bodies(), second.bodies()) == (["0", "1"], [])
+    first.leaves()
+    second.sends(Q, "2")
+    assert second.bodies() == ["2"]
+
+
+def test_an_exclusive_newcomer_takes_the_groups_over():
+    desk = bench()
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q)
+    first.sends(Q, "0", message_group="g")
+    assert first.bodies() == ["0"]
+    second.subscribes(Q, exclusive="true")
+    first.sends(Q, "1", message_group="g")
+    assert second.bodies() == ["1"]
+
+
+# Priority of messages.
+
+
+def test_messages_of_higher_priority_come_first():
+    desk = bench()
+    actor = desk.actor()
+    for body, priority in (("a", "0"), ("b", "9"), ("c", "4"), ("d", "9"), ("e", "200")):
+        actor.sends(Q, body, priority=priority)
+    actor.sends(Q, "f")
+    actor.subscribes(Q)
+    assert actor.bodies() == ["b", "d", "e", "c", "f", "a"]
+
+
+def test_a_policy_may_ignore_priorities_also_for_what_comes_back():
+    desk = bench(priority=False, overflow="drop-oldest", max_messages=3)
+    actor = desk.actor()
+    actor.sends(Q, "a", priority="0")
+    actor.sends(Q, "b", priority="9")
+    actor.sends(Q, "c", "d", priority="5")  # one by one: the queue is full
+    actor.subscribes(Q, ack="client")
+    assert actor.bodies() == ["b", "c", "d"]
+    actor.unsubscribes()
+    assert desk.waiting(Q) == ["b", "c", "d"]
+    actor.subscribes(Q)
+    assert actor.bodies() == ["b", "c", "d"]
+
+
+# Selectors.
+
+
+def test_selectors_choose_and_others_overtake():
+    desk = bench()
+    red, rest = desk.actor(), desk.actor()
+    red.subscribes(Q, selector="colour = 'red'")
+    for body, colour in (("0", "blue"), ("1", "red"), ("2", "blue"), ("3", "red")):
+        red.sends(Q, body, colour=colour)
+    assert red.bodies() == ["1", "3"]
+    assert desk.waiting(Q) == ["0", "2"]
+    rest.subscribes(Q)
+    assert rest.bodies() == ["0", "2"]
+    red.unsubscribes()
+    assert not desk.queue(Q).is_choosy
+
+
+def test_turns_go_on_among_those_who_want_a_message():
+    desk = bench()
+    readers = [desk.actor() for _ in range(3)]
+    readers[0].subscribes(Q, selector="colour = 'red'")
+    readers[1].subscribes(Q)
+    readers[2].subscribes(Q, selector="colour = 'blue'")
+    readers[0].sends(Q, *numbered("r", 4), colour="red")
+    readers[0].sends(Q, *numbered("b", 4), colour="blue")
+    got = [reader.bodies() for reader in readers]
+    assert got == [["r0", "r2"], ["r1", "r3", "b1", "b3"], ["b0", "b2"]]
+
+
+def test_the_search_behind_what_nobody_takes_has_an_end():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, selector="colour = 'red'")
+    actor.sends(Q, *numbered("b", SCAN_LIMIT - 1), colour="blue")
+    actor.sends(Q, "seen", colour="red")
+    assert actor.bodies() == ["seen"]
+    actor.sends(Q, "last", colour="blue")
+    actor.sends(Q, "hidden", colour="red")
+    assert actor.bodies() == []
+    waiting = desk.waiting(Q)
+    assert waiting[:2] == ["b0", "b1"]
+    assert waiting[-2:] == ["last", "hidden"]
+
+
+# Groups.
+
+
+def test_a_group_stays_with_its_consumer_and_keeps_its_order():
+    desk = bench()
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q, ack="client", prefetch_count="1")
+    second.subscribes(Q, ack="client", prefetch_count="9")
+    first.sends(Q, "a0", JMSXGroupID="a")
+    first.sends(Q, "b0", message_group="b")
+    desk.turn()
+    first.sends(Q, "a1", "a2", message_group="a")
+    first.sends(Q, "b1", message_group="b")
+    first.sends(Q, "x")
+    [a0] = first.reads()
+    assert second.bodies() == ["b0", "b1", "x"]
+    assert desk.waiting(Q) == ["a1", "a2"]
+    first.acks(a0)
+    assert first.bodies() == ["a1"]
+    first.is_gone()
+    assert second.bodies() == ["a1", "a2"]
+
+
+def test_a_group_whose_owner_has_a_lower_priority_is_served_all_the_same():
+    desk = bench()
+    low, high = desk.actor(), desk.actor()
+    low.subscribes(Q)
+    low.sends(Q, "0", message_group="g")
+    assert low.bodies() == ["0"]
+    high.subscribes(Q, x_priority="5")
+    low.sends(Q, "1", message_group="g")
+    low.sends(Q, "2")
+    assert (low.bodies(), high.bodies()) == (["1"], ["2"])
+
+
+def test_the_oldest_group_is_assigned_anew_when_there_are_too_many():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q)
+    for number in range(MAX_GROUPS + 1):
+        actor.sends(Q, "x", message_group=f"g{number}")
+    assert len(actor.reads()) == MAX_GROUPS + 1
+    queue = desk.queue(Q)
+    assert len(queue.groups.owners) == MAX_GROUPS
+    assert "g0" not in queue.groups.owners
+    actor.unsubscribes()
+    assert not queue.groups.owners
+
+
+def test_a_group_waits_for_an_owner_that_does_not_want_the_message():
+    desk = bench()
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q, selector="colour = 'red'")
+    first.sends(Q, "0", message_group="g", colour="red")
+    assert first.bodies() == ["0"]
+    second.subscribes(Q)
+    second.sends(Q, "1", message_group="g", colour="blue")
+    assert (first.bodies(), second.bodies()) == ([], [])
+    first.is_gone()
+    assert second.bodies() == ["1"]
+
+
+# Wildcards and composites.
+
+
+def test_a_wildcard_takes_from_queues_made_before_and_later():
+    desk = Bench()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends("/queue/a.1", "0")
+    reader.subscribes("/queue/a.*")
+    sender.sends("/queue/a.2", "1")
+    sender.sends("/queue/b.1", "2")
+    frames = reader.reads()
+    assert texts(frames) == ["0", "1"]
+    assert [frame.get("destination") for frame in frames] == ["/queue/a.1", "/queue/a.2"]
+    assert {frame.get("subscription") for frame in frames} == {"0"}
+    reader.unsubscribes()
+    sender.sends("/queue/a.1", "3")
+    sender.sends("/queue/a.3", "4")
+    assert reader.bodies() == []
+    assert desk.waiting("/queue/a.3") == ["4"]
+
+
+@pytest.mark.parametrize("pattern", ["/queue/>", "/queue/*", "/queue/**"])
+def test_a_wildcard_leaves_the_dead_letters_alone(pattern):
+    desk = Bench()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends("/queue/DLQ.a", "dead")
+    reader.subscribes(pattern)
+    sender.sends("/queue/DLQ.b", "dead")
+    sender.sends("/queue/monitoring", "alive")
+    assert reader.bodies() == ["alive"]
+    reader.subscribes("/queue/DLQ.*", "d")
+    sender.sends("/queue/DLQ.c", "dead too")
+    assert reader.bodies("d") == ["dead", "dead", "dead too"]
+
+
+def test_a_composite_of_wildcards_joins_each_queue_once():
+    desk = Bench()
+    reader = desk.actor()
+    reader.subscribes("/queue/a.*,/queue/*.b,/queue/a.b,/queue/x", ack="client")
+    reader.sends("/queue/a.b", "0", "1")
+    reader.sends("/queue/x", "2")
+    reader.sends("/queue/a.c", "3")
+    assert reader.bodies() == ["0", "1", "2", "3"]
+    assert len(desk.queue("/queue/a.b").consumers) == 1
+    reader.unsubscribes()
+    assert not any(queue.consumers for queue in desk.broker.queues)
+    assert desk.waiting("/queue/a.b") == ["0", "1"]
+
+
+def test_a_composite_gets_those_dead_letters_alone_that_it_spells_out():
+    desk = Bench()
+    sender, reader = desk.actor(), desk.actor()
+    sender.sends("/queue/DLQ.other", "0")
+    reader.subscribes("/queue/>,/queue/DLQ.mine.*")
+    sender.sends("/queue/DLQ.another", "1")
+    sender.sends("/queue/DLQ.mine.x", "2")
+    assert reader.bodies() == ["2"]
+
+
+# Back-off, delivery limit and dead letters.
+
+
+def test_the_waits_are_0_1_2_4_seconds_and_others_overtake():
+    desk = Bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual", prefetch_count="1")
+    actor.sends(Q, "bad")
+    for number, wait in enumerate((0.0, 1.0, 2.0, 4.0), 1):
+        [frame] = actor.reads()
+        assert frame.text == "bad"
+        actor.nacks(frame)
+        if wait:
+            actor.sends(Q, f"good{number}")
+            [other] = actor.reads()
+            assert other.text == f"good{number}"
+            actor.acks(other)
+            assert desk.queue(Q).delayed == 1
+            assert desk.broker.timers.next_due == desk.now + wait
+            desk.passes(wait - 0.01)
+            assert actor.reads() == []
+            desk.passes(0.02)
+    [frame] = actor.reads()
+    assert frame.get("delivery-count") == "5"
+    actor.nacks(frame)
+    assert actor.reads() == []
+    assert desk.waiting("/queue/DLQ.q") == ["bad"]
+    assert desk.broker.queues.deaths.buried[DeadLetterReason.DELIVERY_LIMIT] == 1
+    desk.ends()
+
+
+def test_a_disconnect_counts_as_a_failure_but_makes_nobody_wait():
+    desk = Bench()
+    for number in range(1, 6):
+        actor = desk.actor()
+        actor.subscribes(Q, ack="client")
+        if number == 1:
+            actor.sends(Q, "bad")
+        [frame] = actor.reads()
+        assert frame.get("delivery-count") == (f"{number}" if number > 1 else None)
+        actor.is_gone()
+    assert desk.waiting("/queue/DLQ.q") == ["bad"]
+    assert desk.waiting(Q) == []
+    assert not len(desk.broker.timers)
+
+
+def test_a_dead_letter_is_not_lost_by_looking_at_it_often():
+    desk = bench(max_redeliveries=1)
+    desk.actor().sends("/queue/DLQ.q", "bad")
+    for _ in range(9):
+        actor = desk.actor()
+        actor.subscribes("/queue/DLQ.q", ack="client")
+        assert actor.bodies() == ["bad"]
+        actor.is_gone()
+    assert desk.waiting("/queue/DLQ.q") == ["bad"]
+    assert desk.broker.queues.deaths.lost == 0
+
+
+def test_a_dead_letter_sent_back_is_no_duplicate_of_itself():
+    desk = bench(max_redeliveries=0)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "bad", x_dedup_id="1")
+    actor.nacks(*actor.reads())
+    reader = desk.actor()
+    reader.subscribes("/queue/DLQ.q")
+    [letter] = reader.reads()
+    assert letter.get("original-destination") == Q
+    assert letter.get("x-dedup-id") is None
+
+
+def test_no_redelivery_at_all_by_policy():
+    desk = bench(max_redeliveries=0)
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "bad")
+    actor.nacks(*actor.reads())
+    assert actor.reads() == []
+    assert desk.waiting("/queue/DLQ.q") == ["bad"]
+
+
+def test_what_comes_back_together_stands_in_order_at_the_head():
+    desk = Bench()
+    first, second = desk.actor(), desk.actor()
+    first.subscribes(Q, ack="client", prefetch_count="3")
+    first.sends(Q, *numbered("", 6))
+    assert first.bodies() == ["0", "1", "2"]
+    first.leaves()
+    second.subscribes(Q)
+    frames = second.reads()
+    assert texts(frames) == numbered("", 6)
+    assert [frame.get("redelivered") for frame in frames] == ["true"] * 3 + [None] * 3
+
+
+def test_a_dead_letter_tells_where_it_comes_from_and_why():
+    desk = Bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "bad", colour="red", expires="9999999999999", ttl="90000", priority="7")
+    actor.nacks(*actor.reads(), requeue=False)
+    actor.subscribes("/queue/DLQ.q", "d", ack="client-individual")
+    [dead] = actor.reads()
+    told = dict(dead.headers)
+    for gone in ("subscription", "message-id", "ack", "content-length"):
+        told.pop(gone)
+    assert told == {
+        "destination": "/queue/DLQ.q",
+        "colour": "red",
+        "priority": "7",
+        "original-destination": Q,
+        "x-first-death-queue": Q,
+        "x-first-death-reason": "rejected",
+        "x-death-reason": "rejected",
+        "x-death-count": "1",
+    }
+    assert dead.body == b"bad"
+    # Sent on from there, it dies again: what its sender copied is not taken for the broker's word.
+    actor.acks(dead)
+    kept = tuple((name, text) for name, text in told.items() if name != "destination")
+    actor.does(run_of("/queue/r", [dead.body], kept))
+    actor.subscribes("/queue/r", "r", ack="client-individual")
+    actor.nacks(*actor.reads("r"), requeue=False)
+    actor.subscribes("/queue/DLQ.r", "dr")
+    [again] = actor.reads()
+    assert again.get("original-destination") == "/queue/r"
+    assert again.get("x-first-death-queue") == "/queue/r"
+    assert again.get("destination") == "/queue/DLQ.r"
+
+
+FORGED = (
+    ("original-destination", "/queue/secret"),
+    ("x-first-death-queue", "/queue/secret"),
+    ("x-first-death-reason", "expired"),
+    ("x-death-reason", "expired"),
+    ("x-death-count", "7"),
+    ("X-Death-Time", "7"),
+    ("Original-Destination ", "/queue/secret"),
+    ("x-stream-offset", "9"),
+    ("X-Stream-Epoch", "e"),
+)
+
+
+@pytest.mark.parametrize("where", [Q, "/topic/t", "#w", "/queue/a,/queue/b", "/queue/later"])
+def test_what_only_the_broker_may_say_is_left_out_of_what_clients_send(where):
+    """F4, F22: of every kind of destination, at once, bound and later."""
+    desk = Bench()
+    actor = desk.actor()
+    for number, name in enumerate(where.split(",")):
+        actor.subscribes(name, str(number))
+    more = (("AMQ_SCHEDULED_DELAY", "1"),) if where == "/queue/later" else ()
+    actor.does(run_of(where, [b"x"], (*FORGED, ("x-mine", "1"), *more)))
+    desk.passes(1)
+    for frame in (found := actor.reads()):
+        told = dict(frame.headers)
+        assert told["x-mine"] == "1"
+        assert not [n for n in told if n.strip().lower() in {f.strip().lower() for f, _ in FORGED}]
+    assert len(found) == where.count(",") + 1
+
+
+def test_a_message_that_dies_among_the_dead_is_gone():
+    desk = Bench()
+    actor = desk.actor()
+    actor.sends("/queue/DLQ.q", "dead")
+    actor.subscribes("/queue/DLQ.q", ack="client")
+    actor.nacks(*actor.reads(), requeue=False)
+    assert actor.reads() == []
+    assert desk.broker.queues.deaths.lost == 1
+    assert desk.memory.used_bytes == 0
+
+
+def test_a_dead_letter_queue_of_the_operators_choice():
+    desk = Bench(
+        {
+            Q: DestinationPolicy(dead_letter="/queue/grave"),
+            "/queue/grave": DestinationPolicy(max_messages=1),
+        }
+    )
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "a", "b")
+    actor.nacks(*actor.reads(), requeue=False)
+    assert actor.reads() == []
+    assert desk.waiting("/queue/grave") == ["a"]
+    assert desk.broker.queues.deaths.lost == 1
+    assert desk.queue(Q).destination.dropped == 1  # of the other a dead letter was made
+    assert desk.memory.used_bytes == OVERHEAD + 1 + desk.heads_bytes()
+
+
+def test_no_memory_no_dead_letter():
+    desk = bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client-individual")
+    actor.sends(Q, "a")
+    frames = actor.reads()
+    desk.memory.limit_bytes = 100
+    actor.nacks(*frames, requeue=False)
+    assert actor.reads() == []
+    assert desk.broker.queues.deaths.lost == 1
+    assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
+
+
+def test_a_dead_letter_that_can_have_no_queue_is_lost_and_nothing_breaks():
+    desk = Bench(policies=BrokerPolicies(max_destination_bytes=20))
+    actor = desk.actor()
+    name = "/queue/" + "n" * 13
+    actor.subscribes(name, ack="client")
+    actor.sends(name, "bad")
+    actor.nacks(*actor.reads(), requeue=False)
+    assert actor.reads() == []
+    assert desk.broker.queues.deaths.lost == 1
+    assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
+
+
+@pytest.mark.parametrize("limit", [0, 2])
+def test_max_exceptions_of_stompserver(limit):
+    desk = Bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "bad", max_exceptions=f"{limit}")
+    for _ in range(limit + 1):
+        actor.nacks(*actor.reads())
+        desk.passes(9.0)
+    assert actor.reads() == []
+    assert desk.waiting("/queue/deadletter") == ["bad"]
+    actor.subscribes("/queue/deadletter", "d")
+    [dead] = actor.reads("d")
+    assert dead.get("x-death-reason") == "max-exceptions"
+    assert dead.get("x-death-count") == f"{limit + 1}"
+
+
+# Expiry.
+
+
+def test_expired_messages_are_never_delivered_and_are_gone():
+    desk = Bench()
+    actor = desk.actor()
+    actor.sends(Q, "a", ttl="1000")
+    actor.sends(Q, "b", ttl="3000")
+    actor.sends(Q, "c")
+    desk.passes(1.0)
+    actor.subscribes(Q)
+    assert actor.bodies() == ["b", "c"]
+    assert desk.queue(Q).destination.expired == 1
+    assert desk.waiting("/queue/DLQ.q") == []
+    assert desk.memory.used_bytes == 0
+
+
+def test_a_policy_keeps_the_expired_as_dead_letters():
+    desk = bench(ttl_ms=2000, dead_letter_expired=True)
+    actor = desk.actor()
+    actor.sends(Q, "a")
+    desk.passes(2.0)
+    actor.subscribes(Q)
+    actor.subscribes("/queue/DLQ.q", "d")
+    [dead] = actor.reads()
+    assert (dead.get("subscription"), dead.get("x-death-reason")) == ("d", "expired")
+    assert dead.get("x-death-count") == "0"
+    assert desk.queue(Q).destination.dropped == 0
+
+
+def test_a_message_may_expire_while_it_waits_for_its_next_delivery():
+    desk = Bench()
+    actor = desk.actor()
+    actor.subscribes(Q, ack="client")
+    actor.sends(Q, "a", ttl="1500")
+    for _ in range(2):
+        actor.nacks(*actor.reads())
+        desk.passes(0.5)
+    desk.passes(2.0)
+    assert actor.reads() == []
+    queue = desk.queue(Q)
+    assert (queue.held, queue.destination.expired) == (0, 1)
+
+
+# The end of a queue.
+
+
+def test_a_queue_that_ends_gives_all_to_the_heir_also_what_comes_back_later():
+    desk = Bench()
+    actor, other = desk.actor(), desk.actor()
+    actor.subscribes(Q, ack="client-individual", prefetch_count="3")
+    actor.sends(Q, *numbered("", 3))
+    for wait in (0.0, 1.0):
+        frames = actor.reads()
+        if not wait:
+            actor.nacks(frames[0])
+        else:
+            actor.nacks(frames[0])
+    queue = desk.queue(Q)
+    assert (queue.delayed, queue.unacked) == (1, 2)
+    other.sends(Q, "3", "4")
+    desk.turn()
+    desk.broker.queues.end(Q, desk.now)
+    assert desk.broker.destinations.known(Q).queue is None  # type: ignore[union-attr]
+    assert queue.destination.dropped == 1  # 4; 3 went to the free place
+    actor.is_gone()
+    desk.passes(5.0)
+    assert queue.held == queue.size == 0
+    assert queue.destination.dropped == 5
+    assert desk.memory.used_bytes == desk.memory.kept_bytes == 0
+
+
+def test_the_end_of_an_unknown_queue_is_nothing():
+    desk = Bench()
+    desk.broker.queues.end("/queue/none", desk.now)
+    desk.actor().subscribes("/topic/t")
+    desk.broker.queues.end("/topic/t", desk.now)
+    assert list(desk.broker.queues) == []
+
+
+def test_a_queue_is_idle_when_nothing_would_be_lost():
+    desk = Bench()
+    actor = desk.actor()
+    actor.sends(Q, "a")
+    queue = desk.queue(Q)
+    assert not queue.is_idle
+    actor.subscribes(Q)
+    actor.reads()
+    assert not queue.is_idle
+    actor.unsubscribes()
+    assert queue.is_idle

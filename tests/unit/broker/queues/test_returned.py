@@ -1,0 +1,46 @@
+"""Messages that came back: against a sorted list."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.core_fakes import run_of
+from trio_stomp.broker.delivery._delivery import NEVER, Publication
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.broker.queues._message import Message
+from trio_stomp.broker.queues._returned import PIECE, Returned
+from trio_stomp.broker.routing._destinations import Destination
+
+ORIGIN = Publication(Destination("/queue/q", Kind.QUEUE), run_of("/queue/q").head, [], 0.0, NEVER)
+
+STEP = st.one_of(
+    st.tuples(st.just("put"), st.integers(0, 10_000)),
+    st.tuples(st.just("run"), st.integers(0, 10_000)),
+    st.tuples(st.just("pop"), st.just(0)),
+    st.tuples(st.just("behind"), st.integers(-1, 10_001)),
+)
+
+
+@given(st.lists(STEP, max_size=60))
+def test_it_is_a_sorted_list(steps: list[tuple[str, int]]) -> None:
+    returned, model = Returned(), set[int]()
+    for step, number in steps:
+        if step == "put" and number not in model:
+            returned.put(Message(number, ORIGIN, b"", 4))
+            model.add(number)
+        elif step == "run":  # so that there are several pieces
+            for each in sorted(
+                {*range(number, number + 3 * PIECE)} - model, reverse=number % 2 == 0
+            ):
+                returned.put(Message(each, ORIGIN, b"", 4))
+                model.add(each)
+        elif step == "pop" and model:
+            assert returned.first.number == min(model)
+            assert returned.pop().number == min(model)
+            model.remove(min(model))
+        elif step == "behind":
+            most = 2 * PIECE
+            wanted = sorted(each for each in model if each > number)[:most]
+            assert [each.number for each in returned.behind(number, most)] == wanted
+        assert len(returned) == len(model)
+        assert all(0 < len(piece) <= 2 * PIECE for piece in returned.pieces)
+    assert [each.number for each in returned] == sorted(model)

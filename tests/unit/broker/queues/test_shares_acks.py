@@ -1,0 +1,91 @@
+"""Many cumulative ACKs in one transaction: what they cover is looked at once, not for each."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.core_fakes import run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor, numbered
+from trio_stomp.broker.names._kinds import PRIVATE_QUEUE
+from trio_stomp.protocol import Acked, Received
+
+HELD = 500
+
+
+class Seen(dict[Any, Any]):
+    """Counts how many of its items were looked at."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for key in super().__iter__():
+            self.looks += 1
+            yield key
+
+    def items(self) -> Any:
+        """Look at all, as far as is asked."""
+        return ((key, self[key]) for key in self)
+
+
+def reader() -> tuple[DurableBench, Actor, list[Acked]]:
+    """Somebody with HELD messages, and a cumulative ACK of each of the newer half."""
+    desk = DurableBench()
+    actor = desk.actor()
+    actor.subscribes("/queue/q", ack="client", prefetch_count=f"{HELD}")
+    desk.actor().sends("/queue/q", *numbered("", HELD))
+    frames = actor.reads()
+    return desk, actor, [actor.acked(each) for each in frames[HELD // 2 :]]
+
+
+def test_what_a_commit_covers_is_looked_at_once():
+    desk, actor, acks = reader()
+    consumer = actor.consumer()
+    seen = consumer.unacked = Seen(consumer.unacked)
+    actor.commits(*acks)
+    assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
+    assert desk.broker.acks.acked == HELD
+    assert seen.looks <= 6 * HELD
+
+
+def test_whether_a_commit_covers_what_is_stored_is_seen_whatever_its_order():
+    desk, actor, acks = reader()
+    desk.actor().sends("/queue/q", "stored", persistent="true")
+    consumer = actor.consumer()
+    consumer.count_left += 1
+    desk.broker.queues.want(consumer)
+    [last] = actor.reads()
+    desk.is_prompt = False
+    actor.commits(actor.acked(last), *acks[:2])
+    assert actor.frames() == [], "it waits for the store"
+    desk.answers()
+    assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
+
+
+@pytest.mark.parametrize("how", ["abort", "refused"])
+def test_what_was_aborted_is_counted_against_its_window_once(how: str):
+    _, actor, acks = reader()
+    consumer = actor.consumer()
+    for ack in acks:
+        actor.does(Received((), acked=(ack,)))
+    assert len(consumer.excused) == HELD
+    seen = consumer.excused = Seen(consumer.excused)
+    acks = [*acks[:-1:2], acks[-1]]
+    if how == "abort":
+        actor.does(Received((), returned=acks))
+    else:
+        actor.commits(*acks, actor.acked("b.9-1"))
+        assert actor.error().get("code") == "unknown-ack"
+    assert consumer.excused == {}
+    assert seen.looks <= 2 * HELD
+
+
+def test_a_commit_may_acknowledge_what_needs_none_and_answer_who_has_gone():
+    desk = DurableBench()
+    actor = desk.actor()
+    actor.subscribes("/queue/q")
+    tag = actor.client.subscriptions["0"].tag
+    actor.commits(actor.acked(f"{tag}-1"), run_of(f"{PRIVATE_QUEUE}nobody", ["late"]))
+    assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
+    assert desk.broker.fan_out.drops.no_subscriber == 1

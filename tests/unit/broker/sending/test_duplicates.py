@@ -1,0 +1,259 @@
+"""Ids of senders: known again over restarts, as long as the window tells, and no longer."""
+
+import pytest
+
+from tests.support.core_fakes import Received, run_of
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.store import Atomic, Done, DropPlace, Keep, MemoryStore, Put
+
+Q, T = "/queue/q", "/topic/t"
+WINDOW = 3
+DELAY = {"AMQ_SCHEDULED_DELAY": "1000"}
+
+
+def made(*, is_prompt: bool = True, window: int = WINDOW) -> DurableBench:
+    policy = DestinationPolicy(dedup_window=window)
+    store = MemoryStore(name="stored:journal")
+    return DurableBench({Q: policy, T: policy}, store=store, is_prompt=is_prompt)
+
+
+def sends(actor: Actor, id: str, to: str = Q, header: str = "x_dedup_id", **headers: str) -> None:
+    told = {"persistent": "true", header: id, **headers}
+    actor.sends(to, f"m{id}", receipts=[(1, b"r")], **told)  # type: ignore[arg-type]
+
+
+def sent(core: DurableBench, id: str, **headers: str) -> Received:
+    """The RECEIPT of a SEND."""
+    actor = core.actor()
+    sends(actor, id, **headers)
+    (receipt,) = actor.frames()
+    return receipt
+
+
+def is_known(core: DurableBench, id: str, **headers: str) -> bool:
+    """Whether a SEND was a duplicate; what is one has its evidence."""
+    receipt = sent(core, id, **headers)
+    assert receipt.get("stored") == "journal"
+    return receipt.get("duplicate") == "true"
+
+
+def kept(core: DurableBench) -> list[str]:
+    """The ids that the store knows."""
+    runs = core.store.read(f"seen:{Q}", 0, 0, 10_000).runs
+    return [body.decode() for run in runs for body in run.bodies]
+
+
+def consumed(core: DurableBench, name: str = Q) -> list[str]:
+    reader = core.actor()
+    reader.subscribes(name)
+    bodies = reader.bodies()
+    reader.unsubscribes()
+    core.turn()
+    return bodies
+
+
+@pytest.mark.parametrize("header", ["x_dedup_id", "_AMQ_DUPL_ID"])
+def test_an_id_is_known_after_a_restart_though_its_message_was_consumed(header: str) -> None:
+    core = made()
+    actor = core.actor()
+    told = ((header.replace("x_dedup_id", "x-dedup-id"), "1"), ("persistent", "true"))
+    actor.does(run_of(Q, ["m1"], told))
+    core.turn()
+    assert consumed(core) == ["m1"]
+    core = core.restarts()
+    assert is_known(core, "1")
+    assert consumed(core) == []
+    assert not is_known(core, "2")
+
+
+def test_a_resend_whose_receipt_was_lost_is_answered_as_what_is_safe() -> None:
+    core = made(is_prompt=False)
+    sends(core.actor(), "1")
+    core.turn()
+    core.store.append(core.turns, core.commit)  # and here the broker dies
+    core = core.restarts()
+    receipt = sent(core, "1")
+    assert (receipt.get("duplicate"), receipt.get("stored")) == ("true", "journal")
+    assert consumed(core) == ["m1"]
+
+
+def test_what_was_not_stored_is_not_known() -> None:
+    core = made(is_prompt=False)
+    sends(core.actor(), "1")
+    core.turn()
+    core = core.restarts()
+    core.is_prompt = True
+    assert not is_known(core, "1")
+    assert consumed(core) == ["m1"]
+
+
+def test_an_id_costs_one_record_more_and_none_costs_nothing() -> None:
+    core = made(is_prompt=False)
+    core.actor().sends(Q, "plain", persistent="true")
+    sends(core.actor(), "1")
+    core.turn()
+    (turn,) = core.turns
+    named, plain, told = turn.records
+    assert isinstance(named, Keep)  # by what the store's messages are named: once for a store
+    assert isinstance(plain, Put)
+    assert isinstance(told, Atomic)
+    assert [type(record) for record in told.records] == [Put, Put]
+
+
+def test_the_window_bounds_what_is_kept_oldest_first() -> None:
+    core = made()
+    for number in range(5):
+        assert not is_known(core, f"{number}")
+    assert kept(core) == ["2", "3", "4"]
+    for _ in range(2):
+        core = core.restarts()
+        assert [is_known(core, each) for each in "234"] == [True] * 3
+        assert kept(core) == ["2", "3", "4"]
+    assert not is_known(core, "1")
+    assert kept(core) == ["3", "4", "1"]
+
+
+def test_a_smaller_window_forgets_what_is_too_much() -> None:
+    core = made()
+    for number in range(3):
+        sent(core, f"{number}")
+    core.book[Q] = DestinationPolicy(dedup_window=1)
+    core = core.restarts()
+    core.turn()
+    assert kept(core) == ["2"]
+    assert is_known(core, "2")
+    core.book[Q] = DestinationPolicy(dedup_window=0)
+    core = core.restarts()
+    core.turn()
+    assert kept(core) == []
+    assert not is_known(core, "2")
+    assert kept(core) == []
+
+
+def test_what_is_withdrawn_is_forgotten_and_pushes_nothing_out() -> None:
+    core = made(is_prompt=False)
+    for id in "123":
+        sends(core.actor(), id)
+        core.turn()
+        core.answers()
+    for id in "45":
+        sends(core.actor(), id)
+        core.turn()
+    core.fails()
+    core.turn()
+    core.is_prompt = True
+    assert kept(core) == ["1", "2", "3"]
+    assert [is_known(core, each) for each in "123"] == [True] * 3
+    assert not is_known(core, "4")
+    assert kept(core) == ["2", "3", "4"]
+
+
+def test_a_transaction_holds_with_its_ids_or_without_them() -> None:
+    core = made(is_prompt=False)
+    told = (("x-dedup-id", "1"),)
+    for is_stored in (False, True):
+        core.actor().commits(
+            run_of(Q, ["m1"], told), run_of(Q, ["other"], (("persistent", "true"),))
+        )
+        core.turn()
+        core.answers() if is_stored else core.fails()
+        assert core.waiting(Q) == (["m1", "other"] if is_stored else [])
+    core = core.restarts()
+    core.is_prompt = True
+    assert is_known(core, "1")
+
+
+def test_a_transient_message_is_told_apart_until_the_broker_ends() -> None:
+    core = made()
+    assert sent(core, "1", persistent="false").get("duplicate") is None
+    receipt = sent(core, "1", persistent="false")
+    assert (receipt.get("duplicate"), receipt.get("stored")) == ("true", None)
+    assert core.commit == 0
+    assert not is_known(core.restarts(), "1")
+
+
+def test_a_topic_knows_ids_of_what_survives_for_somebody() -> None:
+    core = made()
+    sends(core.actor(), "nobody", to=T)
+    core.turn()
+    reader = core.actor()
+    reader.subscribes(T, ack="client", durable_subscription_name="d")
+    core.turn()
+    sends(core.actor(), "1", to=T)
+    assert [frame.text for frame in reader.frames()] == ["m1"]
+    core = core.restarts()
+    actor = core.actor()
+    for id, known in (("1", "true"), ("nobody", None)):
+        sends(actor, id, to=T)
+        (receipt,) = actor.frames()
+        assert receipt.get("duplicate") == known
+
+
+def test_a_scheduled_message_is_known_before_and_after_it_is_sent() -> None:
+    core = made()
+    assert not is_known(core, "1", **DELAY)
+    core = core.restarts()
+    assert is_known(core, "1", **DELAY)
+    core.passes(1)
+    assert consumed(core) == ["m1"]
+    core = core.restarts()
+    assert is_known(core, "1", **DELAY)
+    core.passes(1)
+    assert consumed(core) == []
+
+
+def test_a_composite_is_a_duplicate_if_all_of_it_is() -> None:
+    core = made()
+    both = f"{Q},/queue/other"
+    assert not is_known(core, "1")
+    assert sent(core, "1", to=both).get("duplicate") is None
+    assert sent(core, "1", to=both).get("duplicate") == "true"
+    assert consumed(core, "/queue/other") == ["m1"]
+
+
+def test_of_ids_that_are_there_twice_the_last_counts() -> None:
+    core = made()
+    sent(core, "1")
+    core.broker.destinations.open(Q).seen.clear()
+    sent(core, "1")
+    sent(core, "2")
+    assert kept(core) == ["1", "1", "2"]
+    core = core.restarts()
+    core.turn()
+    assert kept(core) == ["1", "2"]
+
+
+def test_a_destination_that_is_forgotten_is_forgotten_with_its_ids() -> None:
+    store = MemoryStore(name="stored:journal")
+    core = DurableBench(policies=BrokerPolicies(max_destinations=16), store=store, is_prompt=False)
+    sends(core.actor(), "1")
+    core.turn()
+    core.answers()
+    reader = core.actor()
+    reader.subscribes(Q)
+    assert reader.bodies() == ["m1"]
+    reader.unsubscribes()
+    core.turn()
+    core.answers()
+    sends(core.actor(), "2", to="/queue/transient", persistent="false")
+    core.turn()
+    for number in range(17):
+        core.actor().sends(f"/topic/{number}", "x")
+        core.turn()
+    assert any(isinstance(record, DropPlace) for turn in core.turns for record in turn.records)
+    core.answers()
+    assert kept(core) == []
+
+
+def test_the_oldest_is_forgotten_with_its_successor() -> None:
+    core = made(is_prompt=False, window=1)
+    for id in "12":
+        sends(core.actor(), id)
+        core.turn()
+        (turn,) = core.turns
+        core.answers()
+    (record,) = turn.records
+    assert isinstance(record, Atomic)
+    assert [type(each) for each in record.records] == [Put, Put, Done]

@@ -1,0 +1,625 @@
+"""What a client must wait for, what it is told after a failure, and that others never wait."""
+
+import pytest
+
+from tests.support.core_fakes import Received
+from tests.support.durable_fakes import DurableBench
+from tests.support.queue_fakes import Actor, bench, texts
+from trio_stomp.base._errors import CloseReason, ProtocolError
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
+from trio_stomp.broker.durability import _log as log_module
+from trio_stomp.protocol import Left, Subscribed, Unsubscribed
+
+Q = "/queue/q"
+
+
+def slow(**fields: object) -> DurableBench:
+    """A bench whose store answers when it is told to."""
+    book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
+    return DurableBench(book, is_prompt=False)
+
+
+def stores(actor: Actor, *bodies: str, to: str = Q, receipt: bytes | None = None) -> None:
+    receipts = [] if receipt is None else [(len(bodies), receipt)]
+    actor.sends(to, *bodies, persistent="true", receipts=receipts)
+
+
+def told(frames: list[Received]) -> list[str]:
+    """Frames in short: a body, or what was answered."""
+    return [
+        frame.text if frame.command == "MESSAGE" else f"{frame.command} {frame.get('receipt-id')}"
+        for frame in frames
+    ]
+
+
+def ends(core: DurableBench) -> None:
+    """Nothing is left under way, nor charged for."""
+    while core.turns:
+        core.answers()
+    core.ends()
+    core.turn()  # what was lost with its consumer has failed once more, which is stored too
+    while core.turns:
+        core.answers()
+    assert core.memory.kept_bytes == core.log.pending_bytes == 0
+    assert [*core.log.waiting, *core.log.leaving] == []
+
+
+def test_nothing_is_seen_nor_receipted_before_the_store_has_it() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q)
+    stores(sender, "a", receipt=b"1")
+    assert reader.frames() == sender.frames() == []
+    core.answers()
+    assert told(reader.frames()) == ["a"]
+    (receipt,) = sender.frames()
+    assert (receipt.get("receipt-id"), receipt.get("stored")) == ("1", "memory")
+    ends(core)
+
+
+def test_a_withdrawn_send_is_never_seen_and_its_sender_is_told_once() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q)
+    stores(sender, "a")
+    stores(sender, "b", receipt=b"1")
+    stores(sender, "c", receipt=b"2")
+    core.turn()
+    core.fails("the disk is full")
+    error = sender.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("storage", "1")
+    assert error.get("message") == "the disk is full"
+    while core.turns:
+        core.answers()
+    assert reader.frames() == []
+    assert core.restarts().waiting(Q) == []
+    ends(core)
+
+
+def test_receipts_of_what_is_safe_come_before_the_error() -> None:
+    core = slow()
+    sender = core.actor()
+    stores(sender, "a", receipt=b"1")
+    core.turn()
+    core.answers()
+    stores(sender, "b", receipt=b"2")
+    core.turn()
+    core.fails()
+    assert told(sender.frames()) == ["RECEIPT 1", "ERROR 2"]
+    ends(core)
+
+
+@pytest.mark.parametrize("survives", [True, False])
+def test_a_fault_is_told_behind_pending_receipts(survives: bool) -> None:
+    core = slow()
+    sender = core.actor()
+    stores(sender, "a", receipt=b"1")
+    sender.unsubscribes("none")
+    assert sender.frames() == []
+    core.answers() if survives else core.fails()
+    frames = sender.frames()
+    assert told(frames) == (["RECEIPT 1", "ERROR None"] if survives else ["ERROR 1"])
+    assert frames[-1].get("code") == ("unknown-subscription" if survives else "storage")
+    ends(core)
+
+
+def test_a_transient_send_does_not_overtake_a_stored_one() -> None:
+    core = slow()
+    sender, other, reader = core.actor(), core.actor(), core.actor()
+    reader.subscribes(Q)
+    stores(sender, "a")
+    sender.sends(Q, "b", receipts=[(1, b"1")])
+    other.sends(Q, "other's")
+    assert texts(reader.frames()) == ["other's"]
+    assert sender.box.paused
+    core.answers()
+    assert texts(reader.frames()) == ["a", "b"]
+    assert told(sender.frames()) == ["RECEIPT 1"]
+    assert not sender.box.paused
+    ends(core)
+
+
+def test_stored_sends_and_acks_are_not_held() -> None:
+    core = slow()
+    actor = core.actor()
+    actor.subscribes(Q, ack="client")
+    stores(actor, "a")
+    core.turn()
+    core.answers()
+    (got,) = actor.reads()
+    stores(actor, "b")
+    actor.sends(Q, "c", persistent="true", unique="headers")
+    actor.acks(got)
+    assert not actor.box.paused
+    assert core.queue(Q).unacked == 0
+    core.turn()
+    core.answers()
+    assert actor.bodies() == ["b", "c"]
+    ends(core)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Subscribed("1", "/topic/t", "auto", (("destination", "/topic/t"),), b"2"),
+        Unsubscribed("0", None, b"2"),
+        Left(b"2"),
+    ],
+)
+def test_whatever_else_a_client_says_waits_for_what_it_sent(event: object) -> None:
+    core = slow()
+    actor = core.actor()
+    actor.subscribes("/topic/other")
+    stores(actor, "a", receipt=b"1")
+    actor.does(event)  # type: ignore[arg-type]
+    assert actor.frames() == []
+    core.answers()
+    assert told(actor.frames()) == ["RECEIPT 1", "RECEIPT 2"]
+    ends(core)
+
+
+def test_the_receipt_of_disconnect_waits_for_acks() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client")
+    stores(sender, "a")
+    core.turn()
+    core.answers()
+    (got,) = reader.reads()
+    core.answers()
+    reader.acks(got)
+    reader.does(Left(b"1"))
+    assert reader.frames() == []
+    core.answers()
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    ends(core)
+
+
+def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client")
+    sender.sends(Q, "a")
+    (got,) = reader.reads()
+    reader.acks(got)
+    reader.does(Left(b"1"))
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    ends(core)
+
+
+def test_disconnect_after_an_ack_survives_failures_before_and_after() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client")
+    stores(sender, "a", "b")
+    core.turn()
+    core.answers()
+    first, second = reader.reads()
+    core.answers()
+    for _ in range(3):
+        stores(core.actor(), "x")
+        core.turn()
+    reader.acks(first)
+    core.turn()
+    core.fails()
+    core.answers()
+    reader.acks(second)
+    reader.does(Left(b"1"))
+    core.turn()
+    core.fails()
+    assert reader.frames() == []
+    core.answers()
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    assert core.restarts().queue is not None
+    assert not core.restarts().broker.queues.largest(1)
+    ends(core)
+
+
+def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client")
+    stores(sender, "a")
+    core.turn()
+    core.answers()
+    (got,) = reader.reads()
+    core.answers()
+    reader.does(reader.acked(got, receipts=[(1, b"1")]))
+    assert reader.frames() == []
+    core.fails()
+    assert reader.frames() == []
+    core.answers()
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    ends(core)
+
+
+def test_other_clients_do_not_wait() -> None:
+    core = slow()
+    sender, other = core.actor(), core.actor()
+    other.subscribes("/topic/t", ack="client")
+    other.sends("/topic/t", "x")
+    (got,) = other.reads()
+    stores(sender, "a")
+    other.sends("/topic/t", "y", receipts=[(1, b"1")])
+    other.does(Unsubscribed("0", None, b"2"), Left(b"3"))
+    assert told(other.frames())[-3:] == ["RECEIPT 1", "RECEIPT 2", "RECEIPT 3"]
+    assert got.text == "x"
+    ends(core)
+
+
+def test_who_is_gone_is_forgotten_when_all_it_sent_is_done() -> None:
+    core = slow()
+    sender = core.actor()
+    stores(sender, "a", receipt=b"1")
+    sender.sends("/queue/other", "b")
+    seen: list[list[str]] = []
+    core.broker.forget(
+        sender.client,
+        CloseReason.CONNECTION_LOST,
+        core.now,
+        lambda: seen.append(told(sender.writes())),
+    )
+    core.turn()
+    assert seen == []
+    assert sender.client in core.broker.clients
+    core.answers()
+    assert seen == [["RECEIPT 1"]]
+    assert sender.client not in core.broker.clients
+    assert core.waiting("/queue/other") == ["b"]
+    ends(core)
+
+
+def test_who_is_gone_may_have_to_wait_again() -> None:
+    core = slow()
+    sender = core.actor()
+    stores(sender, "a")
+    sender.sends(Q, "b")
+    stores(sender, "c")
+    sender.is_gone()
+    core.turn()
+    core.answers()
+    assert core.waiting(Q) == ["a", "b"]
+    assert sender.client in core.broker.clients
+    core.answers()
+    assert core.waiting(Q) == ["a", "b", "c"]
+    assert sender.client not in core.broker.clients
+    ends(core)
+
+
+def test_who_is_gone_is_forgotten_after_a_failure_too() -> None:
+    core = slow()
+    sender = core.actor()
+    stores(sender, "a")
+    sender.is_gone()
+    core.turn()
+    core.fails()
+    assert sender.client not in core.broker.clients
+    ends(core)
+
+
+def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
+    core = slow(max_messages=2, overflow="block")
+    sender, reader = core.actor(), core.actor()
+    stores(sender, "a", "b", "c", receipt=b"1")
+    sender.sends(Q, "d")
+    core.turn()
+    core.answers()
+    assert sender.box.paused
+    reader.subscribes(Q)
+    got: list[str] = []
+    while core.turns or not got or got[-1] != "d":
+        got += texts(reader.frames())
+        core.answers()
+    assert got == ["a", "b", "c", "d"]
+    assert told(sender.frames()) == ["RECEIPT 1"]
+    assert not sender.box.paused
+    ends(core)
+
+
+def test_a_producer_that_is_blocked_when_the_store_fails_is_told() -> None:
+    core = slow(max_messages=1, overflow="block")
+    sender = core.actor()
+    stores(sender, "a", "b", receipt=b"1")
+    core.turn()
+    core.fails()
+    assert sender.error().get("code") == "storage"
+    core.turn()
+    assert core.waiting(Q) == []
+    ends(core)
+
+
+def test_who_sends_more_than_may_be_under_way_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 100)
+    core = slow()
+    sender = core.actor()
+    stores(sender, "a")
+    stores(sender, "b")
+    assert sender.box.paused
+    core.turn()
+    core.answers()
+    assert core.queue(Q).arriving == 1
+    assert core.waiting(Q) == ["a"]
+    core.answers()
+    assert core.waiting(Q) == ["a", "b"]
+    ends(core)
+
+
+def test_an_id_whose_message_is_withdrawn_is_no_duplicate() -> None:
+    core = slow()
+    sender = core.actor()
+    sender.sends(Q, "a", persistent="true", x_dedup_id="1")
+    core.turn()
+    core.fails()
+    again = core.actor()
+    again.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
+    core.turn()
+    core.answers()
+    (receipt,) = again.frames()
+    assert receipt.get("duplicate") is None
+    assert core.waiting(Q) == ["a"]
+    ends(core)
+
+
+def test_a_duplicate_is_receipted_when_the_first_is_safe() -> None:
+    core = slow()
+    one, other, third = core.actor(), core.actor(), core.actor()
+    one.sends(Q, "a", persistent="true", x_dedup_id="1")
+    other.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
+    assert other.frames() == []
+    core.answers()
+    assert [frame.get("duplicate") for frame in other.frames()] == ["true"]
+    third.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
+    assert [frame.get("duplicate") for frame in third.frames()] == ["true"]
+    ends(core)
+
+
+def test_a_duplicate_of_what_is_withdrawn_is_withdrawn() -> None:
+    core = slow()
+    one, other = core.actor(), core.actor()
+    one.sends(Q, "a", persistent="true", x_dedup_id="1")
+    other.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
+    core.turn()
+    core.fails()
+    assert other.error().get("receipt-id") == "1"
+    ends(core)
+
+
+def test_a_scheduled_message_is_told_apart_in_the_same_way() -> None:
+    core = slow()
+    one, other = core.actor(), core.actor()
+    told_apart = {"AMQ_SCHEDULED_DELAY": "1000", "x_dedup_id": "1", "persistent": "true"}
+    one.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
+    other.sends(Q, "a", **told_apart, receipts=[(1, b"1")])  # type: ignore[arg-type]
+    core.turn()
+    core.fails()
+    assert other.error().get("receipt-id") == "1"
+    again = core.actor()
+    again.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
+    core.turn()
+    core.answers()
+    core.passes(1)
+    core.answers()
+    assert core.waiting(Q) == ["a"]
+    ends(core)
+
+
+def test_a_durable_subscription_begins_when_it_is_safe() -> None:
+    core = slow()
+    actor, other = core.actor(), core.actor()
+    headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
+    actor.does(Subscribed("0", "/topic/t", "client", headers, b"1"))
+    other.sends("/topic/t", "a")
+    assert actor.frames() == []
+    core.answers()
+    assert told(actor.frames()) == ["RECEIPT 1", "a"]
+    ends_with_durables(core)
+
+
+def test_a_durable_subscription_that_cannot_be_remembered_is_refused() -> None:
+    core = slow()
+    actor = core.actor()
+    headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
+    actor.does(Subscribed("0", "/topic/t", "client", headers, b"1"))
+    core.turn()
+    core.fails()
+    error = actor.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("storage", "1")
+    ends_with_durables(core)
+
+
+def ends_with_durables(core: DurableBench) -> None:
+    for binding in list(core.broker.bindings.durables):
+        core.broker.bindings.end_durable(binding, core.now)
+    core.turn()
+    ends(core)
+
+
+def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe() -> None:
+    core = slow()
+    actor = core.actor()
+    headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
+    actor.does(Subscribed("0", "/topic/t", "client", headers, None))
+    core.turn()
+    core.answers()
+    for id in ("0", None):
+        actor.does(Unsubscribed(id, None if id else "/topic/t", b"1", headers))
+        if id:
+            assert actor.frames() == []
+            core.answers()
+            assert told(actor.frames()) == ["RECEIPT 1"]
+    assert actor.error().get("code") == "unknown-subscription"
+    assert not core.restarts().broker.bindings.durables
+    ends(core)
+
+
+def test_without_a_store_nobody_waits() -> None:
+    core = bench()
+    actor = core.actor()
+    actor.subscribes(Q, ack="client")
+    stores(actor, "a", receipt=b"1")
+    frames = actor.frames()
+    assert told(frames) == ["RECEIPT 1", "a"]
+    actor.does(actor.acked(frames[1], receipts=[(1, b"2")]), Left(b"3"))
+    assert told(actor.frames()) == ["RECEIPT 2", "RECEIPT 3"]
+    core.ends()
+
+
+def test_a_topics_message_goes_to_those_who_are_there_when_it_is_safe() -> None:
+    core = slow(persistent="always")
+    sender, durable, gone, come = (core.actor() for _ in range(4))
+    headers = {"durable_subscription_name": "d"}
+    durable.subscribes("/topic/t", ack="client", **headers)
+    gone.subscribes("/topic/*")
+    core.turn()
+    core.answers()
+    stores(sender, "a", to="/topic/t")
+    gone.unsubscribes()
+    come.subscribes("/topic/*")
+    core.turn()
+    assert come.frames() == []
+    core.answers()
+    assert gone.frames() == []
+    assert texts(come.frames()) == ["a"]
+    assert texts(durable.frames()) == ["a"]
+    ends_with_durables(core)
+
+
+def test_memory_is_given_back_for_what_is_withdrawn() -> None:
+    core = DurableBench({}, memory=MemoryBudget(10_000), is_prompt=False)
+    for _ in range(50):
+        sender = core.actor()
+        stores(sender, "x" * 1000, "y" * 1000)
+        core.turn()
+        assert core.memory.kept_bytes > 0
+        core.fails()
+        assert core.memory.kept_bytes == core.memory.used_bytes == 0
+    ends(core)
+
+
+def test_who_was_turned_away_meanwhile_is_told_no_second_error() -> None:
+    core = slow()
+    actor, other = core.actor(), core.actor()
+    for each in (actor, other):
+        each.client.client_id = "same"
+    actor.subscribes("/topic/t", ack="client", durable_subscription_name="d")
+    core.turn()
+    core.answers()
+    stores(actor, "a", receipt=b"1")
+    other.subscribes("/topic/t", ack="client", durable_subscription_name="d")
+    core.turn()
+    core.fails()
+    assert actor.error().get("code") == "taken-over"
+    core.turn()
+    ends_with_durables(core)
+
+
+def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts() -> None:
+    core = slow()
+    actor = core.actor()
+    stores(actor, "a", receipt=b"1")
+    actor.acks("nonsense")
+    assert actor.frames() == []
+    core.answers()
+    frames = actor.frames()
+    assert told(frames) == ["RECEIPT 1", "ERROR None"]
+    assert frames[-1].get("code") == "unknown-ack"
+    ends(core)
+
+
+def test_disconnect_waits_for_no_number_that_a_failure_has_made_void() -> None:
+    core = slow()
+    sender, reader = core.actor(), core.actor()
+    reader.subscribes(Q, ack="client")
+    stores(sender, "a")
+    core.turn()
+    core.answers()
+    (got,) = reader.reads()
+    core.answers()
+    for _ in range(3):
+        stores(core.actor(), "x")
+        core.turn()
+    reader.acks(got)
+    core.turn()
+    core.fails()
+    core.answers()
+    reader.does(Left(b"1"))
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    ends(core)
+
+
+def test_an_ack_of_what_is_not_stored_waits_for_nobody() -> None:
+    core = slow()
+    sender, reader, other = core.actor(), core.actor(), core.actor()
+    reader.subscribes(Q, ack="client-individual")
+    sender.sends(Q, "transient")
+    (frame,) = reader.reads()
+    stores(other, "under way")
+    core.turn()
+    reader.does(reader.acked(frame, receipts=[(1, b"1")]))
+    assert told(reader.frames()) == ["RECEIPT 1"]
+    core.answers()
+    (frame,) = reader.reads()
+    reader.does(reader.acked(frame, receipts=[(1, b"2")]))
+    assert reader.frames() == []
+    core.answers()
+    assert told(reader.frames()) == ["RECEIPT 2"]
+    ends(core)
+
+
+def test_who_is_gone_while_it_waited_for_room_is_forgotten_when_the_rest_is_safe() -> None:
+    core = slow(max_messages=1, overflow="block")
+    filler, producer = core.actor(), core.actor()
+    filler.sends(Q, "fills it")
+    stores(producer, "finds no room")
+    stores(producer, "behind it", to="/queue/other")
+    producer.is_gone()
+    core.turn()
+    assert producer.client in core.broker.clients
+    core.answers()
+    assert producer.client not in core.broker.clients
+    assert (core.waiting(Q), core.waiting("/queue/other")) == (["fills it"], ["behind it"])
+
+
+def test_statistics_are_not_kept_while_the_store_is_far_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    core = slow()
+    stream = core.broker.streams.open("/stream/DIAG", 0, 0)
+    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    assert stream.coming == 1
+    monkeypatch.setattr(log_module, "MAX_PENDING_BYTES", 0)
+    core.broker.keep(stream, "DIAG/session", b"{}", (), core.now)
+    assert stream.coming == 1
+
+
+def test_who_is_too_slow_for_what_has_become_safe_is_turned_away() -> None:
+    core = DurableBench({}, BrokerPolicies(max_backlog_bytes=1024), is_prompt=False)
+    durable, acking, producer = core.actor(), core.actor(room=False), core.actor()
+    durable.subscribes("/topic/t", durable_subscription_name="d")
+    core.turn()
+    core.answers()
+    acking.subscribes("/topic/t", ack="client")
+    stores(producer, "x" * 2000, to="/topic/t")
+    core.turn()
+    assert acking.box.closed is None
+    core.answers()
+    assert acking.box.closed is CloseReason.SLOW_CONSUMER
+    assert acking.client.subscriptions == {}
+
+
+def test_a_durable_subscription_whose_client_was_turned_away_meanwhile_gives_nothing() -> None:
+    core = slow()
+    reader, producer = core.actor(), core.actor()
+    reader.subscribes("/topic/t", durable_subscription_name="d")
+    core.turn()
+    error = ProtocolError("slow-consumer", "too slow", reason=CloseReason.SLOW_CONSUMER)
+    core.broker.refuse(reader.client, error, core.now)
+    core.answers()
+    stores(producer, "kept for it", to="/topic/t")
+    core.turn()
+    core.answers()
+    assert [frame.command for frame in reader.frames()] == ["ERROR"]
+    core.is_prompt = True
+    again = core.actor()
+    again.subscribes("/topic/t", durable_subscription_name="d")
+    assert again.bodies() == ["kept for it"]

@@ -1,0 +1,605 @@
+"""One client cannot hold others up: what is large is done in pieces, and others come between."""
+
+import random
+
+import pytest
+
+from tests.support.core_fakes import run_of
+from tests.support.queue_fakes import Actor, texts
+from tests.support.share_fakes import MOST, Clocked, ClockedDurable
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.broker import DestinationPolicy, internal_error
+from trio_stomp.broker.names._sorted_names import CHUNK_SIZE, SortedNames
+from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues
+from trio_stomp.broker.routing._table_costs import JOIN_BYTES
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Committed, Left, Subscribed, Unsubscribed
+
+MANY = 1_500
+WILD = "/queue/z*"
+TOPIC = "/topic/s"
+ASKED = 60
+"""Selectors, each of which takes a piece of work to ask."""
+
+
+def wild(id: str = "0", receipt: bytes | None = None, ack: str = "client") -> Subscribed:
+    return Subscribed(id, WILD, ack, (), receipt)
+
+
+def receipts(actor: Actor) -> list[str]:
+    return [frame.get("receipt-id") or "" for frame in actor.frames() if frame.command == "RECEIPT"]
+
+
+# A connection's share.
+
+
+def test_a_batch_that_takes_long_waits_for_those_of_others():
+    desk = Clocked()
+    busy, light = desk.actor(), desk.actor()
+    batch = [run_of("/queue/q", [f"{n}"], receipts=[(1, b"%d" % n)]) for n in range(100)]
+    busy.does(*batch)
+    assert busy.box.paused, "it is not read meanwhile"
+    light.sends("/queue/q", "light")
+    assert desk.waiting("/queue/q")[-1] == "light"
+    busy.sends("/queue/q", "behind")  # what was read before the pause
+    assert desk.broker.has_more
+    desk.settles()
+    assert not busy.box.paused
+    others = [body for body in desk.waiting("/queue/q") if body != "light"]
+    assert others == [f"{n}" for n in range(100)] + ["behind"], "in the order sent"
+    assert receipts(busy) == [f"{n}" for n in range(100)]
+    assert max(desk.pieces) <= MOST
+
+
+def test_who_waits_is_served_in_turn():
+    desk = Clocked()
+    actors = [desk.actor() for _ in range(3)]
+    for number, actor in enumerate(actors):
+        actor.does(*[run_of(f"/queue/{number}", [f"{n}"]) for n in range(60)])
+    desk.turn()
+    depths = [len(desk.waiting(f"/queue/{number}")) for number in range(3)]
+    assert depths[0] > depths[1], "it has had a share of this turn, too"
+    desk.turn()
+    desk.turn()
+    assert min(len(desk.waiting(f"/queue/{number}")) for number in range(3)) > depths[1]
+    desk.settles()
+    assert [len(desk.waiting(f"/queue/{number}")) for number in range(3)] == [60] * 3
+
+
+@pytest.mark.parametrize("is_gone_first", [False, True])
+def test_who_leaves_has_what_it_sent_before_done(is_gone_first: bool):
+    desk = Clocked()
+    busy = desk.actor()
+    busy.does(*[run_of("/queue/q", [f"{n}"]) for n in range(60)])
+    told: list[bool] = []
+    desk.broker.forget(
+        busy.client, CloseReason.CONNECTION_LOST, desk.now, lambda: told.append(True)
+    )
+    assert not told
+    assert busy.client in desk.broker.clients
+    desk.settles()
+    assert told == [True]
+    assert busy.client not in desk.broker.clients
+    assert len(desk.waiting("/queue/q")) == 60
+
+
+def test_the_broker_does_not_stop_before_all_is_done():
+    desk = Clocked()
+    busy = desk.actor()
+    busy.does(*[run_of("/queue/q", [f"{n}"]) for n in range(60)])
+    assert not desk.broker.is_finished
+    desk.broker.finish(desk.now)
+    assert desk.broker.is_finished
+    assert len(desk.waiting("/queue/q")) == 60
+
+
+def test_a_bug_in_a_piece_of_work_ends_its_connection_alone(monkeypatch: pytest.MonkeyPatch):
+    desk = Clocked()
+    desk.queues(MANY)
+    reader, other = desk.actor(), desk.actor()
+    reader.does(wild())
+    monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        desk.turn()
+    assert reader.box.closed is CloseReason.INTERNAL_ERROR
+    monkeypatch.undo()
+    reader.is_gone()
+    other.sends("/queue/q", "x")
+    desk.settles()
+    desk.broker.leaving.finish(desk.now)
+    assert reader.client not in desk.broker.clients
+    assert desk.waiting("/queue/q") == ["x"]
+
+
+# Wildcards over queues (F2).
+
+
+def test_a_wildcard_over_many_queues_joins_and_leaves_them_in_pieces():
+    desk = Clocked()
+    desk.queues(MANY)
+    reader, other = desk.actor(), desk.actor()
+    reader.does(
+        wild(receipt=b"r1"),
+        run_of("/queue/q", ["behind"]),
+        Unsubscribed("0", None, b"r2"),
+        run_of("/queue/q", ["last"]),
+    )
+    assert len(reader.consumer().queues) < MANY / 2
+    other.sends("/queue/q", "other")
+    assert desk.waiting("/queue/q") == ["other"], "whoever else sends does not wait"
+    turns = desk.settles()
+    assert turns > 10
+    assert max(desk.pieces) <= MOST
+    assert desk.waiting("/queue/q") == ["other", "behind", "last"]
+    told = [each.get("receipt-id") for each in reader.frames() if each.command == "RECEIPT"]
+    assert told == ["r1", "r2"]
+    assert all(not queue.consumers for queue in desk.broker.queues)
+    assert sum(queue.waiting.count for queue in desk.broker.queues) == MANY + 3
+    assert not desk.broker.queues.ending
+
+
+def test_queues_that_come_and_go_while_a_wildcard_joins_are_joined_once():
+    desk = Clocked()
+    desk.queues(MANY)
+    reader, other = desk.actor(), desk.actor()
+    reader.does(wild(ack="auto"))
+    assert len(reader.consumer().queues) < MANY
+    other.sends("/queue/z00000a", "behind the place where it is")
+    other.sends("/queue/z01499a", "before it")
+    desk.broker.queues.end("/queue/z01400", desk.now)
+    desk.broker.queues.open("/queue/DLQ.z")
+    desk.settles()
+    assert len(reader.consumer().queues) == MANY + 1
+    assert [len(desk.queue(f"/queue/{name}").consumers) for name in ("z00000a", "z01499a")] == [
+        1,
+        1,
+    ]
+    assert len(reader.bodies()) == MANY + 1
+    desk.ends()
+    assert desk.broker.destinations.queue_of("/queue/z01400") is None
+
+
+def test_each_queue_that_a_wildcard_reaches_is_charged_until_it_leaves():
+    desk = Clocked()
+    desk.queues(MANY)
+    reader = desk.actor()
+    before = desk.memory.tables_bytes
+    reader.subscribes("/queue/none")
+    one = desk.memory.tables_bytes - before
+    reader.does(wild("1"))
+    desk.settles()
+    assert desk.memory.tables_bytes - before - one > MANY * JOIN_BYTES
+    sender = desk.actor()
+    sender.sends("/queue/znew", "x")
+    assert reader.consumer("1").joined == MANY + 1
+    reader.unsubscribes("1")
+    reader.unsubscribes()
+    desk.settles()
+    desk.broker.queues.end("/queue/znew", desk.now)
+    # The route of /queue/znew and that of /queue/none are known still.
+    assert desk.memory.tables_bytes - before < MANY * JOIN_BYTES / 10
+
+
+def test_a_wildcard_that_reaches_more_than_there_is_memory_for_is_refused():
+    desk = Clocked()
+    desk.queues(MANY)
+    reader = desk.actor()
+    limit = desk.memory.tables_bytes + MANY * JOIN_BYTES // 2
+    desk.memory.limit_bytes = 2 * limit
+    reader.does(wild(receipt=b"r"), run_of("/queue/q", ["never"]))
+    desk.settles()
+    frames = reader.frames()
+    assert [frame.command for frame in frames if frame.command != "MESSAGE"] == ["RECEIPT", "ERROR"]
+    assert frames[-1].get("code") == "memory-limit"
+    assert desk.waiting("/queue/q") == []
+    desk.passes(0)
+    reader.is_gone()
+    while not desk.broker.leaving.is_over:
+        desk.passes(0)
+    assert all(not queue.consumers for queue in desk.broker.queues)
+    assert desk.memory.tables_bytes < limit
+
+
+@pytest.mark.parametrize("turns", [1, 8])
+def test_a_client_with_a_wildcard_over_many_queues_leaves_in_slices(turns: int):
+    desk = Clocked()
+    desk.queues(MANY)
+    reader = desk.actor()
+    reader.does(wild())
+    for _ in range(turns):
+        desk.turn()
+    told: list[bool] = []
+    desk.broker.forget(
+        reader.client, CloseReason.CONNECTION_LOST, desk.now, lambda: told.append(True)
+    )
+    for _ in range(100):
+        desk.passes(0)
+    assert told
+    assert desk.broker.leaving.is_over
+    assert all(not queue.consumers for queue in desk.broker.queues)
+    assert sum(queue.waiting.count for queue in desk.broker.queues) == MANY
+    assert max(desk.pieces) <= MOST
+
+
+def test_messages_of_one_that_unsubscribes_in_pieces_come_back_before_others_are_served():
+    desk = Clocked()
+    sender, first, second = desk.actor(), desk.actor(), desk.actor()
+    bodies = [f"{n}" for n in range(10 * FEW_QUEUES)]
+    first.subscribes("/queue/q", ack="client", prefetch_count="0")
+    sender.sends("/queue/q", *bodies)
+    desk.settles()
+    assert len(first.consumer().unacked) == len(bodies)
+    second.subscribes("/queue/q", ack="client", prefetch_count="0")
+    desk.broker.turns.begin(0)
+    work = desk.broker.subscriber.remove(first.client, Unsubscribed("0", None, None), desk.now)
+    next(work)
+    sender.sends("/queue/q", "later")
+    desk.broker.queues.want(first.consumer())
+    desk.turn()
+    assert not second.reads(), "or it got what came later first"
+    for _ in work:
+        desk.turn()
+    desk.settles()
+    assert texts(second.reads()) == [*bodies, "later"]
+
+
+def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges():
+    desk = Clocked()
+    desk.queues(10 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.subscribes(WILD, ack="client", prefetch_count="1")
+    sender = desk.actor()
+    sender.sends("/queue/x", "plain")
+    found: list[str] = []
+    desk.settles()
+    while frames := reader.reads():
+        found += texts(frames)
+        reader.acks(*frames)
+        desk.settles()
+        assert max(desk.pieces) <= MOST
+    assert sorted(map(int, found)) == list(range(10 * FEW_QUEUES))
+    sender.sends("/queue/z00007", "again")
+    desk.settles()
+    assert reader.bodies() == ["again"]
+    desk.ends()
+
+
+def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
+    desk = Clocked({}, dialect_name="apollo")
+    desk.queues(2 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.box.room = False
+    reader.subscribes(f"{WILD},/queue/plain,/queue/none")
+    sender = desk.actor()
+    sender.sends("/queue/plain", "plain")
+    desk.settles()
+    assert reader.bodies() == []
+    desk.broker.queues.end("/queue/none", desk.now)
+    reader.opens_up()
+    desk.settles()
+    assert len(reader.bodies()) == 2 * FEW_QUEUES + 1
+    desk.ends()
+
+
+def test_who_acknowledges_with_credit_left_has_nothing_looked_for():
+    desk = Clocked()
+    desk.queues(2 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.subscribes(WILD, ack="client-individual", prefetch_count=f"{2 * FEW_QUEUES + 1}")
+    desk.settles()
+    messages = reader.reads()
+    assert len(messages) == 2 * FEW_QUEUES
+    reader.acks(messages[0])
+    assert not desk.broker.queues.reach.is_searching
+    reader.acks(*messages[1:])
+    desk.settles()
+    assert desk.broker.acks.acked == len(messages)
+
+
+def test_a_search_ends_with_its_consumer():
+    desk = Clocked()
+    desk.queues(2 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.subscribes(WILD, ack="client", prefetch_count="1")
+    desk.settles()
+    [message] = reader.reads()
+    reader.acks(message)
+    reader.unsubscribes()
+    desk.settles()
+    assert not desk.broker.queues.reach.is_searching
+    assert reader.bodies() == []
+
+
+# Many selectors (F3).
+
+
+def asked(desk: Clocked) -> list[Actor]:
+    """ASKED subscribers to TOPIC, each with a selector of its own; the even ones want k = 'v'."""
+    actors = [desk.actor() for _ in range(ASKED)]
+    for number, actor in enumerate(actors):
+        wanted = "v" if number % 2 == 0 else "w"
+        actor.subscribes(TOPIC, selector=f"k = '{wanted}' AND n <> '{number}'")
+    desk.settles()
+    return actors
+
+
+@pytest.mark.parametrize("destination", [TOPIC, f"{TOPIC},/topic/other"])
+def test_many_selectors_are_asked_in_pieces(destination: str):
+    desk = Clocked({}, dialect_name="apollo")
+    actors = asked(desk)
+    sender, other = desk.actor(), desk.actor()
+    sender.sends(destination, "a", "b", k="v", n="q", receipts=[(2, b"r")])
+    sender.sends("/queue/q", "behind")
+    other.sends("/queue/q", "other")
+    assert desk.waiting("/queue/q") == ["other"], "whoever else sends does not wait"
+    assert [actor.writes() for actor in actors] == [[]] * ASKED, "none before all were asked"
+    desk.settles()
+    assert desk.waiting("/queue/q") == ["other", "behind"]
+    got = [texts(actor.writes()) for actor in actors]
+    assert got == [["a", "b"], []] * (ASKED // 2)
+    [receipt] = sender.writes()
+    assert receipt.get("matched") == f"{ASKED // 2}"
+    assert max(desk.pieces) <= MOST
+
+
+def test_who_comes_or_goes_while_selectors_are_asked_gets_what_it_should():
+    desk = Clocked()
+    actors = asked(desk)
+    sender, late = desk.actor(), desk.actor()
+    sender.sends(TOPIC, "a", k="v", n="q")
+    actors[0].unsubscribes()
+    late.subscribes(TOPIC, selector="k = 'v' AND n <> 'late'")
+    desk.settles()
+    assert texts(actors[0].writes()) == []
+    assert texts(actors[2].writes()) == ["a"]
+    assert texts(late.writes()) == ["a"]
+
+
+def test_two_senders_to_many_selectors_do_not_disturb_each_other():
+    desk = Clocked()
+    actors = asked(desk)
+    one, two = desk.actor(), desk.actor()
+    one.sends(TOPIC, "one", k="v", n="q")
+    two.sends(TOPIC, "two", k="w", n="q")
+    assert desk.settles() < 10
+    assert texts(actors[0].writes()) == ["one"]
+    assert texts(actors[1].writes()) == ["two"]
+
+
+def test_a_stored_message_asks_in_pieces_and_is_published_in_one():
+    desk = ClockedDurable(is_prompt=False)
+    actors = [desk.actor() for _ in range(ASKED)]
+    for number, actor in enumerate(actors):
+        actor.subscribes(TOPIC, selector=f"k = 'v' AND n <> '{number}'")
+    keeper = desk.actor()
+    keeper.does(Subscribed("d", TOPIC, "client", (("durable-subscription-name", "d"),), None))
+    while desk.turns or desk.broker.has_more:
+        desk.answers()
+    sender = desk.actor()
+    sender.sends(TOPIC, "a", k="v", n="q", persistent="true")
+    for _ in range(10):
+        desk.turn()
+    looks = desk.now
+    desk.answers()
+    assert desk.now - looks < 0.001, "all of them remember what they said"
+    assert [texts(actor.writes()) for actor in actors] == [["a"]] * ASKED
+
+
+# What a client of the dialect stompica leaves behind.
+
+
+def test_a_session_that_ends_on_a_socket_that_stays_ends_in_pieces():
+    desk = Clocked({}, dialect_name="stompica")
+    reader, other = desk.actor("1.1"), desk.actor()
+    for number in range(100):
+        reader.subscribes(f"/topic/{number}", f"{number}")
+    desk.settles()
+    reader.does(Left(b"bye"))
+    assert reader.client in desk.broker.clients
+    other.sends("/queue/q", "other")
+    desk.settles()
+    assert reader.client not in desk.broker.clients
+    assert receipts(reader) == ["bye"]
+    assert not reader.client.subscriptions
+
+
+def test_a_session_that_ends_and_whose_connection_is_lost_meanwhile_ends_once():
+    desk = Clocked({}, dialect_name="stompica")
+    reader = desk.actor("1.1")
+    for number in range(100):
+        reader.subscribes(f"/topic/{number}", f"{number}")
+    desk.settles()
+    reader.does(Left(b"bye"))
+    desk.broker.refuse(reader.client, internal_error(), desk.now)
+    desk.broker.leaving.finish(desk.now)
+    del desk.broker.clients[reader.client]
+    desk.settles()
+    assert receipts(reader) == []
+
+
+# Names in order.
+
+
+@pytest.mark.parametrize("count", [0, 1, 2 * CHUNK_SIZE, 5 * CHUNK_SIZE])
+def test_names_are_found_in_order_whatever_comes_and_goes(count: int):
+    chance = random.Random(count)
+    names, model = SortedNames(), set[str]()
+    for _ in range(count):
+        name = f"{chance.randrange(4 * count)}"
+        if name in model:
+            names.discard(name)
+            model.remove(name)
+        else:
+            names.add(name)
+            model.add(name)
+    assert len(names) == len(model)
+    for since in ("", "2", "25", "99999999"):
+        found: list[str] = []
+        at = since
+        while some := names.since(at):
+            found += some
+            at = some[-1] + "\0"
+        assert found == sorted(name for name in model if name >= since)
+    for name in model:
+        names.discard(name)
+    assert names.since("") == []
+
+
+def test_names_between_two_chunks_are_found_in_the_next_one():
+    names = SortedNames()
+    for number in range(2 * CHUNK_SIZE + 1):
+        names.add(f"{number:05}")
+    last = f"{CHUNK_SIZE - 1:05}"
+    assert names.since(last + "x")[0] == f"{CHUNK_SIZE:05}"
+
+
+def test_a_join_stops_when_its_client_is_thrown_out():
+    desk = Clocked()
+    desk.queues(MANY)
+    reader = desk.actor()
+    reader.does(wild())
+    joined = len(reader.consumer().queues)
+    desk.broker.refuse(reader.client, internal_error(), desk.now)
+    desk.settles()
+    assert len(reader.consumer().queues) == joined
+    desk.broker.leaving.finish(desk.now)
+    assert all(not queue.consumers for queue in desk.broker.queues)
+
+
+def test_a_session_ends_with_its_temporary_destinations():
+    desk = Clocked({}, dialect_name="stompica")
+    reader = desk.actor("1.1")
+    reader.subscribes("/temp-queue/mine")
+    assert reader.client.temporary
+    reader.does(Left(None))
+    desk.settles()
+    assert not reader.client.temporary
+
+
+def test_producers_that_have_room_again_wait_for_another_turn_if_this_one_is_over():
+    desk = Clocked({"/queue/**": DestinationPolicy(max_messages=1, overflow="block")})
+    senders = [desk.actor() for _ in range(60)]
+    for number, sender in enumerate(senders):
+        sender.sends(f"/queue/{number}", "1", "2")
+        sender.sends(f"/queue/{number}", "3")
+    reader = desk.actor()
+    reader.subscribes("/queue/*")
+    desk.turn()
+    assert desk.broker.has_more
+    desk.settles()
+    assert len(reader.writes()) == 3 * 60
+    assert max(desk.pieces) <= MOST
+
+
+# COMMITs of much.
+
+RUNS = 150
+
+
+def much(bodies: str = "") -> list[FrameRun]:
+    """RUNS messages to two queues, in turn."""
+    return [run_of(f"/queue/q{n % 2}", [f"{bodies}{n}"], (("n", f"{n}"),)) for n in range(RUNS)]
+
+
+def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole():
+    desk = Clocked()
+    reader, busy, other = desk.actor(), desk.actor(), desk.actor()
+    reader.subscribes("/queue/q0", "0")
+    reader.subscribes("/queue/q1", "1")
+    other.sends("/queue/a", "to be acknowledged")
+    busy.subscribes("/queue/a", ack="client")
+    [held] = busy.reads()
+    busy.does(Committed([*much(), busy.acked(held)], b"done"), run_of("/queue/b", ["behind"]))
+    turns = 0
+    while busy.client in desk.broker.turns:
+        desk.turn()
+        turns += 1
+        if busy.client in desk.broker.turns:
+            assert reader.box.log == [], "nobody sees a part"
+        other.sends("/queue/b", f"{turns}")
+    assert turns > 5
+    assert max(desk.pieces) <= MOST
+    desk.settles()
+    frames = [frame for frame in reader.writes() if frame.command == "MESSAGE"]
+    for id in ("0", "1"):
+        got = [frame.text for frame in frames if frame.get("subscription") == id]
+        assert got == [f"{n}" for n in range(int(id), RUNS, 2)]
+    assert receipts(busy) == ["done"]
+    assert "behind" in desk.waiting("/queue/b")[2:], "whoever else sends does not wait"
+    assert not busy.consumer().unacked
+    assert not desk.broker.queues.frozen
+    desk.ends()
+    assert desk.memory.used_bytes == desk.memory.kept_bytes
+
+
+def test_two_commits_to_the_same_queues_are_both_seen_as_a_whole():
+    desk = Clocked()
+    one, two, reader = desk.actor(), desk.actor(), desk.actor()
+    one.does(Committed(much(bodies="a"), b"one"))
+    two.does(Committed(much(bodies="b")[: RUNS - 1], b"two"))
+    reader.subscribes("/queue/q0")
+    desk.settles()
+    bodies = reader.bodies()
+    assert [body for body in bodies if body[0] == "a"] == [f"a{n}" for n in range(0, RUNS, 2)]
+    assert [body for body in bodies if body[0] == "b"] == [f"b{n}" for n in range(0, RUNS - 1, 2)]
+    assert receipts(one) + receipts(two) == ["one", "two"]
+
+
+def test_the_room_for_a_commit_is_kept_while_it_is_done():
+    desk = Clocked({"/queue/q0": DestinationPolicy(max_messages=RUNS // 2)})
+    busy, other = desk.actor(), desk.actor()
+    busy.does(Committed(much(), b"done"))
+    while not desk.broker.queues.frozen:
+        desk.turn()
+    other.sends("/queue/q0", "too much")
+    assert other.error().get("code") == "queue-full"
+    desk.settles()
+    assert receipts(busy) == ["done"]
+    assert len(desk.waiting("/queue/q0")) == RUNS // 2
+
+
+def test_a_commit_that_fails_in_a_later_turn_has_done_nothing():
+    desk = Clocked({"/queue/q0": DestinationPolicy(max_messages=RUNS // 2 - 1)})
+    busy = desk.actor()
+    busy.does(Committed(much(), b"done"))
+    assert desk.broker.has_more
+    desk.settles()
+    error = busy.error()
+    assert (error.get("code"), error.get("receipt-id")) == ("queue-full", "done")
+    assert desk.waiting("/queue/q0") == desk.waiting("/queue/q1") == []
+    assert desk.memory.used_bytes == 0
+
+
+def test_a_bug_in_a_commit_keeps_no_room(monkeypatch: pytest.MonkeyPatch):
+    desk = Clocked()
+    busy, reader = desk.actor(), desk.actor()
+    busy.does(Committed(much(), b"done"))
+    while not desk.broker.queues.frozen:
+        desk.turn()
+    monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        desk.turn()
+    monkeypatch.undo()
+    assert not desk.broker.queues.frozen
+    assert desk.queue("/queue/q0").arriving == desk.queue("/queue/q1").arriving == 0
+    reader.subscribes("/queue/q0")
+    desk.settles()
+    reader.reads()
+    reader.subscribes("/queue/q1", "1")
+    desk.settles()
+    assert desk.memory.kept_bytes == 0
+
+
+def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more():
+    desk = Clocked()
+    desk.queues(2 * FEW_QUEUES)
+    reader = desk.actor()
+    reader.subscribes(WILD, ack="client")
+    desk.settles()
+    consumer = reader.consumer()
+    desk.broker.queues.part(consumer, 1, desk.now)
+    desk.broker.queues.want(consumer)
+    assert not desk.broker.queues.reach.is_searching
+    reader.unsubscribes()
+    desk.settles()
+    assert all(not queue.consumers for queue in desk.broker.queues)

@@ -1,0 +1,477 @@
+"""A wall clock that is set while the broker runs: what follows it, and what does not (V5).
+
+``expires`` and schedules at a time of day follow the wall clock of now, also of what waited when it
+was set, in memory, in the store and over restarts. ``ttl`` and delays follow the time that passes.
+"""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from attrs import define
+
+from tests.support.core_fakes import Core, run_of
+from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
+from tests.support.queue_fakes import Actor
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.broker.delivery._wall_time import MAX_STEPS, STEPS, WallTime
+from trio_stomp.store import Record
+
+Q, TOPIC = "/queue/q", "/topic/t"
+HOUR = 3600.0
+kept = pytest.mark.parametrize("persistent", ["true", "false"])
+
+
+@define(eq=False, repr=False)
+class WallBench(DurableBench):
+    """A bench whose wall clock can be set."""
+
+    def sets(self, seconds: float) -> None:
+        """The wall clock is set ahead, or back; the core hears of it with the next turn."""
+        self.wall_offset_s += seconds
+        self.broker.use_wall(self.wall_offset_s, self.now)
+        self.broker.tick(self.now)
+        self.turn()
+
+    def day_ms(self, in_s: float) -> int:
+        """The time of day in so many seconds, by the wall clock of now."""
+        return round((self.now + self.wall_offset_s + in_s) * 1000)
+
+    def settles(self) -> None:
+        """Have all done that is due now; it may take more than one turn."""
+        for _ in range(3):
+            self.passes(0)
+
+    def restarts(self) -> "WallBench":
+        """As that of the others, by the same wall clock."""
+        return WallBench(
+            self.book,
+            self.policies,
+            store=self.store,
+            now=self.now,
+            wall_offset_s=self.wall_offset_s,
+        )
+
+    def got(self, name: str = Q) -> list[str]:
+        """What a queue has for who comes now, settled."""
+        self.settles()
+        reader = self.actor()
+        reader.subscribes(name)
+        self.turn()
+        bodies = reader.bodies()
+        reader.unsubscribes()
+        self.turn()
+        return bodies
+
+
+def wall_bench(**fields: object) -> WallBench:
+    return WallBench({Q: DestinationPolicy(**fields)} if fields else {})  # type: ignore[arg-type]
+
+
+def sends(actor: Actor, *bodies: str, to: str = Q, **headers: str | int) -> None:
+    told = tuple((name, str(text)) for name, text in headers.items())
+    actor.does(run_of(to, list(bodies), told))
+
+
+def sends_at(core: WallBench, in_s: float, persistent: str, **further: str) -> None:
+    """Send what is due at a time of day; ``further`` without their prefix."""
+    told = {f"AMQ_SCHEDULED_{name}": text for name, text in further.items()}
+    told |= {"AMQ_SCHEDULED_TIME": str(core.day_ms(in_s)), "persistent": persistent}
+    core.actor().does(run_of(Q, ["a"], tuple(told.items())))
+
+
+def schedules(core: WallBench, persistent: str = "false", **told: str) -> None:
+    """Send something later; the headers without their prefix."""
+    headers = tuple((f"AMQ_SCHEDULED_{name}", text) for name, text in told.items())
+    core.actor().does(run_of(Q, ["a"], (("persistent", persistent), *headers)))
+
+
+# --- the end of a message -------------------------------------------------------------------------
+
+
+@kept
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("count", [1, 50])
+def test_expires_follows_a_wall_clock_that_is_set_back(
+    persistent: str, restarts: bool, count: int
+) -> None:
+    core = wall_bench()
+    bodies = [f"a{number}" for number in range(count)]
+    sends(core.actor(), *bodies, expires=core.day_ms(60), persistent=persistent)
+    core.turn()
+    core.sets(-HOUR)
+    core.passes(HOUR)  # by the clock of the start it would have expired
+    if restarts and persistent == "true":
+        core = core.restarts()
+    core.passes(59)
+    assert core.got() == bodies
+
+
+@kept
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("count", [1, 50])
+def test_expires_follows_a_wall_clock_that_is_set_ahead(
+    persistent: str, restarts: bool, count: int
+) -> None:
+    core = wall_bench()
+    bodies = [f"a{number}" for number in range(count)]
+    sends(core.actor(), *bodies, expires=core.day_ms(HOUR + 60), persistent=persistent)
+    sends(core.actor(), "later", expires=core.day_ms(HOUR + 90), persistent=persistent)
+    core.turn()
+    core.sets(HOUR)
+    if restarts and persistent == "true":
+        core = core.restarts()
+    core.passes(61)
+    assert core.got() == ["later"]
+
+
+def test_what_is_sent_after_the_wall_clock_was_set_is_judged_by_it() -> None:
+    """The report's case: RTC wrong at boot, NTP, a SEND with ``expires``, and it never came."""
+    core = wall_bench()
+    core.sets(-HOUR)
+    sends(core.actor(), "a", expires=core.day_ms(60), persistent="true")
+    core.turn()
+    core.passes(59)
+    assert core.got() == ["a"]
+
+
+def test_expires_of_what_was_handed_out_and_comes_back_follows_it() -> None:
+    core = wall_bench()
+    actor = core.actor()
+    actor.subscribes(Q, ack="client-individual")
+    sends(core.actor(), "a", expires=core.day_ms(60))
+    (message,) = actor.reads()
+    core.sets(HOUR)
+    actor.nacks(message)
+    assert core.got() == []
+    assert core.broker.destinations.open(Q).expired == 1
+
+
+def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_set() -> None:
+    core = wall_bench()
+    for number in range(3):
+        sends(core.actor(), f"a{number}", expires=core.day_ms(HOUR + number * 10))
+    sends(core.actor(), "b", expires=core.day_ms(2 * HOUR), ttl=40_000)
+    core.turn()
+    assert core.waiting(Q) == ["a0", "a1", "a2", "b"]
+    core.sets(HOUR)
+    assert core.waiting(Q) == ["a1", "a2", "b"]
+    core.sets(-HOUR)
+    core.passes(39)
+    assert core.waiting(Q) == ["a1", "a2", "b"]
+    core.sets(HOUR)
+    assert core.waiting(Q) == ["b"]
+    for _ in range(3):
+        core.passes(1)
+    assert core.waiting(Q) == []
+    assert core.broker.destinations.open(Q).expired == 4
+    # No call for each time that it was looked through.
+    assert len(core.broker.timers) <= 1
+
+
+def test_looking_through_a_queue_leaves_no_calls_behind() -> None:
+    core = wall_bench()
+    sends(core.actor(), "kept", expires=core.day_ms(30 * HOUR), priority=9)
+    core.turn()
+    for number in range(50):
+        sends(core.actor(), f"a{number}", ttl=1000, priority=4)
+        core.passes(2)
+    assert core.waiting(Q) == ["kept"]
+    assert len(core.broker.timers) <= 2
+
+
+@kept
+@pytest.mark.parametrize("step_s", [-HOUR, HOUR])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_ttl_follows_the_time_that_passes(persistent: str, step_s: float, restarts: bool) -> None:
+    core = wall_bench()
+    sends(core.actor(), "short", ttl=10_000, persistent=persistent)
+    sends(core.actor(), "long", ttl=60_000, persistent=persistent)
+    core.turn()
+    core.passes(5)
+    core.sets(step_s)
+    sends(core.actor(), "new", ttl=60_000, persistent=persistent)
+    core.turn()
+    if restarts and persistent == "true":
+        core = core.restarts()
+        assert core.log.next_id == 4
+    core.passes(6)
+    assert core.got() == ["long", "new"]
+
+
+def test_ttl_of_what_is_in_the_store_alone_follows_the_time_that_passes() -> None:
+    core = wall_bench()
+    sends(core.actor(), "short", ttl=10_000, persistent="true")
+    sends(core.actor(), "long", ttl=60_000, persistent="true")
+    core.turn()
+    core = core.restarts()  # what was found at the start is read when somebody comes
+    core.sets(HOUR)
+    core.passes(11)
+    assert core.got() == ["long"]
+
+
+@pytest.mark.parametrize("step_s", [-HOUR, HOUR])
+def test_of_both_the_earlier_end_counts(step_s: float) -> None:
+    core = wall_bench()
+    sends(core.actor(), "a", ttl=60_000, expires=core.day_ms(30))
+    core.turn()
+    core.sets(step_s)
+    core.passes(59 if step_s < 0 else 0)
+    assert core.got() == (["a"] if step_s < 0 else [])
+    core.passes(2)
+    assert core.got() == []
+
+
+def test_a_dead_letter_does_not_end_with_the_message_that_it_is_of() -> None:
+    """Its headers still have ``expires``, which is over."""
+    core = WallBench(
+        {
+            Q: DestinationPolicy(dead_letter="/queue/DLQ.q", dead_letter_expired=True),
+            "/queue/DLQ.q": DestinationPolicy(ttl_ms=7_200_000),
+        }
+    )
+    sends(core.actor(), "a", expires=core.day_ms(60), persistent="true")
+    core.turn()
+    core.sets(HOUR)
+    core = core.restarts()
+    core.passes(60)
+    assert core.got("/queue/DLQ.q") == ["a"]
+
+
+@pytest.mark.parametrize("step_s", [-HOUR, HOUR])
+def test_a_last_value_follows_it(step_s: float) -> None:
+    core = wall_bench()
+    day_ms = core.day_ms(60)
+    sends(core.actor(), "a", to=TOPIC, retain="set", expires=day_ms, persistent="true")
+    core.turn()
+    core.sets(step_s)
+    core = core.restarts()
+    core.passes(0 if step_s > 0 else HOUR)
+    assert core.got(TOPIC) == ([] if step_s > 0 else ["a"])
+
+
+@pytest.mark.parametrize("step_s", [-HOUR, HOUR])
+def test_what_is_parked_follows_it(step_s: float) -> None:
+    core = Core(by_destination={TOPIC: DestinationPolicy(ttl_ms=10_000_000)}, wall_offset_s=900.0)
+    day_ms = round((core.now + 960) * 1000)
+    core.peer().sends(TOPIC, "a", headers=(("expires", str(day_ms)),))
+    core.broker.use_wall(900.0 + step_s, core.now)
+    core.passes(0 if step_s > 0 else 61)
+    assert core.broker.stale.size == (0 if step_s > 0 else 1)
+    reader = core.peer()
+    reader.subscribes(TOPIC)
+    assert reader.bodies() == ([] if step_s > 0 else ["a"])
+    core.ends()
+
+
+def test_what_is_written_late_follows_it() -> None:
+    core = Core(wall_offset_s=900.0)
+    reader, other = core.peer(), core.peer()
+    reader.subscribes(TOPIC)
+    headers = (("expires", str(round((core.now + 960) * 1000))),)
+    other.sends(TOPIC, "a", headers=headers)
+    core.broker.use_wall(900.0 + HOUR, core.now)
+    other.sends(TOPIC, "b", headers=headers)
+    (staged,) = reader.outbox.staged
+    assert staged[1] is not None
+    assert staged[1].publication.is_over(core.now)
+
+
+# --- schedules ------------------------------------------------------------------------------------
+
+
+@kept
+def test_a_time_of_day_follows_the_wall_clock(persistent: str) -> None:
+    core = wall_bench()
+    sends_at(core, HOUR, persistent)
+    core.turn()
+    core.sets(-HOUR)
+    core.passes(HOUR)
+    assert core.got() == []
+    core.sets(HOUR)
+    assert core.got() == ["a"]
+
+
+def test_a_time_of_day_follows_the_wall_clock_over_a_restart() -> None:
+    core = wall_bench()
+    sends_at(core, HOUR, "true")
+    core.turn()
+    core.sets(HOUR - 10)
+    core = core.restarts()
+    core.passes(9)
+    assert core.got() == []
+    core.passes(1)
+    assert core.got() == ["a"]
+
+
+@kept
+@pytest.mark.parametrize("step_s", [-HOUR, HOUR])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_delay_follows_the_time_that_passes(
+    persistent: str, step_s: float, restarts: bool
+) -> None:
+    core = wall_bench()
+    schedules(core, persistent, DELAY="60000", PERIOD="10000", REPEAT="2")
+    core.turn()
+    core.passes(30)
+    core.sets(step_s)
+    if restarts and persistent == "true":
+        core = core.restarts()
+    core.passes(29)
+    assert core.got() == []
+    core.passes(1)
+    assert core.got() == ["a"]
+    core.sets(-step_s)
+    core.passes(9)
+    assert core.got() == []
+    core.passes(1)
+    core.sets(3 * step_s)
+    if restarts and persistent == "true":
+        core = core.restarts()
+    assert core.got() == ["a"]
+    core.passes(9)
+    assert core.got() == []
+    core.passes(1)
+    assert core.got() == ["a"]
+    core.passes(100)
+    assert core.got() == []
+
+
+@pytest.mark.parametrize("step_s", [-HOUR, HOUR])
+def test_what_the_wall_clock_was_set_by_is_not_made_up_for(step_s: float) -> None:
+    """From TIME on every second: an hour that did not pass brings no 3,600 messages."""
+    core = wall_bench()
+    sends_at(core, 60, "false", PERIOD="1000", REPEAT="9000")
+    core.turn()
+    core.sets(step_s)
+    core.passes(60 if step_s > 0 else 60 + HOUR)
+    assert core.got() == ["a"] * (61 if step_s > 0 else 1)
+
+
+@pytest.fixture
+def cron() -> Callable[..., WallBench]:
+    pytest.importorskip("cronsim")
+
+    def made(persistent: str, fields: str) -> WallBench:
+        core = wall_bench()
+        core.now = 7200.0 - WALL_OFFSET_S % 3600  # a whole hour
+        schedules(core, persistent, CRON=fields)
+        core.turn()
+        return core
+
+    return made
+
+
+@kept
+def test_a_cron_fires_by_a_wall_clock_that_was_set_back(
+    cron: Callable[..., WallBench], persistent: str
+) -> None:
+    core = cron(persistent, "*/10 * * * *")
+    core.passes(600)
+    assert core.got() == ["a"]
+    core.sets(-24 * HOUR)
+    for _ in range(3):
+        core.passes(590)
+        assert core.got() == []
+        core.passes(10)
+        assert core.got() == ["a"]
+
+
+def test_a_cron_fires_by_a_wall_clock_that_was_set_back_before_the_start(
+    cron: Callable[..., WallBench],
+) -> None:
+    core = cron("true", "*/10 * * * *")
+    core.wall_offset_s -= 24 * HOUR  # while nobody looked
+    core = core.restarts()
+    core.passes(0)
+    core.passes(600)
+    assert core.got() == ["a"]
+
+
+@kept
+def test_a_cron_fires_once_for_what_the_wall_clock_was_set_ahead(
+    cron: Callable[..., WallBench], persistent: str
+) -> None:
+    core = cron(persistent, "*/10 * * * *")
+    core.sets(24 * HOUR + 30)
+    assert core.got() == ["a"]
+    core.passes(569)
+    assert core.got() == []
+    core.passes(1)
+    assert core.got() == ["a"]
+
+
+def test_a_cron_does_not_fire_again_for_half_a_second(cron: Callable[..., WallBench]) -> None:
+    core = cron("false", "0 * * * *")
+    core.passes(HOUR)
+    assert core.got() == ["a"]
+    core.sets(-0.5)
+    core.passes(1)
+    assert core.got() == []
+    core.passes(HOUR)
+    assert core.got() == ["a"]
+
+
+def test_a_cron_that_is_in_its_repetitions_is_left_alone(cron: Callable[..., WallBench]) -> None:
+    core = wall_bench()
+    core.now = 7200.0 - WALL_OFFSET_S % 3600
+    schedules(core, CRON="0 * * * *", PERIOD="10000", REPEAT="2")
+    core.turn()
+    core.passes(HOUR + 10)
+    assert core.got() == ["a"]
+    core.sets(-24 * HOUR)
+    for _ in range(2):
+        core.passes(9)
+        assert core.got() == []
+        core.passes(1)
+        assert core.got() == ["a"]
+    core.passes(HOUR - 30)
+    assert core.got() == []
+    core.passes(10)
+    assert core.got() == ["a"]
+
+
+# --- the time of day itself -----------------------------------------------------------------------
+
+
+def test_how_the_clock_was_set_is_told_to_the_store_before_what_comes_after() -> None:
+    core = wall_bench()
+    sends(core.actor(), "a", persistent="true")
+    core.turn()
+    core.broker.use_wall(WALL_OFFSET_S + 5, core.now)
+    core.wall_offset_s += 5
+    sends(core.actor(), "b", persistent="true")
+    turn = core.log.take()
+    core.broker.end_turn(core.now)
+    turn = turn or core.log.take()
+    assert turn is not None
+    kinds = [type(each).__name__ for each in turn.records if isinstance(each, Record)]
+    assert kinds == ["Keep", "Put"]
+    assert json.loads(core.broker.wall.told()) == [[2, 5000]]
+    core.turns.append(turn)
+    core.answers()
+    assert core.restarts().broker.wall.steps == [(2, 5000)]
+
+
+def test_of_many_steps_the_oldest_are_taken_for_one() -> None:
+    wall = WallTime()
+    for number in range(MAX_STEPS + 10):
+        wall.set(float(number + 1), 10 * number)
+    assert len(wall.steps) == MAX_STEPS
+    assert wall.steps[0] == (100, 11_000)
+    assert wall.set_ms == (MAX_STEPS + 10) * 1000
+    assert wall.offset_s == MAX_STEPS + 10
+    last = 10 * (MAX_STEPS + 9)
+    assert wall.stored_s(0, last) == -wall.offset_s
+    assert wall.stored_s(0, last - 1) == 1 - wall.offset_s
+
+
+@pytest.mark.parametrize("text", ["", "{", "7", "[[1]]", '[["a", 1]]', "[[null, 1]]"])
+def test_steps_that_cannot_be_read_are_left_out(text: str) -> None:
+    wall = WallTime(5.0)
+    wall.restore(text)
+    assert (wall.steps, wall.offset_s) == ([], 5.0)
+
+
+def test_the_setting_has_its_name() -> None:
+    assert STEPS == "clock:steps"  # in data directories that are there

@@ -1,0 +1,441 @@
+"""Late subscribers: first what was parked, in order, as fast as they take it (SEEDS A6, E)."""
+
+import pytest
+
+from tests.support.core_fakes import AMPLE, Core, Peer, numbered, ttl_core
+from trio_stomp.base._errors import CloseReason
+from trio_stomp.broker import BrokerPolicies, MemoryBudget
+
+TTL = 10.0
+
+
+def late(core: Core, destination: str, id: str = "0", *, room: int = AMPLE) -> Peer:
+    peer = core.peer(room=room)
+    peer.subscribes(destination, id)
+    return peer
+
+
+# --- the seed's rules ---------------------------------------------------------------------------
+
+
+def test_a_late_subscriber_gets_what_was_parked_then_what_is_new():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("/t/a", "0", "1", headers=(("foo", "bar"),))
+    publisher.is_gone()  # parked messages survive their sender
+    reader = late(core, "/t/a", "late")
+    core.peer().sends("/t/a", "2")
+    assert reader.bodies("late") == ["0", "1", "2"]
+    frame = reader.messages()[0]
+    assert (frame.get("foo"), frame.get("destination")) == ("bar", "/t/a")
+    core.ends()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
+def test_a_revived_message_is_encoded_for_its_reader(version: str):
+    core = ttl_core()
+    core.peer().sends("a", "x", headers=(("k", "a:b"), ("lf", "1\n2")))
+    reader = core.peer(version)
+    reader.subscribes("a")
+    (frame,) = reader.messages()
+    assert frame.get("k") == "a:b"
+    assert frame.get("lf") == (None if version == "1.0" else "1\n2")
+
+
+@pytest.mark.parametrize("destination", ["/t/", "/t/x", "/t/x/y"])
+def test_the_same_grammar_for_parked_and_new_messages_empty_rest_included(destination: str):
+    core = ttl_core()
+    core.peer().sends(destination, "parked")
+    reader = late(core, "/t/*")
+    core.peer().sends(destination, "new")
+    assert [frame.get("destination") for frame in reader.messages()] == [destination] * 2
+
+
+def test_at_most_one_late_subscriber_gets_each_message():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a.b", "0")
+    other = late(core, "a.c")
+    one, two = late(core, "a.*"), late(core, "a.b")
+    publisher.sends("a.b", "1")
+    assert (one.bodies(), two.bodies(), other.bodies()) == (["0", "1"], ["1"], [])
+
+
+def test_what_reaches_anybody_is_never_parked():
+    core = ttl_core()
+    reader = late(core, "a*")
+    core.peer().sends("ab", "0")
+    assert reader.bodies() == ["0"]
+    assert core.broker.stale.size == 0
+    assert late(core, "ab").bodies() == []
+
+
+def test_without_a_ttl_nothing_is_parked():
+    core = Core()
+    core.peer().sends("a", "0", "1")
+    assert core.broker.stale.size == 0
+    assert core.broker.fan_out.drops.no_subscriber == 2
+    assert late(core, "a").bodies() == []
+    core.now += 1e9
+    core.peer().sends("a", "for ever", received_at=0.0)
+    assert core.broker.fan_out.drops.expired == 0
+
+
+def test_the_first_late_member_of_a_work_queue_takes_all():
+    core = ttl_core()
+    core.peer().sends("#w", *numbered("m", 5))
+    one, two = late(core, "#w"), late(core, "#w")
+    assert one.bodies() == list(numbered("m", 5))
+    assert two.bodies() == []
+
+
+# --- order ----------------------------------------------------------------------------------------
+
+
+def test_several_destinations_are_merged_by_arrival():
+    core = ttl_core()
+    publisher = core.peer()
+    expected = []
+    for number in range(12):
+        body = f"m{number}"
+        publisher.sends(f"a.{number * 7 % 5}", body, body + "'")
+        expected += [body, body + "'"]
+    publisher.sends("b", "not asked for")
+    assert late(core, "a.*").bodies() == expected
+    assert core.broker.stale.size == 1
+
+
+def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order():
+    core = ttl_core()
+    publisher = core.peer()
+    for number in range(4):
+        publisher.sends(f"a{number % 2}", f"p{number}")
+    reader = late(core, "a*", room=2)
+    assert reader.bodies() == ["p0", "p1"]
+    publisher.sends("a0", "n0")
+    publisher.sends("a1", "n1", "n1'")
+    assert reader.bodies() == ["p0", "p1"]
+    assert core.memory.used_bytes > core.broker.stale.bytes
+    reader.outbox.write(core.now)
+    core.broker.writable(reader.client, core.now)
+    assert reader.bodies() == ["p0", "p1", "p2", "p3"]
+    publisher.sends("a0", "n2")
+    reader.drains()
+    publisher.sends("a1", "n3")
+    assert reader.bodies() == [*numbered("p", 4), "n0", "n1", "n1'", "n2", "n3"]
+    assert core.memory.used_bytes == 0
+    assert reader.client.catching_up == 0
+
+
+def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a.x", "0")
+    publisher.sends("a.x", "1")  # expires before it is asked for
+    core.now += 5
+    publisher.sends("a.y", "2")
+    publisher.sends("a.x", "3")
+    reader = late(core, "a.*", room=1)
+    assert reader.bodies() == ["0"]
+    core.now += 5
+    reader.drains()
+    assert reader.outbox.expired == 1  # 0 waited too long to be written
+    assert reader.bodies() == ["2", "3"]
+    core.ends()
+
+
+def test_new_messages_of_other_subscriptions_do_not_wait():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a", "p0")
+    publisher.sends("a", "p1")
+    reader = late(core, "a", "slow", room=1)
+    reader.subscribes("b", "quick")
+    publisher.sends("b", "n")
+    assert reader.bodies("quick") == ["n"]
+    assert reader.bodies("slow") == ["p0"]
+
+
+def test_two_revivals_of_one_client_share_its_room():
+    core = ttl_core()
+    publisher = core.peer()
+    for number in range(3):
+        publisher.sends("a", f"a{number}")
+        publisher.sends("b", f"b{number}")
+    reader = late(core, "a", "a", room=1)
+    reader.subscribes("b", "b")
+    assert reader.client.catching_up == 2
+    reader.drains()
+    assert reader.bodies("a") == ["a0", "a1", "a2"]
+    assert reader.bodies("b") == ["b0", "b1", "b2"]
+    assert reader.client.catching_up == 0
+
+
+# --- expiry ---------------------------------------------------------------------------------------
+
+
+def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is():
+    core = ttl_core()
+    reader, publisher = late(core, "a"), core.peer()
+    publisher.sends("a", "x", "y", received_at=core.now - TTL, receipts=[(2, b"r")])
+    publisher.sends("b", "z", received_at=core.now - TTL)
+    publisher.sends("a", "in time", received_at=core.now - TTL + 0.001)
+    assert reader.bodies() == ["in time"]
+    assert [frame.get("receipt-id") for frame in publisher.frames("RECEIPT")] == ["r"]
+    assert core.broker.stale.size == 0
+    assert core.broker.fan_out.drops.expired == 3
+    assert core.broker.destinations.open("a").expired == 2
+
+
+@pytest.mark.parametrize("sweeps", [True, False])
+def test_what_was_parked_too_long_is_not_delivered(sweeps: bool):
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a", "old", received_at=core.now - 1)
+    publisher.sends("a", "young")
+    publisher.sends("b", "old too", received_at=core.now - 1)
+    core.now += TTL - 0.5
+    if sweeps:
+        core.broker.tick(core.now)
+        assert core.broker.stale.size == 1
+    assert late(core, "a").bodies() == ["young"]
+    assert late(core, "b").bodies() == []
+    assert core.broker.stale.statistics.expired == 2
+    assert core.memory.used_bytes == 0
+
+
+def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered():
+    core = ttl_core()
+    publisher = core.peer()
+    for number in range(3):
+        publisher.sends("a", f"p{number}")
+    reader = late(core, "a", room=1)
+    core.now += 1
+    publisher.sends("a", "waits")
+    core.now += TTL - 0.5
+    publisher.sends("a", "alive")
+    reader.outbox.written.append(b"")
+    core.now += 1
+    reader.outbox.write(core.now)
+    core.broker.writable(reader.client, core.now)
+    assert reader.bodies() == ["alive"]
+    assert core.broker.stale.statistics.expired == 2
+    assert core.broker.fan_out.drops.expired == 1
+    destination = core.broker.destinations.open("a")
+    assert (destination.expired, destination.delivered) == (
+        3,
+        2,
+    )  # p0 was handed over before it expired
+    assert core.memory.used_bytes == 0
+
+
+def test_a_destination_that_expires_under_a_revival_is_skipped():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a.x", "x0")
+    publisher.sends("a.y", "y0")
+    core.now += 5
+    publisher.sends("a.z", "z0")
+    publisher.sends("a.z", "z1")
+    reader = late(core, "a.*", room=1)
+    core.passes(5)  # y0 is swept while it is promised
+    reader.drains()
+    assert reader.bodies() == ["z0", "z1"]
+    assert core.memory.used_bytes == 0
+
+
+# --- leaving in the middle ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["unsubscribe", "disconnect", "lost", "error"])
+def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(how: str):
+    core = ttl_core()
+    publisher = core.peer()
+    for number in range(4):
+        publisher.sends(f"a{number % 2}", f"p{number}")
+    reader = late(core, "a*", room=1)
+    publisher.sends("a0", "waiting", "waiting too")
+    if how == "unsubscribe":
+        reader.unsubscribes()
+    elif how == "disconnect":
+        reader.leaves()
+    elif how == "lost":
+        reader.is_gone()
+    else:
+        reader.sends("no*")
+    assert reader.client.catching_up == 0
+    assert reader.bodies() == ["p0"]
+    # What was published for it, and waited, was its own.
+    assert core.broker.fan_out.drops.backlog_abandoned == 2
+    assert core.broker.destinations.open("a0").dropped == 2
+    assert core.broker.fan_out.delivered == 1
+    assert core.memory.used_bytes == core.broker.stale.bytes
+    publisher.sends("a0", "p4")
+    assert late(core, "a*").bodies() == ["p1", "p2", "p3", "p4"]
+    core.ends()
+
+
+def test_a_second_subscriber_during_a_revival_gets_only_what_is_new():
+    core = ttl_core()
+    publisher = core.peer()
+    for number in range(3):
+        publisher.sends("a", f"p{number}")
+    one = late(core, "a", room=1)
+    two = late(core, "*")
+    publisher.sends("a", "new")
+    assert two.bodies() == ["new"]
+    one.is_gone()
+    publisher.sends("a", "newer")
+    assert two.bodies() == ["new", "newer"]
+    assert late(core, "a").bodies() == ["p1", "p2"]
+    core.ends()
+
+
+def test_a_second_member_of_a_work_queue_during_a_revival_takes_its_turn():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("#w", "p0")
+    publisher.sends("#w", "p1")
+    one = late(core, "#w", room=1)
+    two = late(core, "#w")
+    publisher.sends("#w", "n0", "n1", "n2")
+    assert two.bodies() == ["n1"]
+    one.drains()
+    assert one.bodies() == ["p0", "p1", "n0", "n2"]
+
+
+def test_a_closed_outbox_keeps_its_claim_only_until_the_client_is_gone():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a", "p0")
+    broken = core.peer()
+    broken.outbox.close(CloseReason.CONNECTION_LOST)
+    broken.subscribes("a")
+    assert late(core, "a").bodies() == []
+    broken.is_gone()
+    assert late(core, "a").bodies() == ["p0"]
+
+
+# --- bounds ---------------------------------------------------------------------------------------
+
+
+def backlog_core(policy: str, **policies: int) -> tuple[Core, Peer, Peer]:
+    """A publisher, and a reader that is being revived."""
+    core = ttl_core(slow_consumer=policy, **policies)
+    publisher = core.peer()
+    publisher.sends("a", "p0")
+    publisher.sends("a", "p1")
+    return core, publisher, late(core, "a", room=1)
+
+
+@pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest"])
+def test_what_waits_behind_a_revival_is_bounded_and_the_newest_is_dropped(policy: str):
+    core, publisher, reader = backlog_core(policy, max_backlog_bytes=1024)
+    for number in range(10):
+        publisher.sends("a", f"{number}" * 200)
+    waiting = core.memory.used_bytes - core.broker.stale.bytes
+    assert 800 < waiting <= 1024
+    reader.drains()
+    assert reader.bodies() == ["p0", "p1", *(f"{number}" * 200 for number in range(4))]
+    assert (
+        core.broker.fan_out.drops.slow_consumer == core.broker.destinations.open("a").dropped == 6
+    )
+    assert core.broker.fan_out.delivered == 6
+    publisher.sends("a", "caught up")
+    assert reader.bodies()[-1] == "caught up"
+    core.ends()
+
+
+def test_the_bound_is_exact():
+    core, publisher, reader = backlog_core("drop-newest", max_backlog_bytes=1024)
+    publisher.sends("a", "x")
+    one = core.memory.used_bytes - core.broker.stale.bytes  # a tail and a body of one byte
+    digits = len("content-length:1") - len("content-length:100")
+    publisher.sends("a", "y" * (1024 - 2 * one + 1 + digits))
+    assert core.memory.used_bytes - core.broker.stale.bytes == 1024
+    publisher.sends("a", "z")
+    assert core.broker.fan_out.drops.slow_consumer == 1
+    reader.is_gone()
+    assert core.memory.used_bytes == core.broker.stale.bytes
+
+
+@pytest.mark.parametrize("limit", ["backlog", "budget"])
+def test_a_subscriber_with_too_much_behind_its_revival_is_disconnected(limit: str):
+    core, publisher, reader = backlog_core("disconnect", max_backlog_bytes=2048)
+    if limit == "budget":
+        core.memory.limit_bytes = core.memory.used_bytes + 300
+    for _ in range(3):
+        publisher.sends("a", "x" * (800 if limit == "backlog" else 100))
+    assert reader.error().get("code") == "slow-consumer"
+    assert reader.client.catching_up == 0
+    assert core.memory.used_bytes == core.broker.stale.bytes
+    core.memory.limit_bytes = AMPLE
+    assert late(core, "a").bodies()[0] == "p1"  # what was promised to it is free at once
+    reader.is_gone()
+    core.ends()
+
+
+def test_an_outbox_that_refuses_a_revived_run_ends_its_revival():
+    core = ttl_core()
+    publisher = core.peer()
+    publisher.sends("a", "p0")
+    publisher.sends("a", "p1")
+    reader = core.peer()
+    reader.outbox.is_jammed = True  # room, but the budget is spent
+    reader.subscribes("a", receipt=b"r")
+    assert reader.error().get("code") == "slow-consumer"
+    assert reader.client.catching_up == 0
+    assert [event.name for event in core.broker.events.take()] == []
+    assert core.broker.fan_out.drops.slow_consumer == 1
+    assert core.broker.fan_out.delivered == 0
+    assert late(core, "a").bodies() == ["p1"]
+    reader.is_gone()
+    core.ends()
+
+
+def test_an_outbox_that_jams_in_the_middle_of_a_revival_is_told_of_at_once():
+    core, _, reader = backlog_core("drop-newest")
+    watcher = late(core, "DIAG/event/*")
+    core.events()
+    reader.outbox.is_jammed = True
+    reader.drains()
+    assert [name for name, _, _ in core.events()] == ["slow", "drop"]
+    assert watcher.bodies() == []
+    assert core.broker.fan_out.slow == []
+    reader.outbox.is_jammed = False
+    assert reader.bodies() == ["p0"]
+
+
+# --- a million ------------------------------------------------------------------------------------
+
+
+def test_a_million_parked_messages_stay_in_bounds_and_come_back():
+    limit = 512 * 1024 * 1024
+    core = Core(BrokerPolicies(ttl_ms=10_000), MemoryBudget(limit))
+    publisher = core.peer()
+    bodies = [b"x"] * 100_000
+    for _ in range(11):
+        publisher.sends("big", *bodies)
+    stale = core.broker.stale
+    assert stale.size == 1_000_000
+    assert stale.statistics.dropped == core.broker.destinations.open("big").dropped == 100_000
+    assert stale.bytes == core.memory.used_bytes < 256 * 1024 * 1024
+    unrelated = late(core, "other*")
+    assert unrelated.client.catching_up == 0
+    reader = late(core, "b*", room=1)
+    assert core.broker.fan_out.delivered == 100_000  # no more than there was room for
+    assert stale.size == 900_000
+    reader.is_gone()
+    core.ends()
+
+
+def test_runs_over_the_byte_limit_do_not_pass_it():
+    core = Core(
+        BrokerPolicies(ttl_ms=10_000, max_stale_queue_bytes=10**6), MemoryBudget(10**6 // 2)
+    )
+    publisher = core.peer()
+    for number in range(300):
+        publisher.sends(f"a{number}", *["x" * 1000] * 5, headers=(("h", "y" * 500),))
+        assert core.broker.stale.bytes == core.memory.used_bytes <= 10**6 // 2
+    assert core.memory.used_bytes > 10**6 // 2 - 4000
+    core.ends()

@@ -1,0 +1,176 @@
+"""The command line: options, aliases, the seeds' words, and one clear line for a mistake."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trio_stomp._version import __version__
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli import main, parse
+from trio_stomp.config import Settings, options
+
+ROOT = Path(__file__).parents[3]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end, in a narrow terminal, as an operator does."""
+    return subprocess.run(
+        [sys.executable, "-m", "trio_stomp", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def test_no_arguments_give_the_defaults() -> None:
+    arguments = parse([])
+    assert arguments.settings == Settings()
+    assert arguments.settings.listen.port == 61613
+    assert arguments.settings.log.log_level == "info"
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("--port 0", {"port": 0}),
+        ("-p 3000 -b ::1", {"port": 3000, "host": "::1"}),
+        ("-p3000", {"port": 3000}),
+        ("--ttl 5000", {"ttl_ms": 5000}),
+        ("--ttl-ms=5000", {"ttl_ms": 5000}),
+        ("--writers 4", {"processors": 4}),
+        ("--processors 4", {"processors": 4}),
+        ("--require-host", {"require_host": True}),
+        ("--require-host --no-require-host", {}),
+        ("--diag-interval-s 0.5", {"diag_interval_s": 0.5}),
+        ("--slow-consumer drop-oldest", {"slow_consumer": "drop-oldest"}),
+        ("--port 1 --port 2", {"port": 2}),
+    ],
+)
+def test_options(line: str, values: dict[str, object]) -> None:
+    assert parse(line.split()).settings == Settings.of(**values)
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        (
+            "processors=10 port=3000 max_input_queue_size=1000 max_stale_queue_size=1000 TTL=5000",
+            {
+                "processors": 10,
+                "port": 3000,
+                "max_input_queue_size": 1000,
+                "max_stale_queue_size": 1000,
+                "ttl_ms": 5000,
+            },
+        ),
+        ("TTL=5 port=3000", {"port": 3000, "ttl_ms": 5}),
+        ("ack_timeout=30000", {"ack_timeout_ms": 30000}),
+        ("processors=0 port=0 max_input_queue_size=0 max_stale_queue_size=0 TTL=0", {}),
+        ("port=3000 --ttl 7 processors=2", {"port": 3000, "ttl_ms": 7, "processors": 2}),
+        ("--port 0 port=3000", {"port": 0}),
+        ("port=3000 --port 4000", {"port": 4000}),
+    ],
+)
+def test_the_words_of_the_seed(line: str, values: dict[str, object]) -> None:
+    assert parse(line.split()).settings == Settings.of(**values)
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [("-d", "debug"), ("--debug", "debug"), ("--log-level warning", "warning"), ("", "info")],
+)
+def test_log_level(line: str, level: str) -> None:
+    assert parse(line.split()).settings.log.log_level == level
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--prot 5", "unknown option --prot; did you mean --port? (--help lists all)"),
+        ("--max-bod 5", "unknown option --max-bod; did you mean --max-body-bytes? (--help lists"),
+        ("-z", "unknown option -z (--help lists all)"),
+        ("--confg x", "unknown option --confg; did you mean --config? (--help lists all)"),
+        ("--config", "argument -C/--config: expected one argument"),
+        ("-C none.toml", "none.toml: no such file or directory"),
+        ("--port", "argument -p/--port: expected one argument"),
+        ("--port x", "port is 'x', but must be a whole number"),
+        ("--port -1", "port is -1, but must be 0 or more"),
+        ("--port 65536", "port is 65536, but must be 65535 or less"),
+        ("--connect-timeout-s nan", "connect_timeout_s is nan, but must be a finite number"),
+        ("--stale-overflow x", "stale_overflow is 'x', but must be one of drop-newest, drop-ol"),
+        ("--log-level x", "log_level is 'x', but must be one of debug, info, warning, error"),
+        ("prot=1", "unknown word 'prot=1'; did you mean port? (known: processors, port, max_inp"),
+        ("ttl=1", "unknown word 'ttl=1' (known: "),
+        ("port", "unknown word 'port'"),
+        ("serve", "unknown word 'serve'"),
+        ("port=x", "port is 'x', but must be a whole number"),
+        ("port=-1", "port is -1, but must be 0 or more"),
+        ("max_body_bytes=5", "'max_body_bytes=5' is no word of stompica's; use --max-body-bytes"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        parse(line.split())
+    assert str(caught.value).startswith(message)
+
+
+def test_help_is_complete(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as caught:
+        parse(["--help"])
+    assert caught.value.code == 0
+    told = capsys.readouterr().out
+    text = " ".join(told.split())
+    for spec in options():
+        assert spec.flag in text
+        # A narrow terminal breaks words at their hyphens.
+        assert spec.help.replace("- ", "-") in text.replace("- ", "-")
+    assert "-C FILE, --config FILE" in text
+    for other in ("-h, --help", "--version", "--log-level", "-d, --debug", "-p PORT", "-b HOST"):
+        assert other in text
+    for alias in ("--ttl MS", "--writers N", "TTL=5000", "one process serves"):
+        assert alias in text
+    assert text.count("(default: ") == len(options())
+    assert max(map(len, told.splitlines())) <= 100
+
+
+def test_the_short_help_is_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    texts = []
+    for flag in ("-h", "--help"):
+        with pytest.raises(SystemExit) as caught:
+            main([flag])
+        assert caught.value.code == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+
+
+def test_version() -> None:
+    result = run("--version")
+    assert (result.returncode, result.stdout) == (0, f"trio-stomp {__version__}\n")
+
+
+@pytest.mark.parametrize("argument", ["--prot=5", "--port=x", "TTL=soon", "--max-headers=0"])
+def test_a_mistake_is_one_line_and_exit_2(
+    argument: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([argument]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("trio-stomp: error: ")
+    assert captured.err.count("\n") == 1
+
+
+def test_a_mistake_ends_the_process_with_exit_2() -> None:
+    result = run("port=1", "--prot", "5")
+    assert result.returncode == 2
+    assert result.stderr == (
+        "trio-stomp: error: unknown option --prot; did you mean --port? (--help lists all)\n"
+    )

@@ -1,0 +1,376 @@
+"""The process around a broker: its banner, log, limits and signals; the server is a fake."""
+
+import errno
+import gc
+import io
+import json
+import logging
+import platform
+import shlex
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import trio
+import trio.testing
+
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli import _main
+from trio_stomp.cli._banner import banner, size, snippet
+from trio_stomp.cli._log import set_up_log
+from trio_stomp.cli.commands._serve import CannotListen, explain, run
+from trio_stomp.cli.process._process import (
+    raise_file_limit,
+    set_up_allocator,
+    set_up_garbage_collection,
+    set_up_threads,
+)
+from trio_stomp.config import ListenOptions, Settings
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (
+            OSError(errno.EADDRINUSE, "Address already in use"),
+            "cannot listen on 127.0.0.1:5000: address already in use; "
+            "stop the program that listens there, or choose another --port",
+        ),
+        (
+            OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
+            "cannot listen on 127.0.0.1:5000: cannot assign requested address; "
+            "choose an address of this machine with --host",
+        ),
+        (
+            socket.gaierror(socket.EAI_NONAME, "Name or service not known"),
+            "cannot listen on 127.0.0.1:5000: no such host; "
+            "choose an address of this machine with --host",
+        ),
+        (
+            UnicodeError("label empty"),
+            "cannot listen on 127.0.0.1:5000: no such host; "
+            "choose an address of this machine with --host",
+        ),
+        (
+            OSError("odd"),
+            "cannot listen on 127.0.0.1:5000: odd; check --host and --port",
+        ),
+    ],
+)
+def test_an_address_that_cannot_be_had(error: Exception, line: str) -> None:
+    assert explain(error, ListenOptions(port=5000)) == line
+
+
+def test_an_ipv6_address_is_told_in_brackets() -> None:
+    line = explain(OSError("odd"), ListenOptions(host="::1", port=5000))
+    assert line.startswith("cannot listen on [::1]:5000: ")
+
+
+def test_the_banner_is_one_line_with_all_that_counts() -> None:
+    line = banner(["127.0.0.1:5000", "[::1]:5000"], [], Settings.of(max_connections=7, ttl_ms=5000))
+    assert "\n" not in line
+    assert "listening on 127.0.0.1:5000, [::1]:5000;" in line
+    assert "TCP and WebSocket" in line
+    assert "limits: 7 connections, 1000 per address, body 16 MiB, outbox 32 MiB" in line
+    assert "memory 512 MiB, ttl 5000 ms;" in line
+    assert line.endswith(snippet("127.0.0.1:5000"))
+
+
+def test_the_banner_without_an_address_or_a_ttl() -> None:
+    line = banner([], [], Settings())
+    assert "listening on no address" in line
+    assert line.endswith("ttl off")
+
+
+@pytest.mark.parametrize(
+    ("address", "target"),
+    [
+        ("127.0.0.1:5000", "stomp://127.0.0.1:5000"),
+        ("0.0.0.0:5000", "stomp://127.0.0.1:5000"),
+        ("[::]:5000", "stomp://[::1]:5000"),
+        ("[fe80::1]:5000", "stomp://[fe80::1]:5000"),
+    ],
+)
+def test_the_snippet_names_an_address_that_a_client_can_reach(address: str, target: str) -> None:
+    command = snippet(address)
+    assert command.endswith(f" --url {target}")
+    # A log in JSON, and a shell, take it as it is.
+    assert json.dumps(command) == f'"{command}"'
+    assert shlex.split(command) == command.split()
+    program, *words = command.split()
+    assert program == "trio-stomp"
+    assert words[0] in _main.names()
+
+
+def test_the_first_line_is_short_and_its_command_knows_tls_and_users() -> None:
+    settings = Settings.of(passwd_file="users", tls="required", tls_cert="cert")
+    line = banner(["127.0.0.1:5000"], [], settings)
+    assert line.endswith(" --url stomps://127.0.0.1:5000 --login USER")
+    assert len(line) < 320
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(1, "1 bytes"), (1024, "1 KiB"), (1025, "1025 bytes"), (3 << 20, "3 MiB"), (1 << 30, "1 GiB")],
+)
+def test_size(count: int, text: str) -> None:
+    assert size(count) == text
+
+
+@contextmanager
+def bare_root_logger() -> Iterator[logging.Logger]:
+    """Lend the root logger without its handlers, and put it back afterwards."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    logger.handlers.clear()
+    yield logger
+    logger.handlers[:] = handlers
+    logger.setLevel(level)
+
+
+def test_a_record_is_one_line_whatever_a_client_put_into_it(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with bare_root_logger() as logger:
+        set_up_log("info", "human")
+        logger.info("client %s", "a\nb\x1b[31m\x9b")
+        logger.debug("not shown")
+    line = capsys.readouterr().err
+    assert line.endswith(" INFO client a\\x0ab\\x1b[31m\\x9b\n")
+    assert line.count("\n") == 1
+
+
+class Terminal(io.StringIO):
+    """What a person looks at."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "format", "is_json"),
+    [
+        (Terminal(), "auto", False),
+        (io.StringIO(), "auto", True),
+        (Terminal(), "json", True),
+        (io.StringIO(), "human", False),
+    ],
+)
+def test_the_log_is_for_people_on_a_terminal_and_json_otherwise(
+    stream: io.StringIO, format: str, is_json: bool
+) -> None:
+    with bare_root_logger() as logger:
+        set_up_log("info", format, stream)
+        logger.info("%s closed: %s", "tcp", "a\nb", extra={"connection": "7", "user": "ann"})
+    line = stream.getvalue()
+    assert line.count("\n") == 1
+    assert line.startswith("{") == is_json
+    if is_json:
+        told = json.loads(line)
+        assert told.pop("time").endswith("+00:00")
+        assert told == {
+            "level": "info",
+            "message": "tcp closed: a\nb",
+            "connection": "7",
+            "user": "ann",
+        }
+
+
+def test_a_bug_is_one_line_of_json_too() -> None:
+    stream = io.StringIO()
+    with bare_root_logger() as logger:
+        set_up_log("info", "json", stream)
+        try:
+            raise ZeroDivisionError("bug")
+        except ZeroDivisionError:
+            logger.exception("a bug")
+    told = json.loads(stream.getvalue())
+    assert "ZeroDivisionError: bug" in told["traceback"]
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Puts the garbage collector back as it was."""
+    threshold = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+@pytest.mark.usefixtures("collector")
+def test_garbage_collection_is_rare() -> None:
+    set_up_garbage_collection()
+    assert gc.get_threshold()[0] == 1_000
+    assert gc.get_freeze_count() > 0
+
+
+class FakeLimit:
+    """Stands for the kernel's limit of open files."""
+
+    def __init__(self, soft: int, hard: int, *, refuses: bool = False) -> None:
+        self.values = (soft, hard)
+        self.refuses = refuses
+
+    def get(self, _: int) -> tuple[int, int]:
+        return self.values
+
+    def set(self, _: int, values: tuple[int, int]) -> None:
+        if self.refuses:
+            raise OSError(errno.EPERM, "Operation not permitted")
+        self.values = values
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limit of open files")
+@pytest.mark.parametrize(
+    ("soft", "hard", "refuses", "reached", "warns"),
+    [
+        (1024, 4096, False, 1064, False),
+        (1024, -1, False, 1064, False),
+        (5000, 9000, False, 5000, False),
+        (-1, -1, False, -1, False),
+        (100, 500, False, 500, True),
+        (100, 1000, False, 1000, False),
+        (100, 4096, True, 100, True),
+        (10, 10, False, 10, True),
+    ],
+)
+def test_the_file_limit_is_raised_or_missed_aloud(
+    monkeypatch: pytest.MonkeyPatch,
+    soft: int,
+    hard: int,
+    refuses: bool,
+    reached: int,
+    warns: bool,
+) -> None:
+    limit = FakeLimit(soft, hard, refuses=refuses)
+    monkeypatch.setattr("resource.getrlimit", limit.get)
+    monkeypatch.setattr("resource.setrlimit", limit.set)
+    warning = raise_file_limit(1000)
+    assert limit.values == (reached, hard)
+    assert (warning is not None) == warns
+    assert warning is None or f"may open {reached} files" in warning
+
+
+class FakeServer:
+    """Stands for the server floor: starts, and stops when it is told to."""
+
+    addresses = ("127.0.0.1:5000",)
+    tls_addresses: tuple[str, ...] = ()
+
+    def __init__(self, error: Exception | None = None, *, obeys: bool = True) -> None:
+        self.error = error
+        self.obeys = obeys
+        self.stops = 0
+        self.reloads = 0
+        self.told = trio.Event()
+
+    async def reload(self, settings: object = None) -> None:
+        self.reloads += 1
+        if self.reloads > 1:
+            raise OptionError("users:3: no colon")
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.told.set()
+
+    async def serve(
+        self, settings: Settings, *, task_status: trio.TaskStatus["FakeServer"]
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+        task_status.started(self)
+        await self.told.wait()
+        if not self.obeys:
+            await trio.sleep_forever()
+
+
+def install(monkeypatch: pytest.MonkeyPatch, server: FakeServer) -> None:
+    """Let the command line find the fake where it looks for ``serve``."""
+    monkeypatch.setattr("trio_stomp.startup.serve", server.serve)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_the_first_signal_stops_in_order(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: signal.Signals
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = FakeServer()
+    install(monkeypatch, server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, Settings(), "few files")
+        await trio.testing.wait_all_tasks_blocked()
+        signal.raise_signal(number)
+    assert server.stops == 1
+    first, second, third = (record.getMessage() for record in caplog.records)
+    assert "listening on 127.0.0.1:5000" in first
+    assert second == "few files"
+    assert third == f"stopping: got {number.name}; another one stops at once"
+
+
+async def test_the_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = FakeServer(obeys=False)
+    install(monkeypatch, server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, Settings())
+        await trio.testing.wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGINT)
+        await trio.testing.wait_all_tasks_blocked()
+        signal.raise_signal(signal.SIGTERM)
+    assert server.stops == 1
+
+
+async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = FakeServer()
+    install(monkeypatch, server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run, Settings())
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):
+            await trio.testing.wait_all_tasks_blocked()
+            signal.raise_signal(number)
+    assert (server.reloads, server.stops) == (2, 1)
+    _, first, second, _ = (record.getMessage() for record in caplog.records)
+    assert "users" in first
+    assert second == "got SIGHUP, but everything stays as it was: users:3: no colon"
+
+
+async def test_a_file_that_is_wrong_ends_it_before_it_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, FakeServer(OptionError("users:3: no colon")))
+    with pytest.raises(OptionError, match="users:3"):
+        await run(Settings())
+
+
+async def test_a_broker_that_cannot_listen_ends_with_one_bare_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, FakeServer(OSError(errno.EADDRINUSE, "Address already in use")))
+    with pytest.raises(CannotListen, match="address already in use; stop"):
+        await run(Settings())
+
+
+async def test_a_bug_of_the_server_is_not_taken_for_an_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    install(monkeypatch, FakeServer(LookupError("bug")))
+    with pytest.raises(ExceptionGroup):
+        await run(Settings())
+
+
+def test_the_allocator_is_asked_where_there_is_glibc() -> None:
+    assert set_up_allocator() == (platform.libc_ver()[0] == "glibc")
+
+
+def test_the_stores_thread_has_its_turn_soon() -> None:
+    before = sys.getswitchinterval()
+    try:
+        set_up_threads()
+        assert sys.getswitchinterval() == pytest.approx(0.0005)
+    finally:
+        sys.setswitchinterval(before)

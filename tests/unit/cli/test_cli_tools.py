@@ -1,0 +1,1021 @@
+"""The command line beside ``serve``: its help, where the broker is, who we are, its pages."""
+
+import argparse
+import base64
+import getpass
+import io
+import json
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from tests.support.tls import authority
+from tests.support.tool_fakes import FakeSite, check_refused, environment, fake_site, run, running
+from tests.unit.store.test_store_tools import fill
+from trio_stomp._version import __version__
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli import _connect_options, _http_get, _main, main
+from trio_stomp.cli._connect_options import (
+    Access,
+    Address,
+    is_loopback,
+    parse_url,
+    read_access,
+    remedy_of,
+)
+from trio_stomp.cli._http_get import Site, Unreachable
+from trio_stomp.cli._tool import (
+    CannotDo,
+    add_commands,
+    ask_yes,
+    count,
+    make_tool_parser,
+    near,
+    port_number,
+    printable,
+    seconds,
+    show_table,
+    size_in_bytes,
+)
+from trio_stomp.cli.commands import _completion, _health, _send
+from trio_stomp.client import ConnectFailed
+from trio_stomp.store import JournalStore
+from trio_stomp.testing import threaded_broker
+
+SECRET = "geheim"
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+# The first word.
+
+
+@pytest.mark.parametrize("word", ["-h", "--help", "help"])
+def test_the_help_names_every_command_in_one_line(word: str) -> None:
+    ran = run(word)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    lines = ran.stdout.splitlines()
+    for name in _main.names():
+        assert len([line for line in lines if line.startswith(f"  {name} ")]) == 1
+    assert max(map(len, lines)) <= 100
+
+
+def test_the_document_tells_of_every_command() -> None:
+    text = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    assert [name for name in _main.names() if f"| `{name}` |" not in text] == []
+
+
+@pytest.mark.parametrize("name", _main.names())
+def test_every_command_has_its_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([name, "--help"])
+    assert caught.value.code == 0
+    told = capsys.readouterr().out
+    assert told.startswith("usage: trio-stomp")
+    with pytest.raises(SystemExit):
+        main(["help", name])
+    assert capsys.readouterr().out == told
+
+
+@pytest.mark.parametrize("word", ["version", "-V", "--version"])
+def test_the_version_has_many_names(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main([word])
+    assert (caught.value.code, capsys.readouterr().out) == (0, f"trio-stomp {__version__}\n")
+
+
+@pytest.mark.parametrize(("word", "name"), [("pub", "send"), ("sub", "subscribe")])
+def test_what_others_call_it(word: str, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([word, "--help"])
+    assert capsys.readouterr().out.startswith(f"usage: trio-stomp {name} ")
+    assert set(_main.OTHERS.values()) | set(_main.ALIASES.values()) <= {
+        *_main.names(),
+        "dlq drop (dead letters; other queues are purged in the dashboard)",
+    }
+
+
+def test_the_same_letters_in_another_order_are_the_nearest() -> None:
+    assert near("--form", ["--for", "--from", "--file"]) == "; did you mean --from?"
+
+
+def test_the_version_is_told_without_the_broker() -> None:
+    code = "import sys; sys.argv[1:] = ['--version']; from trio_stomp.cli import main\n"
+    code += "try: main()\nexcept SystemExit: sys.exit('trio' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, f"trio-stomp {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    ("word", "told"),
+    [
+        ("helth", "unknown command 'helth'; did you mean health? (trio-stomp --help lists all)"),
+        ("qqq", "unknown command 'qqq' (trio-stomp --help lists all)"),
+        ("port", "unknown command 'port'"),
+        ("seerve", "; did you mean serve?"),
+        ("publish", "; did you mean send?"),
+        ("stats", "; did you mean top?"),
+        ("purge", "; did you mean dlq drop"),
+    ],
+)
+def test_an_unknown_command_has_its_nearest(word: str, told: str) -> None:
+    check_refused(run(word), told)
+
+
+@pytest.mark.parametrize("line", ["serve --port=x", "--port=x", "port=x", "serve port=x"])
+def test_serve_is_the_word_that_may_be_left_out(line: str) -> None:
+    check_refused(run(*line.split()), "port is 'x', but must be a whole number")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("health --jsn", "health: unrecognized arguments: --jsn; did you mean --json? (--help"),
+        ("health now", "health: 'now' is a word too many (--help"),
+        ("health --timeout x", "argument --timeout: 'x' is no number of seconds above 0"),
+        ("store verfy x", "store: argument COMMAND: invalid choice: 'verfy'"),
+        ("store verfy x", "; did you mean verify?"),
+        ("completion csh", "invalid choice: 'csh'"),
+        ("explain", "explain: give a MESSAGE-ID, or --destination D"),
+        ("explain a-1 --user u", "explain: a MESSAGE-ID says it all"),
+        ("explain --user u", "explain: give a MESSAGE-ID, or --destination D"),
+        ("explain --destination d --user u --session s", "--session and --user exclude each"),
+        ("reload --pid 0", "--pid is 0, but must be"),
+        ("reload --pid -1", "--pid is -1, but must be"),
+        ("reload --pid 1", "--pid is 1, but must be"),
+        ("reload --url stomp://example.invalid", "example.invalid is another machine"),
+        ("health --url gopher://x", "--url has the scheme 'gopher' (known: stomp, "),
+        ("health --url stmp://x", "did you mean stomp?"),
+        ("health --url stomp://u:geheim@x", "--url holds a login: leave it out of the URL"),
+        ("health --url stomp://", "--url is 'stomp://'; it must be like stomp://127.0.0.1:61613"),
+        ("health --url stomp://x:99999", "--url is no URL: port out of range"),
+        ("health --url stomp://x/path", "but only a WebSocket has a path"),
+        ("health --ca-file x", "--ca-file and --insecure-tls are for stomps, wss and https"),
+        ("health --url https://x --ca-file nix", "--ca-file nix cannot be used: No such file"),
+        ("health --url https://x --ca-file README.md", "cannot be used: it holds no certificate"),
+        ("health --url https://x --ca-file y --insecure-tls", "exclude each other"),
+        ("explain a-1 --login u", "the passcode of 'u' is needed, and no terminal to ask on"),
+        ("explain a-1 --login u --token-file f", "--login and --token-file exclude each other"),
+        ("explain a-1 --passcode-file f", "--passcode-file says whose it is by --login"),
+        ("explain a-1 --token-file nix", "--token-file nix cannot be read: No such file"),
+        ("explain a-1 --login u --passcode-file nix", "--passcode-file nix cannot be read"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_remedy(
+    line: str, told: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    monkeypatch.delenv("TRIO_STOMP_PASSCODE", raising=False)
+    assert main(line.split()) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert told in captured.err
+    assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "explain a-1 --passcode geheim",
+        "explain a-1 --passcode=geheim",
+        "explain a-1 --pass geheim",
+        "explain a-1 --nonsense=geheim",
+        "explain a-1 --url http://u:geheim@x",
+        "explain a-1 --login u --url ://u:geheim@x",
+    ],
+)
+def test_what_may_be_a_secret_is_not_repeated(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(line.split()) == 2
+    assert SECRET not in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_a_tool_without_a_word(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(argv: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_health, "main", interrupted)
+    assert main(["health"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_who_has_had_enough_is_no_error() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        ran = subprocess.run(
+            [sys.executable, "-m", "trio_stomp", "completion", "bash"],
+            env=environment(),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    if b"shtab" in ran.stderr:
+        pytest.skip("pip install 'trio-stomp[cli]'")
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+# Small things that all tools use.
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "1e99", "x", ""])
+def test_seconds_are_above_nothing(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        seconds(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1_0", "\N{ARABIC-INDIC DIGIT ONE}", "1.5", "9" * 30])
+def test_a_count_is_a_whole_number(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError):
+        count(text)
+
+
+def test_numbers_of_the_command_line() -> None:
+    assert (seconds("0.5"), count("1"), size_in_bytes("0"), port_number("65535")) == (
+        0.5,
+        1,
+        0,
+        65535,
+    )
+    with pytest.raises(argparse.ArgumentTypeError, match="from 0 to 65535"):
+        port_number("65536")
+
+
+def test_a_table_has_its_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table([("a\x1b[31m", 1, 0.25), ("b", 12345, 10.0)], "name", "count", "rate")
+    assert capsys.readouterr().out.splitlines() == [
+        "name        count  rate",
+        "a\\x1b[31m       1   0.2",
+        "b          12,345  10.0",
+    ]
+
+
+def test_a_table_without_rows_is_its_heading(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table([], "name", "count")
+    assert capsys.readouterr().out == "name  count\n"
+
+
+def test_a_clients_text_cannot_drive_the_terminal() -> None:
+    assert printable("a\x1b]0;x\x07\n\u202eb") == "a\\x1b]0;x\\x07\\n\\u202eb"
+
+
+class Terminal(io.StringIO):
+    """A standard input that is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "is_yes"), [("y\n", True), ("YES\n", True), ("\n", False), ("", False), ("n", False)]
+)
+def test_only_yes_is_yes(
+    typed: str,
+    is_yes: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    assert ask_yes("Drop it?") is is_yes
+    assert capsys.readouterr().err == "Drop it? [y/N] "
+
+
+def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(OptionError, match="say --yes"):
+        ask_yes("Drop it?")
+
+
+def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers_of(command)
+
+
+TOOLS = [
+    pytest.param(parser, id=parser.prog.partition(" ")[2])
+    for name in _main.names()
+    if name not in ("serve", "config")
+    for parser in parsers_of(import_module(f"trio_stomp.cli.commands._{name}").make_parser())
+    if not any(isinstance(action, argparse._SubParsersAction) for action in parser._actions)
+]
+
+
+@pytest.mark.parametrize("parser", TOOLS)
+def test_an_option_may_stand_anywhere_between_the_words(parser: argparse.ArgumentParser) -> None:
+    """argparse takes a word that may be left out for left out at the first option."""
+    words: list[str] = []
+    for action in parser._actions:
+        if not action.option_strings:
+            least = {"+": 2, "*": 2}.get(str(action.nargs), 1)
+            words += [str(next(iter(action.choices or ["word"])))] * least
+    flags = {option: action for action in parser._actions for option in action.option_strings}
+    given = ["--json"] if "--json" in flags else []
+    given += ["-H", "a:b", "--header=c:d", "-He:f"] if "-H" in flags else []
+    first = vars(parser.parse_args([*given, *words]))
+    for at in range(1, len(words) + 1):
+        assert vars(parser.parse_args([*words[:at], *given, *words[at:]])) == first
+
+
+@pytest.mark.parametrize(
+    ("line", "destination", "body"),
+    [
+        ("/queue/o -H a:b body", "/queue/o", "body"),
+        ("/queue/o --json -- -b", "/queue/o", "-b"),
+        ("/queue/o -5 --json", "/queue/o", "-5"),
+        ("/queue/o --json -", "/queue/o", "-"),
+        ("-- /queue/o --json", "/queue/o", "--json"),
+    ],
+)
+def test_what_a_body_is_beside_options(line: str, destination: str, body: str) -> None:
+    given = _send.make_parser().parse_args(line.split())
+    assert (given.destination, given.body) == (destination, body)
+
+
+def test_a_flag_of_a_command_of_a_command_is_known_too() -> None:
+    parser = make_tool_parser("x", "")
+    add_commands(parser, {"ls": "list"})["ls"].add_argument("--deep")
+    with pytest.raises(OptionError, match="--dep; did you mean --deep"):
+        parser.parse_args(["ls", "--dep"])
+
+
+# Where the broker is.
+
+
+@pytest.mark.parametrize(
+    ("url", "stomp_url", "web_url"),
+    [
+        ("stomp://h", "stomp://h:61613", "http://h:61613"),
+        ("h:1", "stomp://h:1", "http://h:1"),
+        ("tcp://[::1]:1/", "stomp://[::1]:1", "http://[::1]:1"),
+        ("stomp+ssl://h", "stomps://h:61614", "https://h:61614"),
+        ("ssl://h", "stomps://h:61614", "https://h:61614"),
+        ("http://h", "stomp://h:80", "http://h:80"),
+        ("https://h", "stomps://h:443", "https://h:443"),
+        ("ws://h:1", "ws://h:1/", "http://h:1"),
+        ("wss://h/ws?a=b", "wss://h:443/ws?a=b", "https://h:443"),
+    ],
+)
+def test_urls(url: str, stomp_url: str, web_url: str) -> None:
+    address = parse_url(url)
+    assert (address.stomp_url, address.web_url) == (stomp_url, web_url)
+
+
+def namespace(**more: object) -> argparse.Namespace:
+    return argparse.Namespace(
+        **{"login": "", "token_file": "", "passcode_file": "", "url": None, **more}
+    )
+
+
+def test_the_url_may_be_a_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIO_STOMP_URL", "stomp://there:5")
+    assert _connect_options.read_address(namespace()) == Address("there", 5, False)
+    assert _connect_options.read_address(namespace(url="stomp://h:6")).port == 6
+    monkeypatch.setenv("TRIO_STOMP_URL", "x://there")
+    with pytest.raises(OptionError, match=r"^TRIO_STOMP_URL has the scheme 'x'"):
+        _connect_options.read_address(namespace())
+    monkeypatch.setenv("TRIO_STOMP_URL", "")
+    assert _connect_options.read_address(namespace()).port == 61613
+
+
+def test_who_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"geheim\r\nmore\n")
+    monkeypatch.setenv("TRIO_STOMP_PASSCODE", "other")
+    assert read_access(namespace()) == Access()
+    assert read_access(namespace(login="u")) == Access("u", "other")
+    assert read_access(namespace(login="u", passcode_file=str(file))) == Access("u", SECRET)
+    assert read_access(namespace(token_file=str(file))) == Access(token=SECRET)
+    assert SECRET not in repr(Access("u", SECRET, SECRET))
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "its first line is empty"),
+        (b"\nx", "its first line is empty"),
+        (b"x" * 70_000, "its first line has over 65536 bytes"),
+        (b"\xff\xfe", "its first line is no UTF-8"),
+        (b"a b", "its first line is no token"),
+        ("\u00e4".encode(), "its first line is no token"),
+    ],
+)
+def test_a_file_that_holds_no_token(tmp_path: Path, content: bytes, told: str) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(content)
+    with pytest.raises(OptionError, match=told):
+        read_access(namespace(token_file=str(file)))
+
+
+def test_the_passcode_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRIO_STOMP_PASSCODE", raising=False)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(getpass, "getpass", lambda prompt: f"{SECRET} of {prompt}")
+    assert read_access(namespace(login="u")) == Access("u", f"{SECRET} of Passcode of u: ")
+
+
+@pytest.mark.parametrize("kind", [EOFError, UnicodeDecodeError, getpass.GetPassWarning])
+def test_a_passcode_that_cannot_be_had(
+    kind: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(prompt: str) -> str:
+        if kind is getpass.GetPassWarning:
+            warnings.warn("it would be shown", kind, stacklevel=1)
+        if kind is UnicodeDecodeError:
+            raise UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x")
+        raise kind
+
+    monkeypatch.delenv("TRIO_STOMP_PASSCODE", raising=False)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(getpass, "getpass", ask)
+    with pytest.raises(OptionError):
+        read_access(namespace(login="u"))
+
+
+# Its pages.
+
+
+@pytest.fixture
+def site() -> Iterator[FakeSite]:
+    pages = {
+        "/object": (200, b'{"a": 1}'),
+        "/list": (200, b"[1]"),
+        "/text": (200, b"nothing"),
+        "/deep": (200, b"[" * 100_000),
+        "/private": (401, b"who?"),
+        "/wrong": (400, b'{"error": "ask ?q=MESSAGE-ID"}'),
+        "/forbidden": (403, b"this page is for\x1b[31m others\nmore"),
+    }
+    with fake_site(pages) as served:
+        yield served
+
+
+def site_of(fake: FakeSite, access: Access = Access()) -> Site:  # noqa: B008
+    return Site(parse_url(fake.url), None, access)
+
+
+def test_a_page_of_json(site: FakeSite) -> None:
+    assert site_of(site).get_json("/object?q=1") == {"a": 1}
+    assert site.asked == [("/object?q=1", None)]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/list", "/list does not answer in JSON: is that a broker of ours?"),
+        ("/text", "does not answer in JSON"),
+        ("/deep", "does not answer in JSON"),
+        ("/private", "/private wants to know who asks: give --login or --token-file"),
+        ("/forbidden?q=1", "/forbidden answers 403: this page is for\\x1b[31m others"),
+        ("/wrong", "/wrong answers 400: ask ?q=MESSAGE-ID"),
+        ("/none", "/none is not there: the broker is an older one, or none of ours"),
+    ],
+)
+def test_a_page_that_does_not_do(site: FakeSite, path: str, told: str) -> None:
+    with pytest.raises(CannotDo) as caught:
+        site_of(site).get_json(path)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_who_asks_is_told(site: FakeSite) -> None:
+    site_of(site, Access("u", "p\u00e4")).get("/object")
+    site_of(site, Access(token="t.o.k")).get("/object")
+    pair = base64.b64encode("u:p\u00e4".encode()).decode()
+    assert [who for _, who in site.asked] == [f"Basic {pair}", "Bearer t.o.k"]
+
+
+def test_a_page_beyond_all_bounds(site: FakeSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_http_get, "MAX_PAGE_BYTES", 7)
+    with pytest.raises(Unreachable, match="has over 7 bytes"):
+        site_of(site).get("/object")
+
+
+def test_an_answer_without_text_is_told_by_its_number() -> None:
+    assert _http_get.Answer(503, b"").text() == "status 503"
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://x..y:1", "no such host"),
+        ("http://nowhere.invalid:1", "no such host"),
+    ],
+)
+def test_a_host_that_is_not_there(url: str, told: str) -> None:
+    with pytest.raises(Unreachable, match=told):
+        Site(parse_url(url), None).get("/")
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"ERROR\nmessage:what?\n\n\0", r"answered, but not as a broker does \(BadStatusLine\)"),
+        (b"", r"answered, but not as a broker does \(RemoteDisconnected\)"),
+        (None, "no answer in time; is the broker running there"),
+    ],
+)
+def test_something_else_answers(said: bytes | None, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                if said is not None:
+                    peer.recv(4096)
+                    peer.sendall(said)
+                else:
+                    # Nothing, until the other has gone.
+                    while peer.recv(4096):
+                        pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        address = Address("127.0.0.1", server.getsockname()[1], False)
+        with pytest.raises(Unreachable, match=told):
+            Site(address, None).get("/", 0.1 if said is None else 10.0)
+        thread.join()
+
+
+def test_a_certificate_that_is_not_trusted_is_told(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(3):
+                peer, _ = server.accept()
+                with peer:
+                    try:
+                        with context.wrap_socket(peer, server_side=True) as tls:
+                            tls.recv(4096)
+                            tls.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok\n")
+                    except (ssl.SSLError, OSError):
+                        pass
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        url = f"stomps://127.0.0.1:{server.getsockname()[1]}"
+        refused = run("health", "--url", url)
+        trusting = run("health", "--url", url, "--ca-file", str(ca_file))
+        insecure = run("health", "--url", url, "--insecure-tls")
+        thread.join()
+    assert refused.returncode == 2
+    assert "its certificate is not trusted: " in refused.stdout
+    assert "--ca-file" in refused.stdout
+    assert trusting.returncode == insecure.returncode == 0
+
+
+# TLS
+
+
+TOOLS_AT_A_BROKER = [
+    "send /queue/a body",
+    "subscribe /queue/a --for 1",
+    "bench --seconds 1",
+    "top --once",
+    "dlq ls",
+    "dlq show orders",
+    "dlq retry orders",
+    "subs ls",
+    "schedules ls",
+    "explain 1",
+    "reload",
+    "health",
+]
+
+
+@pytest.mark.parametrize("line", TOOLS_AT_A_BROKER)
+def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRIO_STOMP_CA_FILE", raising=False)
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        words = line.split()
+        address = f"127.0.0.1:{broker.port}"
+        assert main([*words, "--url", f"stomps://{address}"]) in (1, 2)
+        told = "".join(capsys.readouterr())
+        assert "its certificate is not trusted: " in told
+        assert "; name who signed it with --ca-file" in told
+        if words[0] not in ("dlq", "subs", "explain", "reload", "health"):
+            pytest.importorskip("trio_websocket")
+            assert main([*words, "--url", f"wss://{address}"]) == 1
+            assert told.partition("its")[2] == capsys.readouterr().err.partition("its")[2]
+
+
+@pytest.mark.parametrize("tool", ["health", "send"])
+def test_who_is_trusted_may_be_a_variable(tool: str, tmp_path: Path) -> None:
+    words = [tool] if tool == "health" else [tool, "/queue/a", "body"]
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        url = f"stomps://127.0.0.1:{broker.port}"
+        trusting = run(*words, TRIO_STOMP_URL=url, TRIO_STOMP_CA_FILE=authority().file)
+        wrong = run(*words, TRIO_STOMP_URL=url, TRIO_STOMP_CA_FILE=str(tmp_path / "none"))
+    assert trusting.returncode == 0, trusting
+    check_refused(wrong, "TRIO_STOMP_CA_FILE ")
+    # Where no TLS is spoken it means nothing: it may be set for all brokers of a machine.
+    with threaded_broker() as broker:
+        plain = run(*words, TRIO_STOMP_URL=broker.url, TRIO_STOMP_CA_FILE=authority().file)
+    assert plain.returncode == 0, plain
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (20, "name who signed it with --ca-file"),
+        (10, "the broker needs a new one"),
+        (62, "name the broker in --url as its certificate does"),
+        (None, "check scheme and port of --url"),
+    ],
+)
+def test_each_failure_of_tls_has_its_remedy(code: int | None, told: str) -> None:
+    cause: ssl.SSLError = ssl.SSLError("wrong version number")
+    if code is not None:
+        cause = ssl.SSLCertVerificationError("what")
+        cause.verify_code = code
+    failed = ConnectFailed("no connection")
+    failed.__cause__ = cause
+    assert remedy_of(failed) == remedy_of(cause) == told
+
+
+def test_the_health_of_a_broker_that_speaks_tls_only() -> None:
+    """As the image's HEALTHCHECK does, without a setting of its own."""
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        ran = run("health", TRIO_STOMP_URL=f"stomp://127.0.0.1:{broker.port}")
+    assert ran.stdout.startswith(f"https://127.0.0.1:{broker.port}: healthy"), ran
+    assert ran.returncode == 0
+
+
+def test_a_secret_is_told_to_nobody_whose_certificate_was_not_looked_at(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t.o.k")
+    with threaded_broker(tls_cert=authority().certificate, tls="required") as broker:
+        url = f"stomp://127.0.0.1:{broker.port}"
+        ran = run("health", "--token-file", str(tmp_path / "token"), TRIO_STOMP_URL=url)
+    assert ran.stdout.startswith(f"http://127.0.0.1:{broker.port}: not healthy: this port speaks")
+    assert ran.returncode == 1
+
+
+# health
+
+
+CHECKS = [{"name": "store", "status": "failing", "detail": "gone\x1b"}, 5, {}]
+HEALTHY = {"/healthz": (200, b'{"status": "ok", "checks": []}')}
+SICK = {"/healthz": (503, json.dumps({"status": "failing", "checks": CHECKS}).encode())}
+READY, UNREADY = {"/readyz": (200, b"ok\n")}, {"/readyz": (503, b"it stops\n")}
+
+
+@pytest.mark.parametrize(
+    ("pages", "code", "told"),
+    [
+        (HEALTHY, 0, ": healthy (ok)\n"),
+        (
+            SICK,
+            1,
+            ": not healthy (failing)\n  failing   store: gone\\x1b\n  ?         ?: ?\n",
+        ),
+        (READY, 0, ": healthy\n"),
+        (READY | {"/healthz": (403, b"not you\n")}, 0, ": healthy\n"),
+        (READY | {"/healthz": (401, b"who?\n")}, 0, ": healthy\n"),
+        (UNREADY, 1, ": not healthy: it stops\n"),
+        ({"/readyz": (200, b"[]")}, 0, ": healthy\n"),
+        ({"/readyz": (200, b"{}")}, 0, ": healthy\n"),
+        ({}, 1, ": not healthy: nothing\n"),
+    ],
+)
+def test_health(
+    pages: dict[str, tuple[int, bytes]],
+    code: int,
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with fake_site(pages) as site:
+        assert main(["health", "--url", site.url]) == code
+        assert capsys.readouterr().out == f"{site.url}{told}"
+
+
+def test_health_as_json() -> None:
+    with fake_site(HEALTHY) as site:
+        ran = run("health", "--json", TRIO_STOMP_URL=site.url)
+        url = f"{site.url}/healthz"
+    assert json.loads(ran.stdout) == {
+        "healthy": True,
+        "reachable": True,
+        "url": url,
+        "status": 200,
+        "details": {"status": "ok", "checks": []},
+    }
+
+
+def test_the_health_of_a_broker() -> None:
+    with threaded_broker() as broker:
+        ran = run("health", "--url", broker.url)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ": healthy" in ran.stdout
+
+
+def test_nobody_there_is_exit_2() -> None:
+    ran = run("health", "--json", "--url", f"http://127.0.0.1:{free_port()}")
+    assert (ran.returncode, ran.stderr) == (2, "")
+    told = json.loads(ran.stdout)
+    assert (told["healthy"], told["reachable"]) == (False, False)
+    assert "connection refused" in told["reason"]
+
+
+def test_a_health_check_brings_no_broker_along() -> None:
+    code = (
+        "import sys; from trio_stomp.cli import main\n"
+        "main(['health', '--url', 'http://127.0.0.1:1', '--timeout', '0.1'])\n"
+        "heavy = {'trio', 'trio_stomp.config', 'trio_stomp.broker', 'rich'} & {*sys.modules}\n"
+        "sys.exit(f'it imports {heavy}' if heavy else 0)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+# reload
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
+@pytest.mark.parametrize(
+    ("pid", "told"),
+    [
+        (None, "does not tell which process it is"),
+        ("1", "does not tell which process it is"),
+        (-1, "does not tell which process it is"),
+        (0, "does not tell which process it is"),
+        (1, "is process 1, which is another program here"),
+        (2**22 + 5, "which is another program here"),
+    ],
+)
+def test_a_process_that_is_no_broker_is_left_alone(
+    pid: object, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    with fake_site({"/varz": (200, json.dumps({"pid": pid}).encode())}) as site:
+        assert main(["reload", "--url", site.url]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.startswith("trio-stomp reload: error: ")
+    assert told in captured.err
+    assert killed == []
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ProcessLookupError(), "there is no process 4711"),
+        (PermissionError(), "process 4711 belongs to another user"),
+        (OverflowError(), "no process has the number 4711"),
+    ],
+)
+def test_a_process_that_cannot_be_told(
+    error: Exception,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def kill(pid: int, number: int) -> None:
+        raise error
+
+    monkeypatch.setattr(os, "kill", kill)
+    assert main(["reload", "--pid", "4711"]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_there_are_no_signals_on_windows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert main(["reload", "--pid", "5"]) == 1
+    assert "restart the broker instead" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("host", "is_here"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True), ("h", False)],
+)
+def test_a_signal_reaches_this_machine(host: str, is_here: bool) -> None:
+    assert is_loopback(host) is is_here
+
+
+def test_a_broker_reads_its_files_again() -> None:
+    command = [sys.executable, "-m", "trio_stomp", "--port", "0"]
+    with running(command, env=environment(), stderr=subprocess.PIPE, text=True) as broker:
+        try:
+            assert broker.stderr is not None
+            found = re.search(r"listening on 127\.0\.0\.1:(\d+)", broker.stderr.readline())
+            assert found
+            port = found[1]
+            ran = run("reload", "--json", "--url", f"stomp://127.0.0.1:{port}")
+            assert json.loads(ran.stdout) == {"pid": broker.pid, "signal": "SIGHUP"}
+            assert any("got SIGHUP" in line for line in broker.stderr)
+            ran = run("reload", "--pid", str(broker.pid))
+            assert ran.stdout.startswith(f"told process {broker.pid} to read its files again")
+            assert any("got SIGHUP" in line for line in broker.stderr)
+        finally:
+            broker.kill()
+
+
+# explain
+
+
+ANSWER = {
+    "question": {"message-id": "a.1-5"},
+    "summary": "delivered, \x1b[31mnot acknowledged",
+    "events": [
+        {"what": "sent", "ms_ago": 1500.0, "text": "", "destination": "/topic/a", "session": "7"},
+        {"what": "lost", "ms_ago": None, "text": "lost at /topic/a", "destination": "/topic/a"},
+        {
+            "what": "lost",
+            "ms_ago": 5,
+            "text": "2 slow-consumer by a rule by another",
+            "session": "8",
+            "count": 2,
+            "fate": "slow-consumer",
+            "rule": "slow_consumer = 'drop-newest'",
+            "policy": "'/topic/*' (p.toml:3)",
+        },
+        {"what": "lost", "text": "1 gone", "rule": "ttl_ms = 0", "policy": ""},
+    ],
+    "horizon_s": 12.25,
+}
+
+
+def test_explain_for_people() -> None:
+    with fake_site({"/explain": (200, json.dumps(ANSWER).encode())}) as site:
+        ran = run("explain", "a.1-5", "--url", site.url)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.splitlines() == [
+        "delivered, \\x1b[31mnot acknowledged",
+        "        -1.500 s  sent (destination /topic/a, session 7)",
+        "                  lost: lost at /topic/a",
+        "        -0.005 s  lost: 2 slow-consumer (session 8), decided by"
+        " slow_consumer = 'drop-newest' of policy '/topic/*' (p.toml:3)",
+        "                  lost: 1 gone, decided by ttl_ms = 0",
+        "(everything of the last 12.2 s is remembered)",
+    ]
+
+
+def test_each_fact_of_an_explanation_has_a_line() -> None:
+    answer = {"summary": "one; two; three", "facts": ["one; two", "three\x1b"], "events": []}
+    with fake_site({"/explain": (200, json.dumps(answer).encode())}) as site:
+        ran = run("explain", "a.1-5", "--url", site.url)
+    assert ran.stdout.splitlines() == ["one; two", "three\\x1b"]
+
+
+@pytest.mark.parametrize(
+    ("line", "question"),
+    [
+        (["a.1-5"], {"message-id": "a.1-5"}),
+        (["--destination", "/topic/a b&c"], {"destination": "/topic/a b&c"}),
+        (
+            ["--destination", "d", "--session", "5"],
+            {"destination": "d", "session": "5"},
+        ),
+        (["--destination", "d", "--user", "u"], {"destination": "d", "user": "u"}),
+    ],
+)
+def test_explain_asks_the_broker(
+    line: list[str], question: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with fake_site({"/explain": (200, json.dumps(ANSWER).encode())}) as site:
+        assert main(["explain", *line, "--json", "--url", site.url]) == 0
+        target = urlsplit(site.asked[0][0])
+    assert json.loads(parse_qs(target.query)["q"][0]) == question
+    assert json.loads(capsys.readouterr().out) == ANSWER
+
+
+def test_a_broker_explains_itself() -> None:
+    with threaded_broker() as broker:
+        assert run("send", "/queue/a", "x", "--url", broker.url).returncode == 0
+        ran = run("explain", "--destination", "/queue/a", "--url", broker.url)
+        assert ran.returncode == 0, ran.stderr
+        assert ran.stdout.startswith("/queue/a: ")
+        assert " s  queued: 1 from session " in ran.stdout
+        check_refused(run("explain", "nonsense", "--url", broker.url), "is no message-id", code=1)
+
+
+def test_an_answer_of_another_shape_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with fake_site({"/explain": (200, b"{}")}) as site:
+        assert main(["explain", "a-1", "--url", site.url]) == 0
+    assert capsys.readouterr().out == "the broker tells nothing\n"
+
+
+# completion
+
+
+@pytest.mark.parametrize("shell", _completion.SHELLS)
+def test_the_script_is_one(shell: str) -> None:
+    pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
+    ran = run("completion", shell)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    for name in _main.names():
+        assert name in ran.stdout
+    assert "trio-stomp" in ran.stdout
+    program = shutil.which(shell)
+    if program is not None:
+        checked = subprocess.run([program, "-n"], input=ran.stdout, text=True, check=False)
+        assert checked.returncode == 0
+
+
+def test_bash_completes() -> None:
+    pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
+    script = run("completion", "bash").stdout
+    ask = (
+        '\n_ask() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); '
+        '_shtab_trio_stomp; echo "${COMPREPLY[@]}"; }\n'
+        "_ask trio-stomp hea\n_ask trio-stomp dlq re\n_ask trio-stomp serve --max-body\n"
+        "_ask trio-stomp subscribe --ack client-\n"
+    )
+    ran = subprocess.run(["bash", "-c", script + ask], capture_output=True, text=True, check=False)
+    told = ran.stdout.splitlines()
+    assert told == ["health", "retry", "--max-body-bytes", "client-individual"]
+
+
+def test_bash_completes_options_of_every_command() -> None:
+    pytest.importorskip("shtab", reason="pip install 'trio-stomp[cli]'")
+    text = run("completion", "bash").stdout
+    for flag in ("--max-body-bytes", "--passcode-file", "--selector", "--token-file"):
+        assert flag in text
+
+
+def test_without_shtab_it_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 1
+    assert capsys.readouterr().err == (
+        "trio-stomp completion: error: this needs shtab, which is not installed: "
+        "pip install 'trio-stomp[cli]'\n"
+    )
+
+
+# --json of the older tools
+
+
+def test_passwd_for_programs(tmp_path: Path) -> None:
+    pytest.importorskip("argon2")
+    file = str(tmp_path / "users")
+    added = run("passwd", "add", "--json", "--stdin", file, "u", stdin="geheim\n")
+    assert json.loads(added.stdout) == {
+        "file": file,
+        "done": "u has a passcode now",
+        "mode": "0600",
+    }
+    for passcode, is_right in (("geheim", True), ("falsch", False)):
+        ran = run("passwd", "verify", "--json", "--stdin", file, "u", stdin=f"{passcode}\n")
+        assert json.loads(ran.stdout) == {"file": file, "user": "u", "right": is_right}
+        assert ran.returncode == (not is_right)
+    assert json.loads(run("passwd", "del", "--json", file, "u").stdout)["done"] == "u is removed"
+
+
+def test_acl_for_programs(tmp_path: Path) -> None:
+    file = tmp_path / "acl.toml"
+    rule = '[[rule]]\nuser = "u"\nallow = ["send"]\nto = "/topic/a"\n'
+    file.write_text(rule + rule)
+    checked = json.loads(run("acl", "check", "--json", str(file)).stdout)
+    assert (checked["rules"], checked["groups"], checked["compared_all"]) == (2, 0, True)
+    assert [sorted(each) for each in checked["hidden"]] == [["by", "rule"]]
+    shown = json.loads(run("acl", "show", "--json", "--acl-file", str(file)).stdout)
+    assert shown[0]["allow"] is True
+    assert (shown[0]["actions"], shown[0]["to"], shown[0]["users"]) == (
+        ["send"],
+        ["/topic/a"],
+        ["u"],
+    )
+
+
+def test_store_for_programs(tmp_path: Path) -> None:
+    source, copy = tmp_path / "a", str(tmp_path / "b")
+    store = JournalStore(str(source))
+    fill(store)
+    store.close()
+    exported = run("store", "export", str(source)).stdout
+    imported = json.loads(run("store", "import", "--json", copy, stdin=exported).stdout)
+    assert imported == {"message": 5, "setting": 1, "stream": 1, "streamed": 3}
+    compacted = json.loads(run("store", "compact", "--json", copy).stdout)
+    assert set(compacted) == {"bytes_before", "bytes_now"}

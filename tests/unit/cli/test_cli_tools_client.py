@@ -1,0 +1,958 @@
+"""The tools that speak STOMP: send, subscribe, bench, dlq, subs, schedules, top."""
+
+import base64
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import trio
+
+from tests.support.tool_fakes import PATIENCE_S, check_refused, environment, run, running
+from trio_stomp.base._errors import OptionError
+from trio_stomp.cli import _session, main
+from trio_stomp.cli._connect_options import Address
+from trio_stomp.cli._lines import Outgoing, line_of, own_headers, read_headers, read_line
+from trio_stomp.cli._tool import CannotDo
+from trio_stomp.cli.commands import _bench, _schedules, _send, _subs
+from trio_stomp.cli.commands._dlq import dead_letters_of, deliveries
+from trio_stomp.cli.commands._subscribe import Printer, start_of
+from trio_stomp.client import (
+    AuthenticationError,
+    BrokerError,
+    ClientError,
+    ConnectFailed,
+    LinkLost,
+    Message,
+    NotAuthorized,
+    open_client,
+)
+from trio_stomp.testing import ThreadedBroker, threaded_broker
+
+
+@pytest.fixture(scope="module")
+def shared_broker() -> Iterator[ThreadedBroker]:
+    with threaded_broker(diag_interval_s=0.2) as broker:
+        yield broker
+
+
+@pytest.fixture
+def broker(shared_broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch) -> ThreadedBroker:
+    monkeypatch.setenv("TRIO_STOMP_URL", shared_broker.url)
+    return shared_broker
+
+
+def told(capsys: pytest.CaptureFixture[str], *argv: str, code: int = 0) -> str:
+    """What a tool prints, run in this process."""
+    assert main(list(argv)) == code
+    captured = capsys.readouterr()
+    assert (captured.err == "") is (code in (0, 1)) or "error: " in captured.err
+    return captured.out if code == 0 else captured.out + captured.err
+
+
+# Lines of JSON.
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"text", b"\xff\x00", "\u00e4\n\u2028".encode(), b'{"a": 1}', b"\r\n"]
+)
+def test_a_message_survives_its_line(body: bytes) -> None:
+    line = line_of("/queue/a", {"type": "x:\ny", "message-id": "1", "x-stream-offset": "4"}, body)
+    assert "\n" not in line
+    assert read_line(line, "", {}, "line 1") == Outgoing("/queue/a", body, {"type": "x:\ny"})
+
+
+def test_the_command_line_wins_over_the_line() -> None:
+    line = '{"headers": {"a": "1", "b": "2"}, "destination": "/queue/b"}'
+    found = read_line(line, "/queue/a", {"a": "9"}, "line 1")
+    assert found == Outgoing("/queue/b", b"", {"a": "9", "b": "2"})
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x", "line 7 is no JSON"),
+        ("[" * 99_999, "line 7 is no JSON"),
+        ("[]", "line 7 is no object"),
+        ('{"bdy": "x"}', "line 7: unknown key 'bdy'; did you mean body?"),
+        ('{"body": "x"}', "line 7 has no destination"),
+        ('{"destination": 5}', "line 7 has no destination"),
+        ('{"destination": "d", "headers": []}', None),
+        ('{"destination": "d", "headers": [1]}', "headers must be an object of texts"),
+        ('{"destination": "d", "headers": {"a": 1}}', "headers must be an object of texts"),
+        ('{"destination": "d", "body": {}}', "body must be a text"),
+        ('{"destination": "d", "body": "\\ud800"}', "half a character"),
+        ('{"destination": "d", "body_base64": "?"}', "body_base64 is no Base64"),
+        ('{"destination": "d", "body_base64": 5}', "body_base64 is no Base64"),
+        ('{"destination": "d", "body_base64": "\u00e4"}', "body_base64 is no Base64"),
+        ('{"destination": "d", "body": "", "body_base64": ""}', "has both body and body_base64"),
+    ],
+)
+def test_a_line_that_is_none(line: str, told: str | None) -> None:
+    if told is None:
+        assert read_line(line, "", {}, "line 7").headers == {}
+        return
+    with pytest.raises(OptionError) as caught:
+        read_line(line, "", {}, "line 7")
+    assert told in str(caught.value)
+
+
+def test_headers_of_the_command_line() -> None:
+    assert read_headers(["a:b:c", "d:"]) == {"a": "b:c", "d": ""}
+    for wrong, why in (
+        (["a"], "is no header"),
+        ([":b"], "is no header"),
+        (["a:1", "a:2"], "twice"),
+    ):
+        with pytest.raises(OptionError, match=why):
+            read_headers(wrong)
+
+
+def test_headers_of_one_hop_are_not_sent_again() -> None:
+    assert own_headers({"ack": "1", "x-stream-epoch": "e", "redelivered": "true", "n": "1"}) == {
+        "n": "1"
+    }
+
+
+# send
+
+
+def test_what_became_of_a_message_is_told(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert told(capsys, "send", "/queue/s1", "hello") == "sent to /queue/s1: stored memory\n"
+    assert told(capsys, "send", "/topic/s1", "hello") == "sent to /topic/s1: matched 0\n"
+    hint = "the name of a queue begins with /queue/"
+    missed = told(capsys, "send", "queue/s1", "hello")
+    assert missed == f"sent to queue/s1: matched 0, hint {hint}\n"
+    line = json.loads(told(capsys, "send", "/queue/s1", "hello", "--json"))
+    assert line == {"destination": "/queue/s1", "receipt": {"stored": "memory"}}
+    out = told(capsys, "subscribe", "/queue/s1", "--count", "2", "--for", "30")
+    assert out == "hello\nhello\n"
+
+
+def test_bodies_come_from_many_places(broker: ThreadedBroker, tmp_path: Path) -> None:
+    file = tmp_path / "body"
+    file.write_bytes(b"\xff\x00\n")
+    assert run("send", "/queue/s2", stdin="in").returncode == 0
+    assert run("send", "/queue/s2", "-", stdin="dash").returncode == 0
+    assert run("send", "/queue/s2", "--file", str(file), "--persistent").returncode == 0
+    ran = run("subscribe", "/queue/s2", "--count", "3", "--for", "30", "--json")
+    found = [json.loads(line) for line in ran.stdout.splitlines()]
+    assert [each.get("body") for each in found] == ["in", "dash", None]
+    assert base64.b64decode(found[2]["body_base64"]) == b"\xff\x00\n"
+    assert found[2]["headers"]["persistent"] == "true"
+
+
+@pytest.fixture(autouse=True)
+def _environment_of_tools(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes know the broker as this one does."""
+    if "broker" in request.fixturenames:
+        url = request.getfixturevalue("shared_broker").url
+        monkeypatch.setattr(
+            "tests.support.tool_fakes.environment",
+            lambda **more: environment(**{"TRIO_STOMP_URL": url, **more}),
+        )
+
+
+def test_lines_keep_their_order(broker: ThreadedBroker, tmp_path: Path) -> None:
+    lines = [f"line {number} {'x' * (number % 100)}" for number in range(3000)]
+    file = tmp_path / "lines"
+    file.write_text("\n".join(lines))
+    ran = run("send", "/queue/s3", "--lines", "--file", str(file), "--progress")
+    assert (ran.returncode, ran.stdout) == (0, "3000 sent: 3000 stored memory\n")
+    assert "send: 100 %" in ran.stderr
+    ran = run("subscribe", "/queue/s3", "--count", "3000", "--for", "40")
+    assert ran.stdout.splitlines() == lines
+
+
+def test_what_is_printed_can_be_sent(broker: ThreadedBroker) -> None:
+    for number in range(3):
+        assert run("send", "/queue/s4", f"body {number}", "-H", f"n:{number}").returncode == 0
+    taken = run("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30").stdout
+    ran = run("send", "--json", stdin=taken + "\n\n")
+    assert [json.loads(line)["receipt"] for line in ran.stdout.splitlines()] == [
+        {"stored": "memory"}
+    ] * 3
+    again = run("subscribe", "/queue/s4", "--json", "--count", "3", "--for", "30").stdout
+    found = [json.loads(line) for line in again.splitlines()]
+    assert [(each["body"], each["headers"]["n"]) for each in found] == [
+        ("body 0", "0"),
+        ("body 1", "1"),
+        ("body 2", "2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stdin", "told"),
+    [
+        ('{"body": "a"}\n{"bdy": "b"}\n', "line 2 of standard input: unknown key 'bdy'"),
+        ('{"body": "a"}\n{"headers": {"ack": "x", "receipt-id": "y"}, "x": 1}', "unknown key 'x'"),
+        ('{"body": "a"}\n\udcff\n', "line 2 of standard input is no UTF-8"),
+    ],
+)
+def test_a_mistake_in_the_middle_tells_how_far_it_came(
+    broker: ThreadedBroker, stdin: str, told: str
+) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "trio_stomp", "send", "/topic/s5", "--json"],
+        env=environment(TRIO_STOMP_URL=broker.url),
+        input=stdin.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        check=False,
+    )
+    error = ran.stderr.decode()
+    assert ran.returncode == 2
+    assert told in error
+    assert error.endswith("(1 messages were confirmed before)\n")
+    assert ran.stdout.count(b"\n") == 1
+
+
+def test_a_header_that_the_client_writes_is_refused(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "the header receipt is written by the client" in told(
+        capsys, "send", "/topic/a", "x", "-H", "receipt:5", code=2
+    )
+
+
+def test_little_is_on_its_way_where_messages_are_large(
+    broker: ThreadedBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_send, "BYTES_AT_ONCE", 10)
+    file = tmp_path / "lines"
+    file.write_text("x" * 100 + "\nshort\nshort\n\n" + "y" * 70_000)
+    out = told(capsys, "send", "/topic/s8", "--lines", "--file", str(file))
+    assert out == "5 sent: 5 matched 0\n"
+
+
+def test_what_cannot_be_sent_ends_it(
+    broker: ThreadedBroker,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_send, "AT_ONCE", 1)
+    file = tmp_path / "lines"
+    lines = [{"body": "a"}, {"headers": {"a": "\0"}}, {"body": "never"}]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    out = told(capsys, "send", "/topic/s9", "--json", "--file", str(file), code=2)
+    assert out.count("receipt") == 1
+    assert "holds what STOMP 1.2 cannot carry" in out
+    assert out.endswith("(1 messages were confirmed before)\n")
+
+
+def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> None:
+    with running(
+        [sys.executable, "-m", "trio_stomp", "send", "/topic/s6", "--lines", "--json"],
+        env=environment(TRIO_STOMP_URL=broker.url),
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as refused:
+        assert refused.stdin is not None
+        refused.stdin.close()
+        assert refused.wait(PATIENCE_S) == 2
+    with running(
+        [sys.executable, "-m", "trio_stomp", "send", "/topic/s6", "--json"],
+        env=environment(TRIO_STOMP_URL=broker.url),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        # Its RECEIPT is told though standard input is still open, and half a line waits there.
+        process.stdin.write(b'{"body": "a"}\n{"bo')
+        process.stdin.flush()
+        assert b'"matched": "0"' in process.stdout.readline()
+        process.stdin.write(b'dy": "b"}')
+        process.stdin.close()
+        assert b'"matched": "0"' in process.stdout.readline()
+        assert process.wait(PATIENCE_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "told_"),
+    [
+        ("send", "send: DESTINATION is missing"),
+        ("send --lines", "send: DESTINATION is missing"),
+        ("send d b --file f", "BODY, --file and --lines exclude each other"),
+        ("send d b --lines", "BODY, --file and --lines exclude each other"),
+        ("send d --lines --json", "--lines and --json exclude each other"),
+        ("send d --file nix", "--file nix cannot be read: No such file or directory"),
+        ("send d --file /", "--file / cannot be read: Is a directory"),
+        ("send d b -H x", "-H 'x' is no header; write name:value"),
+        ("subscribe", "the following arguments are required: DESTINATION"),
+        ("subscribe d --from never", "--from is 'never', but must be first, last, next"),
+        ("subscribe d --ack maybe", "invalid choice: 'maybe'"),
+        ("subscribe d --count 0", "'0' is no whole number from 1"),
+        ("subscribe " + "d " * 101, "more than 100 destinations; use a wildcard"),
+        ("bench --size 7", "--size 8 to"),
+        ("bench --subs 10001", "--subs may be 10000 at most"),
+        ("dlq", "the following arguments are required: COMMAND"),
+        ("dlq lst", "did you mean ls?"),
+        ("dlq drop q", "standard input is no terminal to ask on; say --yes"),
+        ("subs rm x", "say --yes"),
+        ("top --sort size", "invalid choice: 'size'"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    line: str,
+    told_: str,
+    broker: ThreadedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    assert main(line.split()) == 2
+    error = capsys.readouterr().err
+    assert told_ in error
+    assert error.count("\n") == 1
+
+
+def test_a_queue_without_a_name_is_refused(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "dlq: QUEUE is empty" in told(capsys, "dlq", "show", "", code=2)
+
+
+def test_nobody_there_is_one_line_with_the_remedy() -> None:
+    ran = run("send", "/queue/a", "x", "--url", "stomp://127.0.0.1:1")
+    check_refused(ran, "is the broker running there? check --url", code=1)
+    assert ran.stderr.startswith("trio-stomp send: error: ")
+
+
+def test_a_wrong_login_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    users = tmp_path / "users"
+    users.write_text("u:geheim\n")
+    users.chmod(0o600)
+    wrong = tmp_path / "wrong"
+    wrong.write_text("falsch\n")
+    with threaded_broker(passwd_file=str(users)) as broker:
+        line = ["send", "/queue/a", "x", "--url", broker.url, "--login", "u", "--passcode-file"]
+        assert "check --login and the passcode" in told(capsys, *line, str(wrong), code=1)
+        right = tmp_path / "right"
+        right.write_text("geheim\n")
+        assert told(capsys, *line, str(right)).startswith("sent to /queue/a")
+        ran = run(*line[:-1], TRIO_STOMP_PASSCODE="geheim")
+        assert ran.stdout.startswith("sent to /queue/a")
+
+
+@pytest.mark.parametrize(
+    ("errors", "kind", "told"),
+    [
+        ([ClientError("a"), ClientError("b")], CannotDo, "a!"),
+        ([ClientError("a"), KeyboardInterrupt()], KeyboardInterrupt, ""),
+        ([ClientError("a"), BrokenPipeError()], BrokenPipeError, ""),
+        ([OptionError("o"), ClientError("a")], OptionError, "o"),
+        ([ClientError("a"), RuntimeError("a bug")], BaseExceptionGroup, ""),
+        ([LinkLost("gone"), BaseExceptionGroup("", [LinkLost("x")])], CannotDo, "h: gone; try"),
+    ],
+)
+def test_of_many_errors_one_is_told(
+    errors: list[BaseException], kind: type[BaseException], told: str
+) -> None:
+    address = Address("h", 1, False)
+    found = _session._blame(
+        BaseExceptionGroup("", errors),
+        lambda error: _session._told(error, address).replace("h:1", "h"),
+        lambda: "!",
+    )
+    assert type(found) is kind or isinstance(found, kind)
+    assert told in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (ConnectFailed("x"), "is the broker running there? check --url"),
+        (AuthenticationError("c", "x", {}), "check --login and the passcode"),
+        (NotAuthorized("c", "x", {}), "trio-stomp acl test"),
+        (LinkLost("x"), "try again"),
+        (BrokerError("c", "x\x1b", {}), "x\\x1b (c)"),
+    ],
+)
+def test_every_error_has_its_remedy(error: ClientError, remedy: str) -> None:
+    assert _session._told(error, Address("h", 1, False)).endswith(remedy) or (
+        remedy in _session._told(error, Address("h", 1, False))
+    )
+
+
+# subscribe
+
+
+@pytest.mark.parametrize(
+    ("text", "header"),
+    [
+        ("first", "first"),
+        ("42", "offset=42"),
+        ("@1700000000.5", "timestamp=1700000000.5"),
+        ("2023-11-14T22:13:20Z", "timestamp=1700000000.000000"),
+        ("1960-01-01T00:00:00Z", "timestamp=0.000000"),
+    ],
+)
+def test_where_a_stream_begins(text: str, header: str) -> None:
+    assert start_of(text) == header
+
+
+def test_fewer_than_wanted_is_exit_1(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("subscribe", "/queue/t1", "--count", "1", "--for", "0.2")
+    assert told(capsys, *line, code=1) == ""
+    assert told(capsys, "subscribe", "/queue/t1", "--for", "0.2") == ""
+
+
+def test_browsing_takes_nothing(broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    told(capsys, "send", "/queue/t2", "a")
+    told(capsys, "send", "/queue/t3", "b")
+    for _ in range(2):
+        out = told(capsys, "subscribe", "/queue/t2", "/queue/t3", "--browse", "--for", "30")
+        assert sorted(out.splitlines()) == ["a", "b"]
+
+
+def test_a_selector_and_headers_reach_the_broker(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("lark")
+    told(capsys, "send", "/queue/t4", "no", "-H", "type:a")
+    told(capsys, "send", "/queue/t4", "yes", "-H", "type:b")
+    line = ("subscribe", "/queue/t4", "--selector", "type = 'b'", "--count", "1", "--for", "30")
+    assert told(capsys, *line) == "yes\n"
+
+
+def test_what_was_printed_is_acknowledged(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for body in ("a", "b"):
+        told(capsys, "send", "/queue/t5", body)
+    assert told(capsys, "subscribe", "/queue/t5", "--count", "1", "--for", "30") == "a\n"
+    assert told(capsys, "subscribe", "/queue/t5", "--browse") == "b\n"
+
+
+def test_a_stream_from_its_first_message(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(
+        capsys,
+        *("subscribe", "/stream/DIAG", "--from", "first", "--count", "2", "--for", "30", "--json"),
+    )
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [each["headers"]["x-stream-offset"] for each in found] == ["0", "1"]
+
+
+def test_who_prints_listens_for_signals_already(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who reads what is printed may send one; before that it would be lost, in the background."""
+    order: list[str] = []
+    listen, show = trio.open_signal_receiver, Printer.show
+
+    def listening(*signals: int) -> AbstractContextManager[AsyncIterator[int]]:
+        order.append("listens")
+        return listen(*signals)
+
+    def printing(printer: Printer, message: Message) -> None:
+        order.append("prints")
+        show(printer, message)
+
+    monkeypatch.setattr(trio, "open_signal_receiver", listening)
+    monkeypatch.setattr(Printer, "show", printing)
+    runs = 12  # tasks that begin together do so in any order
+    for number in range(runs):
+        told(capsys, "send", "/queue/t8", f"{number}")
+        told(capsys, "subscribe", "/queue/t8", "--count", "1", "--for", "30")
+    assert order == ["listens", "prints"] * runs
+
+
+def test_ctrl_c_ends_a_subscriber_in_order(broker: ThreadedBroker) -> None:
+    with running(
+        [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/t6"],
+        env=environment(TRIO_STOMP_URL=broker.url),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert run("send", "/queue/t6", "hello").returncode == 0
+        assert process.stdout.readline() == "hello\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+        assert process.stderr.read() == ""
+    assert run("subscribe", "/queue/t6", "--browse").stdout == ""
+
+
+def test_what_nobody_reads_is_not_acknowledged(broker: ThreadedBroker) -> None:
+    assert run("send", "/queue/t7", "kept").returncode == 0
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as closed:
+        ran = subprocess.run(
+            [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/t7"],
+            env=environment(TRIO_STOMP_URL=broker.url),
+            stdout=closed,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (ran.returncode, ran.stderr) == (141, b"")
+    found = run("subscribe", "/queue/t7", "/queue/DLQ.t7", "--browse").stdout
+    assert found == "kept\n"
+
+
+def test_a_terminal_is_not_driven_by_a_body(
+    broker: ThreadedBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    class Fake:
+        body = b"a\tb\n\x1b[31m\xff"
+        destination = "d"
+        headers: ClassVar[dict[str, str]] = {}
+
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    printer = Printer(as_json=False)
+    printer.show(Fake())  # type: ignore[arg-type]
+    assert out.getvalue() == "a\tb\n\\x1b[31m\\xff\n"
+    assert not printer.is_done
+
+
+def test_a_broker_that_goes_away_is_told() -> None:
+    with (
+        threaded_broker() as broker,
+        subprocess.Popen(
+            [sys.executable, "-m", "trio_stomp", "subscribe", "/queue/a"],
+            env=environment(TRIO_STOMP_URL=broker.url),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert run("send", "/queue/a", "x", "--url", broker.url).returncode == 0
+        assert process.stdout.readline() == "x\n"
+        broker.stop()
+        assert process.wait(PATIENCE_S) == 1
+        error = process.stderr.read()
+    assert error.startswith("trio-stomp subscribe: error: ")
+    assert error.count("\n") == 1
+
+
+# dlq
+
+
+@pytest.mark.parametrize(
+    ("name", "queue"),
+    [
+        ("a", "/queue/DLQ.a"),
+        ("/queue/a", "/queue/DLQ.a"),
+        ("#a", "/queue/DLQ.a"),
+        ("/topic/a", "/queue/DLQ.topic/a"),
+        ("/queue/DLQ.a", "/queue/DLQ.a"),
+        ("/queue/deadletter", "/queue/deadletter"),
+    ],
+)
+def test_the_queue_of_dead_letters(name: str, queue: str) -> None:
+    assert dead_letters_of(name) == queue
+
+
+def kill(
+    broker: ThreadedBroker,
+    queue: str,
+    *bodies: str,
+    headers: dict[str, str] | None = None,
+    requeue: bool = False,
+) -> None:
+    """Make dead letters."""
+
+    async def work() -> None:
+        async with open_client(broker.url) as client:
+            for number, body in enumerate(bodies):
+                await client.send(queue, body, headers={"n": str(number), **(headers or {})})
+            async with client.subscribe(queue, ack="client-individual") as messages:
+                for _ in bodies:
+                    await (await messages.receive()).nack(requeue=requeue)
+
+    trio.run(work)
+
+
+def test_dead_letters_are_listed_and_shown(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kill(broker, "/queue/d1", "a\x1b[31m", "b" * 300)
+    rows = json.loads(told(capsys, "dlq", "ls", "--json"))
+    assert [row["messages"] for row in rows if row["queue"] == "/queue/DLQ.d1"] == [2]
+    assert "/queue/DLQ.d1" in told(capsys, "dlq", "ls")
+    lines = told(capsys, "dlq", "show", "d1").splitlines()
+    assert len(lines) == 4
+    assert lines[0].endswith("rejected after 1 delivery, sent to /queue/d1")
+    assert lines[1] == "    6 bytes: a\\x1b[31m"
+    assert lines[3] == f"    300 bytes: {'b' * 200} ..."
+    assert len(told(capsys, "dlq", "show", "d1", "--count", "1").splitlines()) == 2
+    found = json.loads(told(capsys, "dlq", "show", "d1", "--json", "--count", "1"))
+    assert found["headers"]["x-death-reason"] == "rejected"
+    assert told(capsys, "dlq", "show", "nobody") == "/queue/DLQ.nobody is empty\n"
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [("1", "1 delivery"), ("0", "0 deliveries"), ("11", "11 deliveries"), ("?", "? deliveries")],
+)
+def test_how_often_a_dead_letter_was_delivered(count: str, text: str) -> None:
+    assert deliveries(count) == text
+
+
+def test_dead_letters_are_sent_again(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kill(broker, "/queue/d2", "a", "b", "c")
+    assert told(capsys, "dlq", "retry", "d2", "--count", "1") == "/queue/DLQ.d2: 1 sent again\n"
+    out = told(capsys, "dlq", "retry", "/queue/DLQ.d2", "--exact", "--to", "/queue/d3", "--json")
+    assert json.loads(out) == {"queue": "/queue/DLQ.d2", "sent": 2, "left": 0}
+    first = told(capsys, "subscribe", "/queue/d2", "--json", "--count", "1", "--for", "30")
+    headers = json.loads(first)["headers"]
+    assert headers["n"] == "0"
+    assert not [name for name in headers if "death" in name or name.startswith("original")]
+    assert told(capsys, "subscribe", "/queue/d3", "--count", "2", "--for", "30") == "b\nc\n"
+    assert told(capsys, "dlq", "retry", "d2") == "/queue/DLQ.d2: 0 sent again\n"
+
+
+def test_what_was_sent_once_is_no_duplicate_when_it_is_sent_again(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        async with open_client(broker.url) as client:
+            headers = {"x-dedup-id": "7", "AMQ_SCHEDULED_DELAY": "1"}
+            await client.send("/queue/d8", "a", headers=headers)
+            async with client.subscribe("/queue/d8", ack="client-individual") as messages:
+                await (await messages.receive()).nack(requeue=False)
+
+    trio.run(work)
+    assert told(capsys, "dlq", "retry", "d8") == "/queue/DLQ.d8: 1 sent again\n"
+    assert told(capsys, "subscribe", "/queue/d8", "--count", "1", "--for", "30") == "a\n"
+
+
+def test_what_does_not_tell_where_it_was_sent_stays(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(capsys, "send", "/queue/d4", "x")
+    out = told(capsys, "dlq", "retry", "/queue/d4", "--exact", code=1)
+    assert out.endswith("/queue/d4: 1 do not tell where they were sent; name that with --to\n")
+
+
+def test_where_a_message_claims_to_be_from_lends_nobody_the_rights_of_who_retries(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """F4: mallory has an operator send to where he himself may not."""
+    kill(broker, "/queue/d9", "evil", headers={"original-destination": "/queue/secret"})
+    assert told(capsys, "dlq", "retry", "d9") == "/queue/DLQ.d9: 1 sent again\n"
+    assert told(capsys, "subscribe", "/queue/d9", "--count", "1", "--for", "30") == "evil\n"
+
+
+def test_only_what_was_sent_to_what_it_stands_for_is_sent_again_unasked(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The broker's word is taken, and that of whom an older one believed is not."""
+    for name in ("/queue/d10", "/queue/d11"):
+        kill(broker, name, name, headers={"max-exceptions": "0"}, requeue=True)
+    grave = "/queue/deadletter"
+    out = told(capsys, "dlq", "retry", grave, code=1)
+    assert out.splitlines()[0] == f"{grave}: 0 sent again"
+    assert f"{grave}: 1 say that they were sent to /queue/d10; if they were" in out
+    out = told(capsys, "dlq", "retry", grave, "--from", "/queue/d10", "--json", code=1)
+    assert json.loads(out) == {"queue": grave, "sent": 1, "left": 1}
+    assert told(capsys, "dlq", "retry", grave, "--exact", code=1).startswith(f"{grave}: 0 ")
+    out = told(capsys, "dlq", "retry", grave, "--from", "/queue/d11")
+    assert out == f"{grave}: 1 sent again\n"
+
+
+def test_who_sent_it_first_does_not_stop_who_retries(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claims = {"user-id": "anna", "JMSXUserID": "anna", "User-Id ": "anna"}
+    kill(broker, "/queue/d12", "a", headers=claims)
+    assert told(capsys, "dlq", "retry", "d12") == "/queue/DLQ.d12: 1 sent again\n"
+    first = told(capsys, "subscribe", "/queue/d12", "--json", "--count", "1", "--for", "30")
+    assert "anna" not in first
+
+
+def test_a_destination_that_takes_none_leaves_them_dead(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kill(broker, "/queue/d5", "a")
+    out = told(capsys, "dlq", "retry", "d5", "--to", "/topic/*", code=1)
+    assert "error: " in out
+    assert "(0 messages were sent again before)" in out
+    rows = json.loads(told(capsys, "dlq", "ls", "--json"))
+    assert [row["messages"] for row in rows if row["queue"] == "/queue/DLQ.d5"] == [1]
+
+
+def test_dead_letters_are_dropped(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    kill(broker, "/queue/d6", "a", "b", "c")
+    monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
+    assert main(["dlq", "drop", "d6"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "Drop all messages of /queue/DLQ.d6 for good? [y/N] "
+    assert captured.out == "nothing was dropped\n"
+    out = told(capsys, "dlq", "drop", "d6", "--yes", "--count", "1", "--json")
+    assert json.loads(out) == {"queue": "/queue/DLQ.d6", "dropped": 1}
+    assert told(capsys, "dlq", "drop", "d6", "--yes") == "/queue/DLQ.d6: 2 dropped\n"
+    assert told(capsys, "dlq", "drop", "d6", "--yes") == "/queue/DLQ.d6: 0 dropped\n"
+
+
+def test_a_queue_that_others_empty_is_left_alone(
+    broker: ThreadedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A message that is on its way to somebody else is counted, and never comes.
+    monkeypatch.setattr("trio_stomp.cli.commands._dlq.SILENCE_S", 0.2)
+
+    async def overcount(*arguments: object) -> int:
+        return 2
+
+    kill(broker, "/queue/d7", "a")
+    monkeypatch.setattr("trio_stomp.cli.commands._dlq._browse", overcount)
+    assert told(capsys, "dlq", "drop", "d7", "--yes") == "/queue/DLQ.d7: 1 dropped\n"
+
+
+# subs
+
+
+def test_durable_subscriptions_are_listed_and_ended(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        async with (
+            open_client(broker.url, client_id="shop") as client,
+            client.subscribe("/topic/u1", durable="prices"),
+        ):
+            listed = await trio.to_thread.run_sync(lambda: run("subs", "ls"))
+            assert listed.returncode == 0
+            assert table(listed.stdout) == [
+                ["name", "client-id", "destination", "owner", "state", "waiting", "unacked"],
+                ["prices", "shop", "/topic/u1", "connected", "0", "0"],
+            ]
+
+    async def publish() -> None:
+        async with open_client(broker.url) as client:
+            await client.send("/topic/u1", b"1")
+
+    trio.run(work)
+    trio.run(publish)
+    assert table(told(capsys, "subs", "ls"))[1:] == [
+        ["prices", "shop", "/topic/u1", "away", "1", "0"]
+    ]
+    (each,) = json.loads(told(capsys, "subs", "ls", "--json"))
+    assert (each["name"], each["destination"], each["waiting"]) == ("prices", "/topic/u1", 1)
+    assert told(capsys, "subs", "rm", "prices", "--client-id", "shop", "--yes") == (
+        "ended 'prices' of client id 'shop'\n"
+    )
+    assert table(told(capsys, "subs", "ls"))[1:] == []
+    assert "error: " in told(capsys, "subs", "rm", "prices", "--client-id", "shop", "--yes", code=1)
+    out = told(capsys, "subs", "rm", "nobody", "--yes", "--json", code=1)
+    assert "error: id:nobody is no subscription" in out
+
+
+def table(text: str) -> list[list[str]]:
+    return [line.split() for line in text.splitlines()]
+
+
+def test_of_durable_subscriptions_of_one_name_one_is_ended(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def work() -> None:
+        for destination in ("/topic/u2", "/topic/u3"):
+            async with (
+                open_client(broker.url) as client,
+                client.subscribe(destination, durable="s"),
+            ):
+                pass
+
+    trio.run(work)
+    out = told(capsys, "subs", "rm", "s", "--yes", code=1)
+    assert "/topic/u2, /topic/u3; send the header destination" in out
+    out = told(capsys, "subs", "rm", "s", "--destination", "/topic/u3", "--yes")
+    assert out == "ended 's' to /topic/u3\n"
+    assert [row[1] for row in table(told(capsys, "subs", "ls"))[1:]] == ["/topic/u2"]
+    out = told(capsys, "subs", "rm", "s", "--destination", "/topic/u2", "--yes", "--json")
+    assert json.loads(out) == {
+        **{"name": "s", "client_id": None, "destination": "/topic/u2", "ended": True},
+    }
+
+
+def test_ending_is_asked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_subs, "ask_yes", lambda question: False)
+    assert told(capsys, "subs", "rm", "x") == "nothing was changed\n"
+
+
+def test_a_long_list_is_read_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_subs, "PAGE", 2)
+    pages = [[{"n": 1}, {"n": 2}], [{"n": 3}, "odd"], []]
+
+    class Site:
+        asked: ClassVar[list[str]] = []
+
+        def get_json(self, path: str) -> dict[str, object]:
+            self.asked.append(path)
+            return {"things": pages[len(self.asked) - 1]}
+
+    found = _subs.all_records(Site(), "/thingz?a=b", "things")  # type: ignore[arg-type]
+    assert found == [{"n": 1}, {"n": 2}, {"n": 3}]
+    assert Site.asked[0] == "/thingz?a=b&limit=2&offset=0"
+
+
+# bench
+
+
+def test_bench_counts_what_it_sends(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ("bench", "--subs", "3", "--seconds", "0.3", "--json")
+    figures = json.loads(told(capsys, *line))
+    assert figures["sent"] > 0
+    assert figures["delivered"] == 3 * figures["sent"]
+    assert figures["lost"] == 0
+    assert 0 < figures["latency_ms_p50"] <= figures["latency_ms_p99"] <= figures["latency_ms_max"]
+
+
+def test_bench_at_a_steady_rate(broker: ThreadedBroker) -> None:
+    ran = run("bench", "--subs", "1", "--seconds", "0.3", "--rate", "50", "--size", "8")
+    assert ran.returncode == 0, ran.stderr
+    sent = int(ran.stdout.split()[0].replace(",", ""))
+    assert 1 <= sent <= 17
+    for name in ("p50", "p90", "p99", "p99.9", "longest"):
+        line = rf"(?m)^ *[\d.,]+ ms latency, {re.escape(name)}$"
+        assert re.search(line, ran.stdout), ran.stdout
+
+
+def test_lost_deliveries_are_an_error(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(given: object, run: _bench.Run, tell: object, client: object) -> None:
+        run.sent, run.took_s = 2, 1.0
+        run.received = [2, 1, 2]
+
+    monkeypatch.setattr(_bench, "_measure", lose)
+    out = told(capsys, "bench", "--subs", "3", code=1)
+    assert "bench: error: 1 deliveries did not come within 30 s" in out
+
+
+def test_a_histogram_of_latencies_is_right_to_six_per_cent() -> None:
+    latencies = _bench.Latencies()
+    assert latencies.percentile_ms(0.5) == 0.0
+    for number in range(1, 1001):
+        latencies.add(number / 1000)
+    for share in (0.5, 0.9, 0.99):
+        assert share * 1000 <= latencies.percentile_ms(share) <= share * 1000 * 1.06
+    assert latencies.percentile_ms(1.0) == 1000.0
+    # A clock that stands still, or goes back, is no error.
+    latencies.add(0.0)
+    latencies.add(-1.0, 2)
+    assert latencies.total == 1003
+
+
+# The client is a library of the broker's; the tools' own errors are enough for a user.
+
+
+def test_the_tools_need_no_server_for_a_mistake() -> None:
+    code = (
+        "import sys; from trio_stomp.cli import main\n"
+        "assert main(['explain']) == 2\n"
+        "sys.exit('trio' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+
+
+# schedules
+
+
+def sends(broker: ThreadedBroker, to: str, *bodies: str, **headers: str) -> list[str]:
+    """Their numbers, if they are sent later."""
+
+    async def work() -> list[str]:
+        async with open_client(broker.url) as client:
+            receipts = [await client.send(to, body, headers=headers) for body in bodies]
+        return [each.headers.get("scheduledJobId", "") for each in receipts]
+
+    return trio.run(work)
+
+
+def schedule(broker: ThreadedBroker, *bodies: str) -> list[str]:
+    return sends(broker, "/queue/later", *bodies, AMQ_SCHEDULED_DELAY="3600000")
+
+
+def test_schedules_are_listed_and_cancelled(
+    broker: ThreadedBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = schedule(broker, "a", "bc", "d")
+    rows = table(told(capsys, "schedules", "ls"))
+    assert rows[0][:5] == ["id", "user", "destination", "messages", "bytes"]
+    assert [row[0] for row in rows[1:]] == ids
+    assert rows[2][1:5] == ["anonymous", "/queue/later", "1", "2"]
+    assert rows[2][6:] == ["no", "0", "memory"]
+    assert told(capsys, "schedules", "cancel", ids[1], "--yes") == "1 messages will not be sent\n"
+    out = told(capsys, "schedules", "cancel", ids[1], ids[0], "--yes", code=1)
+    assert out.endswith(f"not there, or not yours to end: {ids[1]}\n")
+    assert json.loads(told(capsys, "schedules", "ls", "--json", "--user", "bob")) == []
+    assert told(capsys, "schedules", "cancel", "--user", "bob", "--yes") == (
+        "0 messages will not be sent\n"
+    )
+    out = told(capsys, "schedules", "cancel", "--user", "anonymous", "--yes", "--json")
+    assert json.loads(out) == {"cancelled": 1, "left": []}
+    schedule(broker, *map(str, range(250)))
+    assert len(json.loads(told(capsys, "schedules", "ls", "--json"))) == 250
+    assert (
+        told(capsys, "schedules", "cancel", "--all", "--yes") == "250 messages will not be sent\n"
+    )
+    sends(broker, "/topic/last", "abc", retain="set")
+    rows = table(told(capsys, "schedules", "ls", "--last-values"))
+    assert rows[1:] == [["anonymous", "/topic/last", "3", "memory"]]
+
+
+def test_what_is_meant_must_be_said_and_meant(
+    broker: ThreadedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for words in ((), ("7", "--all"), ("--user", "a", "--all")):
+        out = told(capsys, "schedules", "cancel", *words, code=2)
+        assert "name IDs, or --user, or --all" in out
+    monkeypatch.setattr(_schedules, "ask_yes", lambda question: False)
+    assert told(capsys, "schedules", "cancel", "7") == "nothing was changed\n"
+    assert "invalid-schedule" in told(capsys, "schedules", "cancel", "x", "--yes", code=1)
+
+
+def test_a_broker_that_knows_no_schedules_is_told_of(
+    broker: ThreadedBroker,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_schedules, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(_schedules, "LEFT", "/topic/nobody-answers")
+    monkeypatch.setattr(_schedules, "MANAGEMENT", "/topic/nobody-ends")
+    assert "is it an older one?" in told(capsys, "schedules", "ls", code=1)
+    assert "is it an older one?" in told(capsys, "schedules", "cancel", "--all", "--yes", code=1)

@@ -1,0 +1,470 @@
+"""``doctor``: what it finds of a machine, and what it makes of it."""
+
+import contextlib
+import ctypes
+import errno
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.support.tls import authority
+from tests.support.tool_fakes import fake_site, run
+from trio_stomp import OptionError
+from trio_stomp.cli.commands._doctor import _disk as _doctor_disk
+from trio_stomp.cli.commands._doctor import _doctor
+from trio_stomp.cli.commands._doctor import _machine as _doctor_machine
+from trio_stomp.cli.commands._doctor._disk import (
+    check_data_directory,
+    check_kind,
+    check_space,
+    check_sync,
+    file_system,
+)
+from trio_stomp.cli.commands._doctor._machine import (
+    FAIL,
+    OK,
+    WARN,
+    Finding,
+    check_clock,
+    check_descriptors,
+    check_java,
+    check_libraries,
+    check_port,
+    check_python,
+    check_tls,
+    check_user,
+    java_version,
+)
+from trio_stomp.testing import threaded_broker
+
+
+def only(findings: object) -> Finding:
+    (found,) = list(findings)  # type: ignore[call-overload]
+    assert isinstance(found, Finding)
+    return found
+
+
+def test_all_of_it_as_an_operator_runs_it(tmp_path: Path) -> None:
+    ran = run("doctor", "--port", "0", "--data-dir", str(tmp_path / "new"), "--connections", "10")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    names = {line.split()[1] for line in ran.stdout.splitlines() if line[0] != " "}
+    assert {"python", "user", "descriptors", "port", "clock", "data", "space", "java"} <= names
+    assert not (tmp_path / "new").exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_fail_is_exit_1_and_json_tells_all(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    ran = run("doctor", "--port", "0", "--data-dir", str(file), "--json", "--progress")
+    assert ran.returncode == 1
+    told = json.loads(ran.stdout)
+    assert told["ok"] is False
+    failed = [each for each in told["checks"] if each["status"] == "fail"]
+    assert failed == [
+        {
+            "name": "data",
+            "status": "fail",
+            "text": f"{file} is no directory",
+            "remedy": "name another with --data-dir",
+        }
+    ]
+    assert "doctor: 100 %" in ran.stderr
+
+
+def checked(capsys: pytest.CaptureFixture[str], *argv: str) -> dict[str, list[str]]:
+    """What is found, by the name of the check."""
+    _doctor.main([*argv, "--json"])
+    found: dict[str, list[str]] = {}
+    for each in json.loads(capsys.readouterr().out)["checks"]:
+        found.setdefault(each["name"], []).append(each["text"])
+    return found
+
+
+def free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [
+            stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)
+        ]
+        return [each.getsockname()[1] for each in sockets]
+
+
+def test_it_checks_what_serve_would_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in os.environ:
+        if name.startswith("TRIO_STOMP"):
+            monkeypatch.delenv(name)
+    first, second, third, tls = free_ports(4)
+    data = tmp_path / "data"
+    file = tmp_path / "broker.toml"
+    file.write_text(
+        f"[listen]\nport = {first}\n[server]\nmax_connections = 17\n[store]\ndata_dir = '{data}'\n"
+    )
+    found = checked(capsys, "--config", str(file))
+    assert found["port"] == [f"127.0.0.1:{first} is free"]
+    assert found["data"] == [f"{data} can be made"]
+    assert "of 17 connections" in found["descriptors"][0].replace("for 17", "of 17")
+
+    monkeypatch.setenv("TRIO_STOMP_CONFIG", str(file))
+    assert checked(capsys)["port"] == [f"127.0.0.1:{first} is free"]
+    monkeypatch.setenv("TRIO_STOMP__LISTEN__PORT", str(second))
+    assert checked(capsys)["port"] == [f"127.0.0.1:{second} is free"]
+    told = checked(capsys, "-p", str(third), "--data-dir", str(tmp_path), "--connections", "5")
+    assert told["port"] == [f"127.0.0.1:{third} is free"]
+    assert told["data"] == [f"{tmp_path} is there"]
+    assert "for 5 connections" in told["descriptors"][0]
+
+    certificate = str(authority().certificate)
+    monkeypatch.setenv("TRIO_STOMP__TRANSPORT__TLS_CERT", certificate)
+    monkeypatch.setenv("TRIO_STOMP__TRANSPORT__TLS_PORT", str(tls))
+    found = checked(capsys)
+    assert found["port"] == [f"127.0.0.1:{port} is free" for port in (second, tls)]
+    assert "tls" in found
+
+
+def test_what_serve_would_refuse_is_the_operators_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRIO_STOMP__LISTEN__PROT", "1")
+    with pytest.raises(OptionError, match="did you mean TRIO_STOMP__LISTEN__PORT"):
+        _doctor.main([])
+    monkeypatch.delenv("TRIO_STOMP__LISTEN__PROT")
+    with pytest.raises(OptionError, match="tls_key needs a certificate"):
+        _doctor.main(["--tls-key", "k.pem"])
+
+
+def test_a_remedy_stands_below_its_fail(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _doctor._show([Finding(FAIL, "a", "bad\x1b", "do it"), Finding(OK, "long", "fine")])
+    assert capsys.readouterr().out == (
+        "FAIL  a     bad\\x1b\n            -> do it\nok    long  fine\n"
+    )
+
+
+# The process.
+
+
+def test_the_version_is_told() -> None:
+    assert only(check_python()).status == OK
+
+
+def test_windows_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    assert only(check_python()).status == WARN
+    assert list(check_descriptors(5)) == []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert _doctor_machine.is_synchronized() is None
+
+
+@pytest.mark.parametrize(("user", "status"), [(0, WARN), (1000, OK)])
+def test_root(user: int, status: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    assert only(check_user()).status == status
+
+
+@pytest.mark.parametrize(
+    ("limits", "status", "text"),
+    [
+        ((1024, 100_000), OK, "soft limit 1024, hard limit 100000: enough for 20000 connections"),
+        ((1024, -1), OK, "soft limit 1024, hard limit none: enough for 20000"),
+        ((1024, 4096), WARN, "enough for about 4032 of 20000 connections"),
+        ((50, 50), FAIL, "enough for about 0 of 20000 connections"),
+    ],
+)
+def test_descriptors(
+    limits: tuple[int, int], status: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: limits)
+    found = only(check_descriptors(20_000))
+    assert found.status == status
+    assert text in found.text
+    assert ("ulimit -Hn 20064" in found.remedy) is (status != OK)
+
+
+# The port.
+
+
+def test_a_free_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert only(check_port("127.0.0.1", port)) == Finding(OK, "port", f"127.0.0.1:{port} is free")
+
+
+def test_a_broker_that_runs_already() -> None:
+    with threaded_broker() as broker:
+        found = only(check_port("127.0.0.1", broker.port))
+    assert found.status == OK
+    assert found.text == (
+        f"127.0.0.1:{broker.port}: a trio_stomp runs there already (process {os.getpid()})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("pages", "status", "text"),
+    [
+        ({"/livez": (200, b"ok\n")}, OK, "a trio_stomp runs there already"),
+        ({"/livez": (200, b"<html>")}, FAIL, "is taken by another program"),
+        ({}, FAIL, "is taken by another program"),
+    ],
+)
+def test_somebody_else_answers(pages: dict[str, tuple[int, bytes]], status: str, text: str) -> None:
+    with fake_site(pages) as site:
+        found = only(check_port("127.0.0.1", site.port))
+    assert found.status == status
+    assert found.text.endswith(text)
+    assert bool(found.remedy) is (status == FAIL)
+
+
+def test_somebody_who_speaks_no_http_has_the_port() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(4096)
+                peer.sendall(b"220 mail\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        found = only(check_port("127.0.0.1", server.getsockname()[1]))
+        thread.join()
+    assert found.status == FAIL
+    assert found.text.endswith("is taken by a program that speaks no plain HTTP")
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (OSError(errno.EACCES, "Permission denied"), "choose a --port of 1024 or more"),
+        (OSError(errno.EADDRNOTAVAIL, "Cannot"), "choose an address of this machine"),
+        (UnicodeError("label empty"), "choose an address of this machine"),
+        (socket.gaierror(-2, "Name or service not known"), "choose an address of this machine"),
+    ],
+)
+def test_a_port_that_cannot_be_had(
+    error: Exception, remedy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*arguments: object, **more: object) -> None:
+        raise error
+
+    monkeypatch.setattr(socket, "create_server", refuse)
+    found = only(check_port("::1", 80))
+    assert (found.status, found.text.startswith("[::1]:80 cannot be had: ")) == (FAIL, True)
+    assert remedy in found.remedy
+
+
+# The clock.
+
+
+def test_a_clock_before_the_program_is_wrong() -> None:
+    assert only(check_clock(0.0)).status == FAIL
+
+
+@pytest.mark.parametrize(("synchronized", "status"), [(True, OK), (None, OK), (False, WARN)])
+def test_a_clock_that_nothing_keeps_right(
+    synchronized: bool | None, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_doctor_machine, "is_synchronized", lambda: synchronized)
+    assert only(check_clock()).status == status
+
+
+@pytest.mark.parametrize(("state", "known"), [(0, True), (5, False), (-1, None)])
+def test_the_kernel_is_asked_for_its_clock(
+    state: int, known: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Library:
+        def adjtimex(self, buffer: object) -> int:
+            return state
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: Library())
+    assert _doctor_machine.is_synchronized() is known
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    assert _doctor_machine.is_synchronized() is None
+
+
+# TLS.
+
+
+def test_certificates(tmp_path: Path) -> None:
+    trustme = pytest.importorskip("trustme")
+    assert list(check_tls("", "")) == []
+    assert only(check_tls("", "key")).status == FAIL
+    assert only(check_tls("nix", "")).status == FAIL
+    file = tmp_path / "cert.pem"
+    leaf = trustme.CA().issue_cert("localhost")
+    leaf.private_key_and_cert_chain_pem.write_to_path(str(file))
+    file.chmod(0o600)
+    assert only(check_tls(str(file), "")).status == OK
+    file.chmod(0o644)
+    assert {found.status for found in check_tls(str(file), "")} == {WARN}
+
+
+# Java and libraries.
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.9" 2023-10-17', 17),
+        ('java version "1.8.0_392"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("nothing", None),
+    ],
+)
+def test_versions_of_java(text: str, version: int | None) -> None:
+    assert java_version(text) == version
+
+
+def fake_java(directory: Path, text: str, *, mode: int = 0o755) -> None:
+    (directory / "bin").mkdir()
+    file = directory / "bin" / "java"
+    file.write_text(f"#!/bin/sh\necho '{text}' >&2\n")
+    file.chmod(mode)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "told"),
+    [
+        ('openjdk version "17.0.9"', OK, "is Java 17"),
+        ('java version "1.8.0_1"', WARN, "is Java 8: too old for Spark"),
+        ("what?", WARN, "does not tell its version"),
+    ],
+)
+def test_java(
+    text: str, status: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path, text)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    found = only(check_java())
+    assert (found.status, found.text) == (status, f"{tmp_path}/bin/java {told}")
+
+
+def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert only(check_java()).text == f"none in JAVA_HOME={tmp_path}: no analysis with Spark"
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert only(check_java()).text == "none on the PATH: no analysis with Spark"
+
+
+def test_a_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*arguments: object, **more: object) -> None:
+        raise subprocess.TimeoutExpired("java", 1)
+
+    fake_java(tmp_path, "")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert only(check_java()).text.endswith("bin/java does not run")
+
+
+def test_libraries_tell_what_they_bring(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "rich" else name)
+    found = {each.name: each for each in check_libraries()}
+    assert found["rich"].status == WARN
+    assert found["rich"].remedy == "if you want it: pip install 'trio-stomp[cli]'"
+    assert found["lark"] == Finding(OK, "lark", "selectors")
+
+
+# The disk.
+
+
+def test_without_a_data_directory_nothing_survives() -> None:
+    found = only(check_data_directory(""))
+    assert (found.status, "nothing survives" in found.text) == (OK, True)
+
+
+def test_a_directory_that_cannot_be_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    found = only(check_data_directory(str(tmp_path / "a" / "b")))
+    assert (found.status, found.text) == (FAIL, f"{tmp_path} cannot be written to by this user")
+
+
+def test_a_directory_is_looked_at_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_doctor_disk, "file_system", lambda path: "tmpfs")
+    found = list(check_data_directory(str(tmp_path)))
+    assert [each.name for each in found] == ["data", "space", "disk", "sync"]
+    assert found[0].text == f"{tmp_path} is there"
+    assert found[2].status == WARN
+
+
+@pytest.mark.parametrize(
+    ("free", "status", "text"),
+    [
+        (5 << 30, OK, "5.0 GiB free"),
+        (1 << 29, WARN, "512 MiB free: less than 1 GiB"),
+        (1 << 20, FAIL, "1 MiB free: less than 64 MiB"),
+        (0, FAIL, "0 MiB free"),
+    ],
+)
+def test_space(free: int, status: str, text: str) -> None:
+    found = check_space("d", free)
+    assert found.status == status
+    assert found.text.startswith(text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"), [("tmpfs", "in memory"), ("nfs4", "network"), ("ext4", None), ("", None)]
+)
+def test_kinds_of_disk(kind: str, word: str | None) -> None:
+    found = check_kind("d", kind)
+    assert (found is None) if word is None else (found is not None and word in found.text)
+
+
+def test_the_nearest_mount_counts(tmp_path: Path) -> None:
+    mounts = tmp_path / "mounts"
+    inside = tmp_path / "a b" / "data"
+    inside.mkdir(parents=True)
+    place = str(tmp_path / "a b").replace(" ", "\\040")
+    mounts.write_text(
+        f"x / ext4 rw\nx {place} xfs rw\nx {place} tmpfs rw\nx {tmp_path}/a nfs rw\nodd\n"
+    )
+    assert file_system(inside, str(mounts)) == "tmpfs"
+    assert file_system(tmp_path, str(mounts)) == "ext4"
+    assert file_system(tmp_path, str(tmp_path / "none")) == ""
+
+
+class Clock:
+    """A clock on which each sync takes as long as it is told."""
+
+    def __init__(self, taken_s: float) -> None:
+        self.now = 0.0
+        self.taken_s = taken_s
+
+    def __call__(self) -> float:
+        self.now += self.taken_s
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("taken_s", "status", "word"),
+    [(0.001, OK, "1.00 ms"), (0.05, WARN, "waits so long"), (1e-6, WARN, "too quick to be true")],
+)
+def test_syncs(taken_s: float, status: str, word: str, tmp_path: Path) -> None:
+    found = check_sync(tmp_path, Clock(taken_s))
+    assert found.status == status
+    assert word in found.text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(number: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    found = check_sync(tmp_path)
+    assert (found.status, found.text) == (
+        FAIL,
+        f"{tmp_path} cannot be written to: Input/output error",
+    )
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,172 @@
+"""The broker as a process: its first line of log, one client, signals, exit codes."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LISTENING = re.compile(r"listening on 127\.0\.0\.1:(\d+)")
+CONNECT = b"CONNECT\naccept-version:1.2\nhost:localhost\n\n\0"
+
+# Only a broken broker takes so long.
+PATIENCE_S = 30
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+class Broker:
+    """A running broker: its process, its first line of log, its port."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stderr is not None
+        self.process = process
+        self.log = process.stderr
+        self.first_line = self.log.readline()
+        found = LISTENING.search(self.first_line)
+        assert found, self.first_line + self.log.read()
+        self.port = int(found[1])
+
+    def dial(self) -> socket.socket:
+        """Open a connection whose every call gives up after a while."""
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+
+    def wait(self) -> int:
+        """Wait for the end; return the exit code."""
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[Broker]:
+    """Run a broker in a process of its own, and kill it if the test leaves it running."""
+    command = [sys.executable, "-m", "trio_stomp", *arguments]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield Broker(process)
+        finally:
+            process.kill()
+
+
+def receive_frame(connection: socket.socket) -> bytes:
+    """Return the bytes up to the NUL and the line feed behind a frame, or to the stream's end."""
+    data = b""
+    while not data.endswith(b"\0\n") and (more := connection.recv(4096)):
+        data += more
+    return data
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
+
+
+def test_the_first_line_tells_all_and_a_client_connects() -> None:
+    with running("--port", "0", "--ttl", "5000") as broker:
+        assert '"level": "info"' in broker.first_line
+        assert "TCP and WebSocket" in broker.first_line
+        assert "limits: 20000 connections" in broker.first_line
+        assert "ttl 5000 ms" in broker.first_line
+        assert f" --url stomp://127.0.0.1:{broker.port}" in broker.first_line
+        with broker.dial() as connection:
+            connection.sendall(CONNECT)
+            answer = receive_frame(connection)
+        assert answer.startswith(b"CONNECTED\n")
+        assert b"\nversion:1.2\n" in answer
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order(number: signal.Signals) -> None:
+    with running("-p", "0") as broker, broker.dial() as connection:
+        connection.sendall(CONNECT)
+        assert receive_frame(connection).startswith(b"CONNECTED\n")
+        broker.process.send_signal(number)
+        assert broker.wait() == 0
+        assert f"stopping: got {number.name}" in broker.log.read()
+
+
+def test_a_second_signal_stops_at_once() -> None:
+    # A grace longer than the test's patience: should the client's connection keep the ordered
+    # stop waiting, only the second signal can end it.
+    with running("-p", "0", "--shutdown-grace-s", "3600") as broker, broker.dial() as connection:
+        connection.sendall(CONNECT)
+        assert receive_frame(connection).startswith(b"CONNECTED\n")
+        broker.process.send_signal(signal.SIGTERM)
+        assert "stopping: got SIGTERM" in read_until(broker, "stopping")
+        broker.process.send_signal(signal.SIGTERM)
+        assert broker.wait() == 0
+
+
+def read_until(broker: Broker, text: str) -> str:
+    """Return the first line of the log that holds ``text``."""
+    return next(line for line in broker.log if text in line)
+
+
+@pytest.mark.parametrize("spelling", ["port={}", "--port={}", "-p{}"])
+def test_the_port_is_the_one_asked_for(spelling: str) -> None:
+    port = free_port()
+    with running(spelling.format(port)) as broker:
+        assert broker.port == port
+        with broker.dial() as connection:
+            connection.sendall(CONNECT)
+            assert receive_frame(connection).startswith(b"CONNECTED\n")
+
+
+def test_the_words_of_the_seed() -> None:
+    port = free_port()
+    words = (
+        "processors=10",
+        f"port={port}",
+        "max_input_queue_size=1000",
+        "max_stale_queue_size=1000",
+        "TTL=5000",
+    )
+    with running(*words) as broker:
+        assert broker.port == port
+        assert "ttl 5000 ms" in broker.first_line
+
+
+def refused(*arguments: str) -> str:
+    """Run a broker that cannot listen; return its one line."""
+    result = subprocess.run(
+        [sys.executable, "-m", "trio_stomp", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    return result.stderr
+
+
+def test_a_port_in_use() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        line = refused("--port", str(port))
+    assert line.startswith(f"trio-stomp: error: cannot listen on 127.0.0.1:{port}: address already")
+    assert "choose another --port" in line
+
+
+def test_an_address_of_another_machine() -> None:
+    # 192.0.2.0/24 is kept for documents: no machine has it.
+    line = refused("--host", "192.0.2.1", "--port", "0", "--insecure")
+    assert line.startswith("trio-stomp: error: cannot listen on 192.0.2.1:0: ")
+    assert "--host" in line
+
+
+def test_a_name_that_is_no_host() -> None:
+    line = refused("--host", "a..b", "--port", "0")
+    assert line == (
+        "trio-stomp: error: cannot listen on a..b:0: no such host; "
+        "choose an address of this machine with --host\n"
+    )

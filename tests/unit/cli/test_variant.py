@@ -1,0 +1,20 @@
+"""Interpreted or compiled: all of a tree is the one or the other."""
+
+import importlib
+from pathlib import Path
+
+from _compiled.build import MODULES
+
+from trio_stomp.cli.process._variant import told_variant
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_what_was_compiled_is_what_runs() -> None:
+    there = [name for name in MODULES if list(ROOT.glob(name.replace(".py", ".*.so")))]
+    assert there in ([], list(MODULES))
+    modules = {name: importlib.import_module(name[:-3].replace("/", ".")) for name in MODULES}
+    files = {name: Path(str(module.__file__)) for name, module in modules.items()}
+    assert all(file.is_relative_to(ROOT) for file in files.values())
+    assert [name for name, file in files.items() if file.suffix == ".so"] == there
+    assert told_variant() == (" (compiled)" if there else "")

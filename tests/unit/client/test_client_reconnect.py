@@ -1,0 +1,539 @@
+# ruff: noqa: PT012, SIM117
+"""Links that break: what comes again, what is lost, and when it is tried again."""
+
+import random
+from contextlib import suppress
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from tests.support.client_fakes import (
+    QUICK,
+    Links,
+    Scripted,
+    open_broker,
+    open_keeper,
+    read_until,
+    receipt_of,
+)
+from tests.support.fakes import open_dial
+from trio_stomp.broker import DestinationPolicy
+from trio_stomp.client import (
+    BrokerError,
+    Client,
+    ClientEvent,
+    ConnectFailed,
+    LinkLost,
+    ProtocolViolation,
+    ReconnectPolicy,
+    Refused,
+    Subscription,
+    open_client,
+)
+
+STREAM = ("/topic/s", DestinationPolicy(stream=True))
+CUTS = st.lists(st.tuples(st.integers(60, 3000), st.integers(60, 3000)), max_size=6)
+
+
+def passed(client: Client) -> list[ClientEvent]:
+    """The events so far."""
+    events = []
+    with suppress(trio.WouldBlock, trio.EndOfChannel):
+        while True:
+            events.append(client.events.receive_nowait())
+    return events
+
+
+# --- sending and receiving over links that break anywhere -------------------------------------
+
+
+@given(plans=CUTS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_each_send_with_a_receipt_is_taken_once_and_in_order(
+    plans: list[tuple[int, int]],
+) -> None:
+    async def main() -> None:
+        async with open_dial() as dial:
+            await dial.start()
+            links = Links(dial.stream, plans)
+            policy = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
+            async with open_client(links, reconnect=policy) as client:
+                for number in range(20):
+                    await client.send("/queue/a", str(number))
+            async with open_client(dial.stream) as client, client.subscribe("/queue/a") as got:
+                for number in range(20):
+                    assert (await got.receive()).text == str(number)
+                await client.send("/queue/a", "end")
+                assert (await got.receive()).text == "end"
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@given(plans=CUTS, prefetch=st.integers(1, 5))
+@settings(max_examples=60)
+def test_each_message_is_acknowledged_once_whatever_breaks(
+    plans: list[tuple[int, int]], prefetch: int
+) -> None:
+    """At least once: what is handled twice was marked as redelivered."""
+
+    async def take(messages: Subscription, handled: list[str]) -> None:
+        async for message in messages:
+            async with message:
+                if message.text in handled:
+                    assert message.redelivered
+                else:
+                    handled.append(message.text)
+            if message.text == "end":
+                return
+
+    async def main() -> None:
+        handled: list[str] = []
+        async with open_dial(max_redeliveries=100) as dial:
+            await dial.start()
+            async with open_client(dial.stream) as client:
+                for number in range(15):
+                    await client.send("/queue/a", str(number))
+                await client.send("/queue/a", "end", headers={"priority": "0"})
+            links = Links(dial.stream, plans)
+            policy = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
+            async with open_client(links, reconnect=policy) as client:
+                subscription = client.subscribe(
+                    "/queue/a", ack="client-individual", prefetch=prefetch, on_stale="ignore"
+                )
+                async with subscription as messages:
+                    await take(messages, handled)
+            async with open_client(dial.stream) as client, client.subscribe("/queue/a") as left:
+                await trio.sleep(1)
+                with suppress(trio.WouldBlock):
+                    while True:
+                        assert left.receive_nowait().text in handled
+        assert sorted(handled) == sorted([*map(str, range(15)), "end"])
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@given(plans=CUTS, ack=st.sampled_from(["auto", "client-individual"]))
+@settings(max_examples=60)
+def test_a_stream_is_read_on_without_gap_or_repetition(
+    plans: list[tuple[int, int]], ack: str
+) -> None:
+    async def main() -> None:
+        async with open_keeper(STREAM) as dial:
+            async with open_client(dial.stream) as sender:
+                for number in range(20):
+                    await sender.send("/topic/s", str(number), receipt=False)
+                await sender.send("/topic/s", "20")
+                links = Links(dial.stream, plans)
+                policy = ReconnectPolicy(0.1, random=lambda: 1.0, retry_first=True)
+                async with open_client(links, reconnect=policy) as client:
+                    subscription = client.subscribe(
+                        "/topic/s",
+                        offset="first",
+                        prefetch=3,
+                        ack=ack,  # type: ignore[arg-type]
+                    )
+                    async with subscription as messages:
+                        for number in range(21):
+                            assert messages.next_offset in (None, number)
+                            async with await messages.receive() as message:
+                                assert message.text == str(number)
+                                assert message.stream_offset == number
+                        assert messages.next_offset == 21
+
+    trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+async def test_subscriptions_are_in_force_again(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        async with (
+            open_client(links, reconnect=QUICK) as client,
+            client.subscribe("/topic/a") as first,
+            client.subscribe("/topic/b", selector="n > 1") as second,
+        ):
+            await client.send("/topic/a", b"kept")  # in the buffer while the link breaks
+            links.cut()
+            await trio.sleep(1)
+            assert client.is_connected
+            assert (await client.send("/topic/a", b"1")).matched == 1
+            assert (await client.send("/topic/b", b"2", headers={"n": "1"})).matched == 0
+            assert (await client.send("/topic/b", b"3", headers={"n": "2"})).matched == 1
+            assert [(await first.receive()).body for _ in range(2)] == [b"kept", b"1"]
+            assert (await second.receive()).body == b"3"
+        assert len(links.opened) == 2
+
+
+async def test_a_subscription_that_is_refused_the_second_time(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        said = await read_until(stream, b"\n\n\0")
+        await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+        await stream.aclose()
+        stream = await peer.accept()
+        said = await read_until(stream, b"\n\n\0")
+        receipt = receipt_of(said)
+        await stream.send_all(b"ERROR\nreceipt-id:%b\ncode:not-authorized\n\n\0" % receipt)
+        await stream.aclose()
+        stream = await peer.accept()
+        assert b"SUBSCRIBE" not in await read_until(stream, b"DISCONNECT")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            async with client.subscribe("/topic/a") as messages:
+                with pytest.raises(Refused) as caught:
+                    await messages.receive()
+                assert caught.value.code == "not-authorized"
+            await trio.sleep(5)
+
+
+async def test_the_link_breaks_before_a_subscription_is_confirmed(
+    autojump_clock: MockClock,
+) -> None:
+    peer = Scripted()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        await read_until(stream, b"SUBSCRIBE")
+        await stream.aclose()
+        stream = await peer.accept()
+        said = await read_until(stream, b"\n\n\0")
+        await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+        await stream.send_all(b"MESSAGE\nsubscription:s1\nmessage-id:1\n\n\0")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            async with client.subscribe("/topic/a") as messages:
+                await messages.receive()
+
+
+async def test_what_was_not_confirmed_is_sent_again_in_the_words_of_the_next_version(
+    autojump_clock: MockClock,
+) -> None:
+    peer, said = Scripted(), list[bytes]()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        said.append(await read_until(stream, b"hello\0"))
+        await stream.aclose()
+        stream = await peer.listener.accept()
+        await read_until(stream, b"\n\n\0")
+        await stream.send_all(b"CONNECTED\nversion:1.0\n\n\0")
+        said.append(await read_until(stream, b"hello\0"))
+        receipt = receipt_of(said[1])
+        await stream.send_all(b"RECEIPT\nreceipt-id:%b\nduplicate:true\n\n\0" % receipt)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            async with trio.open_nursery() as senders:
+
+                async def lost() -> None:
+                    with pytest.raises(LinkLost, match="not sent again"):
+                        await client.send("a", b"", headers={"x": "no\nway"})
+
+                senders.start_soon(lost)
+                receipt = await client.send("a", b"hello", headers={"y": "a:b"})
+            assert receipt.duplicate
+    assert b"\ny:a\\cb\n" in said[0]
+    assert b"\ny:a:b\n" in said[1]
+    ids = [each.partition(b"y:")[2].partition(b"x-dedup-id:")[2].split(b"\n")[0] for each in said]
+    assert ids[0] == ids[1] != b""
+
+
+async def test_what_cannot_be_asked_twice_is_lost(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        await read_until(stream, b"?\0")
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            with pytest.raises(LinkLost):
+                await client.request("/queue/a", b"?", timeout_s=1000)
+
+
+async def test_a_commit_without_an_answer(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        await read_until(stream, b"COMMIT")
+        await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            with pytest.raises(LinkLost, match="before the answer came"):
+                async with client.transaction():
+                    pass
+
+
+async def test_a_stream_that_begins_anew_is_told(autojump_clock: MockClock) -> None:
+    peer = Scripted()
+    lead = b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\nx-stream-epoch:%b\n"
+
+    async def serve() -> None:
+        stream = await peer.accept()
+        said = await read_until(stream, b"\n\n\0")
+        assert b"\nx-stream-offset:timestamp=5\n" in said
+        await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said))
+        await stream.send_all(lead % (7, b"e1") + b"\nhi\0")
+        await stream.aclose()
+        stream = await peer.accept()
+        said = await read_until(stream, b"\n\n\0")
+        assert b"\nx-stream-offset:offset=8\n" in said
+        assert b"timestamp" not in said
+        assert b"\nx-stream-epoch:e1\n" in said
+        await stream.send_all(lead % (0, b"e2") + b"x-stream-end:true\n\n\0")
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            client_side = client.subscribe("/topic/s", offset="timestamp=5")
+            async with client_side as messages:
+                assert (await messages.receive()).body == b"hi"
+                with pytest.raises(BrokerError) as caught:
+                    await messages.receive()
+                assert caught.value.code == "stream-lost"
+
+
+async def test_a_stream_without_an_epoch_is_read_on(autojump_clock: MockClock) -> None:
+    """Another broker's: it tells offsets alone, so nothing else is told to it."""
+    peer, said = Scripted(), list[bytes]()
+
+    async def serve() -> None:
+        for offset in (7, 8):
+            stream = await peer.accept()
+            said.append(await read_until(stream, b"\n\n\0"))
+            await stream.send_all(b"RECEIPT\nreceipt-id:%b\n\n\0" % receipt_of(said[-1]))
+            await stream.send_all(
+                b"MESSAGE\nsubscription:s1\nmessage-id:1\nx-stream-offset:%d\n\n\0" % offset
+            )
+            await stream.aclose()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
+            async with client.subscribe("/topic/s", offset="first") as messages:
+                for offset in (7, 8):
+                    assert (await messages.receive()).stream_offset == offset
+    assert b"\nx-stream-offset:first\n" in said[0]
+    assert b"\nx-stream-offset:offset=8\n" in said[1]
+    assert b"epoch" not in said[1]
+
+
+async def test_behind_its_end_a_stream_is_not_read_again(autojump_clock: MockClock) -> None:
+    async with open_keeper(STREAM) as dial:
+        links = Links(dial.stream)
+        async with open_client(links, reconnect=QUICK) as client:
+            for number in range(3):
+                await client.send("/topic/s", str(number))
+            subscription = client.subscribe("/topic/s", offset=1, headers={"x-stream-until": "2"})
+            async with subscription as messages:
+                assert (await messages.receive()).text == "1"
+                assert (await messages.receive()).headers["x-stream-end"] == "true"
+                links.cut()
+                await trio.sleep(1)
+                await client.send("/topic/s", b"")
+                with pytest.raises(trio.WouldBlock):
+                    messages.receive_nowait()
+
+
+async def test_messages_of_a_topic_that_were_not_handled_are_kept(
+    autojump_clock: MockClock,
+) -> None:
+    """The broker does not hand them out again, so they must not be thrown away."""
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        async with open_client(links, reconnect=QUICK) as client:
+            async with client.subscribe("/topic/a", ack="client-individual") as messages:
+                await client.send("/topic/a", b"1")
+                links.cut()
+                await trio.sleep(1)
+                async with await messages.receive() as message:
+                    assert message.body == b"1"
+                await client.send("/topic/a", b"2")
+                async with await messages.receive() as message:
+                    assert message.body == b"2"
+
+
+# --- heart-beats ------------------------------------------------------------------------------
+
+
+async def test_heart_beats_go_both_ways(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        async with open_client(links, heart_beat=(2, 3), reconnect=None) as client:
+            sent, received = links.opened[0].sent, links.opened[0].received
+            await trio.sleep(600)
+            assert client.is_connected
+            assert links.opened[0].sent - sent >= 300
+            assert links.opened[0].received - received >= 200
+
+
+async def test_a_dead_link_is_noticed(autojump_clock: MockClock) -> None:
+    peer, dead = Scripted(), list[float]()
+
+    async def serve() -> None:
+        stream = await peer.accept(b"heart-beat:1000,0\n")
+        for _ in range(30):
+            await trio.sleep(1)
+            await stream.send_all(b"\n")
+        dead.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        with pytest.raises(LinkLost, match="silent for 2 s"):
+            async with open_client(peer, heart_beat=(0, 1), reconnect=None):
+                await trio.sleep_forever()
+        assert trio.current_time() - dead[0] == pytest.approx(2)
+
+
+# --- when it is tried again -------------------------------------------------------------------
+
+
+async def test_the_waits_grow_and_are_random(autojump_clock: MockClock) -> None:
+    shares = iter([1.0, 0.5, 1.0, 1.0, 1.0, 1.0])
+    policy = ReconnectPolicy(1.0, 4.0, max_attempts=5, random=lambda: next(shares))
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        with pytest.raises(ConnectFailed, match="nobody is there"):
+            async with open_client(links, reconnect=policy) as client:
+                start = trio.current_time()
+                links.is_down = True
+                links.cut()
+                await trio.sleep_forever()
+        times = [time - start for time in links.times[1:]]
+        assert times == pytest.approx([1, 2, 6, 10, 14])
+        kinds = [(event.kind, event.attempt, event.delay_s) for event in passed(client)]
+        assert kinds == [
+            ("connected", 0, 0),
+            ("disconnected", 0, 0),
+            *(("reconnecting", n, s) for n, s in enumerate([1, 1, 4, 4, 4], 1)),
+        ]
+
+
+async def test_a_link_that_held_has_the_waits_begin_anew(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        policy = ReconnectPolicy(1.0, 60.0, stable_after_s=20.0, random=lambda: 1.0)
+        async with open_client(links, reconnect=policy) as client:
+            for stays_s in (1, 1, 30, 1):
+                await trio.sleep(stays_s)
+                links.cut()
+                while client.is_connected:
+                    await trio.lowlevel.checkpoint()
+                await client.send("/topic/a")
+            waits = [event.delay_s for event in passed(client) if event.kind == "reconnecting"]
+            assert waits == [1, 2, 1, 2]
+
+
+async def test_the_broker_says_when_to_come_back(autojump_clock: MockClock) -> None:
+    peer, times = Scripted(), list[float]()
+    policy = ReconnectPolicy(1.0, retry_first=True, random=lambda: 1.0)
+
+    async def serve() -> None:
+        stream = await peer.listener.accept()
+        times.append(trio.current_time())
+        await read_until(stream, b"\n\n\0")
+        await stream.send_all(b"ERROR\ncode:too-many-attempts\nretry-after-ms:30500\n\n\0")
+        await peer.accept()
+        times.append(trio.current_time())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve)
+        async with open_client(peer, reconnect=policy, close_timeout_s=1):
+            pass
+    assert times[1] - times[0] == pytest.approx(31.5)
+
+
+async def test_the_first_attempt_is_the_only_one(autojump_clock: MockClock) -> None:
+    links = Links(Scripted(), is_down=True)
+    with pytest.raises(ConnectFailed):
+        async with open_client(links, reconnect=QUICK):
+            pass  # pragma: no cover
+    assert len(links.times) == 1
+
+
+async def test_without_a_policy_a_broken_link_is_the_end(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        with pytest.raises(LinkLost):
+            async with open_client(links, reconnect=None) as client:
+                links.cut()
+                await client.send("/topic/a")
+        with pytest.raises(ProtocolViolation):
+            async with open_client(dial.stream, reconnect=None) as client:
+                await client.send("/topic/*")
+
+
+@pytest.mark.parametrize("farewell", ["close", "error"])
+async def test_a_broker_that_stops_is_come_back_to(
+    autojump_clock: MockClock, farewell: str
+) -> None:
+    async with open_broker(farewell=farewell) as first, open_broker() as second:
+        ways = iter([first.stream, second.stream])
+
+        async def dial() -> trio.abc.Stream:
+            return await next(ways)()
+
+        async with open_client(dial, reconnect=QUICK) as client:
+            await first.stop()
+            await client.send("/topic/a")
+            events = passed(client)
+        assert [event.kind for event in events] == [
+            "connected",
+            "disconnected",
+            "reconnecting",
+            "connected",
+        ]
+        error = events[1].error
+        if farewell == "close":
+            assert isinstance(error, LinkLost)
+        else:
+            assert isinstance(error, Refused)
+            assert error.code == "shutting-down"
+
+
+async def test_events_are_bounded(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        async with open_client(links, reconnect=QUICK) as client:
+            for _ in range(40):
+                links.cut()
+                await trio.sleep(60)
+            events = passed(client)
+            assert len(events) == 64
+            assert events[-1].kind == "connected"
+            assert events[-1].headers["version"] == "1.2"
+
+
+async def test_leaving_while_there_is_no_link(autojump_clock: MockClock) -> None:
+    async with open_broker() as dial:
+        links = Links(dial.stream)
+        start = trio.current_time()
+        async with open_client(links, reconnect=QUICK) as client, client.subscribe("/topic/a"):
+            links.is_down = True
+            links.cut()
+            await trio.sleep(5)
+            assert not client.is_connected
+        assert trio.current_time() - start == pytest.approx(5)
+
+
+def test_full_jitter() -> None:
+    policy = ReconnectPolicy(0.2, 30.0, random=random.Random(1).random)
+    for attempt in (1, 5, 100, 10_000):
+        most = min(0.2 * 2.0 ** min(attempt - 1, 99), 30.0)
+        waits = [policy.delay_s(attempt, LinkLost("")) for _ in range(500)]
+        assert 0 <= min(waits) < most * 0.05
+        assert most * 0.95 < max(waits) <= most

@@ -1,0 +1,208 @@
+"""Lists of the diagnostics tell what changed since the last one, and once a minute everything."""
+
+import json
+from itertools import pairwise
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial
+from tests.support.queue_fakes import Bench
+from trio_stomp.broker import BrokerPolicies
+from trio_stomp.diag._changes import Changes, destination_mark
+from trio_stomp.diag._records import destination_record
+
+INTERVAL_S = 4.0
+
+
+# --- what is selected -----------------------------------------------------------------------------
+
+
+Figures = dict[str, int]
+
+
+def listed(changes: Changes, figures: Figures, *, everything: bool = False) -> list[str]:
+    """One pass over some things."""
+    names = list(figures)
+    told = changes.pick(names, names, list(figures.values()), everything=everything)
+    changes.end_pass()
+    return told
+
+
+def test_the_first_list_is_everything() -> None:
+    assert listed(Changes(60), {"a": 1, "b": 1}) == ["a", "b"]
+    assert listed(Changes(60), {}) == []
+
+
+def test_then_comes_what_has_other_figures_and_what_is_new() -> None:
+    changes = Changes(60)
+    listed(changes, {"a": 1, "b": 1})
+    assert listed(changes, {"a": 1, "b": 1}) == []
+    assert listed(changes, {"a": 1, "b": 2, "c": 1}) == ["b", "c"]
+    assert listed(changes, {"a": 1, "b": 2, "c": 1}) == []
+    assert listed(changes, {"a": 1, "b": 3, "c": 1}, everything=True) == ["a", "b", "c"]
+    assert listed(changes, {"a": 1, "b": 3, "c": 1}) == []
+
+
+def test_what_has_gone_is_forgotten_and_news_if_it_returns() -> None:
+    changes = Changes(60)
+    listed(changes, {"a": 1, "b": 1})
+    assert listed(changes, {"a": 1}) == []
+    assert len(changes._before) == 1
+    assert listed(changes, {"a": 1, "b": 1}) == ["b"]
+
+
+def test_a_pass_may_be_made_in_pieces_and_what_is_not_due_is_not_forgotten() -> None:
+    changes = Changes(60)
+    for _ in range(3):
+        told = [changes.pick([name], [name], [1], everything=False) for name in "abc"]
+        assert told == ([["a"], ["b"], ["c"]] if not changes.passes else [[], [], []])
+        changes.end_pass()
+    assert changes.passes == 3
+    changes.pick(["a"], ["a"], [2], everything=False)
+    # The pass is not over: the others are compared with what was told of them in the last one.
+    assert changes.pick(["b", "c"], ["b", "c"], [1, 2], everything=False) == ["c"]
+
+
+@pytest.mark.parametrize("full_s", [0.0, 5.0, 60.0])
+def test_everything_comes_as_often_as_it_is_asked_for(full_s: float) -> None:
+    changes = Changes(full_s)
+    full = [now * 5.0 for now in range(25) if changes.is_full(now * 5.0)]
+    assert full == [now * 5.0 for now in range(25) if not full_s or now * 5.0 % full_s == 0]
+
+
+@pytest.mark.parametrize("name", ["/queue/q", "/topic/t", "#work"])
+def test_whatever_is_told_of_a_destination_is_in_its_mark(name: str) -> None:
+    """Or news of it would come with the next full list only, perhaps a minute later."""
+    bench = Bench(policies=BrokerPolicies(ttl_ms=60_000))
+    sender, reader, other = bench.actor(), bench.actor(), bench.actor()
+    sender.sends(name, "first")
+    destination = bench.broker.destinations.open(name)
+    seen = []
+
+    def note() -> None:
+        seen.append(
+            (
+                destination_record(destination, bench.broker),
+                destination_mark(destination, bench.broker),
+            )
+        )
+
+    for step in (
+        lambda: reader.subscribes(name, ack="client-individual", prefetch_count="2"),
+        lambda: other.subscribes(name, ack="client-individual", prefetch_count="2"),
+        lambda: other.is_gone(),
+        lambda: sender.sends(name, *"abcdefgh"),
+        lambda: reader.acks(*reader.frames()[-1:]),
+        lambda: reader.nacks(*reader.frames()[-1:]),
+        lambda: bench.passes(61),
+        lambda: reader.is_gone(),
+        lambda: bench.passes(1),
+    ):
+        note()
+        step()
+        bench.turn()
+    note()
+    changes = [(one, other) for one, other in pairwise(seen) if one[0] != other[0]]
+    assert len(changes) >= 4
+    assert [(one, other) for one, other in changes if one[1] == other[1]] == []
+
+
+# --- on the wire ----------------------------------------------------------------------------------
+
+
+Listed = list[tuple[list[str], bool]]
+
+
+async def ticks(client: Client, topic: str, key: str, count: int) -> Listed:
+    """The next lists: names of what is in them, and whether they say that they are full."""
+    found: Listed = []
+    while len(found) < count:
+        with trio.fail_after(10 * INTERVAL_S):
+            frame = await client.receive()
+        if frame["destination"] == topic:
+            body = json.loads(frame.body)
+            found.append(([item[key] for item in body["items"]], body["full"]))
+    return found
+
+
+async def watching(dial: Dial, topic: str) -> Client:
+    client = await dial.connect()
+    await client.subscribe(topic)
+    return client
+
+
+async def test_destinations_are_told_of_when_something_happened_there(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
+        topic = "DIAG/destinations"
+        watcher, other = await watching(dial, topic), await dial.connect()
+        for name in "ab":
+            await other.subscribe(f"/topic/{name}", id=name)
+        assert await ticks(watcher, topic, "destination", 1) == [(["/topic/a", "/topic/b"], True)]
+        assert await ticks(watcher, topic, "destination", 2) == [([], False)] * 2
+        await other.publish("/topic/b", b"x")
+        assert await ticks(watcher, topic, "destination", 2) == [
+            (["/topic/b"], False),
+            ([], False),
+        ]
+        await other.send("UNSUBSCRIBE", {"id": "a"})
+        assert await ticks(watcher, topic, "destination", 1) == [(["/topic/a"], False)]
+        rest = await ticks(watcher, topic, "destination", 10)
+        assert [full for _, full in rest] == [False] * 9 + [True]  # 15 intervals are a minute
+        assert "/topic/b" in rest[-1][0]
+
+
+async def test_a_consumer_that_comes_to_a_quiet_queue_or_leaves_it_is_news(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_dial(diag_interval_s=INTERVAL_S, diag_stream=False) as dial:
+        topic = "DIAG/destinations"
+        watcher, first, other = (
+            await watching(dial, topic),
+            await dial.connect(),
+            await dial.connect(),
+        )
+        await first.subscribe("/queue/q")
+        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], True), ([], False)]
+        await other.subscribe("/queue/q")
+        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], False), ([], False)]
+        await other.send("UNSUBSCRIBE", {"id": "1"})
+        assert await ticks(watcher, topic, "destination", 2) == [(["/queue/q"], False), ([], False)]
+
+
+@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
+async def test_heart_beats_alone_are_no_news_of_a_connection(
+    autojump_clock: MockClock, transport: str
+) -> None:
+    async with open_dial(
+        transport, diag_interval_s=INTERVAL_S, diag_stream=False, websocket_ping_s=0.0
+    ) as dial:
+        topic = "DIAG/connections"
+        watcher = await watching(dial, topic)
+        quiet = await dial.connect("1.2", {"heart-beat": "1000,1000"})
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(beat, quiet)
+            (everybody, full), *_ = await ticks(watcher, topic, "session_id", 1)
+            assert full
+            assert len(everybody) == 2
+            (own, full), (again, _) = await ticks(watcher, topic, "session_id", 2)
+            # Whoever watches gets MESSAGEs, which is news each time.
+            assert (own, again, full) == (own, own, False)
+            assert len(own) == 1
+            await quiet.send("SEND", {"destination": "/topic/t"}, b"x")
+            ((both, _),) = await ticks(watcher, topic, "session_id", 1)
+            assert sorted(both) == sorted(everybody)
+            nursery.cancel_scope.cancel()
+        quiet.abort()
+        await wait_all_tasks_blocked()
+        ((left, _),) = await ticks(watcher, topic, "session_id", 1)
+        assert left == own
+
+
+async def beat(client: Client) -> None:
+    while True:
+        await trio.sleep(0.9)
+        await client.send_bytes(b"\n")

@@ -1,0 +1,1259 @@
+"""The diagnostics: the schema, the records, the topics, the events, and that silence is free."""
+
+import ast
+import gc
+import heapq
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from attrs import define, field, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.queue_fakes import Bench
+from trio_stomp import CloseReason, ServerHandle, Settings
+from trio_stomp.base import schema as schema
+from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
+from trio_stomp.diag import PAGE, PREFIX, SCHEMA_VERSION, TABLES, Field, Reporter, Table
+from trio_stomp.diag import _process as process
+from trio_stomp.diag import _reporter as reporter_module
+from trio_stomp.diag._listing import SLICE_LOOKS, SLICE_RECORDS, Largest, slices
+from trio_stomp.diag._records import _waiting_record
+from trio_stomp.diag._reporter import MAX_PUT_OFF
+from trio_stomp.frames import FrameRun, Head
+from trio_stomp.protocol import Subscribed
+from trio_stomp.server import Connection, Entrance, Server
+from trio_stomp.startup._security import Security
+from trio_stomp.startup._serve import _assemble
+from trio_stomp.transport import wire_over
+
+WALL = 1_767_225_600.25  # 2026-01-01T00:00:00.250000Z
+INTERVAL_S = 5.0
+PERIODIC = {table.topic: table for table in schema.REPORTED}
+
+
+def wall() -> float:
+    """Unix time, as far as these tests care."""
+    return WALL
+
+
+@frozen
+class Message:
+    """One MESSAGE of the DIAG stream."""
+
+    topic: str
+    headers: dict[str, str]
+    body: dict[str, object]
+
+    @property
+    def items(self) -> list[dict[str, object]]:
+        """The objects in the list of the body."""
+        listed = self.body["items"]
+        assert isinstance(listed, list)
+        return listed
+
+    @property
+    def offset(self) -> int:
+        """Its number in the stream."""
+        number = self.body["offset"]
+        assert isinstance(number, int)
+        return number
+
+
+def read_frames(data: bytes) -> tuple[list[tuple[str, dict[str, str], bytes]], bytes]:
+    """Frames whose bodies hold no NUL, and what is left; WebSocket headers make some illegible."""
+    *whole, rest = data.split(b"\0")
+    frames = []
+    for raw in whole:
+        head, _, body = raw.lstrip(b"\n").partition(b"\n\n")
+        command, *lines = head.decode(errors="replace").split("\n")
+        pairs = [line.partition(":") for line in lines]
+        frames.append((command, {name: text for name, _, text in pairs}, body))
+    return frames, rest
+
+
+def read_messages(data: bytes) -> list[Message]:
+    return [
+        Message(headers["destination"], headers, json.loads(body))
+        for command, headers, body in read_frames(data)[0]
+        if command == "MESSAGE" and headers["destination"].startswith("DIAG")
+    ]
+
+
+# --- a broker without tasks, for what needs no connections ----------------------------------------
+
+
+@define(eq=False)
+class Paper:
+    """An outbox that keeps what it is given; or refuses it."""
+
+    data: bytes = b""
+    takes: bool = True
+    closed: CloseReason | None = None
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        self.data += prefix.join(delivery.tails) if self.takes else b""
+        return self.takes
+
+    def stage_frame(self, frame: bytes) -> None:
+        self.data += frame
+
+    def drop_oldest(self, size: int) -> int:
+        return 0
+
+    def has_room(self) -> bool:
+        return True
+
+    def discard(self) -> int:
+        self.data = b""
+        return 0
+
+    def pause_reading(self, *, paused: bool) -> None:
+        raise AssertionError("nobody is told to wait here")
+
+    def close(self, reason: CloseReason) -> None:
+        self.closed = reason
+
+    def messages(self) -> list[Message]:
+        """What came since the last call."""
+        data, self.data = self.data, b""
+        return read_messages(data)
+
+
+def assemble(**options: object) -> tuple[Server, Reporter]:
+    """A broker that nobody runs."""
+    settings = Settings.of(**({"diag_interval_s": INTERVAL_S} | options))
+    server = _assemble(settings, Security(settings), ServerHandle(()))
+    reporter = Reporter(settings.diag, server, wall=wall)
+    server.assemble(server.broker, reporter)
+    return server, reporter
+
+
+def listen(server: Server, *destinations: str) -> Paper:
+    """Subscribe somebody; what reaches it."""
+    paper = Paper()
+    client = Client("listener", paper, "here")
+    now = server.clock.now()
+    for name in destinations:
+        # One at a time: on a busy machine a share of a turn may be too short for all.
+        server.broker.apply(client, [Subscribed(name, name, "auto", (), None)], now, now)
+    server.broker.events.take()  # that it subscribed
+    return paper
+
+
+def run_interval(reporter: Reporter, now: float = 0.0, turns: int = 50) -> None:
+    """One tick, and as many turns as the lists may need."""
+    reporter.tick(now)
+    for _ in range(turns):
+        reporter.end_turn(now)
+
+
+# --- a broker that runs, in memory ----------------------------------------------------------------
+
+
+class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
+    """Accepts what ``connect`` made."""
+
+    def __init__(self) -> None:
+        self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](1000)
+
+    async def accept(self) -> trio.abc.Stream:
+        return await self._receiver.receive()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def connect(self) -> trio.abc.Stream:
+        ours, theirs = trio.testing.memory_stream_pair()
+        self.hand_over(theirs)
+        return ours
+
+    def hand_over(self, stream: trio.abc.Stream) -> None:
+        """Have the broker accept this one."""
+        self._sender.send_nowait(stream)
+
+
+@define(eq=False)
+class Peer:
+    """A client's end of a connection."""
+
+    stream: trio.abc.Stream
+    rest: bytes = b""
+    frames: list[tuple[str, dict[str, str], bytes]] = field(factory=list)
+
+    async def send(self, command: str, body: bytes = b"", /, **headers: str) -> None:
+        lines = "".join(f"{name.replace('_', '-')}:{text}\n" for name, text in headers.items())
+        await self.stream.send_all(f"{command}\n{lines}\n".encode() + body + b"\0")
+
+    async def read(self) -> None:
+        """Collect what the broker sends, until one side closes."""
+        try:
+            while data := await self.stream.receive_some(65536):
+                frames, self.rest = read_frames(self.rest + data)
+                self.frames += frames
+        except trio.ClosedResourceError:
+            pass
+
+    async def settle(self) -> None:
+        """Let the broker do, and this side read, all that can be done without time passing."""
+        await trio.testing.wait_all_tasks_blocked()
+
+    async def open(self, **headers: str) -> None:
+        await self.send("CONNECT", accept_version="1.2", host="test", **headers)
+        await self.settle()
+
+    def messages(self) -> list[Message]:
+        """DIAG messages that came since the last call."""
+        frames, self.frames = self.frames, []
+        return [
+            Message(headers["destination"], headers, json.loads(body))
+            for command, headers, body in frames
+            if command == "MESSAGE" and headers["destination"].startswith("DIAG")
+        ]
+
+
+@define(eq=False)
+class Running:
+    """A broker in memory that serves until the test ends."""
+
+    server: Server
+    reporter: Reporter
+    listener: MemoryListener
+    nursery: trio.Nursery
+
+    def dial(self) -> Peer:
+        """A connection on which nothing was said."""
+        peer = Peer(self.listener.connect())
+        self.nursery.start_soon(peer.read)
+        return peer
+
+    async def peer(self, *destinations: str, **headers: str) -> Peer:
+        """A client with an open session, subscribed to ``destinations``."""
+        peer = self.dial()
+        await peer.open(**headers)
+        for name in destinations:
+            await peer.send("SUBSCRIBE", destination=name, id=name)
+        await peer.settle()
+        return peer
+
+
+@asynccontextmanager
+async def running(**options: object) -> AsyncIterator[Running]:
+    await trio.sleep(1000)  # no clock of the real world begins at 0
+    server, reporter = assemble(**options)
+    listener, handle, started = MemoryListener(), ServerHandle(()), trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(server.run, [Entrance(listener)], handle, started.set)
+        await started.wait()
+        yield Running(server, reporter, listener, nursery)
+        nursery.cancel_scope.cancel()
+
+
+UPGRADE = (
+    b"GET /ws HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+    b"Sec-WebSocket-Protocol: v12.stomp\r\n\r\n"
+)
+
+
+def websocket_frame(payload: bytes) -> bytes:
+    """A text message with a mask of zeros."""
+    assert len(payload) < 126
+    return bytes((0x81, 0x80 | len(payload))) + bytes(4) + payload
+
+
+async def open_websocket(broker: Running) -> Peer:
+    peer = broker.dial()
+    await peer.stream.send_all(UPGRADE)
+    await peer.settle()
+    await peer.stream.send_all(websocket_frame(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0"))
+    await peer.settle()
+    return peer
+
+
+# --- the schema -----------------------------------------------------------------------------------
+
+PYTHON_TYPES: dict[str, Callable[[object], bool]] = {
+    schema.BIGINT: lambda value: type(value) is int,
+    schema.DOUBLE: lambda value: type(value) is float,
+    schema.STRING: lambda value: type(value) is str,
+    schema.BOOLEAN: lambda value: type(value) is bool,
+    schema.TIMESTAMP: lambda value: is_timestamp(value),
+    schema.DOUBLES: lambda value: is_list(value, float),
+    schema.BIGINTS: lambda value: is_list(value, int),
+}
+
+
+def is_timestamp(value: object) -> bool:
+    assert isinstance(value, str)
+    return datetime.strptime(value, "%Y-%m-%dT%H:%M:%S.%f%z").tzinfo == UTC and len(value) == 27
+
+
+def is_list(value: object, kind: type) -> bool:
+    return isinstance(value, list) and all(type(each) is kind for each in value)
+
+
+def assert_matches(record: dict[str, object], fields: Iterable[Field]) -> None:
+    """The same fields, and values of their types."""
+    fields = list(fields)
+    assert set(record) == {each.name for each in fields}
+    for each in fields:
+        value = record[each.name]
+        fits = each.nullable if value is None else PYTHON_TYPES[each.type](value)
+        assert fits, (each.name, value)
+
+
+def assert_message_matches(message: Message) -> None:
+    """The body is what the schema says of its topic."""
+    table = PERIODIC.get(message.topic, schema.EVENT)
+    body = dict(message.body)
+    assert message.headers["content-type"] == "application/json"
+    if table.is_list:
+        for item in message.items:
+            assert_matches(item, table.fields)
+        del body["items"]
+        assert_matches(body, (*PREFIX, *PAGE, *table.beside))
+    else:
+        assert_matches(body, table.columns)
+    assert body["v"] == SCHEMA_VERSION
+    assert body["interval_s"] == (0.0 if table is schema.EVENT else INTERVAL_S)
+
+
+def test_the_schema_needs_nothing_but_attrs() -> None:
+    tree = ast.parse(Path(schema.__file__).read_text(encoding="utf-8"))
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    assert [ast.unparse(node) for node in imported] == ["from attrs import frozen"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+def test_tables_are_sound(table: Table) -> None:
+    names = [each.name for each in (*table.columns, *PAGE, *table.beside)]
+    assert len(names) == len(set(names))
+    assert "items" not in names
+    assert {each.type for each in table.columns} <= set(PYTHON_TYPES)
+    assert all(each.meaning for each in table.columns)
+    assert {key for _, key in table.headers} <= set(names)
+
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "diag.md"
+SECTION = re.compile(r"^### `(DIAG/[^`]+)`$(.*?)(?=^###? )", re.MULTILINE | re.DOTALL)
+EXAMPLE = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("table", [*schema.REPORTED, schema.EVENT], ids=lambda table: table.name)
+def test_the_documentation_tells_what_the_schema_tells(table: Table) -> None:
+    document = DOCUMENT.read_text(encoding="utf-8")
+    sections = {topic.partition("<")[0]: text for topic, text in SECTION.findall(document)}
+    section = sections[table.topic]
+    for each in (*table.beside, *table.fields):
+        kind = each.type + (" or null" if each.nullable else "")
+        assert f"| `{each.name}` | {kind} | {each.meaning} |" in section
+    examples = EXAMPLE.findall(section)
+    assert examples
+    for example in examples:
+        message = Message(table.topic, {"content-type": "application/json"}, json.loads(example))
+        assert_message_matches(message)
+
+
+async def test_all_topics_belong_to_the_broker_alone() -> None:
+    server, _ = assemble()
+    assert len(PERIODIC) == 8
+    for topic in [*PERIODIC, schema.EVENT.topic + "connect"]:
+        assert server.broker.destinations.open(topic).reserved
+
+
+# --- the records ----------------------------------------------------------------------------------
+
+
+async def test_every_record_matches_the_schema(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ttl_ms=60_000) as broker:
+        observer = await broker.peer("DIAG*", login="anna")
+        browser = await open_websocket(broker)
+        reader = await broker.peer("/topic/a")
+        await reader.send("SEND", b"hello", destination="/topic/a")
+        await reader.send("SEND", b"for later", destination="/topic/later")
+        await observer.settle()
+        await trio.sleep(INTERVAL_S)
+        await observer.settle()
+        messages = observer.messages()
+        for message in messages:
+            assert_message_matches(message)
+        periodic = {message.topic: message for message in messages if message.topic in PERIODIC}
+        assert set(periodic) == set(PERIODIC)
+        for table in schema.REPORTED:
+            assert not table.is_list or periodic[table.topic].items, table.name
+        assert len({message.body["ts"] for message in periodic.values()}) == 1
+        await browser.stream.aclose()
+
+
+async def test_records_tell_what_happened(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(ttl_ms=60_000) as broker:
+        observer = await broker.peer(*PERIODIC, login="anna")
+        reader = await broker.peer("/topic/a")
+        await reader.send("SEND", b"hello", destination="/topic/a")
+        await reader.send("SEND", b"for later", destination="/topic/later")
+        await trio.sleep(INTERVAL_S)
+        await observer.settle()
+        told = {message.topic: message for message in observer.messages()}
+    anna = next(item for item in told["DIAG/connections"].items if item["user"] == "anna")
+    assert (anna["state"], anna["stomp_version"], anna["transport"]) == ("open", "1.2", "tcp")
+    assert (anna["subscriptions"], anna["frames_in_total"]) == (8, 9)
+    assert anna["connected_at"] == "2025-12-31T23:59:55.250000Z"
+    assert anna["last_in_age_s"] == INTERVAL_S
+    items = {item["destination"]: item for item in told["DIAG/destinations"].items}
+    assert set(items) == {"/topic/a", "/topic/later"}
+    a, later = items["/topic/a"], items["/topic/later"]
+    assert (a["type"], a["subscribers"], a["enqueued_total"]) == ("topic", 1, 1)
+    assert (a["bytes_in_total"], a["delivered_total"], a["depth"]) == (5, 1, 0)
+    assert (later["subscribers"], later["delivered_total"], later["depth"]) == (0, 0, 1)
+    waiting, parked = told["DIAG/queues"].items
+    assert (waiting["destination"], waiting["capacity"]) == ("input", 1_000_000)
+    assert (parked["destination"], parked["stale_depth"]) == ("/topic/later", 1)
+    assert parked["oldest_input_age_s"] == INTERVAL_S
+    stages = {(item["destination"], item["stage"]) for item in told["DIAG/latency"].items}
+    assert stages == {
+        ("/topic/a", "ingress"),
+        ("/topic/a", "delivery"),
+        ("/topic/later", "ingress"),
+    }
+    assert told["DIAG/stale"].body["stale_queue_size"] == 1
+    assert told["DIAG/process"].body["uptime_s"] == INTERVAL_S
+
+
+async def test_the_age_of_what_waits_in_a_queue_is_told(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running() as broker:
+        observer = await broker.peer("DIAG/queues")
+        sender = await broker.peer()
+        await sender.send("SEND", b"hello", destination="/queue/a")
+        await trio.sleep(INTERVAL_S)
+        await observer.settle()
+        (message,) = observer.messages()
+    items = {item["destination"]: item for item in message.items}
+    assert items["/queue/a"]["oldest_input_age_s"] == INTERVAL_S
+
+
+def test_no_figure_of_a_queue_stands_still() -> None:
+    """One that nobody sets would be 0 whatever happens."""
+    policy = DestinationPolicy(overflow="drop-newest", max_messages=3)
+    bench = Bench({"/queue/q": policy})
+    sender, reader = bench.actor(), bench.actor()
+    sender.sends("/queue/q", "early", ttl="10")
+    bench.passes(1)
+    reader.subscribes("/queue/q", ack="client-individual", prefetch_count="1")
+    sender.sends("/queue/q", *"abcd")
+    reader.nacks(*reader.frames())
+    bench.passes(5)  # it is delivered again
+    bench.passes(5)
+    record = _waiting_record(bench.queue("/queue/q"), bench.now)
+    known_nothing = {"stale_depth", "subscription_id"}  # of what is parked, and of nobody
+    assert {name for name, figure in record.items() if not figure} == known_nothing
+
+
+async def test_the_seeds_headers_repeat_the_body(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as broker:
+        observer = await broker.peer("DIAG/session", "DIAG/ws_buffer", "DIAG/stale")
+        await open_websocket(broker)
+        await trio.sleep(INTERVAL_S)
+        await observer.settle()
+        told = {message.topic: message for message in observer.messages()}
+    session, buffers, stale = (told[f"DIAG/{name}"] for name in ("session", "ws_buffer", "stale"))
+    figures = {"clients": 2, "websockets": 1, "stomp_connected": 2, "subscriptions": 3}
+    for name, figure in figures.items():
+        assert (session.headers[name], session.body[name]) == (str(figure), figure)
+    for name in ("allocated", "hits", "misses"):
+        assert buffers.headers[name] == str(buffers.body[name])
+    for name in ("input-queue-size", "output-queue-size", "stale-queue-size"):
+        assert stale.headers[name] == str(stale.body[name.replace("-", "_")]) == "0"
+
+
+async def test_split_websocket_frames_are_counted(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as broker:
+        observer = await broker.peer("DIAG/ws_buffer")
+        browser = await open_websocket(broker)
+        whole = websocket_frame(b"SEND\ndestination:/topic/a\n\nx\0")
+        large = bytes((0x82, 0xFE)) + (6_000).to_bytes(2, "big") + bytes(4) + b"\n" * 6_000
+        # Three frames in pieces; the last piece of one read may begin the next.
+        for piece in (whole[:1], whole[1:3], whole[3:] + whole[:9], whole[9:]):
+            await browser.stream.send_all(piece)
+            await browser.settle()
+        for piece in (large[:2_000], large[2_000:5_000], large[5_000:] + whole[:5]):
+            await browser.stream.send_all(piece)
+            await browser.settle()
+        await trio.sleep(INTERVAL_S)
+        await observer.settle()
+        body = observer.messages()[0].body
+    assert body["underruns_fixed"] == 3
+    assert body["hits"] == 5
+    assert body["allocated"] == 5
+    assert body["dropped_frames"] == 0
+    assert body["cache_entries"] == broker.server.codecs.cached_heads > 0
+
+
+async def test_waiting_output_is_measured(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as broker:
+        # Whoever writes to such a stream waits until the other side has read.
+        ours, theirs = trio.testing.lockstep_stream_pair()
+        broker.listener.hand_over(theirs)
+        await ours.send_all(b"CONNECT\naccept-version:1.2\nhost:test\n\n\0")
+        await trio.sleep(3)
+        data = await ours.receive_some(65536)
+        await trio.testing.wait_all_tasks_blocked()
+        outbox = next(iter(broker.server.connections)).outbox
+        assert outbox.peak_bytes == len(data) > 0
+        assert outbox.blocked_s == 3.0
+
+
+async def test_who_was_told_an_error_is_closed(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_interval_s=1.0, linger_s=100.0) as broker:
+        observer = await broker.peer("DIAG/connections")
+        await broker.peer(login="bob")
+        guilty = await broker.peer(login="carl")
+        await guilty.send("NONSENSE")
+        await trio.sleep(1)
+        await observer.settle()
+        items = {item["user"]: item for item in observer.messages()[0].items}
+    assert (items["bob"]["errors_total"], items["bob"]["state"]) == (0, "open")
+    assert (items["carl"]["errors_total"], items["carl"]["state"]) == (1, "closed")
+
+
+async def test_wildcard_subscribers_are_counted() -> None:
+    server, reporter = assemble()
+    server.broker.destinations.open("/topic/a")
+    paper = listen(server, "DIAG/destinations", "/topic/*")
+    run_interval(reporter)
+    assert [item["subscribers"] for item in paper.messages()[0].items] == [1]
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+async def test_offsets_have_no_gap_over_all_topics(autojump_clock: trio.testing.MockClock) -> None:
+    async with running() as broker:
+        observer = await broker.peer("DIAG*")
+        for _ in range(3):
+            visitor = await broker.peer("/topic/a")
+            await visitor.send("UNSUBSCRIBE", id="/topic/a")
+            await visitor.stream.aclose()
+            await trio.sleep(INTERVAL_S)
+            await observer.settle()
+        messages = observer.messages()
+    assert len({message.topic for message in messages}) >= 11
+    assert [message.offset for message in messages] == list(range(len(messages)))
+    assert {message.body["epoch"] for message in messages} == {broker.reporter.stream.epoch}
+    assert len({message.body["broker_id"] for message in messages}) == 1
+
+
+async def test_each_start_is_an_epoch_of_its_own_and_the_name_can_be_chosen() -> None:
+    (_, one), (_, two) = assemble(diag_broker_id="north"), assemble()
+    assert one.stream.epoch != two.stream.epoch
+    assert one.stream.broker_id == "north"
+    assert two.stream.broker_id
+    assert one.stream.next_offset == 0
+
+
+async def test_nothing_is_computed_while_nobody_listens() -> None:
+    class Untouchable(dict[Connection, None]):
+        def __iter__(self) -> Iterator[Connection]:
+            raise AssertionError("somebody looked")
+
+        def __len__(self) -> int:
+            raise AssertionError("somebody counted")
+
+    server, reporter = assemble()
+    server.connections = Untouchable()
+    before = len(callbacks())
+    run_interval(reporter)
+    assert reporter.stream.next_offset == 0
+    assert server.broker.fan_out.messages == 0
+    assert len(gc.callbacks) == before
+
+
+@pytest.mark.parametrize("topic", PERIODIC)
+async def test_only_what_is_heard_is_published(topic: str) -> None:
+    server, reporter = assemble()
+    paper = listen(server, topic)
+    run_interval(reporter)
+    assert [(message.topic, message.offset) for message in paper.messages()] == [(topic, 0)]
+    assert reporter.stream.next_offset == server.broker.fan_out.messages == 1
+
+
+def open_topics(server: Server, count: int, start: int = 0) -> set[str]:
+    names = {f"/topic/{number}" for number in range(start, start + count)}
+    for name in names:
+        server.broker.destinations.open(name)
+    return names
+
+
+async def test_a_long_list_comes_in_parts_at_most_one_in_a_turn() -> None:
+    server, reporter = assemble()
+    names = open_topics(server, 2_500)
+    paper = listen(server, "DIAG/destinations")
+    reporter.tick(0.0)
+    assert paper.messages() == []
+    turns = []
+    for _ in range(200):
+        reporter.end_turn(0.0)
+        turns.append(paper.messages())
+    assert {len(messages) for messages in turns} == {0, 1}
+    messages = [message for each in turns for message in each]
+    assert [message.offset for message in messages] == [0, 1, 2]
+    assert [(m.body["part"], m.body["parts"]) for m in messages] == [(1, 3), (2, 3), (3, 3)]
+    assert [len(message.items) for message in messages] == [1000, 1000, 500]
+    assert {item["destination"] for message in messages for item in message.items} == names
+    assert all(message.body["full"] for message in messages)
+
+
+async def test_no_turn_looks_at_more_or_describes_more_than_a_slice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    work = {"destination_mark": 0, "destination_record": 0, "latency_record": 0}
+
+    def counted(name: str) -> Callable[..., object]:
+        real = getattr(reporter_module, name)
+
+        def call(*arguments: object, **named: object) -> object:
+            work[name] += 1
+            return real(*arguments, **named)
+
+        return call
+
+    for name in work:
+        monkeypatch.setattr(reporter_module, name, counted(name))
+    server, reporter = assemble()
+    for name in open_topics(server, 2_500):
+        server.broker.destinations.open(name).observe_ingress(0.1, 1)
+    listen(server, "DIAG/destinations", "DIAG/latency")
+    reporter.tick(0.0)
+    assert sum(work.values()) == 0
+    for _ in range(500):
+        before = dict(work)
+        reporter.end_turn(0.0)
+        done = {name: work[name] - before[name] for name in work}
+        assert done["destination_mark"] <= SLICE_LOOKS
+        assert done["destination_record"] + done["latency_record"] <= SLICE_RECORDS
+    assert 2_500 <= work["destination_mark"] < 2_510
+    assert (work["destination_record"], work["latency_record"]) == (2_500, 2_500)
+
+
+async def test_lists_wait_for_the_output_of_turns_but_not_for_ever() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/destinations")
+    reporter.tick(0.0)
+    outbox = Connected(server, "1").connection.outbox
+    turns = 0
+    while not (messages := paper.messages()):
+        server.outboxes.dirty = [outbox]
+        reporter.end_turn(0.0)
+        turns += 1
+        assert server.inbox.take_nowait()  # another turn will come
+    assert messages[0].items == []
+    assert MAX_PUT_OFF < turns <= 3 * (MAX_PUT_OFF + 1)
+    server.outboxes.dirty = []
+    reporter.end_turn(0.0)
+    reporter.tick(5.0)
+    reporter.end_turn(5.0)
+    reporter.end_turn(5.0)
+    assert len(paper.messages()) == 1
+
+
+async def test_parts_that_nobody_hears_any_more_take_no_offset() -> None:
+    for turns in (1, 3, 10, 50, 51, 52, 60, 100):
+        server, reporter = assemble()
+        open_topics(server, 2_500)
+        paper = Paper()
+        client = Client("listener", paper, "here")
+        asked = Subscribed("1", "DIAG/destinations", "auto", (), None)
+        server.broker.apply(client, [asked], 0.0, 0.0)
+        reporter.tick(0.0)
+        for _ in range(turns):
+            reporter.end_turn(0.0)
+        server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
+        for _ in range(200):
+            reporter.end_turn(0.0)
+        assert reporter.stream.next_offset == len(paper.messages()) <= turns // 41
+
+
+async def test_an_interval_lists_a_bounded_number_and_the_next_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
+    monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
+    monkeypatch.setattr(reporter_module, "SLICE_LOOKS", 5)
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/destinations")
+    names = open_topics(server, 99)
+    told = []
+    for interval in range(16):
+        run_interval(reporter, interval * INTERVAL_S)
+        messages = paper.messages()
+        assert not any(message.body["full"] for message in messages)
+        told.append([str(item["destination"]) for m in messages for item in m.items])
+    assert all(len(listed) <= 40 for listed in told)
+    assert {name for listed in told[:3] for name in listed} == names
+    # Then nothing has changed; each is told of in some interval all the same, once in four rounds.
+    assert sorted(name for listed in told[3:15] for name in listed) == sorted(names)
+    server.broker.destinations.open("/topic/7").enqueued += 1
+    run_interval(reporter)
+    run_interval(reporter)
+    run_interval(reporter)
+    again = [item["destination"] for m in paper.messages() for item in m.items]
+    assert "/topic/7" in again
+    assert len(again) <= 31
+
+
+async def test_lists_that_are_not_out_yet_are_not_planned_again() -> None:
+    server, reporter = assemble()
+    open_topics(server, 2_500)
+    paper = listen(server, "DIAG/destinations", "DIAG/session")
+    reporter.tick(0.0)
+    reporter.end_turn(0.0)
+    reporter.tick(5.0)
+    for _ in range(200):
+        reporter.end_turn(5.0)
+    topics = [message.topic for message in paper.messages()]
+    assert topics.count("DIAG/destinations") == 3
+    assert topics.count("DIAG/session") == 2
+
+
+async def test_whoever_comes_later_is_told_everything_first() -> None:
+    server, reporter = assemble()
+    names = open_topics(server, 3)
+    for now in (0.0, 5.0):
+        paper = Paper()
+        client = Client("listener", paper, "here")
+        asked = Subscribed("1", "DIAG/destinations", "auto", (), None)
+        server.broker.apply(client, [asked], now, now)
+        run_interval(reporter, now)
+        (message,) = paper.messages()
+        assert {item["destination"] for item in message.items} == names
+        server.broker.forget(client, CloseReason.CLIENT_CLOSED, now)
+        run_interval(reporter, now + 1)
+
+
+# --- connections ----------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Connected:
+    """A connection of a server that nobody runs."""
+
+    server: Server
+    name: str
+    connection: Connection = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        wire = wire_over(trio.testing.memory_stream_pair()[0])
+        self.connection = self.server._connect(wire, None)
+        self.connection.client.session_id = self.name
+        self.server.connections[self.connection] = None
+
+    def touch(self) -> None:
+        """As the dispatcher does when it heard of it."""
+        self.server.outboxes.touched.add(self.connection.outbox)
+
+    def leave(self) -> None:
+        self.connection.outbox.end()
+        self.connection.is_finished = True
+        del self.server.connections[self.connection]
+
+
+def told_connections(reporter: Reporter, paper: Paper, now: float) -> tuple[list[str], bool]:
+    """Who the next list tells of, sorted, and whether it says that it has everybody."""
+    run_interval(reporter, now, 100)
+    messages = [each for each in paper.messages() if each.topic == "DIAG/connections"]
+    full = {message.body["full"] for message in messages}
+    assert len(full) == 1
+    names = [str(item["session_id"]) for message in messages for item in message.items]
+    assert len(set(names)) == len(names)
+    return sorted(names), bool(full.pop())
+
+
+async def test_an_idle_connection_is_not_even_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    everybody = {str(number): Connected(server, str(number)) for number in range(200)}
+    assert told_connections(reporter, paper, 0.0) == (sorted(everybody), True)
+
+    class Untouchable(dict[Connection, None]):
+        def __iter__(self) -> Iterator[Connection]:
+            raise AssertionError("somebody looked")
+
+    all_of_them, server.connections = server.connections, Untouchable(server.connections)
+    assert told_connections(reporter, paper, 5.0) == ([], False)
+    everybody["7"].touch()
+    everybody["9"].touch()
+    everybody["9"].touch()
+    assert told_connections(reporter, paper, 10.0) == (["7", "9"], False)
+    assert told_connections(reporter, paper, 15.0) == ([], False)
+    server.connections = all_of_them
+    assert told_connections(reporter, paper, 60.0) == (sorted(everybody), True)
+
+
+async def test_what_was_told_in_a_full_list_is_not_told_again() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    one = Connected(server, "1")
+    one.touch()
+    assert told_connections(reporter, paper, 0.0) == (["1"], True)
+    one.touch()
+    assert told_connections(reporter, paper, 60.0) == (["1"], True)
+    assert told_connections(reporter, paper, 65.0) == ([], False)
+
+
+async def test_who_has_gone_is_neither_told_of_nor_kept() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    gone = Connected(server, "1")
+    told_connections(reporter, paper, 0.0)
+    for _ in range(3):
+        gone = Connected(server, "2")
+        gone.touch()
+        gone.leave()
+        assert not server.outboxes.touched
+        assert gone.connection.outbox.owner is None
+    gone.touch()  # a last word of somebody who has gone
+    assert told_connections(reporter, paper, 5.0) == ([], False)
+    assert not server.outboxes.touched
+
+
+async def test_who_has_bytes_waiting_is_looked_at_again() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    slow = Connected(server, "1")
+    told_connections(reporter, paper, 0.0)
+    slow.connection.outbox.stage_bytes(b"x")  # the writer takes it without the core
+    slow.touch()
+    assert told_connections(reporter, paper, 5.0) == (["1"], False)
+    assert told_connections(reporter, paper, 10.0) == (["1"], False)
+    slow.connection.outbox.break_off()
+    assert told_connections(reporter, paper, 15.0) == (["1"], False)
+    assert told_connections(reporter, paper, 20.0) == ([], False)
+
+
+async def test_more_connections_than_a_list_may_have_are_all_told_of_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_LISTED", 40)
+    monkeypatch.setattr(reporter_module, "MAX_ITEMS", 10)
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/connections")
+    names = sorted(f"{number:03}" for number in range(99))
+    everybody = [Connected(server, name) for name in names]
+    first = [told_connections(reporter, paper, now * 5.0) for now in range(4)]
+    assert {len(told) for told, _ in first[:3]} <= set(range(30, 41))
+    assert not any(full for _, full in first)
+    assert sorted({name for told, _ in first for name in told}) == names
+    # Nobody does anything: ten are told of in each interval, whoever that is.
+    quiet = [told_connections(reporter, paper, now * 5.0)[0] for now in range(4, 14)]
+    assert {len(told) for told in quiet} == {9, 10}
+    assert sorted(name for told in quiet for name in told) == names
+    for one in everybody:
+        one.touch()
+    busy = [told_connections(reporter, paper, now * 5.0)[0] for now in range(14, 18)]
+    assert max(map(len, busy)) <= 40
+    assert sorted({name for told in busy for name in told}) == names
+
+
+async def test_heard_and_sent_to_is_touched(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_stream=False) as broker:
+        one, two = await broker.peer("/topic/a"), await broker.peer()
+        touched = broker.server.outboxes.touched
+        assert {outbox.owner for outbox in touched} == set(broker.server.connections)
+        touched.clear()
+        await two.send("SEND", b"x", destination="/topic/b")
+        await two.settle()
+        assert len(touched) == 1
+        await two.send("SEND", b"x", destination="/topic/a")
+        await two.settle()
+        assert {outbox.owner for outbox in touched} == set(broker.server.connections)
+        await one.stream.aclose()
+        await one.settle()
+        assert {outbox.owner for outbox in touched} == set(broker.server.connections)
+        assert len(touched) == 1
+
+
+async def test_a_missed_heartbeat_touches(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_stream=False) as broker:
+        await broker.peer(heart_beat="1000,0")
+        touched = broker.server.outboxes.touched
+        touched.clear()
+        await trio.sleep(1.5)
+        assert len(touched) == 1
+
+
+async def test_the_census_is_what_counting_everybody_would_find(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    def counted(server: Server) -> tuple[int, int, int]:
+        heard = [each for each in server.connections if each.bytes_in]
+        upgraded = [each.websocket for each in server.connections if each.websocket is not None]
+        held = sum(each.statistics().buffered_bytes for each in upgraded)
+        return len(heard), len(upgraded), held
+
+    def told_by(server: Server) -> tuple[int, int, int]:
+        census = server.census()
+        return census.clients, census.websockets, census.ws_allocated
+
+    async with running(diag_stream=False) as broker:
+        server, said_nothing = broker.server, broker.dial()
+        peers = [said_nothing, await broker.peer(), await open_websocket(broker)]
+        cut = websocket_frame(b"SEND\ndestination:/topic/a\n\nx\0")[:20]
+        await peers[2].stream.send_all(cut)
+        await said_nothing.settle()
+        assert told_by(server) == counted(server)
+        assert told_by(server)[:2] == (2, 1)
+        assert told_by(server)[2] > 0
+        for peer in peers:
+            await peer.stream.aclose()
+            await peer.settle()
+            assert told_by(server) == counted(server)
+        assert told_by(server) == (0, 0, 0)
+        assert not server.outboxes.blocked
+        assert not server.outboxes.touched
+
+
+# --- the largest of many --------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5), st.integers(1, 4))
+def test_the_largest_are_found_piece_by_piece(figures: list[int], count: int, size: int) -> None:
+    numbered = list(enumerate(figures))
+    largest = Largest[tuple[int, int]](count, lambda each: each[1])
+    for some in slices(numbered, size):
+        largest.add(some)
+    assert largest.found == heapq.nlargest(count, numbered, key=lambda each: each[1])
+
+
+async def test_queues_and_what_is_parked_are_ranked_in_slices() -> None:
+    server, reporter = assemble(ttl_ms=60_000)
+    broker = server.broker
+    for number in range(3 * SLICE_LOOKS):
+        broker.queues.open(f"/queue/{number}")
+    for name in ("/queue/700", "/queue/10"):
+        frames = FrameRun(Head("SEND", (("destination", name),), -1, name), [b"x"] * 3, [])
+        broker.apply(Client("sender", Paper(), "there"), [frames], 0.0, 0.0)
+    for name in ("/topic/a", "/topic/b"):
+        frames = FrameRun(Head("SEND", (("destination", name),), -1, name), [b"x"], [])
+        broker.apply(Client("sender", Paper(), "there"), [frames], 0.0, 0.0)
+    paper = listen(server, "DIAG/queues")
+    reporter.tick(0.0)
+    for _ in range(3):
+        reporter.end_turn(0.0)
+        assert paper.messages() == []
+    for _ in range(100):
+        reporter.end_turn(0.0)
+    (message,) = paper.messages()
+    assert message.body["full"]
+    names = [item["destination"] for item in message.items]
+    assert len(names) == 1 + 500 + 2
+    assert names[0] == "input"
+    assert set(names[1:3]) == {"/queue/700", "/queue/10"}
+    assert set(names[-2:]) == {"/topic/a", "/topic/b"}
+
+
+async def test_an_interval_of_0_means_no_statistics(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_interval_s=0.0) as broker:
+        observer = await broker.peer("DIAG*")
+        observer.messages()
+        await trio.sleep(100)
+        await broker.peer()
+        await observer.settle()
+        assert {message.topic for message in observer.messages()} == {"DIAG/event/connect"}
+
+
+async def test_a_bug_in_the_statistics_does_not_end_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/process", "DIAG/latency", "DIAG/event/drop")
+    reporter.wall = lambda: float("nan")
+    reporter.tick(0.0)
+    assert "statistics of this interval are incomplete" in caplog.text
+    caplog.clear()
+    server.broker.events.tell("drop", reason="test")
+    reporter.end_turn(0.0)
+    assert "events or statistics are incomplete" in caplog.text
+    reporter.wall = wall
+    run_interval(reporter, 5.0)
+    messages = paper.messages()
+    assert [message.offset for message in messages] == [0, 1, 2]
+    assert told(messages) == [("drop", "", "test", "")]
+
+
+# --- events ---------------------------------------------------------------------------------------
+
+
+def told(messages: Sequence[Message]) -> list[tuple[object, ...]]:
+    """What events say."""
+    keys = ("name", "destination", "reason", "detail")
+    return [
+        tuple(message.body[key] for key in keys)
+        for message in messages
+        if message.topic == f"DIAG/event/{message.body.get('name')}"
+    ]
+
+
+async def test_events_of_a_session(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_interval_s=0.0) as broker:
+        observer = await broker.peer("DIAG/event/*")
+        observer.messages()
+        visitor = await broker.peer("/topic/a", login="bob")
+        await visitor.send("UNSUBSCRIBE", id="/topic/a")
+        await visitor.send("DISCONNECT")
+        await trio.sleep(5)
+        await visitor.stream.aclose()
+        await observer.settle()
+        messages = observer.messages()
+    for message in messages:
+        assert_message_matches(message)
+    assert told(messages) == [
+        ("connect", "", "", "STOMP 1.2 over tcp from in-memory"),
+        ("subscribe", "/topic/a", "", ""),
+        ("unsubscribe", "/topic/a", "", ""),
+        ("disconnect", "", "client-disconnect", "from in-memory"),
+    ]
+    assert {message.body["user"] for message in messages} == {"bob"}
+
+
+async def test_a_missed_heartbeat_is_an_event(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_interval_s=0.0) as broker:
+        observer = await broker.peer("DIAG/event/heartbeat", "DIAG/event/disconnect")
+        await broker.peer(heart_beat="1000,0")
+        await trio.sleep(60)
+        await observer.settle()
+        messages = observer.messages()
+    late, gone = told(messages)
+    assert late[:3] == ("heartbeat", "", "late")
+    assert gone[:3] == ("disconnect", "", "heart-beat-timeout")
+
+
+async def test_drops_are_told_once_for_each_reason() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/event/drop")
+    drops, stale = server.broker.fan_out.drops, server.broker.stale.statistics
+    server.inbox.dropped, drops.no_subscriber, stale.dropped = 3, 700, 20
+    drops.backlog_abandoned, server.broker.events.lost = 4, 5
+    run_interval(reporter)
+    assert told(paper.messages()) == [
+        ("drop", "", "input-queue-full", "3"),
+        ("drop", "", "no-subscriber", "700"),
+        ("drop", "", "stale-queue-full", "20"),
+        ("drop", "", "backlog-abandoned", "4"),
+        ("drop", "", "too-many-events", "5"),
+    ]
+    run_interval(reporter)
+    assert paper.messages() == []
+    drops.no_subscriber += 1
+    run_interval(reporter)
+    assert told(paper.messages()) == [("drop", "", "no-subscriber", "1")]
+
+
+async def test_drops_before_anybody_listened_are_not_told() -> None:
+    server, reporter = assemble()
+    server.inbox.dropped = 3
+    run_interval(reporter)
+    paper = listen(server, "DIAG/event/drop")
+    run_interval(reporter)
+    assert paper.messages() == []
+
+
+async def test_what_a_slow_listener_misses_does_not_feed_itself() -> None:
+    server, reporter = assemble(slow_consumer="drop-newest")
+    slow = listen(server, "DIAG*")
+    paper = listen(server, "DIAG/event/drop", "DIAG/event/slow")
+    slow.takes = False
+    run_interval(reporter)
+    missed = reporter.stream.next_offset
+    assert paper.messages() == []
+    assert reporter.stream.lost == missed == 8
+    for _ in range(5):
+        run_interval(reporter)
+        assert told(paper.messages()) == [("drop", "DIAG", "slow-consumer", str(missed))]
+        missed = 9
+
+
+async def test_many_events_of_a_turn_are_spread_over_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reporter_module, "MAX_TURN_EVENTS", 10)
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/event/subscribe")
+    paper.data = b""
+    for number in range(25):
+        server.broker.events.tell("subscribe", destination=f"/topic/{number}")
+    counts = []
+    for _ in range(4):
+        reporter.end_turn(0.0)
+        counts.append([message.body["destination"] for message in paper.messages()])
+    assert [len(names) for names in counts] == [10, 10, 5, 0]
+    assert [name for names in counts for name in names] == [
+        f"/topic/{number}" for number in range(25)
+    ]
+
+
+async def test_an_event_that_nobody_hears_any_more_takes_no_offset() -> None:
+    server, reporter = assemble()
+    paper = Paper()
+    client = Client("listener", paper, "here")
+    server.broker.apply(client, [Subscribed("1", "DIAG/event/drop", "auto", (), None)], 0.0, 0.0)
+    server.broker.events.tell("drop", reason="test")
+    server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
+    reporter.end_turn(0.0)
+    assert reporter.stream.next_offset == 0
+
+
+# --- the process ----------------------------------------------------------------------------------
+
+
+async def test_the_process_is_measured() -> None:
+    record = process.process_record(Histogram(), process.PauseMeter(), 7, 1.0)
+    assert_matches(record, schema.PROCESS.fields)
+    numbers = [record[name] for name in ("pid", "rss_bytes", "threads", "trio_tasks")]
+    assert all(isinstance(number, int) and number > 0 for number in numbers)
+
+
+async def test_the_process_is_measured_without_proc(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_STAT", Path("/nowhere/stat"))
+    monkeypatch.setattr(process, "_FILES", "/nowhere/fd")
+    record = process.process_record(Histogram(), process.PauseMeter(), 7, 1.0)
+    assert_matches(record, schema.PROCESS.fields)
+    assert record["rss_bytes"] != 0
+    assert (record["vms_bytes"], record["fds"]) == (0, 0)
+
+
+async def test_the_longest_turn_of_an_interval_is_told() -> None:
+    server, reporter = assemble()
+    paper = listen(server, "DIAG/process")
+    server.dispatcher.turn_times.observe(0.004, 99)
+    server.dispatcher.turn_times.observe(0.5, 1)
+    run_interval(reporter)
+    body = paper.messages()[0].body
+    assert body["loop_lag_ms_max"] == 500.0
+    lag = body["loop_lag_ms_p50"]
+    assert isinstance(lag, float)
+    assert 3.2 <= lag <= 6.4
+    run_interval(reporter)
+    body = paper.messages()[0].body
+    assert (body["loop_lag_ms_p50"], body["loop_lag_ms_max"]) == (0.0, 0.0)
+
+
+async def test_the_dispatcher_times_its_turns(autojump_clock: trio.testing.MockClock) -> None:
+    async with running(diag_interval_s=0.0) as broker:
+        await broker.peer()
+        dispatcher = broker.server.dispatcher
+        assert dispatcher.turn_times.count == dispatcher.turns > 0
+
+
+def test_percentiles_lie_within_their_bucket() -> None:
+    times = Histogram()
+    assert process.percentile_ms(times, 0.5) == 0.0
+    times.observe(0.001, 100)  # between 0.8 and 1.6 ms
+    assert 0.8 <= process.percentile_ms(times, 0.5) <= 1.0
+    times.observe(100.0, 1)  # beyond the last bound
+    assert process.percentile_ms(times, 1.0) == 100_000.0
+    assert process.percentile_ms(times, 0.99) <= 1.6
+
+
+async def test_tasks_are_counted_as_they_come_and_go() -> None:
+    meter = process.TaskMeter()
+
+    def living() -> int:
+        return trio.lowlevel.current_statistics().tasks_living
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        assert meter.count() == living()
+        for _ in range(3):
+            nursery.start_soon(trio.sleep_forever)
+        assert meter.count() == living()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert meter.count() == living()
+
+
+async def test_a_task_meter_that_is_dropped_leaves_nothing_behind(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    before = hooked()
+    meter = process.TaskMeter()
+    meter.count()
+    (hooks,) = hooked() - before
+    del meter
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.lowlevel.checkpoint)
+    with pytest.raises(KeyError):
+        trio.lowlevel.remove_instrument(hooks)
+    assert not caplog.records
+
+
+def hooked() -> set[trio.abc.Instrument]:
+    return {each for each in gc.get_objects() if type(each) is process._TaskHooks}
+
+
+def callbacks() -> list[Callable[..., object]]:
+    """Who is told of collections, once what other tests left is gone."""
+    gc.collect()
+    return list(gc.callbacks)
+
+
+def test_pauses_are_measured_only_while_asked_for() -> None:
+    before = callbacks()
+    meter = process.PauseMeter()
+    meter.turn(True)
+    meter.turn(True)
+    assert len(gc.callbacks) == len(before) + 1
+    gc.collect()
+    measured = meter.total_s
+    assert measured > 0.0
+    meter.turn(False)
+    assert gc.callbacks == before
+    gc.collect()
+    assert meter.total_s == measured
+
+
+def test_the_longest_pause_is_of_the_last_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([1.0, 1.25, 2.0, 2.5, 3.0, 3.125])
+    monkeypatch.setattr("time.perf_counter", lambda: next(clock))
+    meter = process.PauseMeter()
+    for _ in range(2):
+        meter.note("start")
+        meter.note("stop")
+    assert meter.longest_s == 0.0  # its interval still runs
+    meter.end_interval()
+    assert (meter.longest_s, meter.total_s) == (0.5, 0.75)
+    meter.note("start")
+    meter.end_interval()
+    assert meter.longest_s == 0.0
+    meter.note("stop")
+    meter.end_interval()
+    assert meter.longest_s == 0.125
+
+
+def test_a_meter_that_is_dropped_leaves_nothing_behind() -> None:
+    before = callbacks()
+    meter = process.PauseMeter()
+    meter.turn(True)
+    del meter
+    gc.collect()
+    assert gc.callbacks == before
+
+
+async def test_pauses_are_measured_while_the_process_is_heard() -> None:
+    server, reporter = assemble()
+    before = len(callbacks())
+    client = Client("listener", Paper(), "here")
+    server.broker.apply(client, [Subscribed("1", "DIAG/process", "auto", (), None)], 0.0, 0.0)
+    run_interval(reporter)
+    assert len(gc.callbacks) == before + 1
+    server.broker.forget(client, CloseReason.CLIENT_CLOSED, 0.0)
+    run_interval(reporter)
+    assert len(gc.callbacks) == before

@@ -1,0 +1,599 @@
+"""/metrics: read as Prometheus reads it, compared with what was done and with the DIAG topics."""
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+import trio
+from attrs import define, evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain
+from trio.testing import MockClock
+
+from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
+from tests.support.queue_fakes import Bench
+from tests.support.site import add_all, ask, ask_over_wire, whole
+from tests.system.test_durable_server import DurableDial
+from trio_stomp import CloseReason
+from trio_stomp.broker import Destination, Histogram
+from trio_stomp.broker.names._kinds import Kind
+from trio_stomp.diag import Figures, Reporter
+from trio_stomp.diag._figures import summed
+from trio_stomp.web import WebOptions
+from trio_stomp.web._queue_figures import QueueCount
+from trio_stomp.web._ranking import OTHER, Counts, Ranking
+
+ROOT = Path(__file__).parents[3]
+DASHBOARD = ROOT / "conf" / "grafana-dashboard.json"
+DOCUMENT = ROOT / "docs" / "metrics.md"
+QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
+OPENMETRICS = ((b"accept", b"application/openmetrics-text; version=1.0.0, text/plain;q=0.5"),)
+NASTY = '/topic/"a\\b\n{}=#\r\x00\u2028\U0001f4a5'
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def figures_of(dial: Dial) -> Figures:
+    diagnostics = dial.server.diagnostics
+    assert isinstance(diagnostics, Reporter)
+    return diagnostics.figures
+
+
+def read(families: Iterable[Metric]) -> Samples:
+    """All samples, each of which there is once."""
+    found: Samples = {}
+    for family in families:
+        assert family.documentation
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in found, key
+            found[key] = sample.value
+    return found
+
+
+@define
+class Scrape:
+    """One answer of /metrics."""
+
+    samples: Samples
+
+    def __call__(self, name: str, **labels: str) -> float:
+        return self.samples["trio_stomp_" + name, frozenset(labels.items())]
+
+    def by(self, name: str, label: str) -> dict[str, float]:
+        """Samples that have one label, by its value."""
+        return {
+            dict(labels)[label]: value
+            for (each, labels), value in self.samples.items()
+            if each == "trio_stomp_" + name
+        }
+
+    @property
+    def names(self) -> set[str]:
+        return {name for name, _ in self.samples}
+
+
+def scrape(dial: Dial) -> Scrape:
+    reply = ask(dial, "/metrics")
+    assert reply.status == 200
+    return Scrape(read(plain(reply.text)))
+
+
+def is_cumulative(one: Samples, later: Samples) -> bool:
+    """Whether no counter of ``later`` is below that of ``one``."""
+    ends = ("_total", "_bucket", "_count", "_sum")
+    return all(later[key] >= value for key, value in one.items() if key[0].endswith(ends))
+
+
+# --- the page -------------------------------------------------------------------------------------
+
+
+async def test_both_formats_tell_the_same_in_their_own_way() -> None:
+    async with open_dial(**QUIET) as dial:
+        await dial.connect()
+        add_all(dial)
+        old, new = ask(dial, "/metrics"), ask(dial, "/metrics", headers=OPENMETRICS)
+        assert old.headers["content-type"].startswith("text/plain; version=0.0.4")
+        assert new.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+        assert new.text.endswith("# EOF\n")
+        one, other = read(plain(old.text)), read(openmetrics(new.text))
+        assert {key for key in one if key[0].startswith("trio_stomp")} == {
+            key for key in other if key[0].startswith("trio_stomp")
+        }
+        assert ask(dial, "/metrics", "HEAD").body == b""
+        assert ask(dial, "/metrics", "POST").status == 405
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [
+        b"application/openmetrics-text; version=x",
+        b"application/openmetrics-text; version=9.9.9.9; escaping=\xff",
+        b"text/plain; version=1.0.0; escaping=allow-utf-8",
+        b"application/openmetrics-text;version=1" + b"1" * 5000,
+        b"\xff" * 100,
+        b";=,;version",
+    ],
+)
+async def test_no_accept_header_is_too_odd(accept: bytes) -> None:
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        reply = ask(dial, "/metrics", headers=((b"accept", accept),))
+        assert reply.status == 200
+        assert "trio_stomp_build_info" in reply.text
+
+
+async def test_parameters_are_refused() -> None:
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        reply = ask(dial, "/metrics?name[]=x")
+        assert (reply.status, reply.text) == (
+            400,
+            "unknown parameter 'name[]'; this page has none\n",
+        )
+        assert ask(dial, "/metrics?access_token=secret").status == 200
+
+
+async def test_without_the_library_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    monkeypatch.delitem(sys.modules, "trio_stomp.web._metrics", raising=False)
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        reply = ask(dial, "/metrics")
+        assert reply.status == 501
+        assert "pip install 'trio-stomp[metrics]'" in reply.text
+        assert ask(dial, "/metrics", "HEAD").body == b""
+        assert ask(dial, "/varz").status == 200
+
+
+async def test_over_the_wire_for_this_machine_only() -> None:
+    async with open_dial(**QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        reply = await ask_over_wire(await dial.stream(), "/metrics")
+        assert "trio_stomp_connections_accepted_total 1.0\n" in reply.text
+        for page in ("/metrics", "/healthz", "/varz", "/connz", "/subsz", "/queuez"):
+            # A name that was made to mean this machine is not on it.
+            assert (await ask_over_wire(await dial.stream(), page, host="evil.example")).status in (
+                401,
+                403,
+            )
+        await until(lambda: dial.server.ended[CloseReason.HTTP_ANSWERED] == 7)
+        assert scrape(dial).by("connections_closed_total", "reason")["http-answered"] == 7
+
+
+# --- the figures ----------------------------------------------------------------------------------
+
+
+async def test_what_was_done_is_what_is_told() -> None:
+    async with open_dial(**QUIET) as dial:
+        one = await dial.connect("1.2")
+        other = await dial.connect("1.0")
+        add_all(dial)
+        await one.subscribe("/topic/t")
+        await one.subscribe("/queue/q", "2", {"ack": "client-individual"})
+        await other.publish("/topic/t", b"a", b"bc", receipt=True)
+        await other.publish("/topic/nobody", b"x", receipt=True)
+        await other.publish("/queue/q", b"1", b"2", b"3", receipt=True)
+        frames = await one.receive_many(5)
+        await one.send("ACK", {"id": frames[2]["ack"]})
+        await one.send("NACK", {"id": frames[3]["ack"], "requeue": "false"})
+        await one.send("BEGIN", {"transaction": "x"})
+        await one.fence()
+        told = scrape(dial)
+        assert told("connections", transport="tcp", tls="false", version="1.2") == 1
+        assert told("connections", transport="tcp", tls="false", version="1.0") == 1
+        assert told("connections_opened_total", transport="tcp", tls="false") == 2
+        assert told("subscriptions") == 2
+        assert told("transactions_open") == 1
+        assert told("messages_received_total") == 7  # the fence too
+        assert told("messages_delivered_total") == 5
+        assert told("messages_unroutable_total") == 2
+        assert told.by("messages_dropped_total", "reason")["no-subscriber"] == 2
+        assert told("messages_acked_total") == 1
+        assert told("messages_nacked_total") == 1
+        assert told("messages_dead_lettered_total", reason="rejected") == 1
+        assert told("messages_dropped_total", reason="rejected") == 0
+        assert told("queue_messages", state="unacked") == 1
+        assert told("queue_messages", state="ready") == 1  # the dead letter
+        assert told("queue_bytes") == 2
+        assert told("queues") == 2
+        dead = next(each.name for each in dial.server.broker.queues if each.name != "/queue/q")
+        assert told.by("queue_consumers", "queue") == {"/queue/q": 1, dead: 0, OTHER: 0}
+        assert told("queue_depth", queue=dead, state="ready") == 1
+        assert told("delivery_seconds_count") == 5
+        assert told("delivery_seconds_bucket", le="+Inf") == 5
+        assert told("destination_messages_received_total", destination="/topic/t") == 0
+        assert told("frames_sent_total", command="MESSAGE") == 5
+        assert told("memory_used_bytes") == dial.server.memory.used_bytes > 0
+        await one.publish("/topic/t", b"d", receipt=True)
+        later = scrape(dial)
+        assert later("destination_messages_received_total", destination="/topic/t") == 1
+        assert later("destination_messages_delivered_total", destination="/topic/t") == 1
+        assert is_cumulative(told.samples, later.samples)
+        await _empty_queues(dial, one)
+
+
+async def _empty_queues(dial: Dial, client: Client) -> None:
+    """Leave nothing in a queue: the fake looks for that at the end."""
+    for queue in list(dial.server.broker.queues):
+        dial.server.broker.queues.end(queue.name, 0.0)
+        for consumer in queue.consumers:
+            consumer.take_all()
+
+
+async def test_totals_are_those_of_diag() -> None:
+    async with open_dial(diag_interval_s=1.0, monitor_interval_s=0.0, diag_stream=False) as dial:
+        client = await dial.connect()
+        add_all(dial)
+        await client.subscribe("/topic/t")
+        await client.publish("/topic/t", b"a", b"b", b"c")
+        await client.receive_many(3)
+        scrape(dial)
+        await client.publish("/topic/t", b"d", b"e")
+        await client.receive_many(2)
+        destination = dial.server.broker.destinations.known("/topic/t")
+        assert destination is not None
+        assert destination.delivery is not None
+        told = scrape(dial)
+        assert told("destination_messages_received_total", destination="/topic/t") == 2
+        assert destination.enqueued == 5
+        assert told("delivery_seconds_count") == destination.delivery.count == 5
+        assert told("delivery_seconds_sum") == pytest.approx(destination.delivery.sum_s)
+        figures = figures_of(dial)
+        (connection,) = dial.server.connections
+        record = figures.connection(connection)
+        assert told("frames_received_total") == record["frames_in_total"]
+        assert told("bytes_received_total") == record["bytes_in_total"]
+        assert told("bytes_sent_total") == record["bytes_out_total"]
+        assert told("frames_sent_total", command="MESSAGE") == record["frames_out_total"]
+        session, stale = figures.session_and_stale()
+        assert told("subscriptions") == session["subscriptions"] == 1
+        assert told("stale_messages") == stale["stale_queue_size"]
+
+
+@pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
+async def test_nothing_is_forgotten_when_connections_go(transport: str) -> None:
+    async with open_dial(transport, **QUIET) as dial:
+        await dial.start()
+        add_all(dial)
+        before = scrape(dial)
+        for _ in range(3):
+            client = await dial.connect()
+            await client.subscribe("/topic/t")
+            await client.publish("/topic/t", b"x")
+            await client.receive()
+            during = scrape(dial)
+            assert is_cumulative(before.samples, during.samples)
+            await client.disconnect()
+            await until(lambda: not dial.server.connections)
+            after = scrape(dial)
+            assert is_cumulative(during.samples, after.samples)
+            before = after
+        kind = "ws" if transport == WS_MEMORY else "tcp"
+        assert after("connections_opened_total", transport=kind, tls="false") == 3
+        assert after("connections", transport=kind, tls="false", version="1.2") == 0
+        assert after("frames_sent_total", command="MESSAGE") == 3
+        assert after("frames_received_total") == 3 * 4
+        assert after("connections_closed_total", reason="client-disconnect") == 3
+
+
+async def test_nothing_is_forgotten_when_destinations_go() -> None:
+    async with open_dial(max_destinations=16, **QUIET) as dial:
+        client = await dial.connect()
+        add_all(dial, limit=4)
+        await client.subscribe("/topic/keep.*", headers={"ack": "client"})
+        before = scrape(dial)
+        for number in range(100):
+            await client.publish(f"/topic/{number}", b"x", receipt=True)
+            later = scrape(dial)
+            names = ("destination_messages_received_total", "destination_messages_dropped_total")
+            for name in names:
+                assert later(name, destination=OTHER) >= before(name, destination=OTHER)
+            assert later("delivery_seconds_count") >= before("delivery_seconds_count")
+            before = later
+        await client.publish("/topic/keep.1", b"x", receipt=True)
+        await client.receive()
+        # It waited in a queue of a wildcard subscription, which has a name of its own.
+        assert scrape(dial)("delivery_seconds_count") == 1
+        past = dial.server.broker.destinations.past
+        assert past.enqueued > 80
+        assert len(dial.server.broker.destinations) <= 16
+
+
+async def test_hostile_names_stay_what_they_are() -> None:
+    names = [
+        NASTY.replace("\x00", "").replace("\r", ""),
+        "other",
+        "/topic/ä\t",
+        "/topic/" + "x" * 900,
+    ]
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        add_all(dial)
+        for name in names:
+            await client.publish(name, b"x", receipt=True)
+        for reply, parser in (
+            (ask(dial, "/metrics"), plain),
+            (ask(dial, "/metrics", headers=OPENMETRICS), openmetrics),
+        ):
+            told = Scrape(read(parser(reply.text)))
+            by_name = told.by("destination_messages_received_total", "destination")
+            assert set(names) <= set(by_name)
+            # "other" is told once: the destination of that name is one of the others.
+            assert by_name["other"] >= 1
+
+
+async def test_only_so_many_are_told_by_name() -> None:
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        add_all(dial, limit=3)
+        for number in range(10):
+            await client.publish(f"/topic/{number}", *[b"x"] * (number + 1), receipt=True)
+        scrape(dial)
+        await client.publish("/topic/9", b"x", receipt=True)
+        told = scrape(dial).by("destination_messages_received_total", "destination")
+        assert told == {"/topic/9": 1, "/topic/8": 0, "/topic/7": 0, OTHER: 55}
+        add_all(dial, limit=0)
+        assert scrape(dial).by("destination_messages_received_total", "destination") == {OTHER: 56}
+
+
+async def test_diag_itself_is_not_among_the_destinations() -> None:
+    async with open_dial(diag_interval_s=1.0, monitor_interval_s=0.0) as dial:
+        client = await dial.connect()
+        add_all(dial)
+        await client.subscribe("DIAG*")
+        await client.publish("/topic/t", b"x")
+        told = scrape(dial).by("destination_messages_received_total", "destination")
+        assert not [name for name in told if name.startswith("DIAG")]
+
+
+async def test_the_lag_counts_on_over_the_intervals_of_diag(autojump_clock: MockClock) -> None:
+    async with open_dial(diag_interval_s=1.0, monitor_interval_s=0.0, diag_stream=False) as dial:
+        client = await dial.connect()
+        add_all(dial)
+        before = scrape(dial)
+        for _ in range(5):
+            await client.fence()
+            await trio.sleep(1.0)
+            later = scrape(dial)
+            assert is_cumulative(before.samples, later.samples)
+            assert later("event_loop_lag_seconds_count") > before("event_loop_lag_seconds_count")
+            before = later
+        assert before("event_loop_lag_seconds_count") == pytest.approx(dial.server.dispatcher.turns)
+
+
+async def test_the_store_is_told_of_if_there_is_one() -> None:
+    async with trio.open_nursery() as nursery:
+        dial = DurableDial(MEMORY, dict(QUIET))
+        dial._nursery = nursery
+        client = await dial.connect()
+        add_all(dial)
+        await client.publish("/queue/q", b"x", headers={"persistent": "true"}, receipt=True)
+        told = scrape(dial)
+        statistics = dial.store.statistics()
+        assert told("journal_commits_total") == statistics.commits
+        assert told("journal_fsync_seconds_count") == statistics.syncs
+        assert told("journal_fsync_seconds_sum") == pytest.approx(statistics.sync_s)
+        assert told("journal_bytes") == statistics.bytes
+        assert told("journal_messages") == statistics.live_messages == 1
+        record = figures_of(dial).process()
+        assert record["store_syncs_total"] == statistics.syncs
+        dial.hang_up()
+        await dial.end()
+
+
+def test_a_queue_that_is_called_like_the_others_is_one_of_them() -> None:
+    bench = Bench()
+    for name in ("other", "/queue/q"):
+        bench.broker.queues.open(name)
+    count = QueueCount(5)
+    count.add(list(bench.broker.queues))
+    figures = whole(count.figures())
+    assert figures.count == 2
+    assert list(figures.fullest) == ["/queue/q", OTHER]
+
+
+async def test_a_full_queue_drops_or_makes_dead_letters() -> None:
+    for policy, dead in (("drop-oldest", 0), ("dead-letter", 2)):
+        async with open_dial(**QUIET) as dial:
+            client = await dial.connect()
+            add_all(dial)
+            await client.publish("/queue/q", b"x", receipt=True)
+            queue = next(iter(dial.server.broker.queues))
+            queue.policy = evolve(queue.policy, max_messages=1, overflow=policy)
+            await client.publish("/queue/q", b"y", b"z", receipt=True)
+            told = scrape(dial)
+            assert told("messages_dropped_total", reason="queue-full") == 2
+            assert told("messages_dead_lettered_total", reason="overflow") == dead
+            await _empty_queues(dial, client)
+
+
+async def test_nothing_is_computed_before_somebody_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        asked: list[str] = []
+        for name in ("counting", "queue", "process", "turns"):
+            monkeypatch.setattr(Figures, name, lambda self, *a, _name=name: asked.append(_name))
+        add_all(dial)
+        await client.publish("/topic/t", b"x", receipt=True)
+        assert asked == []
+
+
+async def test_every_label_is_bounded() -> None:
+    async with open_dial(**QUIET) as dial:
+        clients = [await dial.connect() for _ in range(20)]
+        add_all(dial, limit=2)
+        few = len(scrape(dial).samples)
+        for number, client in enumerate(clients):
+            await client.subscribe(f"/topic/{number}")
+            await client.publish(f"/topic/{number}", b"x", receipt=True)
+        many = len(scrape(dial).samples)
+        assert many - few <= 2 * 3 + 2 * 3
+
+
+# --- the ranking ----------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("send"), st.integers(0, 7), st.integers(1, 50)),
+        st.tuples(st.just("drop"), st.integers(0, 7), st.integers(1, 5)),
+        st.tuples(st.just("forget"), st.integers(0, 7), st.just(0)),
+        st.tuples(st.just("scrape"), st.just(0), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(0, 4))
+def test_no_series_ever_shrinks_and_all_increases_are_told(
+    steps: list[tuple[str, int, int]], limit: int
+) -> None:
+    names = [*(f"/topic/{number}" for number in range(7)), OTHER]
+    table: dict[str, Destination] = {}
+    past, ranking = Destination("", Kind.TOPIC), Ranking(limit)
+    before: dict[Destination | str, Counts] = {OTHER: (0, 0, 0)}
+    sent = dropped = told_sent = told_dropped = 0
+    for step, place, count in [*steps, ("scrape", 0, 0)]:
+        destination = table.setdefault(names[place], Destination(names[place], Kind.TOPIC))
+        if step == "send":
+            destination.enqueued += count
+            sent += count
+        elif step == "drop":
+            destination.dropped += count
+            dropped += count
+        elif step == "forget":
+            past.add(table.pop(destination.name))
+        else:
+            look = ranking.begin(past)
+            for destination in table.values():
+                look.add([destination])
+            found = whole(ranking.end(look))
+            assert len(found) <= limit + 1
+            after: dict[Destination | str, Counts] = {
+                (name if name == OTHER else table[name]): found[name] for name in found
+            }
+            for each, counts in after.items():
+                was = before.get(each, (0, 0, 0))
+                assert all(new >= old for new, old in zip(counts, was, strict=True))
+                told_sent += counts[0] - was[0]
+                told_dropped += counts[2] - was[2]
+            before = after
+            # Each message is in one series, once.
+            assert (told_sent, told_dropped) == (sent, dropped)
+
+
+def test_sums_of_histograms() -> None:
+    one, other = Histogram(), Histogram()
+    one.observe(0.001, 3)
+    other.observe(60.0, 1)
+    both = summed([one, other])
+    one.add(other)
+    assert (both.count, both.max_s) == (one.count, one.max_s) == (4, 60.0)
+    assert both.sum_s == one.sum_s == pytest.approx(60.003)
+    assert both.buckets == one.buckets
+    assert sum(both.buckets) == 4
+    assert summed([Histogram()]).count == 0
+
+
+# --- what stands beside ---------------------------------------------------------------------------
+
+
+async def exported() -> set[str]:
+    """The names of all samples of a broker with a store."""
+    async with trio.open_nursery() as nursery:
+        dial = DurableDial(MEMORY, dict(QUIET))
+        dial._nursery = nursery
+        await dial.connect()
+        add_all(dial)
+        names = scrape(dial).names
+        dial.hang_up()
+        await dial.end()
+    return names
+
+
+async def test_the_dashboard_uses_only_what_is_exported() -> None:
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    names = await exported()
+    expressions = [
+        target["expr"] for panel in board["panels"] for target in panel.get("targets", ())
+    ]
+    assert len(expressions) > 40
+    used = {
+        name
+        for text in expressions
+        for name in re.findall(r"\b((?:trio_stomp|process)_[a-z_]+)", text)
+    }
+    assert used - names == set()
+    for wanted in (
+        "delivery_seconds_bucket",
+        "messages_dropped_total",
+        "queue_depth",
+        "memory_used_bytes",
+        "journal_bytes",
+        "connections",
+    ):
+        assert f"trio_stomp_{wanted}" in used
+
+
+def test_the_dashboard_is_one_that_grafana_10_imports() -> None:
+    board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
+    assert board["schemaVersion"] >= 38
+    assert board["id"] is None
+    assert board["uid"]
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(set(ids)) == len(ids)
+    variables = {each["name"] for each in board["templating"]["list"]}
+    taken: set[tuple[int, int]] = set()
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24
+        cells = {
+            (x, y)
+            for x in range(place["x"], place["x"] + place["w"])
+            for y in range(place["y"], place["y"] + place["h"])
+        }
+        assert not cells & taken, panel["title"]
+        taken |= cells
+        for target in panel.get("targets", ()):
+            assert target["expr"].count("(") == target["expr"].count(")")
+            assert target["expr"].count("{") == target["expr"].count("}")
+            said = set(re.findall(r"\$(\w+)", target["expr"]))
+            assert said <= variables | {"__rate_interval"}
+
+
+async def test_the_document_tells_of_every_metric_and_of_no_other() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(trio_stomp_[a-z_]+)", text, re.MULTILINE))
+    names = {name for name in await exported() if name.startswith("trio_stomp_")}
+    bases = {re.sub(r"_(bucket|count|sum)$", "", name) for name in names}
+    assert listed == bases
+
+
+async def test_the_labels_are_those_of_the_document() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `(trio_stomp_[a-z_]+)\{?([a-z, ]*)\}?` ", text, re.MULTILINE))
+    async with open_dial(**QUIET) as dial:
+        client = await dial.connect()
+        await client.publish("/topic/t", b"x", receipt=True)
+        add_all(dial)
+        for name, labels in scrape(dial).samples:
+            base = re.sub(r"_(bucket|count|sum)$", "", name)
+            if base.startswith("trio_stomp_"):
+                said = {each.strip() for each in listed[base].split(",")} - {""}
+                assert {label for label, _ in labels} - {"le"} == said, name
+
+
+def test_the_option() -> None:
+    assert WebOptions().metrics_destinations == 50
+    with pytest.raises(ValueError, match="10000 or less"):
+        WebOptions(metrics_destinations=10_001)

@@ -1,0 +1,306 @@
+"""The broker's clock; whole brokers, while the wall clock is set and the machine sleeps."""
+
+import logging
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import stomp
+import trio
+from attrs import define, field
+from trio.testing import MockClock
+
+from tests.support.fakes import TCP, bodies, open_dial
+from tests.support.foreign import LISTENING, ROOT
+from trio_stomp.broker import WallTime
+from trio_stomp.server import Clock
+
+HOUR = 3600.0
+QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
+
+
+@define(eq=False)
+class Clocks:
+    """The clocks of a machine: each goes as the test says."""
+
+    ran_s: float = 500.0
+    slept_s: float = 0.0
+    day_s: float = 1e9
+    held_up_s: float = 0.0
+    """By how much later it is at each look."""
+    clock: Clock = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.clock = Clock(WallTime(7.0), self.elapsed, lambda: self.ran_s, self.day)
+
+    def elapsed(self) -> float:
+        return self.ran_s + self.slept_s
+
+    def day(self) -> float:
+        self.passes(self.held_up_s)
+        return self.day_s
+
+    def passes(self, seconds: float) -> None:
+        self.ran_s += seconds
+        self.day_s += seconds
+
+    def sleeps(self, seconds: float) -> None:
+        self.slept_s += seconds
+        self.day_s += seconds
+
+
+async def test_a_clock_that_nobody_sets_says_nothing(autojump_clock: MockClock) -> None:
+    clocks = Clocks()
+    for _ in range(10):
+        clocks.passes(1000)
+        assert not clocks.clock.is_off
+        assert clocks.clock.read() is None
+    assert clocks.clock.now() == trio.current_time()
+    assert clocks.clock.wall_s() == clocks.clock.now() + 7
+
+
+@pytest.mark.parametrize("step_s", [HOUR, -HOUR, 0.1, -0.1])
+def test_a_step_is_told_once(step_s: float) -> None:
+    clocks = Clocks()
+    clocks.passes(10)
+    clocks.day_s += step_s
+    assert clocks.clock.is_off
+    offset_s = clocks.clock.read()
+    assert offset_s == pytest.approx(7 + step_s)
+    clocks.clock.wall.offset_s = offset_s or 0
+    assert not clocks.clock.is_off
+    assert clocks.clock.read() is None
+    assert clocks.clock.slept_s == 0
+
+
+def test_what_is_slewed_counts_when_it_is_worth_it() -> None:
+    clocks, offset_s, told = Clocks(), 7.0, 0
+    for _ in range(100):
+        clocks.passes(10)
+        clocks.day_s += 0.004
+        found = clocks.clock.read()
+        if found is not None:
+            offset_s, told = found, told + 1
+            clocks.clock.wall.offset_s = found
+    assert offset_s == pytest.approx(7.4, abs=0.06)
+    assert told <= 8
+
+
+async def test_what_the_machine_slept_has_passed(autojump_clock: MockClock) -> None:
+    clocks = Clocks()
+    before = clocks.clock.now()
+    clocks.sleeps(HOUR)
+    assert clocks.clock.is_off
+    assert clocks.clock.read() is None  # the wall clock was not set
+    assert clocks.clock.now() == before + HOUR
+    assert clocks.clock.wall_s() == before + HOUR + 7
+    clocks.sleeps(HOUR)
+    clocks.day_s += 5
+    assert clocks.clock.read() == pytest.approx(12)
+    assert clocks.clock.now() == before + 2 * HOUR
+    assert not clocks.clock.slept_s % HOUR
+
+
+def test_a_process_that_was_held_up_between_two_looks_believes_neither() -> None:
+    clocks = Clocks(held_up_s=3.0)
+    clocks.clock = Clock(WallTime(7.0), clocks.elapsed, lambda: clocks.ran_s, clocks.day)
+    clocks.held_up_s = 9.0
+    assert clocks.clock.read() is None
+    clocks.held_up_s = 0.0
+    assert clocks.clock.wall.offset_s == 7.0
+
+
+# --- whole brokers --------------------------------------------------------------------------------
+
+
+@define(eq=False)
+class Machine:
+    """Stands in for the system's clocks."""
+
+    set_s: float = 0.0
+    slept_s: float = 0.0
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    found, day, get = Machine(), time.time, time.clock_gettime
+
+    def elapsed(clock: int) -> float:
+        return get(clock) + found.slept_s
+
+    monkeypatch.setattr(time, "time", lambda: day() + found.set_s + found.slept_s)
+    monkeypatch.setattr(time, "clock_gettime", elapsed)
+    return found
+
+
+@pytest.mark.parametrize("hears_of", ["set_s", "slept_s"])
+async def test_a_quiet_broker_sends_what_is_due_since_it_knows(
+    machine: Machine, hears_of: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nothing wakes it but its own look at the clocks."""
+    day_ms = round((time.time() + HOUR) * 1000)
+    headers = {"AMQ_SCHEDULED_TIME": str(day_ms)}
+    async with open_dial(TCP, **QUIET) as dial:
+        client = await dial.open()
+        await client.connect("1.2")
+        await client.subscribe("/queue/q")
+        await client.publish("/queue/q", b"a", headers=headers, receipt=True)
+        with caplog.at_level(logging.WARNING, "trio_stomp"):
+            setattr(machine, hears_of, HOUR)
+            with trio.fail_after(10):
+                frame = await client.receive()
+        assert frame.body == b"a"
+        assert ("was set by +3600" in caplog.text) is (hears_of == "set_s")
+
+
+async def test_a_delay_and_a_ttl_pass_while_the_machine_sleeps(machine: Machine) -> None:
+    async with open_dial(TCP, **QUIET) as dial:
+        client = await dial.open()
+        await client.connect("1.2")
+        await client.publish("/queue/q", b"a", headers={"ttl": "60000"}, receipt=True)
+        await client.publish("/queue/q", b"b", headers={"ttl": "90000"}, receipt=True)
+        delay = {"AMQ_SCHEDULED_DELAY": "70000"}
+        await client.publish("/queue/later", b"c", headers=delay, receipt=True)
+        await client.subscribe("/queue/later", "later")
+        machine.slept_s = 71.0
+        with trio.fail_after(10):
+            assert (await client.receive()).body == b"c"
+        await client.publish("/queue/q", b"d", headers={"ttl": "5000"}, receipt=True)
+        await client.subscribe("/queue/q", "q")
+        with trio.fail_after(10):
+            assert bodies([await client.receive(), await client.receive()]) == [b"b", b"d"]
+        # What is measured of it goes by the same clock.
+        (destination,) = [
+            each for each in dial.server.broker.destinations if each.name == "/queue/q"
+        ]
+        assert destination.expired == 1
+
+
+async def test_a_machine_that_slept_ends_no_connection(machine: Machine) -> None:
+    """What a client sent while it slept has not been read yet."""
+    async with open_dial(TCP, **QUIET) as dial:
+        client = await dial.open()
+        await client.connect("1.2", {"heart-beat": "4000,0"})
+        machine.slept_s = HOUR
+        await trio.sleep(1.5)
+        assert dial.server.clock.slept_s == pytest.approx(HOUR, abs=1)
+        await client.fence()
+
+
+BROKER = """
+import sys, time
+day, place = time.time, sys.argv.pop(1)
+def told():
+    with open(place) as file:
+        return day() + float(file.read())
+time.time = told
+from trio_stomp.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@define(eq=False)
+class Child:
+    """A broker in a process of its own, whose wall clock can be set."""
+
+    tmp_path: Path
+    data: str
+
+    def sets(self, seconds: float) -> None:
+        place = self.tmp_path / "clock"
+        (self.tmp_path / "new").write_text(str(seconds))
+        (self.tmp_path / "new").rename(place)
+
+    @contextmanager
+    def runs(self) -> Iterator[int]:
+        """Its port; it is killed at the end."""
+        command = [sys.executable, "-c", BROKER, str(self.tmp_path / "clock"), "--port", "0"]
+        data = ["--store-url" if "://" in self.data else "--data-dir", self.data]
+        with subprocess.Popen(
+            [*command, *data], cwd=ROOT, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            try:
+                line = process.stderr.readline()
+                while not (found := re.search(LISTENING, line)):
+                    assert line, "it ended"
+                    line = process.stderr.readline()
+                yield int(found[1])
+            finally:
+                process.kill()
+
+
+class Hearing(stomp.ConnectionListener):  # type: ignore[misc]
+    def __init__(self) -> None:
+        self.bodies: list[str] = []
+        self.receipts: dict[str, str] = {}
+
+    def on_message(self, frame: stomp.utils.Frame) -> None:
+        self.bodies.append(frame.body)
+
+    def on_receipt(self, frame: stomp.utils.Frame) -> None:
+        self.receipts[frame.headers["receipt-id"]] = frame.headers.get("stored", "")
+
+
+@contextmanager
+def joined(port: int) -> Iterator[tuple[stomp.Connection12, Hearing]]:
+    connection = stomp.Connection12([("127.0.0.1", port)])
+    heard = Hearing()
+    connection.set_listener("", heard)
+    connection.connect(wait=True)
+    try:
+        yield connection, heard
+    finally:
+        connection.disconnect()
+
+
+def waits_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("store", ["journal", "sqlite"])
+def test_a_real_broker_whose_wall_clock_is_set(tmp_path: Path, store: str) -> None:
+    """V5: RTC wrong at boot, then NTP: stored:journal, and it never came."""
+    if store == "sqlite":
+        pytest.importorskip("sqlalchemy")
+        (tmp_path / "data").mkdir()
+    data = str(tmp_path / "data")
+    child = Child(tmp_path, f"sqlite:///{data}/x.db" if store == "sqlite" else data)
+    child.sets(HOUR)  # it boots an hour ahead
+    with child.runs() as port, joined(port) as (client, heard):
+
+        def sends(name: str, **headers: object) -> None:
+            told = {name: str(value) for name, value in headers.items()}
+            told |= {"persistent": "true", "receipt": name}
+            client.send("/queue/q", name, headers=told)
+            waits_for(lambda: heard.receipts.get(name) == store)
+
+        sends("old ttl", ttl=600_000)
+        sends("old end", expires=round((time.time() + HOUR + 600) * 1000))
+        child.sets(0.0)
+        time.sleep(1.2)
+        now_ms = round(time.time() * 1000)
+        sends("lives", expires=now_ms + 600_000)
+        sends("dies", expires=now_ms - 1000)
+        sends("longer", expires=now_ms + 1800_000)
+        sends("long ttl", ttl=1800_000)
+        expected = ["old ttl", "old end", "lives", "longer", "long ttl"]
+        with joined(port) as (reader, read):
+            reader.subscribe("/queue/q", "q", "client-individual")
+            waits_for(lambda: len(read.bodies) >= len(expected))
+            assert read.bodies == expected
+    child.sets(900.0)  # while it was down: by what the wall says it is a quarter of an hour later
+    with child.runs() as port, joined(port) as (reader, read):
+        reader.subscribe("/queue/q", "q", "client-individual")
+        expected = ["old end", "longer", "long ttl"]
+        waits_for(lambda: len(read.bodies) >= len(expected))
+        time.sleep(0.2)
+        assert read.bodies == expected

@@ -1,0 +1,583 @@
+"""The store's task alone: what it appends when, what it answers, and what it does about failures.
+
+The host is a real log, so that commit numbers are the core's own; clients and queues are not there.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+import trio
+from attrs import define, field
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.support.gated_store import GatedStore, eventually
+from trio_stomp.broker import Log, PageWanted, Queue, Retention, StreamWanted
+from trio_stomp.server._committer import NOT_STORED, RETAIN_S, RETRY_S, StoreCommitter
+from trio_stomp.store import (
+    Append,
+    Begin,
+    Keep,
+    Page,
+    StoreBroken,
+    StoreUnavailable,
+    Streamed,
+    StreamState,
+    Turn,
+)
+
+FULL = "journal: no space left on device"
+
+
+class StreamsFake:
+    """Streams of which the test says how much is to be kept."""
+
+    def __init__(self) -> None:
+        self.wanted: list[Retention] = []
+        self.retained: list[tuple[str, int]] = []
+
+    def retentions(self, now: float) -> list[Retention]:
+        return self.wanted
+
+    def retain(self, name: str, state: StreamState, before: int) -> None:
+        self.retained.append((name, before))
+
+
+@define(eq=False)
+class Host:
+    """A core that has a log and nothing else, and a dispatcher that takes its turns at once."""
+
+    log: Log = field(factory=lambda: Log("stored:memory"))
+    streams: StreamsFake = field(factory=StreamsFake)
+    committer: StoreCommitter = field(init=False)
+    told: list[str] = field(factory=list)
+    """In order, whatever the committer told."""
+    wakes: int = 0
+    is_held: bool = False
+    """The dispatcher is busy: answers wait."""
+    calls: list[Callable[[float], None]] = field(factory=list)
+
+    def committed(self, number: int, now: float) -> None:
+        self.log.commit(number, now)
+        self.told.append(f"committed {number}")
+
+    def uncommitted(self, error: str, now: float) -> None:
+        self.log.fail(now)
+        self.told.append(f"uncommitted: {error}")
+
+    def loaded(self, wanted: PageWanted, page: Page | None, now: float) -> None:
+        bodies = "nothing" if page is None else b"".join(page.runs[0].bodies).decode()
+        self.told.append(f"loaded {bodies}")
+
+    def loaded_stream(
+        self, wanted: StreamWanted, found: Sequence[Streamed] | int | None, now: float
+    ) -> None:
+        shown = found if isinstance(found, int | None) else [each.first for each in found]
+        self.told.append(f"loaded stream {shown}")
+
+    def call_soon(self, call: Callable[[float], None]) -> None:
+        """As the dispatcher's."""
+        self.wakes += 1
+        self.calls.append(call)
+        if not self.is_held:
+            self.turn()
+
+    def turn(self) -> None:
+        """End a turn, as the dispatcher does."""
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call(trio.current_time())
+        turn = self.log.take()
+        if turn is not None:
+            self.committer.submit(turn)
+        self.committer.hurry(self.log.take_patience())
+
+    async def has_told(self, count: int) -> None:
+        """Wait until so much has been told."""
+        await eventually(lambda: len(self.told) == count)
+
+    def send(self, text: str, *, is_kept: bool = False) -> None:
+        """A turn that stores something that somebody waits for."""
+        self.log.write(Keep(text, "."), is_kept=is_kept)
+        self.turn()
+
+
+@asynccontextmanager
+async def running(store: GatedStore, log: Log | None = None) -> AsyncIterator[Host]:
+    host = Host(log or Log("stored:memory"))
+    host.committer = StoreCommitter(store, host.log.committed, host, host.call_soon)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(host.committer.run)
+        await wait_all_tasks_blocked()
+        yield host
+        store.go_on()
+        nursery.cancel_scope.cancel()
+
+
+def keys(turns: Sequence[Turn]) -> list[str]:
+    return [record.key for turn in turns for record in turn.records if isinstance(record, Keep)]
+
+
+async def settled(host: Host) -> None:
+    """Wait until the committer has nothing to do but to wait for time."""
+    await eventually(lambda: not host.committer._busy)
+    await wait_all_tasks_blocked()
+
+
+async def hang_in_an_append(store: GatedStore, host: Host) -> None:
+    """Send something, and return while the store appends it, until it may go on."""
+    store.hang()
+    host.send("a")
+    await eventually(lambda: store.asked)
+
+
+# --- group commit ---------------------------------------------------------------------------------
+
+
+async def test_what_is_urgent_is_appended_at_once(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        host.send("a")
+        await eventually(lambda: host.told)
+        assert host.told == ["committed 1"]
+        assert store.sizes == [1]
+        assert trio.current_time() == 0
+
+
+async def test_what_came_in_during_an_append_is_the_next_one(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await hang_in_an_append(store, host)
+        for text in "bcdef":
+            host.send(text)
+        await wait_all_tasks_blocked()
+        assert store.sizes == [1]
+        store.go_on()
+        await eventually(lambda: len(host.told) == 2)
+        assert store.sizes == [1, 5]
+        assert keys(store.asked[1][0]) == list("bcdef")
+        assert store.expected == [0, 1]
+        assert host.told == ["committed 1", "committed 6"]
+
+
+async def test_a_group_has_a_bound_and_the_rest_follows_at_once(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("trio_stomp.server._committer.MAX_GROUP_TURNS", 3)
+    store = GatedStore()
+    async with running(store) as host:
+        await hang_in_an_append(store, host)
+        for text in "bcdefgh":
+            host.send(text)
+        store.go_on()
+        await eventually(lambda: len(host.told) == 4)
+        assert store.sizes == [1, 3, 3, 1]
+        assert store.expected == [0, 1, 4, 7]
+
+
+async def test_one_thread_appends_and_it_ends_with_the_committer(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        for count, text in enumerate("abc", 1):
+            host.send(text)
+            await host.has_told(count)
+        thread = host.committer._appender._thread
+        assert store.threads == {thread}
+        assert thread.is_alive()
+    assert not thread.is_alive()
+
+
+async def test_cancelled_in_the_middle_of_an_append_it_waits_for_it(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    host = Host()
+    host.committer = StoreCommitter(store, 0, host, host.call_soon)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(host.committer.run)
+        await wait_all_tasks_blocked()
+        await hang_in_an_append(store, host)
+        nursery.cancel_scope.cancel()
+        nursery.start_soon(wait_and_go_on, store)
+    assert host.told == ["committed 1"]
+    assert store.recover(lambda done, total: None).commit == 1
+
+
+async def wait_and_go_on(store: GatedStore) -> None:
+    with trio.CancelScope(shield=True):
+        await wait_all_tasks_blocked()
+    store.go_on()
+
+
+# --- patience -------------------------------------------------------------------------------------
+
+
+async def test_the_end_of_a_message_waits_five_milliseconds_for_company(
+    mock_clock: MockClock,
+) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        host.log.finish(1)
+        host.turn()
+        await wait_all_tasks_blocked()
+        assert not store.asked
+        mock_clock.jump(0.004)
+        host.log.finish(2)
+        host.turn()
+        await wait_all_tasks_blocked()
+        assert not store.asked
+        mock_clock.jump(0.001)
+        await eventually(lambda: host.told)
+        assert store.sizes == [2]
+
+
+async def test_statistics_wait_a_second_and_go_along_with_what_is_urgent(
+    mock_clock: MockClock,
+) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        host.log.hand_out([1])
+        host.turn()
+        mock_clock.jump(0.9)
+        await wait_all_tasks_blocked()
+        assert not store.asked
+        mock_clock.jump(0.1)
+        await eventually(lambda: host.told)
+        assert not store.asked[0][0][0].is_urgent
+        host.log.hand_out([1])
+        host.turn()
+        await wait_all_tasks_blocked()
+        host.send("a")
+        await eventually(lambda: len(host.told) == 2)
+        assert store.sizes == [1, 2]
+        assert trio.current_time() == 1.0
+
+
+async def test_patience_runs_while_another_append_is_done(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await hang_in_an_append(store, host)
+        host.log.finish(1)
+        host.turn()
+        mock_clock.jump(0.01)
+        store.go_on()
+        await eventually(lambda: len(host.told) == 2)
+        assert store.sizes == [1, 1]
+
+
+async def test_what_came_in_during_an_append_keeps_its_patience(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await hang_in_an_append(store, host)
+        host.log.finish(1)
+        host.turn()
+        store.go_on()
+        await host.has_told(1)
+        await settled(host)
+        assert store.sizes == [1]
+        mock_clock.jump(0.005)
+        await host.has_told(2)
+        assert store.sizes == [1, 1]
+
+
+async def test_who_hurries_waits_for_nothing(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        host.log.hand_out([1])
+        host.turn()
+        await wait_all_tasks_blocked()
+        assert not host.committer.is_idle
+        host.committer.hurry()
+        await eventually(lambda: host.told)
+        await settled(host)
+        assert host.committer.is_idle
+        host.committer.hurry()  # there is nothing
+        await wait_all_tasks_blocked()
+        assert store.sizes == [1]
+
+
+async def test_an_idle_broker_is_woken_by_nothing_but_its_streams(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        host.send("a")
+        await eventually(lambda: host.told)
+        await settled(host)
+        host.wakes = 0
+        for _ in range(10):
+            mock_clock.jump(RETAIN_S)
+            await wait_all_tasks_blocked()
+        assert (host.wakes, store.reads, store.sizes) == (0, 0, [1])
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [StoreUnavailable(FULL), StoreBroken("nobody knows"), ZeroDivisionError("secret")],
+    ids=["unavailable", "broken", "bug"],
+)
+async def test_what_failed_is_withdrawn_and_what_must_hold_is_tried_again(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    store = GatedStore(faults=[fault])
+    async with running(store) as host:
+        host.log.write(Keep("must hold", "."))
+        host.send("may be lost")
+        await eventually(lambda: host.told)
+        # Paths and causes are for the log: clients and strangers are told the same each time.
+        assert host.told == [f"uncommitted: {NOT_STORED}"]
+        assert host.committer.error == NOT_STORED
+        await wait_all_tasks_blocked()
+        mock_clock.jump(RETRY_S * 0.99)
+        await wait_all_tasks_blocked()
+        assert store.sizes == [1]
+        mock_clock.jump(RETRY_S * 0.01)
+        await eventually(lambda: len(host.told) == 2)
+        assert keys(store.asked[1][0]) == ["must hold"]
+        assert store.expected == [0, 0]
+        assert host.told[1] == "committed 1"
+        assert host.committer.error == ""
+    assert "the store works again" in caplog.text
+    assert str(fault) in caplog.text
+    assert ("ZeroDivisionError" in caplog.text) == isinstance(fault, ZeroDivisionError)
+
+
+async def test_it_finds_out_that_the_store_works_with_nothing_to_store(
+    mock_clock: MockClock,
+) -> None:
+    """Else /readyz would stay red, and nobody would send what shows that it could be green."""
+    store = GatedStore(faults=[StoreUnavailable(FULL)] * 3)
+    async with running(store) as host:
+        host.send("lost")
+        for count in (1, 2, 3):
+            await host.has_told(count)
+            assert host.committer.error
+            await wait_all_tasks_blocked()
+            mock_clock.jump(RETRY_S)
+        await eventually(lambda: len(host.told) == 4)
+        assert host.told[3] == "committed 1"
+        assert not host.committer.error
+        await settled(host)
+        mock_clock.jump(10 * RETRY_S)
+        await settled(host)
+        assert [len(turns[0].records) for turns, _ in store.asked] == [1, 0, 0, 0]
+
+
+async def test_a_failure_that_lasts_is_one_line(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = GatedStore(faults=[StoreUnavailable(FULL)] * 5)
+    async with running(store) as host:
+        host.send("a")
+        for count in range(1, 6):
+            await host.has_told(count)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(RETRY_S)
+        await eventually(lambda: not host.committer.error)
+    lines = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert lines == [f"the store cannot be written to: {FULL}", "the store works again"]
+
+
+async def test_what_was_submitted_during_a_failure_is_withdrawn_with_it(
+    mock_clock: MockClock,
+) -> None:
+    """Its numbers stand behind one that will never be."""
+    store = GatedStore(faults=[StoreUnavailable(FULL)])
+    async with running(store) as host:
+        await hang_in_an_append(store, host)
+        host.send("b")
+        host.send("c", is_kept=True)
+        store.go_on()
+        await eventually(lambda: host.told)
+        host.send("d")
+        await wait_all_tasks_blocked()
+        mock_clock.jump(RETRY_S)
+        await eventually(lambda: len(host.told) == 2)
+        assert keys(store.asked[1][0]) == ["c", "d"]
+        assert store.expected == [0, 0]
+        assert host.told[1] == "committed 2"
+
+
+async def test_nothing_is_appended_until_the_core_has_withdrawn(mock_clock: MockClock) -> None:
+    store = GatedStore(faults=[StoreUnavailable(FULL)])
+    async with running(store) as host:
+        await hang_in_an_append(store, host)
+        host.is_held = True
+        store.go_on()
+        await eventually(lambda: host.calls)
+        turn = Turn([Keep("of an old number", ".")])
+        host.committer.submit(turn)
+        host.committer.hurry()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(10 * RETRY_S)
+        await wait_all_tasks_blocked()
+        assert store.sizes == [1]
+        host.is_held = False
+        host.turn()
+        await wait_all_tasks_blocked()
+        mock_clock.jump(RETRY_S)
+        await eventually(lambda: len(host.told) == 2)
+        assert "of an old number" not in keys(store.asked[1][0])
+
+
+async def test_an_answer_that_is_on_its_way_comes_before_the_failure(mock_clock: MockClock) -> None:
+    store = GatedStore(faults=[StoreUnavailable(FULL)])
+    async with running(store) as host:
+        host.is_held = True
+        store.faults.clear()
+        host.send("a")
+        await eventually(lambda: host.calls)
+        store.faults.append(StoreUnavailable(FULL))
+        host.committer.submit(Turn([Keep("b", ".")]))
+        host.committer.hurry()
+        await eventually(lambda: len(host.calls) == 2)
+        host.is_held = False
+        host.turn()
+        assert host.told == ["committed 1", f"uncommitted: {NOT_STORED}"]
+        assert host.log.committed == 1
+
+
+async def test_who_waits_for_an_answer_gets_a_failure_too(mock_clock: MockClock) -> None:
+    """At the end the dispatcher waits for it, and takes no turn in which to hear of it."""
+    store = GatedStore(faults=[StoreUnavailable(FULL)])
+    async with running(store) as host:
+        host.is_held = True
+        host.send("a")
+        await host.committer.wait_answer()
+        assert len(host.calls) == 1
+        host.is_held = False
+        host.turn()
+
+
+# --- reads ----------------------------------------------------------------------------------------
+
+
+class QueueFake:
+    place = "queue:/queue/q"
+
+
+class ReaderFake:
+    pass
+
+
+def page_wanted() -> PageWanted:
+    queue: Queue = QueueFake()  # type: ignore[assignment]
+    return PageWanted(queue, 4, 0)
+
+
+def stream_wanted(first: int = 0, since_ms: int = 0, *, seeks: bool = False) -> StreamWanted:
+    found = (lambda offset: None) if seeks else None
+    return StreamWanted(ReaderFake(), "s", first, since_ms, found)  # type: ignore[arg-type]
+
+
+async def stored(host: Host) -> None:
+    """Have the store hold two messages of a queue, and three of a stream."""
+    host.log.put("queue:/queue/q", b"", [b"one", b"two"], 4, 0, 0)
+    host.log.write(Begin("s", "e"))
+    for offset in range(3):
+        body = b"%d" % offset * 100
+        host.log.write(Append("s", offset, b"", [body], 1000 * (offset + 1)))
+    host.turn()
+    await eventually(lambda: host.told)
+    host.told.clear()
+
+
+async def test_pages_streams_and_times_are_read_and_given_to_the_core(
+    mock_clock: MockClock,
+) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await stored(host)
+        for wanted, told in (
+            (page_wanted(), "loaded onetwo"),
+            (stream_wanted(1), "loaded stream [1, 2]"),
+            (stream_wanted(since_ms=1500, seeks=True), "loaded stream 1"),
+        ):
+            host.committer.ask(wanted)
+            await eventually(lambda: host.told)
+            assert host.told == [told]
+            host.told.clear()
+
+
+async def test_reads_go_on_while_an_append_hangs(mock_clock: MockClock) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await stored(host)
+        store.hang()
+        host.send("a")
+        await eventually(lambda: len(store.asked) == 2)
+        host.committer.ask(page_wanted())
+        await eventually(lambda: host.told)
+        assert host.told == ["loaded onetwo"]
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        (page_wanted(), "loaded nothing"),
+        (stream_wanted(), "loaded stream None"),
+        (stream_wanted(seeks=True), "loaded stream None"),
+    ],
+    ids=["page", "stream", "time"],
+)
+async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_again(
+    mock_clock: MockClock,
+    caplog: pytest.LogCaptureFixture,
+    fault: Exception,
+    wanted: PageWanted | StreamWanted,
+    told: str,
+) -> None:
+    store = GatedStore(read_faults=[fault])
+    async with running(store) as host:
+        host.committer.ask(wanted)
+        await eventually(lambda: caplog.records)
+        await wait_all_tasks_blocked()
+        assert host.told == []
+        mock_clock.jump(RETRY_S)
+        await eventually(lambda: host.told)
+        assert host.told == [told]
+        assert not host.committer.error
+
+
+# --- retention of streams -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("retention", "before"),
+    [
+        (Retention("s", 0, 2500), 2),
+        (Retention("s", 0, 9000), 3),
+        (Retention("s", 200, 0), 1),
+        (Retention("s", 100, 1500), 2),
+        (Retention("s", 300, 500), 0),
+    ],
+    ids=["age", "all too old", "bytes", "both", "neither"],
+)
+async def test_streams_are_kept_as_long_and_as_much_as_they_are_to_be(
+    mock_clock: MockClock, retention: Retention, before: int
+) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await stored(host)
+        host.streams.wanted = [Retention("unknown", 1, 1), retention]
+        mock_clock.jump(RETAIN_S)
+        await eventually(lambda: host.streams.retained)
+        assert host.streams.retained == [("s", before)]
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
+async def test_streams_that_cannot_be_looked_at_are_looked_at_later(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture, fault: Exception
+) -> None:
+    store = GatedStore()
+    async with running(store) as host:
+        await stored(host)
+        store.read_faults.append(fault)
+        host.streams.wanted = [Retention("s", 200, 0)]
+        mock_clock.jump(RETAIN_S)
+        await eventually(lambda: caplog.records)
+        await wait_all_tasks_blocked()
+        assert host.streams.retained == []
+        mock_clock.jump(RETAIN_S)
+        await eventually(lambda: host.streams.retained)

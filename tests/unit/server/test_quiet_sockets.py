@@ -1,0 +1,205 @@
+"""Real sockets that go quiet and come back, and frames that come one segment at a time.
+
+Three faults were found by torture (``scripts/torture.py``) that no test with streams in memory had
+seen, since there bytes come whenever a test says so. Each has a regression here:
+
+- frames of one connection overtook each other, while another task put something into the input;
+- TLS lost ciphertext, when a connection had been quiet and then sent much;
+- a WebSocket's Close, or what breaks RFC 6455, was not answered after some seconds of quiet.
+"""
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+import trio
+
+from tests.support.fakes import TCP, Received, frame_bytes, open_dial
+from tests.support.hostile import close_body, request, split_server_frames, ws
+from tests.support.tls import authority
+from trio_stomp.testing import threaded_broker
+
+PATIENCE_S = 8.0
+HELLO = frame_bytes("CONNECT", {"accept-version": "1.2", "host": "x"})
+TEXT, RESERVED, CLOSE = 1, 3, 8
+TLS_QUIET_S = (2.1, 2.2, 2.3, 2.4)
+"""What the broker does about quiet sockets it does once a second."""
+WEBSOCKET_QUIET_S = 3.0
+APART_S = 0.13
+"""Between their beginnings: where all came back at once, some woke others."""
+LARGE_BYTES = 200_000
+
+# --- order --------------------------------------------------------------------------------------
+
+
+class Gate:
+    """While it is shut, who has put something into a channel goes no further.
+
+    Trio's ``send`` puts, then yields to other tasks; for how long, nobody is promised.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._open: trio.Event | None = None
+        self.held = 0
+        whole = trio.MemorySendChannel.send
+
+        async def send(channel: "trio.MemorySendChannel[object]", item: object) -> None:
+            gate = self._open
+            if gate is None:
+                await whole(channel, item)
+                return
+            with trio.CancelScope(shield=True):
+                try:
+                    channel.send_nowait(item)
+                except trio.WouldBlock:
+                    await whole(channel, item)
+                self.held += 1
+                await gate.wait()
+
+        monkeypatch.setattr(trio.MemorySendChannel, "send", send)
+
+    def shut(self) -> None:
+        self._open = trio.Event()
+
+    def open(self) -> None:
+        assert self._open is not None
+        self._open.set()
+        self._open = None
+
+
+@pytest.mark.parametrize("who", ["a connection that ends", "a timer"])
+async def test_frames_in_segments_of_their_own_are_carried_out_in_order(
+    who: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever else puts something into the broker's input, and however long that takes."""
+    gate = Gate(monkeypatch)
+    ticks_s = 0.05 if who == "a timer" else 0.0
+    async with open_dial(TCP, diag_interval_s=ticks_s) as dial:
+        leaver = await dial.connect()
+        client = await dial.open()
+        gate.shut()
+        if not ticks_s:
+            leaver.abort()
+        await trio.sleep(0.2)
+        await client.send_bytes(HELLO)
+        for command, headers, body in (
+            ("SUBSCRIBE", {"id": "0", "destination": "/topic/a", "receipt": "1"}, b""),
+            ("SEND", {"destination": "/topic/a", "receipt": "2"}, b"a"),
+            ("SEND", {"destination": "/topic/a", "receipt": "3"}, b"b"),
+        ):
+            await trio.sleep(0.05)  # a segment, and a read, of its own
+            await client.send(command, headers, body)
+        await trio.sleep(0.05)
+        gate.open()
+        with trio.fail_after(PATIENCE_S):
+            heard = [await client.receive() for _ in range(6)]
+    answers = [_told(each) for each in heard if each.command != "MESSAGE"]
+    assert answers == ["CONNECTED", "1", "2", "3"]
+    assert [each.body for each in heard if each.command == "MESSAGE"] == [b"a", b"b"]
+
+
+def _told(frame: Received) -> str:
+    return frame.get("receipt-id") or frame.command
+
+
+# --- quiet --------------------------------------------------------------------------------------
+
+
+def open_link(port: int, first: bytes) -> socket.socket:
+    """A connected socket that has said its first bytes."""
+    link = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
+    link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    link.sendall(first)
+    return link
+
+
+def read_until(link: socket.socket, word: bytes) -> bytes:
+    """What comes until ``word``, or the end, or for too long."""
+    heard = b""
+    with suppress(TimeoutError):
+        while word not in heard and (data := link.recv(65536)):
+            heard += data
+    return heard
+
+
+def say_much_after_quiet(port: int, quiet_s: float) -> str:
+    """Six small frames over TLS 20 ms apart, quiet, one large frame; what was answered to that."""
+    plain = open_link(port, b"")
+    with authority().client_context().wrap_socket(plain, server_hostname="127.0.0.1") as link:
+        link.sendall(HELLO)
+        read_until(link, b"\0")
+        for number in range(6):
+            told = {"destination": "/queue/a", "receipt": f"{number}"}
+            link.sendall(frame_bytes("SEND", told, b"small"))
+            read_until(link, b"\0")
+            time.sleep(0.02)
+        time.sleep(quiet_s)
+        told = {"destination": "/queue/a", "receipt": "large"}
+        try:
+            link.sendall(frame_bytes("SEND", told, b"x" * LARGE_BYTES))
+            heard = read_until(link, b"\0")
+        except (OSError, ssl.SSLError) as error:
+            return repr(error)
+    return heard.partition(b"\n")[0].decode() or "nothing"
+
+
+def break_off_after_quiet(port: int, frame: bytes) -> int:
+    """Open a WebSocket and a session, be quiet, send ``frame``; the code of the answered Close."""
+    with open_link(port, request()) as link:
+        read_until(link, b"\r\n\r\n")
+        link.sendall(ws(TEXT, HELLO))
+        read_until(link, b"\0")
+        for number in range(3):
+            beside = {"destination": "/topic/a", "receipt": f"{number}"}
+            link.sendall(ws(TEXT, frame_bytes("SEND", beside)))
+            read_until(link, b"\0")
+            time.sleep(0.02)
+        time.sleep(WEBSOCKET_QUIET_S)
+        link.sendall(frame)
+        heard = read_until(link, b"nothing that comes")
+    frames, _ = split_server_frames(heard)
+    return next((int.from_bytes(told[:2], "big") for first, told in frames if first == 0x88), 0)
+
+
+LAST_FRAMES = {
+    "close": (ws(CLOSE, close_body(1000)), 1000),
+    "unmasked": (ws(TEXT, b"\n", mask=None), 1002),
+    "reserved opcode": (ws(RESERVED, b"\n"), 1002),
+    "bad utf-8": (ws(TEXT, b"\xff\xff"), 1007),
+}
+"""What a client sends after the quiet, and the code of the Close that it must get."""
+
+
+class Waits:
+    """All that waits, at the same time: who asks for one waits for all."""
+
+    def __init__(self, port: int, executor: ThreadPoolExecutor) -> None:
+        submit: Callable[..., Future[object]] = executor.submit
+        self.large = {each: submit(say_much_after_quiet, port, each) for each in TLS_QUIET_S}
+        self.last = {}
+        for name, (frame, _) in LAST_FRAMES.items():
+            time.sleep(APART_S)
+            self.last[name] = submit(break_off_after_quiet, port, frame)
+
+
+@pytest.fixture(scope="module")
+def waits() -> Iterator[Waits]:
+    with (
+        threaded_broker(tls_cert=authority().certificate, linger_s=0.5) as broker,
+        ThreadPoolExecutor(len(TLS_QUIET_S) + len(LAST_FRAMES)) as executor,
+    ):
+        yield Waits(broker.port, executor)
+
+
+@pytest.mark.parametrize("quiet_s", TLS_QUIET_S)
+def test_a_large_frame_over_tls_after_quiet_is_answered(waits: Waits, quiet_s: float) -> None:
+    assert waits.large[quiet_s].result() == "RECEIPT"
+
+
+@pytest.mark.parametrize("name", LAST_FRAMES)
+def test_a_websocket_is_closed_in_order_after_quiet(waits: Waits, name: str) -> None:
+    assert waits.last[name].result() == LAST_FRAMES[name][1]

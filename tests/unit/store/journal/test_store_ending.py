@@ -1,0 +1,231 @@
+"""What is not whole at the end of a journal: never promised, or damaged; and what it must not take.
+
+A copy that compaction made is one of two: what is wrong with it takes nothing from its original.
+"""
+
+import errno
+from pathlib import Path
+
+import pytest
+from _oracle.store_disk import Disk, Messages, filled, open_store, read_all
+
+from trio_stomp.store import Atomic, Done, Keep, Put, StoreError, Turn
+from trio_stomp.store.journal._scan import scan
+from trio_stomp.store.journal._segment import list_segments
+from trio_stomp.store.journal.format._decode import decode_run
+from trio_stomp.store.journal.format._format import COMMIT, COPY, PUT, SEGMENT_HEADER_BYTES, Found
+
+BIG = 1 << 20
+
+
+def segments(disk: Disk) -> list[str]:
+    return sorted(name for name in disk.files if "/journal/" in name)
+
+
+def killed(disk: Disk) -> Disk:
+    """All that was written is on the disk; nobody closed the store."""
+    return Disk({path: filled(bytes(file.data)) for path, file in disk.files.items()})
+
+
+def flipped(disk: Disk, path: str, at: int) -> Disk:
+    """With one bit of a file changed."""
+    after = killed(disk)
+    after.files[path].data[at] ^= 1
+    return Disk({path: filled(bytes(file.data)) for path, file in after.files.items()})
+
+
+def bodies(messages: Messages) -> dict[int, bytes]:
+    return {id: body for found in messages.values() for id, (body, _) in found.items()}
+
+
+def records(directory: str, disk: Disk) -> list[tuple[str, Found]]:
+    """Everything that stands in the journal, by file."""
+    found = []
+    for segment in list_segments(disk, f"{directory}/journal"):
+        handle = disk.open(segment.path)
+        start, end = SEGMENT_HEADER_BYTES, disk.size(handle)
+        found += [(segment.path, each) for each in scan(disk, handle, segment.marker, start, end)]
+        disk.close(handle)
+    return found
+
+
+def copies_beside_originals(directory: str, disk: Disk) -> list[tuple[str, Found]]:
+    """The copies that were made out of a segment which is still there."""
+    everything = records(directory, disk)
+    put = {id for _, found in everything if found.kind == PUT for id in decode_run(found).ids}
+    copies = [(path, found) for path, found in everything if found.kind == COPY]
+    return [(path, found) for path, found in copies if put.issuperset(decode_run(found).ids)]
+
+
+def half_cleaned(directory: str) -> tuple[Disk, dict[int, bytes]]:
+    """A journal in which copies stand beside their originals; and what lives in it.
+
+    So it is from when the copies are written until the oldest segment is removed.
+    """
+    disk, found = Disk(), list[tuple[Disk, dict[int, bytes]]]()
+    store, _ = open_store(directory, disk, 4096)
+    commit, live = 0, dict[int, bytes]()
+
+    def look() -> None:
+        if disk.calls[-1] == "remove":
+            found.append((killed(disk), dict(live)))
+
+    disk.watcher = look
+    for id in range(1, 400):
+        live[id] = b"%d " % id * 100
+        turns = [Turn([Put("a", id, b"", [live[id]])])]
+        if id > 8 and id % 9:
+            turns.append(Turn([Done([id])]))
+            del live[id]
+        commit = store.append(turns, commit)
+    store.close()
+    return next(pair for pair in found if len(copies_beside_originals(directory, pair[0])) > 1)
+
+
+def test_damage_to_a_copy_takes_nothing_from_its_original(tmp_path: Path) -> None:
+    directory = str(tmp_path)
+    disk, live = half_cleaned(directory)
+    copies = copies_beside_originals(directory, disk)
+    assert len(copies) > 1
+    for path, found in copies:
+        for at in (found.offset, found.offset + 40, found.end - 1):
+            store, recovered = open_store(directory, flipped(disk, path, at))
+            assert bodies(read_all(store, recovered)) == live
+            store.close()
+
+
+@pytest.mark.parametrize("is_synced", [False, True])
+def test_a_bad_byte_in_the_newest_batch_takes_it_as_a_whole(tmp_path: Path, is_synced) -> None:
+    """Unless it is known to have been on the disk: then it is damage, and costs no more than it."""
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, BIG)
+    store.append([Turn([Put("a", 1, b"", [b"one"]), Keep("k", "1")])], 0)
+    (path,) = segments(disk)
+    start = len(disk.files[path].data)
+    atomic = Atomic([Put("a", 2, b"", [b"two", b"three"]), Done([1])])
+    store.append([Turn([atomic]), Turn([Put("b", 4, b"", [b"four"]), Keep("k", "2")])], 1)
+    end = len(disk.files[path].data)
+    if is_synced:
+        store.append([Turn([Put("b", 5, b"", [b"five"])])], 3)
+    disk = killed(disk)
+    store.close()
+    for at in range(start, end):
+        after = flipped(disk, path, at)
+        again, recovered = open_store(directory, after, BIG)
+        found = bodies(read_all(again, recovered))
+        again.close()
+        if is_synced:
+            assert recovered.damage
+            assert recovered.notes == []
+            assert found[5] == b"five"
+            assert len(found.keys() - {1, 2, 3, 4, 5}) == 0
+            # One record is hit: the transaction, or a message, or a setting, or none.
+            assert len({2, 3, 4} - found.keys()) <= 2
+        else:
+            assert found == {1: b"one"}
+            assert recovered.settings == {"k": "1"}
+            assert recovered.commit == 1
+            assert recovered.damage == []
+            assert "was cut off" in recovered.notes[0]
+            assert any("/damaged/" in name for name in after.files)
+
+
+def test_a_failed_write_that_lies_behind_the_end_is_nothing(tmp_path: Path) -> None:
+    """A longer batch failed, a shorter one followed, and the cut between them never came."""
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, BIG)
+    commit = store.append([Turn([Put("a", 1, b"", [b"one"])])], 0)
+    disk.fail("write", errno.ENOSPC)
+    with pytest.raises(Exception, match="nothing of this was stored"):
+        store.append([Turn([Put("a", n, b"", [b"failed"]) for n in range(2, 40)])], commit)
+    (path,) = segments(disk)
+    file = disk.files[path]
+    failed = next(data for _, data in reversed(file.changes) if data is not None)
+    store.append([Turn([Put("a", 2, b"", [b"two"])])], commit)
+    after = killed(disk)
+    after.files[path] = filled(bytes(after.files[path].data) + failed[-200:])
+    store.close()
+    store, recovered = open_store(directory, after, BIG)
+    assert bodies(read_all(store, recovered)) == {1: b"one", 2: b"two"}
+    assert recovered.damage == []
+    store.close()
+
+
+def test_a_store_that_was_closed_says_so_and_its_last_batch_is_no_less_than_others(
+    tmp_path: Path,
+) -> None:
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, BIG)
+    store.append([Turn([Put("a", 1, b"", [b"one", b"two"])])], 0)
+    store.close()
+    (path,) = segments(disk)
+    assert [found.kind for _, found in records(directory, disk)] == [COMMIT, PUT, COMMIT]
+    store, recovered = open_store(
+        directory, flipped(disk, path, disk.files[path].data.find(b"two"))
+    )
+    assert bodies(read_all(store, recovered)) == {1: b"one"}
+    assert len(recovered.damage) == 1
+    assert recovered.notes == []
+    store.close()
+
+
+def test_many_segments_that_die_at_once_hold_nobody_up(tmp_path: Path) -> None:
+    """Each deletion waits for the disk: with an append come two, whatever there is to delete."""
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, 4096)
+    commit, count = 0, 60
+    for id in range(1, count + 1):
+        commit = store.append([Turn([Put("a", id, b"", [bytes(4096)])])], commit)
+    assert store.statistics().files == count
+    appends = 0
+    done = Done(range(1, count + 1))
+    while store.statistics().files > 1:
+        disk.calls.clear()
+        commit = store.append([Turn([done])], commit)
+        assert disk.calls.count("remove") <= 2
+        assert disk.calls.count("sync_directory") <= 3
+        appends += 1
+    assert appends < count
+    store.close()
+
+
+def test_a_start_that_fails_forgets_no_number(tmp_path: Path) -> None:
+    """A journal of one empty file: only its header knows the last commit and id."""
+    directory, disk = str(tmp_path), Disk()
+    store, _ = open_store(directory, disk, 4096)
+    commit = store.append([Turn([Put("a", 1, b"", [bytes(5000)])])], 0)
+    commit = store.append([Turn([Done([1])])], commit)
+    store.close()
+    for _ in range(2):  # as many starts as it takes to free what is dead
+        store, recovered = open_store(directory, disk, 4096)
+        commit = store.append([Turn([Done([1])])], recovered.commit)
+        store.close()
+    for path in segments(disk)[:-1]:
+        del disk.files[path]
+    (path,) = segments(disk)
+    disk.files[path] = filled(bytes(disk.files[path].data[:SEGMENT_HEADER_BYTES]))
+    disk.fail("create", errno.ENOSPC)
+    with pytest.raises(StoreError):
+        open_store(directory, disk)
+    store, recovered = open_store(directory, disk)
+    assert (recovered.commit, recovered.next_id) == (commit - 1, 2)
+    store.close()
+
+
+@pytest.mark.parametrize("size", [0, 10, SEGMENT_HEADER_BYTES])
+def test_a_file_that_was_being_made_is_no_damage(tmp_path: Path, size: int) -> None:
+    directory, disk = str(tmp_path), Disk()
+    disk.files[f"{directory}/journal/0000000003-0123456789abcdef.log"] = filled(bytes(size))
+    for _ in range(3):
+        store, recovered = open_store(directory, disk)
+        assert recovered.damage == []
+        store.close()
+
+
+def test_a_store_that_is_opened_and_closed_leaves_two_files(tmp_path: Path) -> None:
+    directory, disk = str(tmp_path), Disk()
+    for _ in range(5):
+        store, recovered = open_store(directory, disk)
+        assert recovered.commit == 0
+        store.close()
+    assert len(segments(disk)) <= 2

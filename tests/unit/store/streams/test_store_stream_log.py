@@ -1,0 +1,506 @@
+"""A stream's files: what comes back from where, what is dropped, compressed, undone and found."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from tests.support.stream_fakes import (
+    DIRECTORY,
+    EPOCH,
+    EVERYTHING,
+    HEAD,
+    NAME,
+    DiskFake,
+    by_offset,
+    commit,
+    expected,
+    fails_on,
+    make_log,
+    no_space,
+    open_log,
+    read_all,
+    run,
+)
+from trio_stomp.store import Append, OsFiles, StoreBroken, Streamed, StreamState
+from trio_stomp.store.streams import _format as format_module
+from trio_stomp.store.streams import _segment as segment_module
+from trio_stomp.store.streams._log import StreamLog
+
+COUNTS = (1, 3, 2, 5, 1, 4, 9, 1, 1, 2, 6, 3, 2, 1)
+
+
+@pytest.fixture(autouse=True)
+def _small_extents(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_module, "EXTENT_BYTES", 100)
+
+
+@pytest.fixture
+def disk() -> DiskFake:
+    return DiskFake()
+
+
+def compress_all(log: StreamLog) -> int:
+    count = 0
+    while log.compress_one():
+        count += 1
+    return count
+
+
+# Reading.
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 1, 40, 300, EVERYTHING])
+@pytest.mark.parametrize("reopens", [False, True])
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_every_offset_can_be_read_from(
+    disk: DiskFake, limit_bytes: int, reopens: bool, is_packed: bool
+) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+    total = sum(COUNTS)
+    assert len(disk.paths(".log")) > 3
+    if is_packed:
+        assert compress_all(log) > 2
+        assert len(disk.paths(".log")) == 1
+    if reopens:
+        log.close()
+        log = open_log(disk)
+    assert (log.state().first, log.state().next) == (0, total)
+    for first in range(total + 2):
+        assert read_all(log, first, limit_bytes) == expected(first, total)
+    assert log.take_damage() == []
+    log.close()
+    assert not disk.handles
+
+
+def test_a_message_comes_back_as_it_was(disk: DiskFake) -> None:
+    log = make_log(disk)
+    log.append(
+        [
+            Append(NAME, 0, b"a\n", [b"", b"\0\xff"], 7),
+            Append(NAME, 2, b"", [], 7),
+            Append(NAME, 2, b"", [b"x" * 5000], 8),
+        ]
+    )
+    for again in (log, open_log(disk)):
+        assert again.read(0, EVERYTHING) == [
+            Streamed(0, b"a\n", [b"", b"\0\xff"], 7),
+            Streamed(2, b"", [b"x" * 5000], 8),
+        ]
+
+
+def test_a_limit_counts_a_little_for_each_message(disk: DiskFake) -> None:
+    log = make_log(disk)
+    log.append([Append(NAME, 0, HEAD, [b""] * 50, 0)])
+    assert len(by_offset(log.read(0, 80))) == 10
+    assert len(by_offset(log.read(0, 81))) == 11
+
+
+def test_a_long_run_becomes_several(disk: DiskFake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(format_module, "RUN_BYTES", 50)
+    log = make_log(disk, 10_000)
+    bodies = [b"x" * size for size in (10, 20, 100, 1, 2, 3, 30, 60, 0)]
+    log.append([Append(NAME, 0, HEAD, bodies, 5)])
+    assert [len(got.bodies) for got in log.read(0, EVERYTHING)] == [2, 1, 3, 1, 1, 1]
+    assert read_all(log) == dict(enumerate(bodies))
+    assert read_all(log, 4) == dict(list(enumerate(bodies))[4:])
+
+
+def test_an_offset_that_is_not_the_next_is_refused(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, 3)
+    steps = len(disk.steps)
+    for wrong in ([run(log, 2), run(log, 2)], [Append(NAME, 4, HEAD, [b"x"], 0)]):
+        with pytest.raises(ValueError, match="is not"):
+            log.append(wrong)
+    assert len(disk.steps) == steps
+    assert log.state().next == 3
+
+
+def test_a_body_cannot_pass_for_a_record(disk: DiskFake) -> None:
+    """A record of another file has another marker: nobody knows that of this one."""
+    other = make_log(disk)
+    commit(other, 3)
+    record = bytes(disk.inodes[disk.paths(".log")[0]].disk)
+    log = make_log(disk, 10_000)
+    log.append([Append(NAME, 0, HEAD, [record, b"1"], 0), Append(NAME, 2, HEAD, [b"2"], 0)])
+    path = disk.paths(".log")[0]
+    disk.damage(path, 0)
+    assert by_offset(open_log(disk).read(0, EVERYTHING)) == {2: b"2"}
+
+
+@pytest.mark.parametrize("name", ["x", "../..", "a\0/b", "n" * 450, "🐘" * 1000, ""])
+def test_any_name_and_epoch_comes_back(tmp_path: Path, name: str) -> None:
+    directory = f"{tmp_path}/streams/1"
+    StreamLog.create(directory, OsFiles(), name, name[:20]).close()
+    log = StreamLog.open(directory, OsFiles())
+    assert log is not None
+    assert (log.name, log.epoch) == (name, name[:20])
+    assert log.state() == StreamState(name[:20], 0, 0, 0)
+
+
+def test_on_a_real_disk(tmp_path: Path) -> None:
+    directory = f"{tmp_path}/streams/1"
+    log = StreamLog.create(directory, OsFiles(), NAME, EPOCH, 2000)
+    commit(log, *[30] * 20)
+    assert compress_all(log) > 2
+    log.close()
+    log.close()
+    again = StreamLog.open(directory, OsFiles(), 2000)
+    assert again is not None
+    assert read_all(again) == expected(600)
+    again.trim(300)
+    assert 200 < again.state().first <= 300
+    again.drop()
+    assert StreamLog.open(directory, OsFiles()) is None
+    assert list(Path(directory).iterdir()) == []
+
+
+def test_what_is_no_file_of_a_stream_is_left_alone(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, 3)
+    disk.close(disk.create(f"{DIRECTORY}/notes.log"))
+    log = open_log(disk)
+    assert read_all(log) == expected(3)
+    log.drop()
+    assert [path.rpartition("/")[2] for path in disk.inodes] == ["notes.log"]
+
+
+# Beginning and end.
+
+
+def test_a_stream_that_begins_anew_has_nothing_of_the_old(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+    compress_all(log)
+    log.close()
+    log = StreamLog.create(DIRECTORY, disk, NAME, "new")
+    for again in (log, open_log(disk)):
+        assert again.state() == StreamState("new", 0, 0, 0)
+        assert read_all(again) == {}
+        assert again.find_offset(0) == 0
+
+
+def test_a_dropped_stream_is_no_more(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+    compress_all(log)
+    disk.damage(disk.paths(".packed")[0], 60)
+    assert read_all(log) != expected(sum(COUNTS))
+    log.append([run(log, 1)])
+    log.drop()
+    assert read_all(log) == {}
+    assert log.state().bytes == 0
+    assert not log.compress_one()
+    assert disk.inodes == {}
+    assert not disk.handles
+    assert StreamLog.open(DIRECTORY, disk) is None
+
+
+def test_bytes_are_those_on_the_disk(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+    for _ in range(2):
+        sizes = [len(disk.inodes[path].cache) for path in disk.inodes]
+        assert log.state().bytes == open_log(disk).state().bytes == sum(sizes)
+        compress_all(log)
+
+
+def test_json_takes_a_tenth_of_its_size(disk: DiskFake) -> None:
+    log = make_log(disk, 20_000)
+    for n in range(0, 600, 50):
+        bodies = [
+            b'{"queue":"/queue/orders","pending":%d,"consumers":3}' % (i % 7) for i in range(50)
+        ]
+        log.mark()
+        log.append([Append(NAME, n, HEAD, bodies, n)])
+    log.mark()
+    before = log.state().bytes
+    assert log.compress_one()
+    assert log.state().bytes < before - 14_000
+
+
+# Trimming and compressing.
+
+
+def test_whole_files_are_trimmed(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+    total = sum(COUNTS)
+    log.compress_one()
+    for before in range(total + 2):
+        log.trim(before)
+        first = log.state().first
+        assert first <= before
+        assert read_all(log) == read_all(log, first) == expected(first, total)
+        assert open_log(disk).state() == log.state()
+    assert len(disk.paths(".log") + disk.paths(".packed")) == 1
+    assert log.state().first > total - 10
+
+
+def test_a_file_is_not_trimmed_while_it_is_compressed(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+
+    def trim_when_renamed(number: int, what: str, path: str) -> None:
+        if what == "rename":
+            log.trim(20)
+
+    disk.fail = trim_when_renamed
+    assert log.compress_one()
+    assert log.state().first == 0
+    assert read_all(log) == read_all(open_log(disk)) == expected(sum(COUNTS))
+    log.trim(20)
+    assert log.state().first > 0
+
+
+def test_a_file_that_cannot_be_removed_is_still_there(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *COUNTS)
+    disk.fail = fails_on("remove")
+    with pytest.raises(OSError):
+        log.trim(20)
+    assert read_all(log) == expected(sum(COUNTS))
+    disk.fail = fails_on()
+    log.trim(20)
+    assert log.state().first > 0
+
+
+def test_only_what_was_full_at_the_mark_is_compressed(disk: DiskFake) -> None:
+    log = StreamLog.create(DIRECTORY, disk, NAME, EPOCH, 400)
+    assert not log.compress_one()
+    for count in (30, 30, 30):
+        log.append([run(log, count)])
+    assert not log.compress_one()
+    log.trim(EVERYTHING)
+    assert not disk.paths(".packed")
+    log.mark()
+    assert compress_all(log) == len(disk.paths(".packed")) > 0
+    log.trim(EVERYTHING)
+    assert not disk.paths(".packed")
+
+
+def test_what_came_slowly_is_compressed_more_thoroughly() -> None:
+    sizes = {}
+    for seconds in (9, 10):
+        disk = DiskFake()
+        log = make_log(disk, segment_bytes=60_000)
+        for number in range(11):
+            rows = b"".join(b'{"n":%d,"of":%d}' % (n, n * n % 97) for n in range(500))
+            written_ms = 1000 * seconds if number else 0
+            log.append([Append(NAME, number, HEAD, [rows], written_ms)])
+        log.mark()
+        commit(log, 1, written_ms=1000 * seconds)
+        assert compress_all(log) == 1
+        (path,) = disk.paths(".packed")
+        sizes[seconds] = disk.size(disk.open(path))
+        assert list(read_all(log)) == list(range(12))
+        log.close()
+    assert sizes[10] < 0.9 * sizes[9]
+
+
+def test_a_reader_finds_what_is_compressed_meanwhile(disk: DiskFake) -> None:
+    log = make_log(disk)
+    for first in range(0, 48, 3):
+        commit(log, 3, written_ms=first)
+
+    def compress_before_open(number: int, what: str, path: str) -> None:
+        if what == "open":
+            disk.fail = fails_on()
+            assert log.compress_one()
+
+    disk.fail = compress_before_open
+    assert by_offset(log.read(1, 1)) == expected(1, 2)
+    log.trim(log.read(0, EVERYTHING)[-1].first // 2)
+    first = log.state().first
+    disk.fail = compress_before_open
+    assert log.find_offset(first) == first
+
+
+def test_a_reader_passes_by_what_is_trimmed_meanwhile(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, *[3] * 12)
+
+    def trim_before_open(number: int, what: str, path: str) -> None:
+        if what == "open":
+            disk.fail = fails_on()
+            log.trim(20)
+
+    disk.fail = trim_before_open
+    first = log.read(0, 1)[0].first
+    assert first == log.state().first > 0
+
+
+def test_a_file_that_is_gone_is_an_error(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, 3)
+    disk.remove(disk.paths(".log")[0])
+    with pytest.raises(FileNotFoundError):
+        log.read(0, 1)
+    with pytest.raises(FileNotFoundError):
+        log.find_offset(0)
+
+
+def test_all_goes_on_at_once(tmp_path: Path) -> None:
+    """One appends, one compresses, one trims what was read; two read from the beginning."""
+    log = StreamLog.create(f"{tmp_path}/x", OsFiles(), NAME, EPOCH, 2000)
+    total, failures = 3000, []
+
+    def until_read(work: Callable[[], object]) -> None:
+        try:
+            while log.state().next < total:
+                work()
+        except BaseException as error:
+            failures.append(error)
+
+    def read() -> None:
+        found = read_all(log, 0, 500)
+        first = log.state().first
+        kept = {offset: body for offset, body in found.items() if offset >= first}
+        assert kept == expected(first, first + len(kept))
+
+    threads = [Thread(target=until_read, args=(work,)) for work in (read, read, log.compress_one)]
+    for thread in threads:
+        thread.start()
+    for number in range(total // 10):
+        commit(log, 10)
+        if number % 50 == 49:
+            log.trim(number * 5)
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert read_all(log) == expected(log.state().first, total)
+    assert log.take_damage() == []
+
+
+# Time.
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_an_offset_is_found_by_time(disk: DiskFake, is_packed: bool) -> None:
+    log = make_log(disk)
+    times: list[int] = []
+    for number, count in enumerate(COUNTS * 2):
+        written_ms = 100 + number // 3 * 10
+        commit(log, count, written_ms=written_ms)
+        times += [written_ms] * count
+    if is_packed:
+        compress_all(log)
+    for again in (log, open_log(disk)):
+        for wanted in range(90, 200):
+            naive = next((n for n, time in enumerate(times) if time >= wanted), len(times))
+            assert again.find_offset(wanted) == naive
+
+
+# Undoing.
+
+
+def test_what_was_appended_since_the_mark_is_undone(disk: DiskFake) -> None:
+    log = make_log(disk)
+    for first in COUNTS:
+        commit(log, first)
+        state, found = log.state(), read_all(log)
+        for synced in (False, True):
+            log.append([Append(NAME, log.state().next, HEAD, [b"no"] * 20, 99)])
+            log.append([Append(NAME, log.state().next, HEAD, [b"no"] * 20, 99)])
+            if synced:
+                log.sync()
+            log.rollback()
+            assert log.state() == open_log(disk).state() == state
+            assert read_all(log) == read_all(open_log(disk)) == found
+            assert log.find_offset(99) == state.next
+
+
+def test_the_first_commit_is_undone(disk: DiskFake) -> None:
+    log = StreamLog.create(DIRECTORY, disk, NAME, EPOCH)
+    log.append([run(log, 3)])
+    log.rollback()
+    assert log.state() == open_log(disk).state() == StreamState(EPOCH, 0, 0, 0)
+    assert not disk.paths(".log")
+    assert not disk.handles
+
+
+def test_what_was_not_touched_is_not_undone(disk: DiskFake) -> None:
+    log = make_log(disk)
+    log.append([run(log, 2)])
+    log.mark()
+    steps = len(disk.steps)
+    log.rollback()
+    assert len(disk.steps) == steps
+    assert read_all(log) == expected(2)
+
+
+def test_what_was_not_urgent_outlives_a_failed_write(disk: DiskFake) -> None:
+    log = make_log(disk)
+    log.append([run(log, 2)])
+    log.mark()
+    disk.fail = fails_on("write", error=no_space)
+    with pytest.raises(OSError, match="space"):
+        log.append([run(log, 3)])
+    log.rollback()
+    disk.fail = fails_on()
+    assert read_all(log) == expected(2)
+    assert read_all(open_log(disk)) == expected(2)
+
+
+def test_after_a_failed_sync_what_stood_before_is_read_again(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, 2)
+    log.append([run(log, 3)])
+    disk.fail = fails_on("sync")
+    with pytest.raises(OSError):
+        log.sync()
+    disk.fail = fails_on()
+    with pytest.raises(StoreBroken):
+        log.sync()
+    log.rollback()
+    assert "forget_cached" in dict(disk.steps)
+    commit(log, 1)
+    assert read_all(open_log(disk)) == expected(3)
+
+
+def test_what_the_disk_never_took_breaks_the_log(disk: DiskFake) -> None:
+    log = make_log(disk)
+    log.append([run(log, 2)])
+    log.mark()
+    disk.fail = fails_on("sync")
+    with pytest.raises(OSError):
+        log.sync()
+    disk.fail = fails_on()
+    with pytest.raises(StoreBroken, match="not there"):
+        log.rollback()
+    with pytest.raises(StoreBroken):
+        log.mark()
+    assert not disk.handles
+
+
+def test_what_cannot_be_undone_breaks_the_log(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, 2)
+    log.append([run(log, 2)])
+    disk.fail = fails_on("truncate")
+    with pytest.raises(StoreBroken, match="undone"):
+        log.rollback()
+    disk.fail = fails_on()
+    for refused in (log.mark, log.sync, log.rollback):
+        with pytest.raises(StoreBroken, match="restart"):
+            refused()
+
+
+def test_who_reads_what_is_undone_meanwhile_reports_no_damage(disk: DiskFake) -> None:
+    log = make_log(disk)
+    commit(log, 2)
+    log.append([run(log, 1)])
+
+    def undo_before_read(number: int, what: str, path: str) -> None:
+        if what == "read":
+            disk.fail = fails_on()
+            log.rollback()
+            log.append([Append(NAME, 2, HEAD, [b"another, and longer"], 0)])
+
+    disk.fail = undo_before_read
+    assert by_offset(log.read(0, EVERYTHING)).items() >= expected(2).items()
+    assert log.take_damage() == []
+    assert read_all(log) == {**expected(2), 2: b"another, and longer"}

@@ -1,0 +1,554 @@
+"""What every store does behind its port: one suite for memory, SQL and journal."""
+
+import threading
+import time
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.stores import KINDS, Message, Opened, Place, make_place
+from tests.support.stores import numbers as numbers
+from tests.support.stores import postgres as postgres
+from trio_stomp.store import (
+    Append,
+    Atomic,
+    Begin,
+    Delivered,
+    Done,
+    DropPlace,
+    DropStream,
+    Forget,
+    Keep,
+    PlaceState,
+    Put,
+    StaleSequence,
+    StreamState,
+    Trim,
+    Turn,
+)
+
+HEAD = b"destination:/queue/a\ncontent-type:text/plain\n"
+ENDINGS = ["restart", "crash"]
+MIB = 1 << 20
+
+
+@pytest.fixture(params=KINDS)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return make_place(request.param, tmp_path, request)
+
+
+@pytest.fixture
+def opened(place: Place) -> Iterator[Opened]:
+    found = Opened(place)
+    yield found
+    found.store.close()
+
+
+def put(first: int, *bodies: bytes, place: str = "queue:/queue/a", **options) -> Put:
+    return Put(place, first, options.pop("head", HEAD), bodies, **options)
+
+
+def end(opened: Opened, how: str):
+    return opened.restart() if how == "restart" else opened.crash()
+
+
+def test_an_empty_store_says_so(opened: Opened) -> None:
+    recovered = opened.recovered
+    assert recovered.commit == 0
+    assert recovered.next_id >= 1
+    assert not recovered.places
+    assert not recovered.settings
+    assert not recovered.deliveries
+    assert not recovered.streams
+    assert not recovered.damage
+    assert opened.read("queue:/queue/a") == {}
+    assert opened.store.read_stream("/stream/x", 0, 100) == []
+    assert opened.store.stream_state("/stream/x") is None
+    assert opened.store.find_offset("/stream/x", 0) == 0
+    assert opened.store.statistics().live_messages == 0
+
+
+def test_recovery_tells_its_progress(opened: Opened) -> None:
+    opened.append(put(1, b"x" * 1000))
+    opened.store.close()
+    told = []
+    store = opened.store = opened.place.make()
+    store.recover(lambda done, size: told.append((done, size)))
+    assert told == sorted(told)
+    assert all(0 <= done <= size for done, size in told)
+    assert told[-1][0] == told[-1][1] > 0
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_message_comes_back_as_it_was(opened: Opened, how: str) -> None:
+    opened.append(put(7, b"one", b"two", level=9, received_ms=5, expires_ms=99, deliveries=3))
+    expected = {
+        7: Message(b"one", HEAD, 5, 99, 3),
+        8: Message(b"two", HEAD, 5, 99, 3),
+    }
+    assert opened.read("queue:/queue/a", 9) == expected
+    recovered = end(opened, how)
+    assert recovered.places == {("queue:/queue/a", 9): PlaceState(2, 6, 7)}
+    assert recovered.deliveries == {7: 3, 8: 3}
+    assert recovered.next_id > 8
+    assert recovered.commit == 1
+    assert opened.read("queue:/queue/a", 9) == expected
+    assert opened.store.statistics().live_messages == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"\0", b"a\0b\0", bytes(range(256)), b"\xff\xfe", b"\x1a0", "žluť".encode()],
+    ids=repr,
+)
+def test_any_body_and_head_comes_back(opened: Opened, body: bytes) -> None:
+    head = b"h:" + body + b"\n"
+    opened.append(put(1, body, head=head), Begin("s", "e"), Append("s", 0, head, [body], 1))
+    opened.restart()
+    assert opened.read("queue:/queue/a") == {1: Message(body, head, 0, 0, 0)}
+    assert opened.read_stream("s") == {0: (body, head, 1)}
+
+
+def test_an_empty_head_comes_back(opened: Opened) -> None:
+    opened.append(put(1, b"x", head=b""))
+    assert opened.read("queue:/queue/a")[1].head == b""
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_large_bodies_come_back(opened: Opened, how: str) -> None:
+    bodies = [bytes([number]) * (4 * MIB) for number in range(3)]
+    opened.append(put(1, *bodies), Begin("s", "e"), Append("s", 0, HEAD, bodies, 1))
+    end(opened, how)
+    assert opened.bodies("queue:/queue/a") == dict(enumerate(bodies, 1))
+    assert [body for body, *_ in opened.read_stream("s").values()] == bodies
+    page = opened.store.read("queue:/queue/a", 4, 0, MIB)
+    assert [run.ids for run in page.runs] == [[1]]
+    assert not page.is_last
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "queue:/queue/ž/日本/🐘",
+        "queue:/queue/a\0b",
+        "queue:a\x1a0\x1a1\x1a",
+        "queue:/queue/" + "x" * 4000,
+        "durable:" + "😀" * 1000,
+        "k" * 4000,
+        "k" * 300 + ":" + "d" * 300,
+        ":" + "d" * 500,
+        "scheduled:",
+        "no colon",
+        "a/b\\c'd\"e%20;--..",
+        "../../x",
+    ],
+    ids=lambda name: ascii(name[:20]),
+)
+def test_any_place_stream_and_setting_can_be_named(opened: Opened, name: str) -> None:
+    other = name + "x"
+    opened.append(put(1, b"1", place=name), put(2, b"2", place=other), Keep(name, name))
+    opened.append(Keep(other, ""), Begin(name, name[:9]), Append(name, 0, HEAD, [b"3"], 1))
+    recovered = opened.restart()
+    assert recovered.places == {(name, 4): PlaceState(1, 1, 1), (other, 4): PlaceState(1, 1, 2)}
+    assert recovered.settings == {name: name, other: ""}
+    assert recovered.streams.keys() == {name}
+    assert recovered.streams[name].epoch == name[:9]
+    assert opened.bodies(name) == {1: b"1"}
+    assert opened.read_stream(name)[0][0] == b"3"
+    opened.append(DropPlace(name), Forget(name), DropStream(name))
+    recovered = opened.restart()
+    assert recovered.places.keys() == {(other, 4)}
+    assert recovered.settings == {other: ""}
+    assert recovered.streams == {}
+
+
+def test_a_put_of_nothing_is_harmless(opened: Opened) -> None:
+    opened.append(put(5), Begin("s", "e"), Append("s", 0, HEAD, [], 1))
+    assert opened.read("queue:/queue/a") == {}
+    assert opened.restart().places == {}
+    assert opened.read_stream("s") == {}
+
+
+def test_each_level_of_a_place_is_read_by_itself(opened: Opened) -> None:
+    opened.append(*[put(id, b"%d" % id, level=id % 10) for id in range(1, 41)])
+    opened.append(*[put(id, b"%d" % id, place="queue:b") for id in range(41, 51)])
+    for level in range(10):
+        ids = [id for id in range(1, 41) if id % 10 == level]
+        assert list(opened.read("queue:/queue/a", level)) == ids
+    assert list(opened.read("queue:b")) == list(range(41, 51))
+    assert opened.read("queue:b", 5) == {}
+
+
+def test_ids_may_come_to_places_out_of_turn(opened: Opened) -> None:
+    opened.append(put(10, b"late", place="queue:b"))
+    opened.append(put(3, b"early"), put(5, b"next"))
+    assert opened.restart().next_id > 10
+    assert list(opened.read("queue:/queue/a")) == [3, 5]
+
+
+def test_reading_goes_on_behind_an_id(opened: Opened) -> None:
+    opened.append(put(1, b"1", b"2", b"3"), put(4, b"4", head=b"x"))
+    opened.append(Done([2]))
+    assert list(opened.read("queue:/queue/a", after=1)) == [3, 4]
+    assert list(opened.read("queue:/queue/a", after=2)) == [3, 4]
+    assert list(opened.read("queue:/queue/a", after=4)) == []
+    assert list(opened.read("queue:/queue/a", after=1000)) == []
+
+
+@pytest.mark.parametrize("limit_bytes", [0, 1, 10, 99, 1000])
+def test_pages_are_about_as_large_as_asked_for(opened: Opened, limit_bytes: int) -> None:
+    opened.append(*[put(1 + 10 * turn, *[b"x" * 10] * 10) for turn in range(5)])
+    page = opened.store.read("queue:/queue/a", 4, 0, limit_bytes)
+    size = sum(len(body) for run in page.runs for body in run.bodies)
+    assert 10 <= size <= limit_bytes + 10
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == list(range(1, 51))
+
+
+def test_an_end_behind_done_messages_is_found(opened: Opened) -> None:
+    opened.append(put(1, *[b"x"] * 3000))
+    opened.append(Done(range(2, 3001)))
+    assert list(opened.read("queue:/queue/a", limit_bytes=1)) == [1]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_what_is_done_is_gone(opened: Opened, how: str) -> None:
+    opened.append(put(1, b"1", b"2", b"3"))
+    opened.append(Done([2]))
+    assert opened.bodies("queue:/queue/a") == {1: b"1", 3: b"3"}
+    assert end(opened, how).places == {("queue:/queue/a", 4): PlaceState(2, 2, 1)}
+    opened.append(Done([1, 3]))
+    recovered = end(opened, how)
+    assert recovered.places == {}
+    assert recovered.next_id > 3
+    assert opened.store.statistics().live_messages == 0
+
+
+@pytest.mark.parametrize("ids", [[1], [2, 3, 4], [4, 1, 2, 2]])
+def test_ids_may_come_in_an_array(opened: Opened, ids: list[int]) -> None:
+    opened.append(put(1, b"1", b"2", b"3", b"4", b"5"))
+    opened.append(Delivered(array("Q", [5, 3, 5])))
+    opened.append(Done(array("Q", ids)))
+    for _ in range(2):
+        left = opened.read("queue:/queue/a")
+        assert left.keys() == {1, 2, 3, 4, 5} - {*ids}
+        assert left[5].deliveries == 2
+        opened.restart()
+
+
+def test_unknown_and_repeated_ids_are_harmless(opened: Opened) -> None:
+    opened.append(put(1, b"1", b"2"))
+    opened.append(Done([1, 1, 77]), Delivered([77, 1]), Done([]), Delivered([]))
+    opened.append(Done([1]), Done([1]), Delivered([1]), DropPlace("queue:none"), Forget("none"))
+    opened.append(DropStream("none"), Delivered([3]), Done([3]), put(3, b"3"))
+    recovered = opened.restart()
+    assert recovered.places == {("queue:/queue/a", 4): PlaceState(2, 2, 2)}
+    assert recovered.deliveries == {}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_deliveries_are_counted(opened: Opened, how: str) -> None:
+    opened.append(put(1, b"1", b"2", b"3"), Delivered([1]), put(4, b"4", deliveries=2))
+    opened.append(Delivered([1, 2]), Delivered([1, 4]))
+    opened.append(put(5, b"5"), Delivered([5]), Done([5]))
+    assert end(opened, how).deliveries == {1: 3, 2: 1, 4: 3}
+    found = opened.read("queue:/queue/a")
+    assert {id: message.deliveries for id, message in found.items()} == {1: 3, 2: 1, 3: 0, 4: 3}
+    assert list(found) == [1, 2, 3, 4]
+
+
+def test_deliveries_of_one_turn_are_seen_by_readers_of_the_next(opened: Opened) -> None:
+    opened.append(put(1, b"1", b"2"))
+    opened.append(Delivered([2, 2]), is_urgent=False)
+    recovered = opened.restart()
+    assert recovered.deliveries == {2: 2}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_place_is_dropped_with_all_its_levels(opened: Opened, how: str) -> None:
+    opened.append(put(1, b"1"), put(2, b"2", level=0), put(3, b"3", place="queue:b"))
+    opened.append(
+        put(4, b"4"), DropPlace("queue:/queue/a"), put(5, b"5"), put(6, b"6", place="queue:b")
+    )
+    expected = {("queue:/queue/a", 4): PlaceState(1, 1, 5), ("queue:b", 4): PlaceState(2, 2, 3)}
+    assert opened.bodies("queue:/queue/a") == {5: b"5"}
+    assert end(opened, how).places == expected
+    assert opened.bodies("queue:/queue/a") == {5: b"5"}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_settings_are_kept_until_forgotten(opened: Opened, how: str) -> None:
+    opened.append(Keep("a", "1"), Keep("b", "2"), Keep("c", "3"), Forget("c"))
+    opened.append(Keep("a", "ž\n"), Forget("b"))
+    opened.append(Forget("d"), Keep("d", ""))
+    assert end(opened, how).settings == {"a": "ž\n", "d": ""}
+    opened.append(Forget("a"), Forget("d"))
+    assert end(opened, how).settings == {}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_atomic_records_are_all_there(opened: Opened, how: str) -> None:
+    opened.append(put(1, b"1", b"2"))
+    opened.append(
+        Atomic([Done([1]), put(3, b"1", place="queue:dead"), Keep("a", "1")]),
+        Atomic([]),
+        Atomic([Delivered([2, 3]), Begin("s", "e"), Append("s", 0, HEAD, [b"x"], 1)]),
+    )
+    recovered = end(opened, how)
+    assert recovered.places.keys() == {("queue:/queue/a", 4), ("queue:dead", 4)}
+    assert recovered.settings == {"a": "1"}
+    assert recovered.deliveries == {2: 1, 3: 1}
+    assert recovered.streams["s"].next == 1
+    assert opened.bodies("queue:/queue/a") == {2: b"2"}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+@pytest.mark.parametrize("limit_bytes", [1, 1000])
+def test_what_stands_before_a_transaction_may_have_a_later_id(
+    opened: Opened, how: str, limit_bytes: int
+) -> None:
+    """What a transaction makes a full queue drop to the dead letters holds even without it."""
+    opened.append(put(1, b"1"))
+    opened.append(put(3, b"3"), Atomic([put(2, b"2"), put(4, b"4"), Keep("a", "1")]))
+    opened.append(put(5, b"5"))
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [1, 2, 3, 4, 5]
+    assert end(opened, how).places["queue:/queue/a", 4] == PlaceState(5, 5, 1)
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [1, 2, 3, 4, 5]
+    opened.append(Done([1, 3]))
+    assert list(opened.read("queue:/queue/a", limit_bytes=limit_bytes)) == [2, 4, 5]
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_transient_messages_are_read_but_forgotten(opened: Opened, how: str) -> None:
+    opened.append(put(1, b"1", b"2", transient=True, deliveries=1), put(3, b"3"), is_urgent=False)
+    opened.append(Delivered([1, 2, 3]), put(9, b"9", transient=True), Done([9]))
+    assert opened.bodies("queue:/queue/a") == {1: b"1", 2: b"2", 3: b"3"}
+    recovered = end(opened, how)
+    assert recovered.places == {("queue:/queue/a", 4): PlaceState(1, 1, 3)}
+    assert recovered.deliveries == {3: 1}
+    assert recovered.next_id > 9
+    assert opened.bodies("queue:/queue/a") == {3: b"3"}
+    opened.append(put(10, b"10"))
+    assert list(opened.read("queue:/queue/a")) == [3, 10]
+
+
+def test_what_nobody_waited_for_is_there_after_close(opened: Opened) -> None:
+    opened.append(put(1, b"1"), Keep("a", "1"), is_urgent=False)
+    opened.append(Begin("s", "e"), Append("s", 0, HEAD, [b"x"], 1), is_urgent=False)
+    assert opened.bodies("queue:/queue/a") == {1: b"1"}
+    recovered = opened.restart()
+    assert recovered.commit == 2
+    assert recovered.settings == {"a": "1"}
+    assert opened.bodies("queue:/queue/a") == {1: b"1"}
+    assert opened.read_stream("s").keys() == {0}
+
+
+def test_what_nobody_waited_for_is_there_with_the_next_that_is_urgent(opened: Opened) -> None:
+    opened.append(put(1, b"1"), is_urgent=False)
+    opened.append(put(2, b"2"))
+    opened.append(Delivered([1]), is_urgent=False)
+    opened.append(Done([2]))
+    opened.crash()
+    assert {id: found.deliveries for id, found in opened.read("queue:/queue/a").items()} == {1: 1}
+
+
+def test_turns_are_counted(opened: Opened) -> None:
+    turns = [Turn([put(id, b"x")], id % 2 == 0) for id in range(1, 8)]
+    assert opened.store.append(turns[:3], 0) == 3
+    assert opened.store.append(turns[3:4], 3) == 4
+    assert opened.store.append([], 4) == 4
+    assert opened.store.append([Turn([])], 4) == 5
+    assert opened.store.statistics().commits == 5
+    assert opened.restart().commit == 5
+    assert opened.store.append(turns[4:], 5) == 8
+    assert opened.crash().commit in {7, 8}
+
+
+@pytest.mark.parametrize("expected", [0, 1, 3, 1000])
+def test_another_commit_than_the_last_is_refused(opened: Opened, expected: int) -> None:
+    opened.append(put(1, b"1"))
+    opened.append(put(2, b"2"))
+    with pytest.raises(StaleSequence):
+        opened.store.append([Turn([put(3, b"3"), Done([1]), Keep("a", "1")])], expected)
+    assert list(opened.read("queue:/queue/a")) == [1, 2]
+    opened.append(put(3, b"3"))
+    recovered = opened.restart()
+    assert recovered.commit == 3
+    assert recovered.settings == {}
+
+
+def test_ids_are_never_used_again(opened: Opened) -> None:
+    opened.append(put(1, *[b"x"] * 10), Done(range(1, 11)))
+    opened.append(put(11, b"x", transient=True), is_urgent=False)
+    opened.append(Done([11]), DropPlace("queue:/queue/a"))
+    for _ in range(2):
+        assert opened.restart().next_id > 11
+
+
+def test_a_stream_goes_on_where_it_was(opened: Opened) -> None:
+    opened.append(Begin("s", "e1"))
+    assert opened.store.stream_state("s") == StreamState("e1", 0, 0, 0)
+    opened.append(Append("s", 0, b"a\n", [b"0", b"1"], 10), Append("s", 2, b"b\n", [b"2"], 10))
+    opened.append(Append("s", 3, b"b\n", [b"3", b"4"], 20))
+    expected = {
+        0: (b"0", b"a\n", 10),
+        1: (b"1", b"a\n", 10),
+        2: (b"2", b"b\n", 10),
+        3: (b"3", b"b\n", 20),
+        4: (b"4", b"b\n", 20),
+    }
+    for how in ("restart", "crash", "restart"):
+        for first in range(6):
+            wanted = {offset: found for offset, found in expected.items() if offset >= first}
+            assert opened.read_stream("s", first) == wanted
+            assert opened.read_stream("s", first, 1) == wanted
+        state = opened.store.stream_state("s")
+        assert state is not None
+        assert (state.epoch, state.first, state.next) == ("e1", 0, len(expected))
+        assert state.bytes > 0
+        assert end(opened, how).streams["s"].next == len(expected)
+        body = b"%d" % len(expected)
+        opened.append(Append("s", len(expected), b"c\n", [body], 30))
+        expected[len(expected)] = (body, b"c\n", 30)
+
+
+def test_a_page_of_a_stream_is_about_as_large_as_asked_for(opened: Opened) -> None:
+    opened.append(Begin("s", "e"), Append("s", 0, HEAD, [b"x" * 10] * 100, 1))
+    for limit_bytes in (0, 1, 10, 95, 100):
+        runs = opened.store.read_stream("s", 7, limit_bytes)
+        size = sum(len(body) for run in runs for body in run.bodies)
+        assert 10 <= size <= limit_bytes + 10
+        assert runs[0].first == 7
+    assert opened.store.read_stream("s", 100, 1000) == []
+    assert opened.store.read_stream("s", 101, 1000) == []
+
+
+def test_an_offset_is_found_by_time(opened: Opened) -> None:
+    opened.append(Begin("s", "e"))
+    assert opened.store.find_offset("s", 5) == 0
+    opened.append(*[Append("s", 3 * n, HEAD, [b"x"] * 3, 100 * (n // 2)) for n in range(10)])
+    for _ in range(2):
+        for written_ms, offset in [(-1, 0), (0, 0), (1, 6), (100, 6), (101, 12), (400, 24)]:
+            assert opened.store.find_offset("s", written_ms) == offset
+        assert opened.store.find_offset("s", 401) == 30
+        opened.restart()
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_stream_is_trimmed(opened: Opened, how: str) -> None:
+    opened.append(Begin("s", "e"))
+    opened.append(*[Append("s", n, HEAD, [b"%d" % n], n) for n in range(10)])
+    opened.append(Trim("s", 4), Append("s", 10, HEAD, [b"10"], 10), Trim("s", 2))
+    for _ in range(2):
+        state = opened.store.stream_state("s")
+        assert state is not None
+        assert state.epoch == "e"
+        assert 0 <= state.first <= 4
+        assert state.next == 11
+        # What was trimmed may still be there, but it has no gap, and ends with what was not.
+        assert list(opened.read_stream("s")) == list(range(state.first, 11))
+        assert list(opened.read_stream("s", 4)) == list(range(4, 11))
+        assert opened.store.find_offset("s", -1) == state.first
+        assert opened.store.find_offset("s", 7) == 7
+        assert end(opened, how).streams["s"] == opened.store.stream_state("s")
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_an_emptied_stream_knows_its_next_offset(opened: Opened, how: str) -> None:
+    opened.append(Begin("s", "e"), Append("s", 0, HEAD, [b"x"] * 5, 1))
+    opened.append(Trim("s", 1000))
+    state = end(opened, how).streams["s"]
+    assert (state.epoch, state.next) == ("e", 5)
+    assert state.first <= 5
+    opened.append(Append("s", 5, HEAD, [b"y"], 2))
+    assert opened.read_stream("s", 5) == {5: (b"y", HEAD, 2)}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_a_stream_that_begins_anew_is_empty(opened: Opened, how: str) -> None:
+    opened.append(Begin("s", "e1"), Append("s", 0, HEAD, [b"old"] * 5, 1), Begin("t", "f"))
+    opened.append(Append("s", 5, HEAD, [b"old"], 1), DropStream("s"), Begin("s", "e2"))
+    assert opened.read_stream("s") == {}
+    assert end(opened, how).streams.keys() == {"s", "t"}
+    state = opened.store.stream_state("s")
+    assert state is not None
+    assert (state.epoch, state.first, state.next) == ("e2", 0, 0)
+    opened.append(Append("s", 0, HEAD, [b"new"], 2), DropStream("t"))
+    assert end(opened, how).streams.keys() == {"s"}
+    assert opened.read_stream("s") == {0: (b"new", HEAD, 2)}
+    assert opened.store.stream_state("t") is None
+    assert opened.read_stream("t") == {}
+
+
+def test_a_store_may_be_closed_twice(opened: Opened) -> None:
+    opened.append(put(1, b"1"))
+    opened.store.close()
+    opened.store.close()
+    opened.open()
+    assert opened.bodies("queue:/queue/a") == {1: b"1"}
+
+
+def test_many_messages(opened: Opened) -> None:
+    """A hundred thousand, in and out; quadratic work would take minutes."""
+    began = time.process_time()
+    total, batch = 100_000, 2000
+    for first in range(1, total, batch):
+        opened.append(put(first, *[b"%d" % id for id in range(first, first + batch)]))
+    assert opened.restart().places == {
+        ("queue:/queue/a", 4): PlaceState(total, sum(len(str(n)) for n in range(1, total + 1)), 1)
+    }
+    found = opened.bodies("queue:/queue/a")
+    assert found == {id: b"%d" % id for id in range(1, total + 1)}
+    for first in range(1, total, batch):
+        opened.append(Done(range(first, first + batch, 2)), Delivered(range(first, first + batch)))
+    recovered = opened.restart()
+    assert recovered.places[("queue:/queue/a", 4)].count == total // 2
+    assert len(recovered.deliveries) == total // 2
+    assert time.process_time() - began < 60
+
+
+def test_others_read_while_one_appends(opened: Opened) -> None:
+    """In each round one appends while three read; what was there before the round is seen."""
+    rounds, readers, each = 10, 3, 5
+    opened.append(Begin("s", "e"))
+    barrier = threading.Barrier(readers + 1, timeout=60)
+    failures: list[BaseException] = []
+
+    def read(number: int) -> None:
+        for done in range(rounds):
+            barrier.wait()
+            ids = list(opened.read("queue:/queue/a", limit_bytes=60 * number))
+            offsets = list(opened.read_stream("s", 0, 60 * number))
+            assert ids == list(range(1, len(ids) + 1))
+            assert offsets == list(range(len(offsets)))
+            assert each * done <= min(len(ids), len(offsets))
+            assert max(len(ids), len(offsets)) <= each * (done + 1)
+            assert opened.store.stream_state("s") is not None
+            barrier.wait()
+
+    def guarded(number: int) -> None:
+        try:
+            read(number)
+        except BaseException as error:
+            failures.append(error)
+            barrier.abort()
+
+    threads = [threading.Thread(target=guarded, args=(number,)) for number in range(readers)]
+    for thread in threads:
+        thread.start()
+    try:
+        for done in range(rounds):
+            bodies = [b"x" * 50] * each
+            barrier.wait()
+            opened.append(
+                put(1 + each * done, *bodies), Append("s", each * done, HEAD, bodies, done)
+            )
+            barrier.wait()
+    except threading.BrokenBarrierError:
+        pass
+    finally:
+        for thread in threads:
+            thread.join()
+    assert not failures, failures[0]
+    assert len(opened.read("queue:/queue/a")) == rounds * each

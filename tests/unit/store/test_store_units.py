@@ -1,0 +1,129 @@
+"""A transaction or composite SEND with streams in it: one unit, though the disk fails in it."""
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+from _oracle.store_disk import Disk, filled, open_store, read_all
+
+from trio_stomp.store import (
+    Append,
+    Atomic,
+    Begin,
+    Done,
+    JournalStore,
+    Put,
+    Recovered,
+    StoreBroken,
+    StoreUnavailable,
+    Turn,
+)
+
+NAMES = ("/stream/topic/s", "/stream/topic/t")
+
+
+def begun(directory: str) -> tuple[JournalStore, Disk, int]:
+    disk = Disk()
+    store, _ = open_store(directory, disk, 1 << 20)
+    begin = [Begin(name, "e") for name in NAMES]
+    return store, disk, store.append([Turn([*begin, Put("a", 1, b"", [b"one"])])], 0)
+
+
+def begun_and_failing(path: Path) -> tuple[str, JournalStore, Disk, int]:
+    """The journal's next sync fails; those of the streams, before it, do not."""
+    store, disk, commit = begun(str(path))
+    disk.fail("sync", 0, 0, errno.EIO)
+    return str(path), store, disk, commit
+
+
+def unit() -> Atomic:
+    appends = [Append(name, 0, b"", [b"streamed", b"twice"], 1) for name in NAMES]
+    return Atomic([Put("b", 2, b"", [b"two"]), Done([1]), *appends])
+
+
+def held(store: JournalStore, recovered: Recovered) -> set[bytes]:
+    found = {body for ids in read_all(store, recovered).values() for body, _ in ids.values()}
+    for name in NAMES:
+        assert recovered.streams[name].first == 0
+        runs = store.read_stream(name, 0, 1 << 20)
+        assert recovered.streams[name].next == sum(len(run.bodies) for run in runs)
+        found |= {body + name.encode() for run in runs for body in run.bodies}
+    return found
+
+
+BEFORE = {b"one"}
+AFTER = {b"two", *(body + name.encode() for body in (b"streamed", b"twice") for name in NAMES)}
+
+
+def killed(disk: Disk) -> Disk:
+    return Disk({path: filled(bytes(file.data)) for path, file in disk.files.items()})
+
+
+def without_power(disk: Disk) -> Disk:
+    return disk.cut_power(random.Random(1), 0.0)
+
+
+def held_after(directory: str, store: JournalStore, disk: Disk) -> set[bytes]:
+    """What is there when the store is opened on what is left of its disk."""
+    store.close()
+    store, recovered = open_store(directory, disk)
+    try:
+        return held(store, recovered)
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_a_broken_journal_may_have_is_not_taken_from_the_streams(
+    tmp_path: Path, is_written: bool
+) -> None:
+    directory, store, disk, commit = begun_and_failing(tmp_path)
+    disk.fail("forget_cached", errno.EIO)
+    with pytest.raises(StoreBroken):
+        store.append([Turn([unit()])], commit)
+    # Nobody sees what may not hold.
+    assert store.read_stream(NAMES[0], 0, 1 << 20) == []
+    after = killed(disk) if is_written else without_power(disk)
+    assert held_after(directory, store, after) == (AFTER if is_written else BEFORE)
+
+
+def test_what_a_failed_journal_does_not_have_is_taken_back(tmp_path: Path) -> None:
+    directory, store, disk, commit = begun_and_failing(tmp_path)
+    with pytest.raises(StoreUnavailable):
+        store.append([Turn([unit()])], commit)
+    assert store.append([Turn([unit()])], commit) == commit + 1
+    assert held_after(directory, store, without_power(disk)) == AFTER
+
+
+def test_a_unit_is_on_the_disk_though_nobody_waits_for_it(tmp_path: Path) -> None:
+    """Its streams are; so a reader may see it, and what holds with it must not be lost."""
+    directory = str(tmp_path)
+    store, disk, commit = begun(directory)
+    store.append([Turn([unit()], is_urgent=False)], commit)
+    assert held_after(directory, store, without_power(disk)) == AFTER
+
+
+def test_streams_alone_cost_no_wait_for_the_journal(tmp_path: Path) -> None:
+    store, disk, commit = begun(str(tmp_path))
+    disk.calls.clear()
+    append = Append(NAMES[0], 0, b"", [b"x"], 1)
+    store.append([Turn([append], is_urgent=False)], commit)
+    assert disk.calls.count("sync") == 1
+    store.close()
+
+
+def test_what_stands_behind_it_says_that_a_unit_held(tmp_path: Path) -> None:
+    """A journal that was lost takes no more of a stream than its end."""
+    directory = str(tmp_path)
+    store, disk, commit = begun(directory)
+    commit = store.append([Turn([unit()])], commit)
+    store.append([Turn([Append(NAMES[0], 2, b"", [b"behind"], 2)])], commit)
+    after = killed(disk)
+    store.close()
+    (journal,) = (path for path in after.files if "/journal/" in path)
+    after.files[journal] = filled(bytes(after.files[journal].data[:300]))
+    store, recovered = open_store(directory, after)
+    assert recovered.commit == 1
+    assert [recovered.streams[name].next for name in NAMES] == [3, 0]
+    store.close()

@@ -1,0 +1,218 @@
+"""Certificates of clients that were taken back: what is read of lists, and what a broker does."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trio
+import trustme
+from attrs import frozen
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from tests.support.fakes import Client, StreamPipe
+from tests.support.tls import authority
+from trio_stomp import OptionError, ServerHandle, Settings, serve
+from trio_stomp.transport.tls._revocation import certificate_key, read_revoked, revocation_warnings
+
+QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
+NOW = datetime.now(UTC).replace(microsecond=0)
+DAY = timedelta(days=1)
+
+
+@frozen
+class Employee:
+    """Who has a certificate."""
+
+    name: str
+    leaf: trustme.LeafCert
+
+    @classmethod
+    def of(cls, name: str, ca: trustme.CA) -> "Employee":
+        return cls(name, ca.issue_cert(f"{name}@clients.example", common_name=name))
+
+    @property
+    def certificate(self) -> x509.Certificate:
+        return x509.load_pem_x509_certificate(self.leaf.cert_chain_pems[0].bytes())
+
+    @property
+    def key(self) -> str:
+        return certificate_key(self.certificate.public_bytes(serialization.Encoding.DER))
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=authority().file)
+        self.leaf.configure_cert(context)
+        return context
+
+
+def revocation_list(ca: trustme.CA, *revoked: Employee, until: datetime = NOW + 7 * DAY) -> bytes:
+    """A list, in PEM."""
+    signer = x509.load_pem_x509_certificate(ca.cert_pem.bytes())
+    key = serialization.load_pem_private_key(ca.private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    made = x509.CertificateRevocationListBuilder().issuer_name(signer.subject)
+    made = made.last_update(NOW - 2 * DAY).next_update(until)
+    for each in revoked:
+        entry = x509.RevokedCertificateBuilder().serial_number(each.certificate.serial_number)
+        made = made.add_revoked_certificate(entry.revocation_date(NOW - DAY).build())
+    return made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def put(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+@pytest.fixture
+def ca() -> trustme.CA:
+    return authority().ca
+
+
+@pytest.fixture
+def crl(tmp_path: Path) -> Path:
+    return tmp_path / "revoked.pem"
+
+
+# --- what is read ---------------------------------------------------------------------------------
+
+
+def test_lists_say_who_was_revoked_by_whom(ca: trustme.CA, crl: Path) -> None:
+    other = trustme.CA(organization_name="another")
+    gone, goes, stays = (Employee.of(name, ca) for name in ("gone", "goes", "stays"))
+    foreign = Employee.of("foreign", other)
+    crl.write_bytes(b"words\n" + revocation_list(ca, gone, goes) + revocation_list(other, foreign))
+    assert read_revoked(str(crl)) == {gone.key, goes.key, foreign.key}
+    assert stays.key not in read_revoked(str(crl))
+    # The same number of somebody else's is another certificate.
+    crl.write_bytes(revocation_list(other, gone))
+    assert gone.key not in read_revoked(str(crl))
+
+
+def test_a_list_may_be_empty(ca: trustme.CA, crl: Path) -> None:
+    crl.write_bytes(revocation_list(ca))
+    assert read_revoked(str(crl)) == frozenset()
+    assert read_revoked("") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "holds no list"),
+        (b"-----BEGIN CERTIFICATE-----\n", "holds no list"),
+        (b"-----BEGIN X509 CRL-----\nMAAA\n-----END X509 CRL-----\n", "damaged"),
+        (b"-----BEGIN X509 CRL-----\nM\n-----END X509 CRL-----\n", "damaged"),
+        (None, "no such file"),
+    ],
+)
+def test_what_is_no_list_is_refused_with_its_name(crl: Path, text: bytes | None, why: str) -> None:
+    if text is not None:
+        crl.write_bytes(text)
+    with pytest.raises(OptionError, match=why) as caught:
+        read_revoked(str(crl))
+    assert str(caught.value).startswith(f"{crl} (tls_client_crl)")
+
+
+@pytest.mark.parametrize(
+    ("left", "words"), [(2 * DAY, ""), (DAY / 2, "is good until"), (-DAY, "was good until")]
+)
+def test_a_list_that_ends_is_warned_of(
+    ca: trustme.CA, crl: Path, left: timedelta, words: str
+) -> None:
+    crl.write_bytes(revocation_list(ca, until=NOW + left))
+    told = list(revocation_warnings(str(crl), NOW.timestamp()))
+    assert len(told) == bool(words)
+    assert all(words in line and "SIGHUP" in line for line in told)
+
+
+@pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x00"])
+def test_what_is_no_certificate_has_no_key(der: bytes) -> None:
+    with pytest.raises((ValueError, IndexError)):
+        certificate_key(der)
+
+
+# --- a broker -------------------------------------------------------------------------------------
+
+
+@frozen
+class Door:
+    """A broker that wants certificates, and who came to it."""
+
+    handle: ServerHandle
+    clients: list[Client]
+
+    async def enter(self, who: Employee) -> Client:
+        host, _, port = self.handle.addresses[0].rpartition(":")
+        stream = await trio.open_tcp_stream(host, int(port))
+        client = Client(StreamPipe(trio.SSLStream(stream, who.context(), server_hostname=host)))
+        self.clients.append(client)
+        await client.connect()
+        return client
+
+    async def refuses(self, who: Employee) -> None:
+        with pytest.raises((trio.BrokenResourceError, ssl.SSLError)):
+            await self.enter(who)
+
+
+@asynccontextmanager
+async def guarded(crl: Path | None, way: str = "required") -> AsyncIterator[Door]:
+    settings = Settings.of(
+        port=0,
+        tls_cert=authority().certificate,
+        tls_client_ca=authority().file,
+        tls_client_certificates=way,
+        tls_client_crl=str(crl or ""),
+        **QUIET,
+    )
+    async with trio.open_nursery() as nursery:
+        door = Door(await nursery.start(serve, settings), [])
+        try:
+            yield door
+        finally:
+            for client in door.clients:
+                client.abort()
+            door.handle.stop()
+
+
+@pytest.mark.parametrize("way", ["required", "optional"])
+async def test_a_revoked_certificate_is_refused_and_its_connections_end_at_sighup(
+    ca: trustme.CA, crl: Path, way: str
+) -> None:
+    """F17: who had lost his certificate to somebody could take it back in no way."""
+    thief, owner, later = (Employee.of(name, ca) for name in ("thief", "owner", "later"))
+    put(crl, revocation_list(ca, thief))
+    async with guarded(crl, way) as door:
+        await door.refuses(thief)
+        stays, goes = await door.enter(owner), await door.enter(later)
+        put(crl, revocation_list(ca, thief, later))
+        await door.handle.reload()
+        error = await goes.expect_error("authentication-failed")
+        assert "revoked" in error["message"]
+        assert await stays.fence() == []
+        await door.refuses(later)
+        put(crl, b"nonsense")
+        with pytest.raises(OptionError, match="tls_client_crl"):
+            await door.handle.reload()
+        await door.refuses(later)
+        await door.enter(owner)
+
+
+async def test_a_list_that_is_too_old_lets_no_certificate_in(
+    ca: trustme.CA, crl: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(crl, revocation_list(ca, until=NOW - DAY))
+    async with guarded(crl) as door:
+        assert "was good until" in caplog.text
+        await door.refuses(Employee.of("owner", ca))
+
+
+async def test_without_a_list_nobody_is_asked_for_one(ca: trustme.CA) -> None:
+    async with guarded(None) as door:
+        await door.enter(Employee.of("owner", ca))
+
+
+def test_lists_need_certificates() -> None:
+    with pytest.raises(OptionError, match="tls_client_crl needs"):
+        Settings.of(tls_cert="x", tls_client_crl="y")
