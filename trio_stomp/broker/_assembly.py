@@ -204,7 +204,12 @@ class Parts:
         self.events = BrokerEvents(self.destinations)
         self.quotas = Quotas(lambda: self.clients)
         self.authorizer = Authorizer(
-            self.events, self.dialect, self._is_there, self.quotas, self.turns, self.rules
+            self.events,
+            dialect=self.dialect,
+            is_there=self._is_there,
+            quotas=self.quotas,
+            turns=self.turns,
+            rules=self.rules,
         )
         self.queues = QueueBook(self.destinations, self.book, memory, self.timers)
         self.queues.turns = self.queues.reach.turns = self.turns
@@ -237,55 +242,55 @@ class Parts:
         epochs = count(1)
         self.streams = Streams(
             self.memory,
-            self.timers,
-            self.log,
-            self.queues.mark,
-            lambda: f"{self.boot}.{next(epochs)}",
-            self.wall,
+            timers=self.timers,
+            log=self.log,
+            mark=self.queues.mark,
+            new_epoch=lambda: f"{self.boot}.{next(epochs)}",
+            wall=self.wall,
         )
         self.last_values = LastValues(self.memory, self.destinations, self.authorizer, self.storage)
 
     def _make_subscriber(self, temporary: Temporary) -> None:
         self.bindings = Bindings(
             self.policies,
-            self.memory,
-            self.destinations,
-            self.queues,
-            self.stale,
-            self.fan_out,
-            self.acknowledger,
-            self.authorizer,
-            self.log,
-            self.dialect.shares_durables,
+            memory=self.memory,
+            destinations=self.destinations,
+            queues=self.queues,
+            stale=self.stale,
+            fan_out=self.fan_out,
+            acknowledger=self.acknowledger,
+            authorizer=self.authorizer,
+            log=self.log,
+            shares_durables=self.dialect.shares_durables,
         )
         initial_delivery = InitialDelivery(
             self.policies,
-            self.memory,
-            self.destinations,
-            self.queues,
-            self.stale,
-            self.fan_out,
-            self.bindings,
-            Browses(self.timers),
-            self.last_values,
+            memory=self.memory,
+            destinations=self.destinations,
+            queues=self.queues,
+            stale=self.stale,
+            fan_out=self.fan_out,
+            bindings=self.bindings,
+            browses=Browses(self.timers),
+            last_values=self.last_values,
         )
         self.subscriber = Subscriber(
             self.policies,
-            self.dialect,
-            self.fan_out,
-            self.memory,
-            self.destinations,
-            self.queues,
-            self.events,
-            self.acknowledger,
-            temporary,
-            self.authorizer,
-            self.bindings,
-            initial_delivery,
-            SelectorCompiler(),
-            self.boot,
-            self.streams,
-            self.log,
+            dialect=self.dialect,
+            fan_out=self.fan_out,
+            memory=self.memory,
+            destinations=self.destinations,
+            queues=self.queues,
+            events=self.events,
+            acknowledger=self.acknowledger,
+            temporary=temporary,
+            authorizer=self.authorizer,
+            bindings=self.bindings,
+            initial_delivery=initial_delivery,
+            selectors=SelectorCompiler(),
+            boot=self.boot,
+            streams=self.streams,
+            log=self.log,
         )
         self.leaving = Leaving(
             self.subscriber, self.destinations, self.queues, self.acknowledger, self.timers
@@ -296,20 +301,20 @@ class Parts:
         self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
         self.publisher = Publisher(
             self.dialect,
-            self.memory,
-            self.destinations,
-            self.queues,
-            self.stale,
-            self.fan_out,
-            self.overflow,
-            temporary,
-            self.authorizer,
-            self.answers.to_topic,
-            self.last_values,
-            self.streams,
-            self.known,
-            self.log,
-            self.wall,
+            memory=self.memory,
+            destinations=self.destinations,
+            queues=self.queues,
+            stale=self.stale,
+            fan_out=self.fan_out,
+            overflow=self.overflow,
+            temporary=temporary,
+            authorizer=self.authorizer,
+            answer=self.answers.to_topic,
+            last_values=self.last_values,
+            streams=self.streams,
+            known=self.known,
+            log=self.log,
+            wall=self.wall,
         )
         self.publisher.events = self.events
         self.queues.send_dead = partial(send_dead, self.publisher)
@@ -318,14 +323,14 @@ class Parts:
         self.publisher.in_pieces = FanOutInPieces(self.fan_out, self.lines, self.destinations)
         self.publisher.scheduler = self.scheduler = Scheduler(
             self.memory,
-            self.timers,
-            self.overflow,
-            self.publisher.send_due,
-            self.authorizer,
-            self.dialect,
-            self.policies,
-            self.wall,
-            self.storage,
+            timers=self.timers,
+            overflow=self.overflow,
+            send=self.publisher.send_due,
+            authorizer=self.authorizer,
+            dialect=self.dialect,
+            policies=self.policies,
+            wall=self.wall,
+            storage=self.storage,
         )
         self.scheduler.turns = self.turns
         self.answers.left = LeftBehind(self.scheduler, self.destinations).answer

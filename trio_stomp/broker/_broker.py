@@ -88,23 +88,23 @@ class Broker(Parts):
         self._is_cut = False
         self.sessions = Sessions(
             self.server_name,
-            self.dialect,
-            self.clients,
-            self.leaving,
-            self.answers,
-            self.events,
-            self.authorizer,
+            dialect=self.dialect,
+            clients=self.clients,
+            leaving=self.leaving,
+            answers=self.answers,
+            events=self.events,
+            authorizer=self.authorizer,
         )
         self.durability = SendOrder(self.log, self.publisher, self.streams, self)
         self.receipts = Receipts(self.durability)
         self.explainer = Explainer(
             self.event_history,
-            self.boot,
-            self.dialect,
-            self.destinations,
-            self.clients,
-            self.authorizer,
-            self,
+            boot=self.boot,
+            dialect=self.dialect,
+            destinations=self.destinations,
+            clients=self.clients,
+            authorizer=self.authorizer,
+            host=self,
         )
         self.tracer = Tracer(self.events, self.clients, self.timers)
         self.monitor = Monitor(self.destinations, self.turns, self.publish)

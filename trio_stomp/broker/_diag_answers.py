@@ -68,11 +68,11 @@ class Answers:
             self.fan_out.to_all(
                 Publication(
                     publication.destination,
-                    answer,
-                    [body],
-                    publication.received_at,
-                    publication.expires_at,
-                    publication.sender,
+                    head=answer,
+                    bodies=[body],
+                    received_at=publication.received_at,
+                    expires_at=publication.expires_at,
+                    sender=publication.sender,
                     end=publication.end,
                 )
             )

@@ -68,13 +68,13 @@ class Recovery:
         broker = self.broker
         binding = read_back(
             place,
-            text,
-            broker.subscriber.next_number(),
-            broker.bindings,
-            broker.destinations,
-            broker.queues,
-            broker.subscriber.selectors.compile,
-            broker.dialect.wildcards,
+            text=text,
+            number=broker.subscriber.next_number(),
+            host=broker.bindings,
+            destinations=broker.destinations,
+            queues=broker.queues,
+            compile_selector=broker.subscriber.selectors.compile,
+            wildcards=broker.dialect.wildcards,
         )
         broker.bindings.restore(binding)
 

@@ -157,18 +157,25 @@ class Client:
           Refused: the broker's ERROR; also later, from the iterator, if it comes then.
         """
         core = self._core
-        told = _subscribe_headers(destination, ack, prefetch, selector, durable, offset)
+        told = _subscribe_headers(
+            destination,
+            ack=ack,
+            prefetch=prefetch,
+            selector=selector,
+            durable=durable,
+            offset=offset,
+        )
         name = id or f"s{core.number()}"
         if name in core.subscriptions:
             raise OptionError(f"id={name!r} is in use by another subscription of this client")
         subscription = Subscription(
             name,
-            {**told, **(headers or {})},
-            prefetch,
-            ack != "auto",
-            durable is not None,
-            on_stale == "ignore",
-            core,
+            headers={**told, **(headers or {})},
+            prefetch=prefetch,
+            tracks=ack != "auto",
+            is_durable=durable is not None,
+            ignores_stale=on_stale == "ignore",
+            owner=core,
         )
         try:
             await subscription.enter()

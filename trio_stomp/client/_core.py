@@ -288,11 +288,11 @@ class Core:
                 async with open_pipe(options.way, options.versions, most) as pipe:
                     link = Link(
                         pipe,
-                        session,
-                        self.link_number + 1,
-                        self._receive,
-                        self._wait_until_wanted,
-                        options.max_outgoing_bytes,
+                        session=session,
+                        number=self.link_number + 1,
+                        receive=self._receive,
+                        wait_until_wanted=self._wait_until_wanted,
+                        max_outgoing_bytes=options.max_outgoing_bytes,
                     )
                     welcomed = await link.open(connect)
                     scope.deadline = float("inf")

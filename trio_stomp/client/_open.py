@@ -67,18 +67,25 @@ async def open_client(
       ClientError: no connection, refused, or what ended the client later: its class says which.
     """
     way = way_to(where, ssl_context)
-    told = _connect_headers(login, passcode, token, host or way.host, client_id, headers)
+    told = _connect_headers(
+        login,
+        passcode=passcode,
+        token=token,
+        host=host or way.host,
+        client_id=client_id,
+        headers=headers,
+    )
     options = CoreOptions(
         way,
-        told,
-        ProtocolOptions(*_milliseconds(heart_beat)),
-        limits or FrameLimits(),
-        _known(versions),
-        reconnect,
-        connect_timeout_s,
-        close_timeout_s,
-        max_outgoing_bytes,
-        callable(token),
+        headers=told,
+        protocol=ProtocolOptions(*_milliseconds(heart_beat)),
+        limits=limits or FrameLimits(),
+        versions=_known(versions),
+        policy=reconnect,
+        connect_timeout_s=connect_timeout_s,
+        close_timeout_s=close_timeout_s,
+        max_outgoing_bytes=max_outgoing_bytes,
+        renews_token=callable(token),
     )
     async with _run(Core(options)) as client:
         yield client

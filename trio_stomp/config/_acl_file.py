@@ -210,11 +210,11 @@ class _Table:
         allow = "allow" in self.values
         return Rule(
             allow,
-            self._actions("allow" if allow else "deny"),
-            self._texts("to"),
-            self._texts("user"),
-            frozenset(named),
-            self.place,
+            actions=self._actions("allow" if allow else "deny"),
+            patterns=self._texts("to"),
+            users=self._texts("user"),
+            groups=frozenset(named),
+            place=self.place,
         )
 
     def _actions(self, key: str) -> frozenset[Action]:

@@ -205,7 +205,14 @@ class Reporter:
                 listed = list(connections) if full else some
                 if table is _schema.WS:
                     upgraded = [each for each in listed if each.websocket is not None]
-                    job = self._list(table, upgraded, websocket_record, ts, full, buffers)
+                    job = self._list(
+                        table,
+                        things=upgraded,
+                        describe=websocket_record,
+                        ts=ts,
+                        full=full,
+                        beside=buffers,
+                    )
                 else:
                     describe = partial(connection_record, now=now, wall_now=wall_now)
                     job = self._list(table, listed, describe, ts, full)

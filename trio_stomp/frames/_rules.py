@@ -47,8 +47,14 @@ _ESCAPES_1_1 = MappingProxyType({"n": "\n", "c": ":", "\\": "\\"})
 _ESCAPES_1_2 = MappingProxyType({"r": "\r", **_ESCAPES_1_1})
 _NONE: Mapping[str, str] = MappingProxyType({})
 
-OPENING = HeaderRules("CONNECT", True, False, _NONE, False, False)
-V1_0 = HeaderRules("1.0", False, True, _NONE, False, False)
+OPENING = HeaderRules(
+    "CONNECT", crlf=True, trims=False, escapes=_NONE, carries_cr=False, carries_lf=False
+)
+V1_0 = HeaderRules("1.0", crlf=False, trims=True, escapes=_NONE, carries_cr=False, carries_lf=False)
 # CR has no escape in 1.1, but is legal as it is (F25); LF is escaped.
-V1_1 = HeaderRules("1.1", False, False, _ESCAPES_1_1, True, True)
-V1_2 = HeaderRules("1.2", True, False, _ESCAPES_1_2, True, True)
+V1_1 = HeaderRules(
+    "1.1", crlf=False, trims=False, escapes=_ESCAPES_1_1, carries_cr=True, carries_lf=True
+)
+V1_2 = HeaderRules(
+    "1.2", crlf=True, trims=False, escapes=_ESCAPES_1_2, carries_cr=True, carries_lf=True
+)

@@ -274,7 +274,16 @@ def _make_peer(
     decoder = make_decoder(version, limits)
     send, outgoing = trio.open_memory_channel[Frame](max_frames)
     incoming, receive = trio.open_memory_channel[Frame](max_frames)
-    return Peer(send, receive, stream, version, decoder, linger_s, outgoing, incoming)
+    return Peer(
+        send,
+        receive=receive,
+        stream=stream,
+        version=version,
+        decoder=decoder,
+        linger_s=linger_s,
+        outgoing=outgoing,
+        incoming=incoming,
+    )
 
 
 @asynccontextmanager

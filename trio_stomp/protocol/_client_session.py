@@ -245,7 +245,16 @@ class ClientSession:
                 ack_id = ack.decode() if ack else ""
             number = None if offset is None else int(offset)
             body = data[start:end]
-            add(Delivered(head, subscription.decode(), identity, ack_id, number, body))
+            add(
+                Delivered(
+                    head,
+                    subscription=subscription.decode(),
+                    message_id=identity,
+                    ack=ack_id,
+                    offset=number,
+                    body=body,
+                )
+            )
             position = end + 1
         return position, find(b"\0", position) < 0
 
@@ -334,7 +343,14 @@ class ClientSession:
         offset = head.get("x-stream-offset") or ""
         is_number = offset.isascii() and offset.isdigit() and len(offset) <= 18
         number = int(offset) if is_number else None
-        return Delivered(head, head.get("subscription"), identity, ack, number, body)
+        return Delivered(
+            head,
+            subscription=head.get("subscription"),
+            message_id=identity,
+            ack=ack,
+            offset=number,
+            body=body,
+        )
 
     def _refuse(self, error: FrameError | ProtocolError) -> None:
         if self.state is not State.CLOSED:  # nothing is looked at behind an ERROR

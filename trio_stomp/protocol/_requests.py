@@ -82,7 +82,14 @@ def acked(frame: Frame, version: Version, *, is_lenient: bool = False) -> Acked:
         subscription = frame.get("subscription") or None
     requeue = (frame.get("requeue") or "true").lower() != "false"
     receipts = () if frame.receipt is None else ((1, frame.receipt),)
-    return Acked((told.encode(),), header, subscription, negative, requeue, receipts)
+    return Acked(
+        (told.encode(),),
+        header=header,
+        subscription=subscription,
+        negative=negative,
+        requeue=requeue,
+        receipts=receipts,
+    )
 
 
 def needed(frame: Frame, name: str, version: Version) -> str:

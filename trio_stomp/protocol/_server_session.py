@@ -125,7 +125,16 @@ class ServerSession:
     def _receive_run(self, run: FrameRun | AckRun, events: list[Event]) -> None:
         if isinstance(run, AckRun):
             if self.state is not State.CLOSED:
-                events.append(Acked(run.ids, "id", None, False, True, ()))
+                events.append(
+                    Acked(
+                        run.ids,
+                        header="id",
+                        subscription=None,
+                        negative=False,
+                        requeue=True,
+                        receipts=(),
+                    )
+                )
             return
         head = run.head
         action = TABLE.get((self.state, head.command), Action.REFUSE_UNKNOWN)

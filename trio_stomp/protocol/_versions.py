@@ -29,9 +29,15 @@ class Version:
     nacks: bool
 
 
-STOMP_1_0 = Version("1.0", 0, V1_0, False, False, False, False)
-STOMP_1_1 = Version("1.1", 1, V1_1, True, True, False, True)
-STOMP_1_2 = Version("1.2", 2, V1_2, True, True, True, True)
+STOMP_1_0 = Version(
+    "1.0", index=0, rules=V1_0, needs_id=False, heartbeats=False, acks_by_header=False, nacks=False
+)
+STOMP_1_1 = Version(
+    "1.1", index=1, rules=V1_1, needs_id=True, heartbeats=True, acks_by_header=False, nacks=True
+)
+STOMP_1_2 = Version(
+    "1.2", index=2, rules=V1_2, needs_id=True, heartbeats=True, acks_by_header=True, nacks=True
+)
 
 VERSIONS = (STOMP_1_2, STOMP_1_1, STOMP_1_0)
 SUPPORTED = "1.0,1.1,1.2"

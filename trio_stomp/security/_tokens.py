@@ -107,8 +107,17 @@ class TokenVerifier:
             raise OptionError(f"the leeway of tokens is {leeway_s} s, but must be 0 s or more")
         single = read_key(key_file) if key_file else None
         keys, ignored = read_key_set(jwks_file) if jwks_file else ((), ())
-        claims = (issuer, audience, user_claim, roles_claim)
-        return cls(single, keys, ignored, *claims, float(leeway_s), PyJWS(ALL_ALGORITHMS))
+        return cls(
+            single,
+            keys=keys,
+            ignored=ignored,
+            issuer=issuer,
+            audience=audience,
+            user_claim=user_claim,
+            roles_claim=roles_claim,
+            leeway_s=float(leeway_s),
+            jws=PyJWS(ALL_ALGORITHMS),
+        )
 
     def verify(self, token: str, wall_s: float) -> Identity:
         """Who a token says its bearer is.

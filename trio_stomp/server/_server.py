@@ -158,7 +158,12 @@ class Server:
         broker.authorizer.exists = self.authenticator.exists
         self.diagnostics = diagnostics
         self.dispatcher = Dispatcher(
-            broker, self.inbox, self.outboxes, diagnostics.end_turn, self.alarm, self.clock
+            broker,
+            inbox=self.inbox,
+            outboxes=self.outboxes,
+            end_turn=diagnostics.end_turn,
+            alarm=self.alarm,
+            clock=self.clock,
         )
         if store is not None and broker.log is not None:
             self.committer = self.dispatcher.committer = StoreCommitter(
@@ -166,18 +171,18 @@ class Server:
             )
         self._shared = ConnectionShared(
             self.limits,
-            self.inbox,
-            self.memory,
-            self.watchdog,
-            self.pages,
-            self.dispatcher.resume,
-            Relief(self.connections, broker, self.outboxes, self.dispatcher).relieve,
-            self._tell_late,
-            self._tell_login,
-            self.authenticator,
-            self.tls,
-            lambda: self.broker.authorizer.rules,
-            self.websocket_reads,
+            inbox=self.inbox,
+            memory=self.memory,
+            watchdog=self.watchdog,
+            pages=self.pages,
+            resume=self.dispatcher.resume,
+            relieve=Relief(self.connections, broker, self.outboxes, self.dispatcher).relieve,
+            tell_late=self._tell_late,
+            tell_login=self._tell_login,
+            authenticator=self.authenticator,
+            tls=self.tls,
+            rules=lambda: self.broker.authorizer.rules,
+            websocket_reads=self.websocket_reads,
         )
 
     async def run(
@@ -361,11 +366,11 @@ class Server:
         connection = Connection(self._shared, wire, session, trio.current_time(), refusal)
         outbox = connection.outbox = Outbox(
             self.outboxes,
-            wire,
-            connection.on_blocked,
-            connection.on_close,
-            connection.on_room,
-            connection.on_pause,
+            wire=wire,
+            on_blocked=connection.on_blocked,
+            on_close=connection.on_close,
+            on_room=connection.on_room,
+            on_pause=connection.on_pause,
         )
         outbox.owner = connection
         self.outboxes.touched.add(outbox)

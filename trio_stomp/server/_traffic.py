@@ -37,9 +37,9 @@ class Traffic:
         """The same figures, to be added to."""
         return Traffic(
             dict(self.opened),
-            self.frames_in,
-            self.frames_out,
-            self.bytes_in,
-            self.bytes_out,
-            self.heartbeats_missed,
+            frames_in=self.frames_in,
+            frames_out=self.frames_out,
+            bytes_in=self.bytes_in,
+            bytes_out=self.bytes_out,
+            heartbeats_missed=self.heartbeats_missed,
         )

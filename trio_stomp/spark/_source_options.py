@@ -89,22 +89,22 @@ class SourceOptions(NamedTuple):
         values = DEFAULTS | given
         place = Place(
             values["url"],
-            values["stream"],
-            values["ca_file"],
-            values["credentials_file"],
-            values["login_env"],
-            values["passcode_env"],
-            _positive(values, "timeout_s"),
-            _positive(values, "retry_s"),
+            stream=values["stream"],
+            ca_file=values["ca_file"],
+            credentials_file=values["credentials_file"],
+            login_env=values["login_env"],
+            passcode_env=values["passcode_env"],
+            timeout_s=_positive(values, "timeout_s"),
+            retry_s=_positive(values, "retry_s"),
         )
         place.address()
         return cls(
             place,
-            Position.of(values["starting"]),
-            Position.of(values["ending"]),
-            int(_positive(values, "max_rows")),
-            int(_positive(values, "partitions")),
-            values["broker_id"],
+            starting=Position.of(values["starting"]),
+            ending=Position.of(values["ending"]),
+            max_rows=int(_positive(values, "max_rows")),
+            partitions=int(_positive(values, "partitions")),
+            broker_id=values["broker_id"],
         )
 
 

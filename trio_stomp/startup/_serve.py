@@ -180,7 +180,7 @@ def _assemble(
     site = Site(*told, lambda: server.why_unready())
     server = Server(
         settings.server,
-        Codecs(
+        codecs=Codecs(
             settings.frames,
             settings.protocol,
             memory,
@@ -190,26 +190,26 @@ def _assemble(
             receipts_at_commit=dialect.receipts_at_commit,
             judges_early=security.rules is not None,
         ),
-        memory,
-        boot * _SESSIONS_PER_BOOT,
-        site,
-        _authenticator(settings, security, clock.wall_s),
-        security.tls,
-        security.proxies,
+        memory=memory,
+        boot_number=boot * _SESSIONS_PER_BOOT,
+        pages=site,
+        authenticator=_authenticator(settings, security, clock.wall_s),
+        tls=security.tls,
+        proxies=security.proxies,
         clock=clock,
     )
     own_name = f"trio_stomp/{__version__}" if is_shown else ""
     broker = Broker(
         settings.broker,
-        memory,
-        server,
-        base36(boot),
-        settings.protocol.server_name or own_name,
-        policy_book(settings),
-        dialect,
-        clock.wall,
-        _log(settings, opened),
-        security.rules,
+        memory=memory,
+        server=server,
+        boot=base36(boot),
+        server_name=settings.protocol.server_name or own_name,
+        book=policy_book(settings),
+        dialect=dialect,
+        wall=clock.wall,
+        log=_log(settings, opened),
+        rules=security.rules,
     )
     broker.publisher.warn = broker.streams.warn = logger.warning
     broker.tracer.log = trace_logger().info

@@ -49,7 +49,14 @@ class _Held:
 
     def as_row(self, id: int) -> Row:
         put = self.put
-        return Row(id, self.body, put.head, put.received_ms, put.expires_ms, self.deliveries)
+        return Row(
+            id,
+            body=self.body,
+            head=put.head,
+            received_ms=put.received_ms,
+            expires_ms=put.expires_ms,
+            deliveries=self.deliveries,
+        )
 
 
 @define(eq=False)
@@ -119,11 +126,11 @@ class MemoryStore:
             progress(self._bytes, self._bytes)
             return Recovered(
                 self._commit,
-                self._next_id,
-                {key: _state_of(lane) for key, lane in self._lanes.items()},
-                dict(self._settings),
-                {id: held.deliveries for id, held in self._held() if held.deliveries},
-                {stream: _stream_state_of(log) for stream, log in self._logs.items()},
+                next_id=self._next_id,
+                places={key: _state_of(lane) for key, lane in self._lanes.items()},
+                settings=dict(self._settings),
+                deliveries={id: held.deliveries for id, held in self._held() if held.deliveries},
+                streams={stream: _stream_state_of(log) for stream, log in self._logs.items()},
             )
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:

@@ -81,15 +81,15 @@ class Publication:
         """The same with other bodies, at the route that its destination has now."""
         return Publication(
             destination,
-            self.head,
-            bodies,
-            self.received_at,
-            self.expires_at,
-            self.sender,
-            self.options,
-            self.is_stored,
-            self.end,
-            self.quota,
+            head=self.head,
+            bodies=bodies,
+            received_at=self.received_at,
+            expires_at=self.expires_at,
+            sender=self.sender,
+            options=self.options,
+            is_stored=self.is_stored,
+            end=self.end,
+            quota=self.quota,
         )
 
     def of(self, quota: "Quota | None") -> "Publication":
@@ -102,15 +102,15 @@ class Publication:
         """The same with other headers."""
         return Publication(
             self.destination,
-            head,
-            self.bodies,
-            self.received_at,
-            self.expires_at,
-            self.sender,
-            self.options,
-            self.is_stored,
-            self.end,
-            self.quota,
+            head=head,
+            bodies=self.bodies,
+            received_at=self.received_at,
+            expires_at=self.expires_at,
+            sender=self.sender,
+            options=self.options,
+            is_stored=self.is_stored,
+            end=self.end,
+            quota=self.quota,
         )
 
 
@@ -148,11 +148,11 @@ class Delivery:
         """The same messages, written in another way."""
         return Delivery(
             tails,
-            self.count,
-            sum(map(len, tails)),
-            self.publication,
-            self.is_paced,
-            self.returns,
-            self.observed_at,
-            self.ticket,
+            count=self.count,
+            size=sum(map(len, tails)),
+            publication=self.publication,
+            is_paced=self.is_paced,
+            returns=self.returns,
+            observed_at=self.observed_at,
+            ticket=self.ticket,
         )

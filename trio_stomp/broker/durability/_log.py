@@ -197,7 +197,16 @@ class Log:
         if not self._is_identified:
             self.identify()
         first = self.take_numbers(len(bodies))
-        record = Put(place, first, head, bodies, level, received_ms, expires_ms, transient)
+        record = Put(
+            place,
+            first=first,
+            head=head,
+            bodies=bodies,
+            level=level,
+            received_ms=received_ms,
+            expires_ms=expires_ms,
+            transient=transient,
+        )
         self.write(record, is_kept=is_kept, size=sum(map(len, bodies)))
         return first
 

@@ -75,13 +75,29 @@ def make_plan(head: Head, dialect: Dialect) -> SendPlan:
         renamed = tuple([_renamed(head, name) for name in names])
     if options is PLAIN_SEND:
         personal = any(name.startswith(TEMPORARY) for name in names)
-        return SendPlan(names, None, None, personal, claimed, renamed, honest)
+        return SendPlan(
+            names,
+            options=None,
+            schedule=None,
+            is_personal=personal,
+            claims=claimed,
+            renamed=renamed,
+            honest=honest,
+        )
     personal = any(name.startswith(TEMPORARY) for name in (*names, options.reply_to))
     schedule: Schedule | Removal | None = None
     if options.scheduled:
         schedule = parse_removal(head) if MANAGEMENT.issuperset(names) else None
         schedule = schedule or parse_schedule(head)
-    return SendPlan(names, options, schedule, personal, claimed, renamed, honest)
+    return SendPlan(
+        names,
+        options=options,
+        schedule=schedule,
+        is_personal=personal,
+        claims=claimed,
+        renamed=renamed,
+        honest=honest,
+    )
 
 
 def _renamed(head: Head, destination: str) -> Head:

@@ -89,7 +89,14 @@ class Acknowledger:
             return event
         ids = [self._delivery_of(client, name) for name in names]
         header, subscription, requeue = event.header, event.subscription, event.requeue
-        return Acked(ids, header, subscription, event.negative, requeue, event.receipts)
+        return Acked(
+            ids,
+            header=header,
+            subscription=subscription,
+            negative=event.negative,
+            requeue=requeue,
+            receipts=event.receipts,
+        )
 
     def _delivery_of(self, client: Client, name: bytes) -> bytes:
         if client.lent is None:

@@ -21,7 +21,15 @@ def send_dead(
     options = SendOptions(message.level, persistent=bool(message.stored))
     before, publisher.behalf = publisher.behalf, message.publication.quota
     try:
-        told = publisher.send_to(None, destination, head, options, [message.body], now, now)[1]
+        told = publisher.send_to(
+            None,
+            destination=destination,
+            head=head,
+            options=options,
+            bodies=[message.body],
+            received_at=now,
+            now=now,
+        )[1]
     finally:
         publisher.behalf = before
     return told != unmatched(destination.name)

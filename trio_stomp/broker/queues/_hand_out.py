@@ -47,7 +47,9 @@ def hand_out(
         place = _hand_out_singly(queue, ready, now, served, most)
         if place < 0:
             return served, False
-    return served, FilteredMessages(queue, ready, now, served, most, place).run()
+    return served, FilteredMessages(
+        queue, ready=ready, now=now, served=served, most=most, place=place
+    ).run()
 
 
 def _deal(

@@ -233,7 +233,10 @@ class QueueBook:
     ) -> list[Message]:
         """The same for messages that the store has, from its id ``stored`` on: its number, too."""
         kept = publication.without_sender()
-        return [Message(n, kept, body, level, 0, n) for n, body in enumerate(bodies, stored)]
+        return [
+            Message(n, publication=kept, body=body, level=level, deliveries=0, stored=n)
+            for n, body in enumerate(bodies, stored)
+        ]
 
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int

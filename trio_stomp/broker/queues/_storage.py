@@ -81,7 +81,18 @@ class Storage:
         first = self._put(queue.place, origin, bodies, level, is_kept=is_kept, transient=transient)
         queue.expect(len(bodies), size)
         queue.spilling += not origin.is_stored
-        self.log.when_safe(Arrival(self, queue, origin, bodies, level, first, size, sender))
+        self.log.when_safe(
+            Arrival(
+                self,
+                queue=queue,
+                origin=origin,
+                bodies=bodies,
+                level=level,
+                first=first,
+                size=size,
+                client=sender,
+            )
+        )
 
     def arrive(self, arrival: Arrival) -> None:
         """The store has them: everybody may see them, in memory as far as there is plenty."""
@@ -123,11 +134,11 @@ class Storage:
         ends_at = origin.ends_at
         return self.log.put(
             place,
-            line + head_lines(origin.head),
-            bodies,
-            level,
-            self.wall.ms(origin.received_at),
-            0 if ends_at == NEVER else self.wall.ms(ends_at),
+            head=line + head_lines(origin.head),
+            bodies=bodies,
+            level=level,
+            received_ms=self.wall.ms(origin.received_at),
+            expires_ms=0 if ends_at == NEVER else self.wall.ms(ends_at),
             transient=transient,
             is_kept=is_kept,
         )
@@ -201,7 +212,16 @@ class Storage:
             for id, body in zip(run.ids, run.bodies, strict=True):
                 if id <= wanted.last:
                     deliveries = self.log.deliveries.get(id, run.deliveries)
-                    found.append(Message(id, origin, body, wanted.level, deliveries, id))
+                    found.append(
+                        Message(
+                            id,
+                            publication=origin,
+                            body=body,
+                            level=wanted.level,
+                            deliveries=deliveries,
+                            stored=id,
+                        )
+                    )
         return found
 
     def _origin(self, queue: Queue, run: "Stored") -> Publication | None:

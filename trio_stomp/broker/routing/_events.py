@@ -55,7 +55,14 @@ class BrokerEvents:
     ) -> None:
         """Note an event, if it is kept, or anybody is subscribed to ``DIAG/event/<name>``."""
         session, user = (client.session_id, client.user) if client is not None else ("", "")
-        event = BrokerEvent(name, session, user, destination, reason, detail)
+        event = BrokerEvent(
+            name,
+            session_id=session,
+            user=user,
+            destination=destination,
+            reason=reason,
+            detail=detail,
+        )
         if self.event_history is not None:
             self.event_history.happened(event)
         if self.listener is not None:

@@ -77,12 +77,12 @@ def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bo
     is_crowded = is_topic and len(found) > MANY_TAKERS
     return Takers(
         found if is_crowded else None,
-        everybody,
-        cast("tuple[Subscription, ...]", tuple(direct)),
-        tuple(filtered),
-        tuple([each for each in bindings if each.durable]),
-        len(bindings) if is_topic else 0,
-        is_crowded,
+        subscribers=everybody,
+        direct=cast("tuple[Subscription, ...]", tuple(direct)),
+        filtered=tuple(filtered),
+        durables=tuple([each for each in bindings if each.durable]),
+        bindings=len(bindings) if is_topic else 0,
+        is_crowded=is_crowded,
     )
 
 

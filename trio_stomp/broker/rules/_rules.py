@@ -259,7 +259,14 @@ def built_in_rules() -> AccessRules:
     )
     return AccessRules(
         tuple(
-            Rule(allow, actions, patterns, (), groups, f"built-in rule {number}")
+            Rule(
+                allow,
+                actions=actions,
+                patterns=patterns,
+                users=(),
+                groups=groups,
+                place=f"built-in rule {number}",
+            )
             for number, (allow, actions, patterns, groups) in enumerate(rows, 1)
         )
     )

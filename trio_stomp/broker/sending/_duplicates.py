@@ -81,7 +81,15 @@ class Duplicates:
         known = self._enter(destination, name, 0, quota)
         if log is not None and is_stored:
             place, is_kept = SEEN + destination.name, client is None
-            known.stored = log.put(place, b"", [name.encode()], 0, 0, 0, is_kept=is_kept)
+            known.stored = log.put(
+                place,
+                head=b"",
+                bodies=[name.encode()],
+                level=0,
+                received_ms=0,
+                expires_ms=0,
+                is_kept=is_kept,
+            )
         oldest = self._forget_oldest(destination) if len(destination.seen) > window else None
         if log is not None and client is not None and log.is_awaited_by(client):
             known.commit = client.awaited

@@ -83,7 +83,14 @@ class Postponed:
                 publisher.last_values.keep(publication, asked, keeper)
             return publisher.see(publication, "", NOBODY, now) + offset
 
-        unseen = Unseen(self, publication, asked, keeper, fan_out.foreseen, self.foresight)
+        unseen = Unseen(
+            self,
+            publication=publication,
+            asked=asked,
+            keeper=keeper,
+            foreseen=fan_out.foreseen,
+            foresight=self.foresight,
+        )
         unseen.hold(members)
         log.when_safe(unseen)
         evidence = b"" if self.foresight is not None else _matched(publication, members)

@@ -154,7 +154,7 @@ class Publisher:
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
-            return schedule(self, client, head, plan, run.bodies, now)
+            return schedule(self, client=client, head=head, plan=plan, bodies=run.bodies, now=now)
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
@@ -170,7 +170,9 @@ class Publisher:
                     self.asker.ask(head, ((destination, head),))
                 if destination.queue is None:
                     self._make_queues(client, (destination,))
-            taken, evidence = send(client, destination, head, options, bodies, received_at, now)
+            taken, evidence = send(
+                client, destination, head, options, bodies, received_at=received_at, now=now
+            )
             if self.in_pieces.begun:
                 raise Begun(self.in_pieces.giving([evidence]))
             return taken, evidence
@@ -186,7 +188,9 @@ class Publisher:
             self.asker.ask(head, parts)
             self._make_queues(client, destinations)
         self._check_room(client, destinations, head, bodies)
-        told = self._send_to_all(client, parts, options, bodies, received_at, now)
+        told = self._send_to_all(
+            client, parts=parts, options=options, bodies=bodies, received_at=received_at, now=now
+        )
         if self.in_pieces.begun:
             raise Begun(self.in_pieces.giving(told))
         return len(bodies), together(told)
@@ -211,7 +215,15 @@ class Publisher:
         try:
             with self.bound(is_kept=client is None) if binds else nullcontext():
                 return [
-                    self.send_on(client, destination, each, options, bodies, received_at, now)
+                    self.send_on(
+                        client,
+                        destination=destination,
+                        head=each,
+                        options=options,
+                        bodies=bodies,
+                        received_at=received_at,
+                        now=now,
+                    )
                     for destination, each in parts
                 ]
         except ProtocolError:
@@ -230,7 +242,7 @@ class Publisher:
     ) -> bytes:
         """Send bodies to one destination, as far as there is room; what their RECEIPTs tell."""
         send = self._send_once if options and options.dedup_id else self.send_to
-        return send(client, destination, head, options, bodies, received_at, now)[1]
+        return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
 
     def send_due(
         self, owner: Identity | None, quota: Quota | None, run: FrameRun, now: float, survives: bool
@@ -336,7 +348,13 @@ class Publisher:
         survives = (self.binds or destination.stores(options)) and not destination.private
         with log.together(is_kept=client is None) if log and survives else nullcontext():
             taken, evidence = self.send_to(
-                client, destination, head, options, bodies[:1], received_at, now
+                client,
+                destination=destination,
+                head=head,
+                options=options,
+                bodies=bodies[:1],
+                received_at=received_at,
+                now=now,
             )
             if not taken:
                 return 0, evidence
@@ -358,7 +376,13 @@ class Publisher:
         """Send bodies to one destination; how many were taken, and what RECEIPTs tell of them."""
         expires_at = destination.ends_at(options, received_at)
         publication = Publication(
-            destination, head, bodies, received_at, expires_at, client, options
+            destination,
+            head=head,
+            bodies=bodies,
+            received_at=received_at,
+            expires_at=expires_at,
+            sender=client,
+            options=options,
         )
         publication.quota = self.behalf if client is None else client.quota
         if options is not None and options.expires_ms:
@@ -500,7 +524,9 @@ class Publisher:
             self.queues.accept(queue, origin, bodies, level, size)
             return count
         for taken, body in enumerate(bodies):
-            if not self.overflow.admit(queue, origin, body, level, taken, now):
+            if not self.overflow.admit(
+                queue, origin=origin, body=body, level=level, taken=taken, now=now
+            ):
                 return taken
         return count
 

@@ -150,12 +150,21 @@ class Scheduler:
         if quota is not None:
             quota.scheduled += len(bodies)
         due_s = self.wall.clock_s(due_ms)
-        item = Scheduled(_unscheduled(head), bodies, schedule, cost, due_ms, due_s)
+        item = Scheduled(
+            _unscheduled(head),
+            bodies=bodies,
+            schedule=schedule,
+            cost=cost,
+            due_ms=due_ms,
+            due_s=due_s,
+        )
         item.owner = client.identity if client is not None else None
         item.quota = quota
         self.waiting += len(bodies)
         if survives and self.storage is not None:
-            origin = Publication(destination, head, [], now, NEVER, client)
+            origin = Publication(
+                destination, head=head, bodies=[], received_at=now, expires_at=NEVER, sender=client
+            )
             first = self.storage.put_aside(SCHEDULED, origin, bodies, item.owner)
             item.ids = range(first, first + len(bodies))
             self._enter(item, item.ids)
@@ -181,7 +190,15 @@ class Scheduler:
         cost = cost_alone(head, len(run.bodies), sum(map(len, run.bodies)))
         self.waiting += len(run.bodies)
         kept = _unscheduled(head)
-        item = Scheduled(kept, run.bodies, schedule, cost, told_ms, due_s, run.ids)
+        item = Scheduled(
+            kept,
+            bodies=run.bodies,
+            schedule=schedule,
+            cost=cost,
+            due_ms=told_ms,
+            due_s=due_s,
+            ids=run.ids,
+        )
         item.sent = progress.sent if progress else 0
         item.owner = owner
         self._enter(item, run.ids)

@@ -40,7 +40,14 @@ def schedule(
     with nullcontext() if log is None else log.together(is_kept=client is None):
         kept = bodies[:1] if name else bodies
         job = publisher.scheduler.keep(
-            client, quota, destination, head, plan.schedule, kept, now, survives=survives
+            client,
+            quota=quota,
+            destination=destination,
+            head=head,
+            schedule=plan.schedule,
+            bodies=kept,
+            now=now,
+            survives=survives,
         )
         if name:
             known.remember(client, quota, destination, name, is_stored=survives)

@@ -69,7 +69,15 @@ class TransactionCommitter:
             log = self.publisher.log
             if log is not None and self._survives(client, actions):
                 if planned.is_long:
-                    work = self._write_in_pieces(log, client, event, actions, planned, now, tell)
+                    work = self._write_in_pieces(
+                        log,
+                        client=client,
+                        event=event,
+                        actions=actions,
+                        planned=planned,
+                        now=now,
+                        tell=tell,
+                    )
                     yield from work
                     return
                 with self.publisher.asker.at_once():
@@ -157,7 +165,16 @@ class TransactionCommitter:
         lines.turns.first = client
         log.when_safe(Callback(client, revealing.begin, event.receipt))
         told: list[bytes] = []
-        work = self._write(log, client, actions, planned, puts, claims, now, told)
+        work = self._write(
+            log,
+            client=client,
+            actions=actions,
+            planned=planned,
+            puts=puts,
+            claims=claims,
+            now=now,
+            told=told,
+        )
         try:
             while log.holds(whole) and self._goes_on(log, whole, planned, work):
                 yield
@@ -228,7 +245,9 @@ class TransactionCommitter:
         if put.later:
             told = self._schedule(client, put, now)
         for destination, head in put.parts:
-            told += self._send_part(client, destination, head, put, foreseen, now)
+            told += self._send_part(
+                client, destination=destination, head=head, put=put, foreseen=foreseen, now=now
+            )
             yield from self.publisher.in_pieces.rest()
             if destination.kind is not Kind.QUEUE:
                 yield
@@ -238,7 +257,9 @@ class TransactionCommitter:
         publisher, memory = self.publisher, self.overflow.memory
         publisher.known.is_promised = memory.is_promised = True
         try:
-            return schedule(publisher, client, put.head, put.plan, put.bodies, now)[1]
+            return schedule(
+                publisher, client=client, head=put.head, plan=put.plan, bodies=put.bodies, now=now
+            )[1]
         finally:
             publisher.known.is_promised = memory.is_promised = False
 
@@ -267,7 +288,13 @@ class TransactionCommitter:
         publisher.known.is_promised = memory.is_promised = True  # whatever others took meanwhile
         try:
             return publisher.send_on(
-                client, destination, head, put.plan.options, put.bodies, now, now
+                client,
+                destination=destination,
+                head=head,
+                options=put.plan.options,
+                bodies=put.bodies,
+                received_at=now,
+                now=now,
             )
         finally:
             publisher.fan_out.foreseen = {}

@@ -98,13 +98,13 @@ class Streams:
             window_bytes = window_bytes or self._window_bytes(max_bytes)
             stream = Stream(
                 name,
-                Destination(name, Kind.STREAM),
-                "",
-                self.memory,
-                window_bytes,
-                max_bytes,
-                max_age_ms,
-                self.log is not None,
+                destination=Destination(name, Kind.STREAM),
+                epoch="",
+                memory=self.memory,
+                window_limit_bytes=window_bytes,
+                max_bytes=max_bytes,
+                max_age_ms=max_age_ms,
+                is_stored=self.log is not None,
             )
             self._begin(stream)
             self._streams[name] = stream
@@ -181,7 +181,15 @@ class Streams:
         """Let a consumer read a stream."""
         start = self._start(stream, options)
         timers = self.timers
-        reader = StreamReader(consumer, stream, start, options.until, timers, self.mark, self._load)
+        reader = StreamReader(
+            consumer,
+            stream=stream,
+            at=start,
+            until=options.until,
+            timers=timers,
+            mark=self.mark,
+            load=self._load,
+        )
         consumer.queues[reader] = None
         if options.epoch not in ("", stream.epoch):
             reader.until = reader.at

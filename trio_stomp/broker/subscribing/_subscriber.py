@@ -106,7 +106,17 @@ class Subscriber:
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
-        subscription = self._make(client, event, key, places, number, tag, ack, kind, options)
+        subscription = self._make(
+            client,
+            event=event,
+            key=key,
+            places=places,
+            number=number,
+            tag=tag,
+            ack=ack,
+            kind=kind,
+            options=options,
+        )
         self._charge(subscription, kind, ack, options)
         try:
             self._take_over_reply_queue(client, places)
@@ -156,15 +166,15 @@ class Subscriber:
         prefix = subscription_prefix(shown, tag if says_tag else "", client.rules, lead=lead)
         return Subscription(
             client,
-            key,
-            event.id,
-            event.destination,
-            places,
-            number,
-            tag,
-            prefix,
-            selector,
-            options.no_local,
+            key=key,
+            id=event.id,
+            destination=event.destination,
+            places=places,
+            number=number,
+            tag=tag,
+            prefix=prefix,
+            selector=selector,
+            no_local=options.no_local,
         )
 
     def _charge(

@@ -202,14 +202,14 @@ class Bindings:
         queue = self.queues.private(destination, label, place_of(name, owner) if name else "")
         binding = Binding(
             subscription.number,
-            list(subscription.places),
-            queue,
-            self,
-            subscription.client,
-            name,
-            subscription.selector,
-            options.selector,
-            subscription.no_local,
+            places=list(subscription.places),
+            queue=queue,
+            host=self,
+            client=subscription.client,
+            durable=name,
+            selector=subscription.selector,
+            selector_text=options.selector,
+            no_local=subscription.no_local,
         )
         binding.quota = quota
         if name:

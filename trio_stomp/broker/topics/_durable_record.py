@@ -84,7 +84,7 @@ def read_back(
     destination = destinations.detached(*places[0])
     label = f"{places[0][0]} of {name}".replace("\0", "/")
     queue = queues.private(destination, label, place)
-    binding = Binding(number, places, queue, host, None, name)
+    binding = Binding(number, places=places, queue=queue, host=host, client=None, durable=name)
     binding.selector = compile_selector(selector) if selector else None
     binding.selector_text, binding.no_local = selector, told["no_local"]
     binding.owner = told.get("owner", "")  # absent in what was written before there were users

@@ -74,11 +74,11 @@ class InitialDelivery:
         storage = self.queues.storage
         return Browse(
             consumer,
-            self.queues.reached(consumer.subscription.places),
-            options.browser_end,
-            self.queues.accepted,
-            storage.log.next_id - 1 if storage is not None else 0,
-            storage,
+            queues=self.queues.reached(consumer.subscription.places),
+            tells_end=options.browser_end,
+            newest=self.queues.accepted,
+            newest_stored=storage.log.next_id - 1 if storage is not None else 0,
+            storage=storage,
         )
 
     def _give_retained(self, subscription: Subscription, now: float) -> None:

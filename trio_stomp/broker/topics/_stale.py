@@ -137,7 +137,9 @@ class StaleQueue:
         parked = self._parked.get(destination.name)
         opening = self._opening_cost(parked)
         if parked is None:
-            parked = ParkedDestination(destination, run, 0, 0, 0, publication.quota)
+            parked = ParkedDestination(
+                destination, first=run, size=0, bytes=0, overhead=0, quota=publication.quota
+            )
             self._parked[destination.name] = parked
             self._note_due(publication.ends_at, destination.name)
         else:

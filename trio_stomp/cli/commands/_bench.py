@@ -154,7 +154,12 @@ def main(argv: Sequence[str]) -> int:
             f"bench: --subs may be {MAX_SUBSCRIBERS} at most, --size {STAMP.size} to {MAX_SIZE}"
         )
     run = Run(
-        given.subs, given.size, given.seconds, given.rate, given.persistent, given.destination
+        given.subs,
+        size=given.size,
+        seconds=given.seconds,
+        rate=given.rate,
+        persistent=given.persistent,
+        destination=given.destination,
     )
     with progress("bench", wanted=given.progress) as tell:
         run_session(given, partial(_measure, given, run, tell))

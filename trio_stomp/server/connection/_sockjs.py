@@ -56,11 +56,11 @@ class SockJsOutbox(Outbox):
     def __init__(self, plain: Outbox, on_unfit: Callable[[RemoteError], None]) -> None:
         super().__init__(
             plain.shared,
-            plain.wire,
-            plain.on_blocked,
-            plain.on_close,
-            plain.on_room,
-            plain.on_pause,
+            wire=plain.wire,
+            on_blocked=plain.on_blocked,
+            on_close=plain.on_close,
+            on_room=plain.on_room,
+            on_pause=plain.on_pause,
             last_sent=plain.last_sent,
         )
         self.on_unfit = on_unfit

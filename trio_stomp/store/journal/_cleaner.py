@@ -181,14 +181,14 @@ class Cleaner:
         ids = [id for id, _ in pairs]
         return Copy(
             run.place,
-            ids,
-            run.head,
-            [body for _, body in pairs],
-            run.level,
-            run.received_ms,
-            run.expires_ms,
-            run.transient,
-            [counts.get(id, 0) for id in ids],
+            ids=ids,
+            head=run.head,
+            bodies=[body for _, body in pairs],
+            level=run.level,
+            received_ms=run.received_ms,
+            expires_ms=run.expires_ms,
+            transient=run.transient,
+            deliveries=[counts.get(id, 0) for id in ids],
         )
 
 

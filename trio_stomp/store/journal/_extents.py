@@ -211,4 +211,14 @@ def extent_of(
 ) -> Extent:
     """The extent of a single record; ``bodies`` is the size of the messages' bodies."""
     own, kind = end - start, COPIED if is_copy else 0
-    return Extent(ids[0], ids[-1], segment, start, end, len(ids), own, bodies, kind)
+    return Extent(
+        ids[0],
+        last=ids[-1],
+        segment=segment,
+        start=start,
+        end=end,
+        count=len(ids),
+        own=own,
+        bodies=bodies,
+        kind=kind,
+    )

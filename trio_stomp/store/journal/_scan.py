@@ -79,4 +79,6 @@ class Scanner:
 
 
 def _stretch(kind: int, start: int, end: int) -> Found:
-    return Found(start, end, kind, b"", 0, 0, 0, 0)
+    return Found(
+        start, end=end, kind=kind, data=b"", front_at=0, bodies_at=0, bodies_end=0, check=0
+    )

@@ -129,7 +129,15 @@ class Shared:
             segment = self.segments.get(extent.segment)
         if segment is None:
             raise FileNotFoundError(f"segment {extent.segment} is not there any more")
-        content = self._reader.read(segment, key, extent, self._living, limit, after, start)
+        content = self._reader.read(
+            segment,
+            key=key,
+            extent=extent,
+            living=self._living,
+            limit_bytes=limit,
+            after=after,
+            start=start,
+        )
         if content.lost:
             with self.lock:
                 lost = [id for id in content.lost if id in self.index.live]

@@ -62,7 +62,15 @@ class Batch:
         Args:
           synced: Up to there the segment is on the disk now.
         """
-        leader = Commit(commit, turns, self.size, self.next_id, synced, self._check, is_closed)
+        leader = Commit(
+            commit,
+            turns=turns,
+            length=self.size,
+            next_id=self.next_id,
+            synced=synced,
+            check=self._check,
+            is_closed=is_closed,
+        )
         self._buffers[0] = encode_commit(leader, self.marker)
         return self._buffers
 

@@ -90,7 +90,14 @@ class Taking:
                     end += 1
             part = slice(start, end)
             self.runs.append(
-                Stored(ids[part], bodies[part], run.head, run.received_ms, run.expires_ms, count)
+                Stored(
+                    ids[part],
+                    bodies=bodies[part],
+                    head=run.head,
+                    received_ms=run.received_ms,
+                    expires_ms=run.expires_ms,
+                    deliveries=count,
+                )
             )
             start = end
         if ids:

@@ -85,11 +85,11 @@ def recover(connection: sql.Connection) -> tuple[Recovered, dict[str, StreamEntr
     settings = connection.execute(sql.select(SETTINGS.c.key, SETTINGS.c.value))
     recovered = Recovered(
         last_commit,
-        next_id,
-        _places(connection),
-        {from_text(key): from_text(value) for key, value in settings},
-        {row.id: row.deliveries for row in connection.execute(delivered)},
-        {name: entry.state for name, entry in streams.items()},
+        next_id=next_id,
+        places=_places(connection),
+        settings={from_text(key): from_text(value) for key, value in settings},
+        deliveries={row.id: row.deliveries for row in connection.execute(delivered)},
+        streams={name: entry.state for name, entry in streams.items()},
     )
     return recovered, streams
 

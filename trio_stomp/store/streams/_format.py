@@ -274,11 +274,11 @@ def encode_block(
     first, last = headers[0], headers[-1]
     header = BlockHeader(
         BLOCK_HEADER_BYTES + len(packed),
-        first.first,
-        last.next,
-        first.written_ms,
-        last.written_ms,
-        zlib.crc32(packed),
+        first=first.first,
+        next=last.next,
+        first_ms=first.written_ms,
+        last_ms=last.written_ms,
+        crc=zlib.crc32(packed),
     )
     fields = _BLOCK_FIELDS.pack(marker, _BLOCK, *astuple(header))
     return header, fields + _CHECKSUM.pack(zlib.crc32(fields)), packed

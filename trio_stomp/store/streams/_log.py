@@ -147,7 +147,13 @@ class StreamLog:
         for record in records:
             for first, bodies in split_bodies(record.first, record.bodies):
                 parts = encode_run(
-                    tail.marker, first, record.head, bodies, record.written_ms, since, commit
+                    tail.marker,
+                    first=first,
+                    head=record.head,
+                    bodies=bodies,
+                    written_ms=record.written_ms,
+                    since=since,
+                    commit=commit,
                 )
                 buffers += parts
                 end = at + sum(map(len, parts))

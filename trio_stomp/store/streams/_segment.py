@@ -99,7 +99,14 @@ class Segment:
         end = self.end if is_last else self.positions[number + 1]
         behind = self.next if is_last else self.offsets[number + 1]
         return Extent(
-            self, self.path, self.marker, at, end - at, self.offsets[number], behind, self.cuts
+            self,
+            path=self.path,
+            marker=self.marker,
+            at=at,
+            size=end - at,
+            first=self.offsets[number],
+            next=behind,
+            cuts=self.cuts,
         )
 
     def state(self) -> "SegmentEnd":

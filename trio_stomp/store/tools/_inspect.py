@@ -117,13 +117,13 @@ def _content(found: Found) -> tuple[Copy | Small, str]:
     ]
     copy = Copy(
         run.place,
-        [id for id, _, _ in kept],
-        run.head,
-        [body for _, body, _ in kept],
-        run.level,
-        run.received_ms,
-        run.expires_ms,
-        run.transient,
-        [deliveries for _, _, deliveries in kept],
+        ids=[id for id, _, _ in kept],
+        head=run.head,
+        bodies=[body for _, body, _ in kept],
+        level=run.level,
+        received_ms=run.received_ms,
+        expires_ms=run.expires_ms,
+        transient=run.transient,
+        deliveries=[deliveries for _, _, deliveries in kept],
     )
     return copy, f"{len(bad)} damaged messages" if bad else ""

@@ -258,12 +258,12 @@ class _Importer:
         self._records.append(
             Put(
                 place,
-                line["id"],
-                head,
-                [body],
-                level,
-                received_ms,
-                expires_ms,
+                first=line["id"],
+                head=head,
+                bodies=[body],
+                level=level,
+                received_ms=received_ms,
+                expires_ms=expires_ms,
                 deliveries=deliveries,
             )
         )

@@ -82,7 +82,9 @@ def main(argv: Sequence[str]) -> int:
     board = Board()
     for place in (STREAM, TOPICS):
         try:
-            run_session(given, partial(_watch, given, place, board, view, show))
+            run_session(
+                given, partial(_watch, given=given, place=place, board=board, view=view, show=show)
+            )
         except _NoStream:
             continue
         break
@@ -119,7 +121,7 @@ def _show_json(view: View, is_single: bool, board: Board) -> None:
 
 
 async def _watch(
-    given: argparse.Namespace, place: str, board: Board, view: View, show: Show, client: Client
+    client: Client, *, given: argparse.Namespace, place: str, board: Board, view: View, show: Show
 ) -> None:
     """Follow the diagnostics until somebody has seen enough."""
     offset = f"timestamp={time.time() - PAST_S:.3f}" if place == STREAM else None

@@ -64,7 +64,15 @@ def decode_commit(front: bytes) -> Commit:
     if len(front) == COMMIT_FIELDS_1.size:
         return Commit(*COMMIT_FIELDS_1.unpack(front))
     number, turns, length, next_id, synced, check, is_closed = COMMIT_FIELDS.unpack(front)
-    return Commit(number, turns, length, next_id, synced, check, bool(is_closed))
+    return Commit(
+        number,
+        turns=turns,
+        length=length,
+        next_id=next_id,
+        synced=synced,
+        check=check,
+        is_closed=bool(is_closed),
+    )
 
 
 def nested_in(found: Found) -> Iterator[Found]:
@@ -91,7 +99,18 @@ def decode_run(found: Found) -> Run:
         each = unpack_from(f"<{count}I", front, table + 16 * count)
     place = front[RUN_FIELDS.size : head_at].decode()
     head = front[head_at:table]
-    return Run(place, level, head, ids, bool(transient), received, expires, each, front, table)
+    return Run(
+        place,
+        level=level,
+        head=head,
+        ids=ids,
+        transient=bool(transient),
+        received_ms=received,
+        expires_ms=expires,
+        deliveries=each,
+        front=front,
+        table=table,
+    )
 
 
 def decode_ids(front: bytes) -> Sequence[int]:

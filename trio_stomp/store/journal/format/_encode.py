@@ -69,13 +69,17 @@ def _frame(kind: int, front: bytes, size: int, check: int, marker: bytes) -> byt
 
 
 def _encode_put(put: Put, marker: bytes, out: list[bytes]) -> int:
-    return _encode_run(PUT, put, put.first, put.deliveries, b"", marker, out)
+    return _encode_run(
+        PUT, run=put, first=put.first, deliveries=put.deliveries, tail=b"", marker=marker, out=out
+    )
 
 
 def _encode_copy(copy: Copy, marker: bytes, out: list[bytes]) -> int:
     count = len(copy.ids)
     tail = pack(f"<{count}Q{count}I", *copy.ids, *copy.deliveries)
-    return _encode_run(COPY, copy, copy.ids[0], 0, tail, marker, out)
+    return _encode_run(
+        COPY, run=copy, first=copy.ids[0], deliveries=0, tail=tail, marker=marker, out=out
+    )
 
 
 def _encode_run(

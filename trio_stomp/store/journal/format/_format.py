@@ -191,4 +191,13 @@ def parse_header(data: bytes, at: int, base: int, marker: bytes) -> Found | int:
     if crc32(view[front_at:bodies_at], crc32(view[at : at + FIELDS.size])) != expected:
         return -1
     end = bodies_at + bodies
-    return Found(base + at, base + end, kind, data, front_at, bodies_at, end, check)
+    return Found(
+        base + at,
+        end=base + end,
+        kind=kind,
+        data=data,
+        front_at=front_at,
+        bodies_at=bodies_at,
+        bodies_end=end,
+        check=check,
+    )
