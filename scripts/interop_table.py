@@ -48,7 +48,8 @@ What clients that we did not write can do with this broker. Each has a small pro
 `tests/interop/`, which goes through the same steps; `tests/foreign/test_interop.py` runs every \
 program over every transport that its library has, against a broker in a process of its own, \
 and fails when a step fails, and also when one succeeds that is said here not to. A link between \
-the two is cut for the step `reconnect`, and the broker stopped in order and started again for the last.
+the two is cut for the step `reconnect`, and the broker stopped in order and started again for the \
+last.
 
 This page is made by `scripts/interop_table.py --write`. The clients that are no package of pip \
 or npm come from Debian: `scripts/install_foreign_clients.sh`. Where one is missing its tests are \
