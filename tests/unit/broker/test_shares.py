@@ -576,7 +576,7 @@ def test_a_bug_in_a_commit_keeps_no_room(monkeypatch: pytest.MonkeyPatch):
     busy.does(Committed(much(), b"done"))
     while not desk.broker.queues.frozen:
         desk.turn()
-    monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     monkeypatch.undo()

@@ -2,6 +2,7 @@
 
 import ast
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -254,12 +255,19 @@ async def test_all_parts_of_a_broker_share_the_groups():
 # --- and what comes of it -------------------------------------------------------------------------
 
 
+async def at_once(call: Callable[..., object], *args: object) -> object:
+    await trio.lowlevel.checkpoint()
+    return call(*args)
+
+
 async def reload(dial: Dial, **values: object) -> None:
     """What the broker does at SIGHUP, for options."""
     settings, new = dial.security.settings, Settings.of(**{**dial.options, **values})
     assert all(each.is_live for each in changes(settings, new))
-    # Not read in a thread: a mock clock would not wait for that.
-    await _use(settings, dial.security, dial.server, new, dial.security._read(new))
+    # Nothing in a thread: a mock clock would not wait for it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trio.to_thread, "run_sync", at_once)
+        await _use(settings, dial.security, dial.server, new, dial.security._read(new))
     await trio.testing.wait_all_tasks_blocked()
 
 

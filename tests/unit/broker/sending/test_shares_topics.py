@@ -466,7 +466,7 @@ def test_a_bug_in_the_middle_of_a_commit_leaves_nothing_closed(monkeypatch: pyte
     busy, other = desk.actor(), desk.actor()
     begun_with_ack(desk, busy, other)
     other.sends(TOPIC, "waits")
-    monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(desk.broker.publisher), "send_on", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
     monkeypatch.undo()
