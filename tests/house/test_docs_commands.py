@@ -76,9 +76,9 @@ NOT_RUN = {
     ("tutorial.md", "npm install"): INSTALLS,
     ("../README.md", "python3 -m venv .venv && .venv/bin/pip install . "): INSTALLS,
     ("../README.md", "python3 -m venv .venv && .venv/bin/pip install --req"): INSTALLS,
-    ("../README.md", ".venv/bin/pip install stomp.py"): INSTALLS,
-    ("../README.md", "node tests/js/exchange.mjs"): EXCHANGE,
-    ("../README.md", ".venv/bin/python scripts/examples/exchange.py"): EXCHANGE,
+    ("tutorial.md", ".venv/bin/pip install stomp.py"): INSTALLS,
+    ("tutorial.md", "node tests/js/exchange.mjs"): EXCHANGE,
+    ("tutorial.md", ".venv/bin/python scripts/examples/exchange.py"): EXCHANGE,
     ("analysis.md", "python scripts/diag_to_parquet.py"): SPARK,
     ("analysis.md", "cp -r tests/data/diag_day"): SPARK,
     ("analysis.md", "spark-submit"): SPARK,
@@ -112,6 +112,7 @@ NOT_RUN = {
 
 # Blocks without a language that hold no command.
 NO_COMMANDS = {
+    ("../README.md", "socket"),
     ("configuration.md", "trio-stomp: error: "),
     ("design.md", "serve()"),
     ("diag.md", "DIAG\n"),
@@ -263,6 +264,7 @@ class Desk:
         for name, words in (("python", ""), ("python3", ""), ("trio-stomp", "-m trio_stomp ")):
             self._program(programs / name, words)
         self._program(self.directory / ".venv" / "bin" / "python", "")
+        self._program(self.directory / ".venv" / "bin" / "trio-stomp", "-m trio_stomp ")
         (self.directory / "node_modules").symlink_to(JS / "node_modules")
         (self.directory / "scripts").symlink_to(ROOT / "scripts")
         shutil.copy(STATIC / "stomp.umd.min.js", self.directory)
