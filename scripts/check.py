@@ -2,6 +2,7 @@
 
 python scripts/check.py          the push tier, <= 12 minutes on two cores: the README's command
 python scripts/check.py --fast   lint, types, tests of floors 0 to 2 and of the store: <= 3 minutes
+python scripts/check.py --core   tests of the core alone, on another Python or Trio
 python scripts/check.py --full   everything, before an issue is closed and each night
 
 The README's one command for all checks ends here, and so does ``.ci/run``:
@@ -26,10 +27,15 @@ SHOWN = ("trio", "wsproto", "attrs", "pytest", "hypothesis", "mypy", "ruff")
 
 
 def tier_of(argv: Sequence[str] | None = None) -> str:
-    """Return the tier that the command line asks for: "fast", "push" or "full"."""
+    """Return the tier that the command line asks for: "core", "fast", "push" or "full"."""
     parser = argparse.ArgumentParser(description="Run the checks of a tier (CONTRIBUTING.md).")
     chosen = parser.add_mutually_exclusive_group()
-    for name, text in (("fast", "what an edit needs"), ("full", "everything")):
+    texts = {
+        "core": "what another Python or Trio can break",
+        "fast": "what an edit needs",
+        "full": "everything",
+    }
+    for name, text in texts.items():
         chosen.add_argument(f"--{name}", action="store_const", dest="tier", const=name, help=text)
     tier: str = parser.parse_args(argv).tier or "push"
     return tier
@@ -41,14 +47,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The tests start brokers and clients by name; they must find this very Python's.
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     let_python_keep_what_it_compiles()
-    versions = (f"{name} {importlib.metadata.version(name)}" for name in SHOWN)
+    there = {each.name: each.version for each in importlib.metadata.distributions()}
+    versions = (f"{name} {there[name]}" for name in SHOWN if name in there)
     say(f"checks of the tier {tier}; Python {platform.python_version()}; {', '.join(versions)}")
     start = time.monotonic()
     shutil.rmtree(RESULTS, ignore_errors=True)
     for text in absent():
         shout(text)
     runner = Runner()
-    passed = (tier == "fast" or runner.run([tuple(node_steps())])) and runner.run([*lanes(tier)])
+    passed = (tier in ("core", "fast") or runner.run([tuple(node_steps())])) and runner.run(
+        [*lanes(tier)]
+    )
     say("\nslowest files of tests:")
     for line in slowest_files(RESULTS):
         say(line)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TESTS = ROOT / "tests"
+DOCUMENTS = ("docs", "README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")
 NODE_TESTS = TESTS / "js"
 PYTHON_CODE = ("trio_stomp", "scripts", "tests")
 RESULTS = ROOT / "build" / "check"
@@ -99,6 +100,7 @@ def lint_steps() -> Iterator[Step]:
     run = (sys.executable, "-m", "ruff")
     yield Step("lint", (*run, "check", *PYTHON_CODE))
     yield Step("format", (*run, "format", "--check", *PYTHON_CODE))
+    yield Step("spelling", (sys.executable, "-m", "codespell_lib", *PYTHON_CODE, *DOCUMENTS))
 
 
 def types_step() -> Step:
@@ -177,8 +179,17 @@ def fast_lanes() -> Iterator[Lane]:
     )
 
 
+def core_lane() -> Lane:
+    """Return the tests that a new Python or Trio can break: the floors, and what runs on Trio."""
+    files = {*floor_tests(), *map(test_file, COMPILED_TESTS)}
+    return (pytest_step("tests of the core", *PROCESSES, "-m", "not full", *sorted(files)),)
+
+
 def lanes(tier: str) -> Iterator[Lane]:
-    """Yield the lanes of a tier: "fast", "push" or "full"."""
+    """Yield the lanes of a tier: "core", "fast", "push" or "full"."""
+    if tier == "core":
+        yield core_lane()
+        return
     if tier == "fast":
         yield from fast_lanes()
         return

@@ -1,5 +1,6 @@
 """The one command for all checks: its tiers, what they name, and how they are run."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -31,8 +32,8 @@ def test_the_compiled_variant_is_asked_nothing_about_files_that_its_copy_has_not
 
 
 def test_without_options_it_is_the_push_tier() -> None:
-    assert [check.tier_of(words) for words in ([], ["--fast"], ["--full"])] == [
-        *("push", "fast", "full")
+    assert [check.tier_of(words) for words in ([], ["--fast"], ["--core"], ["--full"])] == [
+        *("push", "fast", "core", "full")
     ]
     with pytest.raises(SystemExit):
         check.tier_of(["--fast", "--full"])
@@ -79,3 +80,15 @@ def test_the_slowest_files_are_told_of_all_steps(tmp_path: Path) -> None:
         ["9.0", "s", "tests.test_a", "(two)"],
         ["4.0", "s", "tests.test_a", "(one)"],
     ]
+
+
+def test_what_the_forge_runs_is_here() -> None:
+    """The workflows call what a contributor calls: each script, and each option of check.py."""
+    named = set()
+    for file in (ROOT / ".github" / "workflows").glob("*.yml"):
+        text = file.read_text(encoding="utf-8")
+        named |= set(re.findall(r"(?<![\w/])((?:\.ci|scripts)/[\w.]+)", text))
+        for words in re.findall(r"scripts/check\.py([ \w-]*)", text):
+            check.tier_of(words.split())
+    assert {".ci/run", "scripts/audit.py", "scripts/check.py", "scripts/sbom.py"} <= named
+    assert [name for name in sorted(named) if not (ROOT / name).is_file()] == []
