@@ -26,6 +26,7 @@ from trio_stomp.broker import (
     WallTime,
     dialect,
 )
+from trio_stomp.broker.queues._consumer import SHOWN_BYTES
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -157,7 +158,8 @@ class OutboxFake:
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
         """The port's."""
-        assert delivery.size == sum(map(len, delivery.tails))
+        size = sum(map(len, delivery.tails))
+        assert delivery.size in ((size, size + SHOWN_BYTES) if delivery.count == 1 else (size,))
         assert delivery.count == len(delivery.tails) - 1
         # What comes out of a queue holds no bodies but its tails.
         assert len(delivery.publication.bodies) in (0, delivery.count)

@@ -121,7 +121,7 @@ class Delivery:
     Args:
       tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
       count: Messages.
-      size: Bytes of all tails.
+      size: Bytes of all tails, and more where each message is a delivery by itself.
       publication: What was encoded, ``without_bodies``.
     """
 

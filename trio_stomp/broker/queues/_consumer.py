@@ -31,6 +31,8 @@ WIDENED = 128
 """Deliveries that come into a transaction, or out of it, in one piece of work."""
 AUTO_BATCH_BYTES = 256 * 1024
 """What an auto consumer is given at once, if its outbox has room."""
+SHOWN_BYTES = 576
+"""What one message takes in an outbox beside its bytes, measured: each is a delivery by itself."""
 
 
 class Source(Protocol):
@@ -228,7 +230,7 @@ class Consumer:
         tails = self._encode([message], self.fan_out.number(1))
         message.deliveries = deliveries
         publication = _told_of(message.publication, shown)
-        delivery = Delivery(tails, 1, len(tails[1]), publication)
+        delivery = Delivery(tails, 1, len(tails[1]) + SHOWN_BYTES, publication)
         delivery.returns = True  # the message is not lost, if this is not sent
         self.fan_out.show(self.subscription, delivery)
 

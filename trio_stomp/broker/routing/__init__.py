@@ -30,7 +30,7 @@ from trio_stomp.broker.routing._foresight import Foresight as Foresight
 from trio_stomp.broker.routing._lines import Lines as Lines
 from trio_stomp.broker.routing._quotas import Quotas as Quotas
 from trio_stomp.broker.routing._quotas import kept_told as kept_told
-from trio_stomp.broker.routing._table_costs import FEED_BYTES as FEED_BYTES
+from trio_stomp.broker.routing._table_costs import BINDING_BYTES as BINDING_BYTES
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.broker.routing._table_costs import PASSED_BYTES as PASSED_BYTES
 from trio_stomp.broker.routing._table_costs import force_selector as force_selector

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 _AUTO = "auto"
 
-ROUTE_BYTES = 1152
+DESTINATION_BYTES = 1184
 QUEUE_BYTES = 1664
-"""What a queue takes beside its route."""
+"""What a queue takes beside its destination."""
 SUBSCRIPTION_BYTES = 768
 CONSUMER_BYTES = 768
 """What takes messages from queues for a subscription."""
@@ -29,7 +29,7 @@ JOIN_BYTES = 128
 """A queue that a wildcard reaches: its place in the queue's list of consumers, and in theirs."""
 PASSED_BYTES = 256
 """How far a consumer has looked into a queue, on one level."""
-FEED_BYTES = 2176
+BINDING_BYTES = 2176
 """A subscription's own queue, or its place in a stream."""
 PATTERN_BYTES = 512
 TOKEN_BYTES = 320
@@ -41,7 +41,7 @@ ID_BYTES = 256
 def destination_cost(name: str, kind: Kind) -> int:
     """Bytes of a destination in use."""
     queue = QUEUE_BYTES if kind is Kind.QUEUE else 0
-    return ROUTE_BYTES + queue + 2 * text_cost(name)
+    return DESTINATION_BYTES + queue + 2 * text_cost(name)
 
 
 def places_cost(places: "Iterable[Place]") -> int:
@@ -70,7 +70,7 @@ def subscription_cost(
     if ack == _AUTO and kind is not Kind.STREAM and not is_durable:
         return cost + places_cost(subscription.places)
     cost += CONSUMER_BYTES
-    return cost if is_durable else cost + FEED_BYTES + places_cost(subscription.places)
+    return cost if is_durable else cost + BINDING_BYTES + places_cost(subscription.places)
 
 
 def id_cost(name: str) -> int:

@@ -19,7 +19,7 @@ from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions, 
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Consumer, Message, Queue, QueueBook, charge
 from trio_stomp.broker.routing import (
-    FEED_BYTES,
+    BINDING_BYTES,
     Binding,
     Destination,
     Destinations,
@@ -359,4 +359,4 @@ class Bindings:
 
 def _cost(binding: Binding) -> int:
     """Bytes of a durable subscription without its selector."""
-    return FEED_BYTES + id_cost(binding.durable) + places_cost(binding.places)
+    return BINDING_BYTES + id_cost(binding.durable) + places_cost(binding.places)

@@ -28,7 +28,7 @@ CHUNK_BYTES = 4 * RECORD_BYTES
 BURST_BYTES = 4 * CHUNK_BYTES
 """What one wait is followed by at most, while the kernel takes it: others want to run, too."""
 RECEIVE_BYTES = 64 * 1024
-FEED_BYTES = RECORD_BYTES + 64
+BINDING_BYTES = RECORD_BYTES + 64
 """What OpenSSL is fed at once: a record with its overhead."""
 HANDSHAKE_RECEIVE_BYTES = 16 * 1024
 MAX_HANDSHAKE_BYTES = 64 * 1024
@@ -240,13 +240,13 @@ class TlsWire:
         received = self._received
         if not received:
             return False
-        if len(received) <= FEED_BYTES:
+        if len(received) <= BINDING_BYTES:
             self._barren_bytes += self._incoming.write(received)
             self._received = b""
         else:
             view = memoryview(received)
-            self._barren_bytes += self._incoming.write(view[:FEED_BYTES])
-            self._received = view[FEED_BYTES:]
+            self._barren_bytes += self._incoming.write(view[:BINDING_BYTES])
+            self._received = view[BINDING_BYTES:]
         return True
 
     def _answer(self) -> None:

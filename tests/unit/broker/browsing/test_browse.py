@@ -220,6 +220,26 @@ def test_many_browses_of_a_deep_queue_take_no_memory():
     core.ends()
 
 
+def test_what_is_charged_for_messages_that_are_shown_covers_what_they_take():
+    """Outboxes held three times of what they were charged, each message being a delivery."""
+    core = Core()
+    publisher, browser = core.peer(), core.peer(room=10)
+    publisher.sends("/queue/q", *numbered("", 2_000))
+    browser.subscribes("/queue/q", "b", headers=BROWSER)
+    browser.outbox.room = 3_000
+    tracemalloc.start()
+    try:
+        while core.broker.subscriber.initial_delivery.browses.statistics().unfinished:
+            core.broker.writable(browser.client, core.now)
+            core.passes(0)
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    charged = sum(each.size for _, each in browser.outbox.staged if each is not None)
+    assert len(browser.outbox.staged) > 1_900
+    assert taken <= charged < 2 * taken
+
+
 def test_a_queue_that_was_forgotten_before_its_browse_began_is_shown_as_empty():
     core = Core()
     browser = core.peer(room=0)
