@@ -329,6 +329,19 @@ async def test_nothing_but_ascii_comes_out_and_hostile_names_survive() -> None:
 # --- /varz ----------------------------------------------------------------------------------------
 
 
+async def test_who_has_most_of_what_all_share() -> None:
+    async with open_dial(**QUIET) as dial:
+        add_all(dial)
+        for number in range(11):
+            dial.server.broker.quotas.of_user(f"user-{number}").kept_bytes = number
+        told = ask(dial, "/varz").json["quotas"]
+        assert [each["owner"] for each in told] == [f"user-{number}" for number in range(10, 0, -1)]
+        assert told[0] == {
+            **{"owner": "user-10", "kept_bytes": 10, "tables_bytes": 0},
+            **{"destinations": 0, "scheduled": 0},
+        }
+
+
 async def test_the_process_and_its_totals() -> None:
     async with open_dial(**QUIET) as dial:
         client = await dial.connect()
@@ -352,6 +365,7 @@ async def test_the_process_and_its_totals() -> None:
         assert told["connections"]["opened_total"] == {"tcp": 2}
         assert told["logins"]["anonymous_total"] == 2
         assert told["memory"]["limit_bytes"] == dial.server.memory.limit_bytes
+        assert told["quotas"] == []  # of who is on this machine and did not log in
         diagnostics = dial.server.diagnostics
         assert isinstance(diagnostics, Reporter)
         assert told["boot"] == diagnostics.stream.boot

@@ -4,6 +4,7 @@ Whoever may do everything and is on this machine has none: there nobody can be t
 has the broker itself, nor what the store had before a restart, if it does not say who left it.
 """
 
+from heapq import nlargest
 from typing import TYPE_CHECKING
 
 from attrs import define, field
@@ -58,8 +59,8 @@ class Quotas:
         return self.of_user(owner.name) if owner is not None and owner.name else None
 
     def largest(self, count: int) -> list[Quota]:
-        """Those with the most kept bytes, at most ``count``."""
-        return sorted(self._quotas.values(), key=lambda each: -each.kept_bytes)[:count]
+        """Return at most ``count`` quotas, those with the most bytes first."""
+        return nlargest(count, self._quotas.values(), lambda it: it.kept_bytes + it.tables_bytes)
 
     def _named(self, kind: str, name: str) -> Quota:
         quota = self._quotas.get((kind, name))
