@@ -26,6 +26,7 @@ from trio_stomp.broker.headers import dialect as dialect
 from trio_stomp.broker.headers import error_frame as error_frame
 from trio_stomp.broker.headers import internal_error as internal_error
 from trio_stomp.broker.names import DIAG_STREAM as DIAG_STREAM
+from trio_stomp.broker.names import base36 as base36
 from trio_stomp.broker.queues import Queue as Queue
 from trio_stomp.broker.routing import Binding as Binding
 from trio_stomp.broker.routing import BrokerEvent as BrokerEvent
@@ -44,5 +45,4 @@ from trio_stomp.broker.rules import needs as needs
 from trio_stomp.broker.rules import places as places
 from trio_stomp.broker.streams import Retention as Retention
 from trio_stomp.broker.streams import Stream as Stream
-from trio_stomp.broker.subscribing import base36 as base36
 from trio_stomp.broker.topics import ParkedDestination as ParkedDestination

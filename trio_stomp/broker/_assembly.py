@@ -51,7 +51,7 @@ from trio_stomp.broker.rules import AccessRules
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import Duplicates, LeftBehind, Publisher, Scheduler, Temporary
 from trio_stomp.broker.streams import Stream, Streams
-from trio_stomp.broker.subscribing import Leaving, Subscriber
+from trio_stomp.broker.subscribing import Leaving, Subscriber, Unsubscriber
 from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, StaleQueue
 from trio_stomp.frames import Head
 
@@ -111,6 +111,7 @@ class Parts:
     last_values: LastValues = field(init=False)
     bindings: Bindings = field(init=False)
     subscriber: Subscriber = field(init=False)
+    unsubscriber: Unsubscriber = field(init=False)
     leaving: Leaving = field(init=False)
     answers: Answers = field(init=False)
     publisher: Publisher = field(init=False)
@@ -290,6 +291,13 @@ class Parts:
             selectors=SelectorCompiler(),
             boot=self.boot,
             streams=self.streams,
+            log=self.log,
+        )
+        self.unsubscriber = Unsubscriber(
+            dialect=self.dialect,
+            subscriber=self.subscriber,
+            bindings=self.bindings,
+            authorizer=self.authorizer,
             log=self.log,
         )
         self.leaving = Leaving(

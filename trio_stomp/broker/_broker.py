@@ -470,7 +470,7 @@ class Broker(Parts):
                     return self.last_values.subscribe(client, event, self.subscriber, subscribe)
                 return subscribe()
             case Unsubscribed():
-                return self.subscriber.remove(client, event, now)
+                return self.unsubscriber.unsubscribe(client, event, now)
             case Received(receipts, head, acked, returned):
                 if head is not None and client.rights is not None:
                     self.publisher.plan(client, head)  # COMMIT asks again

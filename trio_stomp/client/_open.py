@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import trio
+from attrs import frozen
 
 from trio_stomp.base import OptionError
 from trio_stomp.client._client import Client
@@ -19,6 +20,15 @@ VERSIONS = tuple(each.name for each in (STOMP_1_0, STOMP_1_1, STOMP_1_2))
 Token = str | Callable[[], str]
 
 DEFAULT_POLICY = ReconnectPolicy()
+
+
+@frozen(repr=False)
+class _Login:
+    """Who the client is, and what proves it."""
+
+    name: str | None
+    passcode: str | None
+    token: Token | None
 
 
 @asynccontextmanager
@@ -67,14 +77,7 @@ async def open_client(
       ClientError: no connection, refused, or what ended the client later: its class says which.
     """
     way = way_to(where, ssl_context)
-    told = _connect_headers(
-        login,
-        passcode=passcode,
-        token=token,
-        host=host or way.host,
-        client_id=client_id,
-        headers=headers,
-    )
+    told = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
     options = CoreOptions(
         way,
         headers=told,
@@ -132,19 +135,16 @@ def _milliseconds(heart_beat: tuple[float, float]) -> tuple[int, int]:
 
 
 def _connect_headers(
-    login: str | None,
-    passcode: str | None,
-    token: Token | None,
-    host: str,
-    client_id: str | None,
-    headers: Mapping[str, str] | None,
+    login: _Login, host: str, client_id: str | None, headers: Mapping[str, str] | None
 ) -> Callable[[], tuple[tuple[str, str], ...]]:
-    """A function that makes the headers of CONNECT anew for each connecting."""
-    if token is not None and (login is not None or passcode is not None):
+    """Return a function that makes the headers of CONNECT anew for each connecting."""
+    token = login.token
+    if token is not None and (login.name is not None or login.passcode is not None):
         raise OptionError("login= with passcode=, or token=: not both")
 
     def told() -> tuple[tuple[str, str], ...]:
-        said = {"host": host, "login": login, "passcode": passcode, "client-id": client_id}
+        said = {"host": host, "login": login.name, "passcode": login.passcode}
+        said["client-id"] = client_id
         if token is not None:
             said["Authorization"] = f"Bearer {token() if callable(token) else token}"
         known = tuple((name, text) for name, text in said.items() if text is not None)

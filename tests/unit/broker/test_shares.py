@@ -231,7 +231,9 @@ def test_messages_of_one_that_unsubscribes_in_pieces_come_back_before_others_are
     assert len(first.consumer().unacked) == len(bodies)
     second.subscribes("/queue/q", ack="client", prefetch_count="0")
     desk.broker.turns.begin(0)
-    work = desk.broker.subscriber.remove(first.client, Unsubscribed("0", None, None), desk.now)
+    work = desk.broker.unsubscriber.unsubscribe(
+        first.client, Unsubscribed("0", None, None), desk.now
+    )
     next(work)
     sender.sends("/queue/q", "later")
     desk.broker.queues.want(first.consumer())

@@ -4,6 +4,7 @@ Handles: kinds, wildcards, tries, sets of patterns, names in order.
 Does not handle: the destinations themselves; see ``routing``.
 """
 
+from trio_stomp.broker.names._base36 import base36 as base36
 from trio_stomp.broker.names._kinds import DIAG_EVENT as DIAG_EVENT
 from trio_stomp.broker.names._kinds import DIAG_STREAM as DIAG_STREAM
 from trio_stomp.broker.names._kinds import EXPLAIN as EXPLAIN

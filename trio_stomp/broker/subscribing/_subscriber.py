@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: who receives what."""
+"""SUBSCRIBE: who receives what, until it ends."""
 
 from collections.abc import Callable
 
@@ -21,26 +21,21 @@ from trio_stomp.broker.headers import (
     routing_of,
     wants_durable_end,
 )
-from trio_stomp.broker.names import Kind, classify, compile_pattern
+from trio_stomp.broker.names import Kind, base36, compile_pattern
 from trio_stomp.broker.queues import AUTO, STEP, Acknowledger, Consumer, QueueBook
 from trio_stomp.broker.routing import (
-    Binding,
     BrokerEvents,
     Destinations,
     FanOut,
-    hold_selector,
-    no_memory_for,
-    release_selector,
-    subscription_cost,
 )
 from trio_stomp.broker.selectors import SelectorCompiler
 from trio_stomp.broker.sending import Temporary
-from trio_stomp.broker.streams import Streams, stream_name
-from trio_stomp.broker.topics import Bindings, InitialDelivery, ambiguous, unknown
+from trio_stomp.broker.streams import Streams
+from trio_stomp.broker.subscribing._kinds import charge, kind_of, refund, stream_of
+from trio_stomp.broker.subscribing._reply_queues import needed, replaced, with_id
+from trio_stomp.broker.topics import Bindings, InitialDelivery
 from trio_stomp.frames import encode_receipt, subscription_prefix
-from trio_stomp.protocol import Subscribed, Unsubscribed
-
-_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+from trio_stomp.protocol import Subscribed
 
 
 @define(eq=False, repr=False)
@@ -85,24 +80,18 @@ class Subscriber:
         """
         number = self.next_number()
         key = event.id if event.id is not None else f"\0{number}"
-        self._end_automatic(client, key)
+        if (made := with_id(client, key)) is not None:
+            self.end(made, 0.0)
         key = self._check(client, event, key)
         places = self.places(client, event)
-        kind = self._kind(places)
+        kind = kind_of(places)
         options = parse_subscribe_options(
             event.headers, event.destination, kind, self.dialect, client.client_id
         )
         told = parse_stream_options(event.headers)
         if kind is Kind.STREAM or told.is_asked:
             kind = self._as_stream(client, event, places, options)
-        # /dsub/x is judged as what it stands for.
-        if not (options.durable and event.destination.startswith(DSUB)):
-            lasts = bool(options.durable)
-            self.authorizer.check_subscribe(
-                client, places, kind, browses=options.browser, lasts=lasts
-            )
-        for name, pattern in places:
-            self.destinations.check(name, pattern, client.quota)
+        self._check_places(client, event, places, kind, options)
         # Whoever only looks has nothing to acknowledge, whatever it says.
         ack = AUTO if options.browser and kind is Kind.QUEUE else event.ack
         tag = f"{self.boot}.{base36(number)}{ID_MARK if kind is Kind.STREAM else ''}"
@@ -117,28 +106,58 @@ class Subscriber:
             kind=kind,
             options=options,
         )
-        self._charge(subscription, kind, ack, options)
+        charge(self.memory, subscription, kind, ack, options)
         try:
-            self._take_over_reply_queue(client, places)
+            for made in replaced(client, places):
+                self.end(made, 0.0)
             if kind is Kind.STREAM:
                 self._read(subscription, ack, options, told, now)
             else:
                 self._join(subscription, kind, ack, options, now)
         except RemoteError:
-            self._refund(subscription)
+            refund(self.memory, subscription)
             raise
         client.subscriptions[key] = subscription
         client.tags[tag.encode()] = subscription
         self._all[subscription] = None
         self.events.tell("subscribe", client, destination=event.destination)
+        return self._begin(subscription, kind, options, event.receipt, now)
+
+    def _check_places(
+        self,
+        client: Client,
+        event: Subscribed,
+        places: list[Place],
+        kind: Kind,
+        options: SubscribeOptions,
+    ) -> None:
+        """Raise ``ProtocolError`` if the client may not subscribe there, or nobody can."""
+        # /dsub/x is judged as what it stands for.
+        if not (options.durable and event.destination.startswith(DSUB)):
+            lasts = bool(options.durable)
+            self.authorizer.check_subscribe(
+                client, places, kind, browses=options.browser, lasts=lasts
+            )
+        for name, pattern in places:
+            self.destinations.check(name, pattern, client.quota)
+
+    def _begin(
+        self,
+        subscription: Subscription,
+        kind: Kind,
+        options: SubscribeOptions,
+        receipt_id: bytes | None,
+        now: float,
+    ) -> Work | None:
+        """Give a subscription what is there already, once it is safe; what is left to do."""
 
         def begin(at: float) -> None:
-            if event.receipt is not None:
-                client.outbox.stage_frame(encode_receipt(event.receipt))
+            if receipt_id is not None:
+                subscription.client.outbox.stage_frame(encode_receipt(receipt_id))
             self.initial_delivery.give(subscription, kind, options, at)
 
         if options.durable and self.log is not None:
-            self._begin_when_safe(self.log, subscription, begin, event.receipt)
+            self._begin_when_safe(self.log, subscription, begin, receipt_id)
         else:
             begin(now)
         consumer = subscription.consumer
@@ -177,28 +196,6 @@ class Subscriber:
             no_local=options.no_local,
         )
 
-    def _charge(
-        self, subscription: Subscription, kind: Kind, ack: str, options: SubscribeOptions
-    ) -> None:
-        """Charge what a subscription takes until it ends.
-
-        Raises:
-          ProtocolError: there is no memory for it.
-        """
-        cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
-        selector, quota = subscription.selector, subscription.quota
-        if self.memory.take_table(cost, quota):
-            if selector is None or hold_selector(self.memory, selector, quota):
-                subscription.cost = cost
-                return
-            self.memory.give_table(cost, quota)
-        raise no_memory_for(self.memory, subscription)
-
-    def _refund(self, subscription: Subscription) -> None:
-        self.memory.give_table(subscription.cost, subscription.quota)
-        if subscription.selector is not None:
-            release_selector(self.memory, subscription.selector)
-
     def _begin_when_safe(
         self,
         log: Log,
@@ -223,12 +220,6 @@ class Subscriber:
         """A place among all subscribers, behind those given before."""
         self._number += 1
         return self._number
-
-    def _end_automatic(self, client: Client, key: str) -> None:
-        """An explicit SUBSCRIBE may use the id that ``expect_replies`` gave."""
-        made = client.subscriptions.get(key)
-        if made is not None and key in client.temporary and made.destination == key:
-            self.end(made, 0.0)
 
     def _check(self, client: Client, event: Subscribed, key: str) -> str:
         if key in client.subscriptions:
@@ -257,18 +248,6 @@ class Subscriber:
             places.append((self.temporary.consumed_name(client, said, pattern), pattern))
         return places
 
-    def _kind(self, places: list[Place]) -> Kind:
-        kinds = {classify(name) for name, _ in places}
-        if Kind.QUEUE in kinds and len(kinds) > 1:
-            raise ProtocolError(
-                "mixed-destinations",
-                "a composite SUBSCRIBE names queues and topics together; use two subscriptions",
-            )
-        for kind in (Kind.QUEUE, Kind.STREAM):
-            if kind in kinds:
-                return kind
-        return classify(places[0][0])
-
     def _as_stream(
         self, client: Client, event: Subscribed, places: list[Place], options: SubscribeOptions
     ) -> Kind:
@@ -278,22 +257,8 @@ class Subscriber:
           ProtocolError: there is none, several are asked for at once, or a stream cannot do what
             else is asked.
         """
-        durable = options.durable or wants_durable_end(event.headers)
-        if options.selector or options.no_local or options.browser or durable:
-            raise ProtocolError(
-                "unsupported",
-                f"destination:{event.destination[:80]} is read as a stream, whose offsets tell"
-                " what was read: without selector, no-local, browser or a durable subscription",
-                reason=CloseReason.UNSUPPORTED,
-            )
-        name, pattern = places[0]
-        if len(places) > 1 or pattern is not None:
-            raise ProtocolError(
-                "invalid-destination",
-                f"destination:{event.destination[:80]} names several streams; a subscription"
-                " reads one",
-            )
-        stream = name if classify(name) is Kind.STREAM else stream_name(name)
+        is_durable = bool(options.durable or wants_durable_end(event.headers))
+        stream = stream_of(event.destination, places, options, is_durable=is_durable)
         places[0] = (stream, None)
         # Before it is told whether there is one.
         self.authorizer.check_subscribe(client, places, Kind.STREAM, browses=False, lasts=False)
@@ -343,117 +308,9 @@ class Subscriber:
     def expect_replies(self, client: Client, private: str, public: str) -> None:
         """Have a client get what comes to a temporary queue, under the queue's name as id."""
         self.queues.open(public, client.quota)
-        named = (name for each in client.subscriptions.values() for name, _ in each.places)
-        if public not in named and private not in client.subscriptions:
-            event = Subscribed(private, private, AUTO, (("destination", private),), None)
+        event = needed(client, private, public)
+        if event is not None:
             self.add(client, event, 0.0)
-
-    def _take_over_reply_queue(self, client: Client, places: list[Place]) -> None:
-        """An explicit SUBSCRIBE replaces the one made by ``expect_replies``."""
-        for private, public in client.temporary.items():
-            made = client.subscriptions.get(private)
-            if (
-                made is not None
-                and made.id == private
-                and any(name == public for name, _ in places)
-            ):
-                self.end(made, 0.0)
-
-    def remove(self, client: Client, event: Unsubscribed, now: float) -> Work:
-        """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
-
-        Raises:
-          ProtocolError: there is no such subscription (S14), or a durable one is somebody else's,
-            or several of its name are kept and the client does not tell which it means.
-        """
-        found = self._find(client, event)
-        name = wants_durable_end(event.headers, client.client_id)
-        if found is None:
-            binding = self._meant(client, name, event) if name else None
-            if binding is not None:
-                self._end_durable(client, binding, now)
-                for each in [
-                    one for one in client.subscriptions.values() if one.binding is binding
-                ]:
-                    self.end(each, now)
-                self._receipt(client, event)
-                return
-            said = event.destination or "what it names"
-            what = said if event.id is None else f"id:{event.id[:60]}"
-            besides = f", and {unknown(name, event.destination)}" if name else ""
-            raise ProtocolError(
-                "unknown-subscription", f"{what} is no subscription of this connection{besides}"
-            )
-        binding = found.binding
-        yield from self.ending(found, now)
-        if binding is not None and binding.durable and name:
-            self._end_durable(client, binding, now)
-        self._receipt(client, event)
-
-    def _meant(self, client: Client, name: str, event: Unsubscribed) -> Binding | None:
-        """The durable subscription that an UNSUBSCRIBE names, if there is one.
-
-        Raises:
-          ProtocolError: there are several, or they are somebody else's.
-        """
-        aliases = self.dialect.destination_aliases
-        said = event.destination
-        if said is None or (aliases and said.startswith(DSUB)):
-            meant = self.bindings.durables.meant(name)
-        else:
-            places = resolve(said, self.dialect, routing_of(event.headers))
-            meant = self.bindings.durables.meant(name, said, places)
-        if len(meant) > 1:
-            # Other users' of the same name are none of this one's business.
-            own = [binding for binding in meant if binding.owner == client.identity.name]
-            meant = own or meant
-        if len(meant) > 1:
-            for binding in meant:
-                self.authorizer.check_durable(client, binding)  # before they are told of
-            raise ambiguous(name, meant)
-        return meant[0] if meant else None
-
-    def _end_durable(self, client: Client, binding: Binding, now: float) -> None:
-        """End a durable subscription, and have its client wait until that is safe.
-
-        Raises:
-          ProtocolError: it is somebody else's.
-        """
-        self.authorizer.check_durable(client, binding)
-        self.bindings.end_durable(binding, now)
-        if self.log is not None:
-            client.awaited = self.log.turn
-
-    def _receipt(self, client: Client, event: Unsubscribed) -> None:
-        if event.receipt is None:
-            return
-        frame = encode_receipt(event.receipt)
-        if self.log is not None:
-            self.log.stage_when_safe(client, frame, event.receipt)
-        else:
-            client.outbox.stage_frame(frame)
-
-    def _find(self, client: Client, event: Unsubscribed) -> Subscription | None:
-        if event.id is None:
-            nameless = (each for each in client.subscriptions.values() if each.id is None)
-            return next((each for each in nameless if each.destination == event.destination), None)
-        found = client.subscriptions.get(event.id)
-        if self.dialect.allows_repeated_subscription_id:
-            found = self._find_repeated(client, event) or found
-        if found is not None and event.destination not in (None, found.destination):
-            raise ProtocolError(
-                "destination-mismatch",
-                f"id:{event.id[:60]} is subscribed to {found.destination[:80]}, not to"
-                f" {(event.destination or '')[:80]}; leave the destination out",
-            )
-        return found
-
-    def _find_repeated(self, client: Client, event: Unsubscribed) -> Subscription | None:
-        """The oldest subscription of an id that several may have, to the destination if told."""
-        for each in client.subscriptions.values():
-            if each.id == event.id and event.destination in (None, each.destination):
-                return each
-        return None
 
     def go_on(self, client: Client, now: float) -> None:
         """A client takes more: what was parked for it, what it browses, and from its queues."""
@@ -495,15 +352,5 @@ class Subscriber:
         # They know each other, and the collector of cycles comes rarely.
         subscription.consumer = subscription.binding = None
         self.initial_delivery.end(subscription)
-        self._refund(subscription)
+        refund(self.memory, subscription)
         self.events.tell("unsubscribe", client, destination=subscription.destination)
-
-
-def base36(number: int) -> str:
-    """``number``, 0 or more, in digits and small letters."""
-    digits = ""
-    while True:
-        number, digit = divmod(number, 36)
-        digits = _DIGITS[digit] + digits
-        if not number:
-            return digits

@@ -5,7 +5,7 @@ import pytest
 from tests.support.core_fakes import Core, numbered, run_of, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
-from trio_stomp.broker.subscribing._subscriber import base36
+from trio_stomp.broker.names import base36
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 

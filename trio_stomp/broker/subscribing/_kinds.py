@@ -1,0 +1,90 @@
+"""What a SUBSCRIBE is to: the kind of its destinations, and what the subscription costs."""
+
+from collections.abc import Sequence
+
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError
+from trio_stomp.broker.delivery import Place, Subscription
+from trio_stomp.broker.headers import SubscribeOptions
+from trio_stomp.broker.names import Kind, classify
+from trio_stomp.broker.routing import (
+    hold_selector,
+    no_memory_for,
+    release_selector,
+    subscription_cost,
+)
+from trio_stomp.broker.streams import stream_name
+
+
+def kind_of(places: Sequence[Place]) -> Kind:
+    """Return the kind of what a SUBSCRIBE names.
+
+    Raises:
+      ProtocolError: it names queues beside others.
+    """
+    kinds = {classify(name) for name, _ in places}
+    if Kind.QUEUE in kinds and len(kinds) > 1:
+        raise ProtocolError(
+            "mixed-destinations",
+            "a composite SUBSCRIBE names queues and topics together; use two subscriptions",
+        )
+    for kind in (Kind.QUEUE, Kind.STREAM):
+        if kind in kinds:
+            return kind
+    return classify(places[0][0])
+
+
+def stream_of(
+    destination: str, places: Sequence[Place], options: SubscribeOptions, *, is_durable: bool
+) -> str:
+    """Return the name of the stream that a SUBSCRIBE wants to read.
+
+    Args:
+      destination: As it was said.
+      is_durable: It asks for a durable subscription, or for the end of one.
+
+    Raises:
+      ProtocolError: it names several, or asks for what a stream cannot do.
+    """
+    if options.selector or options.no_local or options.browser or is_durable:
+        raise ProtocolError(
+            "unsupported",
+            f"destination:{destination[:80]} is read as a stream, whose offsets tell"
+            " what was read: without selector, no-local, browser or a durable subscription",
+            reason=CloseReason.UNSUPPORTED,
+        )
+    name, pattern = places[0]
+    if len(places) > 1 or pattern is not None:
+        raise ProtocolError(
+            "invalid-destination",
+            f"destination:{destination[:80]} names several streams; a subscription reads one",
+        )
+    return name if classify(name) is Kind.STREAM else stream_name(name)
+
+
+def charge(
+    memory: MemoryBudget,
+    subscription: Subscription,
+    kind: Kind,
+    ack: str,
+    options: SubscribeOptions,
+) -> None:
+    """Charge what a subscription takes until it ends.
+
+    Raises:
+      ProtocolError: there is no memory for it.
+    """
+    cost = subscription_cost(subscription, kind, ack, is_durable=bool(options.durable))
+    selector, quota = subscription.selector, subscription.quota
+    if memory.take_table(cost, quota):
+        if selector is None or hold_selector(memory, selector, quota):
+            subscription.cost = cost
+            return
+        memory.give_table(cost, quota)
+    raise no_memory_for(memory, subscription)
+
+
+def refund(memory: MemoryBudget, subscription: Subscription) -> None:
+    """Give back what was charged for a subscription that ends."""
+    memory.give_table(subscription.cost, subscription.quota)
+    if subscription.selector is not None:
+        release_selector(memory, subscription.selector)

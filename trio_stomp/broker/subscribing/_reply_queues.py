@@ -1,0 +1,38 @@
+"""Subscriptions to reply queues, which the broker makes for a client and the client may replace."""
+
+from collections.abc import Sequence
+
+from trio_stomp.broker.delivery import Client, Place, Subscription
+from trio_stomp.broker.queues import AUTO
+from trio_stomp.protocol import Subscribed
+
+
+def needed(client: Client, private: str, public: str) -> Subscribed | None:
+    """Return the SUBSCRIBE that gives a client its reply queue; None = it has one already.
+
+    Args:
+      private: The queue's name as the client knows it, which is the id of the subscription, too.
+      public: Its name among all queues.
+    """
+    named = (name for each in client.subscriptions.values() for name, _ in each.places)
+    if public in named or private in client.subscriptions:
+        return None
+    return Subscribed(private, private, AUTO, (("destination", private),), None)
+
+
+def with_id(client: Client, key: str) -> Subscription | None:
+    """Return the subscription of that id, if the broker made it: a SUBSCRIBE may use the id."""
+    made = client.subscriptions.get(key)
+    is_automatic = made is not None and key in client.temporary and made.destination == key
+    return made if is_automatic else None
+
+
+def replaced(client: Client, places: Sequence[Place]) -> list[Subscription]:
+    """Return what the broker made, and an explicit SUBSCRIBE to those places replaces."""
+    names = {name for name, _ in places}
+    made = (
+        client.subscriptions.get(private)
+        for private, public in client.temporary.items()
+        if public in names
+    )
+    return [each for each in made if each is not None and each.id == each.key]

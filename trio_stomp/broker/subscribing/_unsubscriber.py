@@ -1,0 +1,121 @@
+"""UNSUBSCRIBE: which subscription is meant, and its end, or that of a durable one."""
+
+from attrs import define
+
+from trio_stomp.base import ProtocolError
+from trio_stomp.broker.access import Authorizer
+from trio_stomp.broker.delivery import Client, Subscription, Work
+from trio_stomp.broker.durability import Log
+from trio_stomp.broker.headers import DSUB, Dialect, resolve, routing_of, wants_durable_end
+from trio_stomp.broker.routing import Binding
+from trio_stomp.broker.subscribing._subscriber import Subscriber
+from trio_stomp.broker.topics import Bindings, ambiguous, unknown
+from trio_stomp.frames import encode_receipt
+from trio_stomp.protocol import Unsubscribed
+
+
+@define(eq=False, repr=False, kw_only=True)
+class Unsubscriber:
+    """Ends the subscriptions that clients name."""
+
+    dialect: Dialect
+    subscriber: Subscriber
+    bindings: Bindings
+    authorizer: Authorizer
+    log: Log | None
+
+    def unsubscribe(self, client: Client, event: Unsubscribed, now: float) -> Work:
+        """Unsubscribe by id, or in STOMP 1.0 by destination: the oldest without an id (S13).
+
+        Raises:
+          ProtocolError: there is no such subscription (S14), or a durable one is somebody else's,
+            or several of its name are kept and the client does not tell which it means.
+        """
+        found = self._find(client, event)
+        name = wants_durable_end(event.headers, client.client_id)
+        if found is None:
+            binding = self._meant(client, name, event) if name else None
+            if binding is not None:
+                self._end_durable(client, binding, now)
+                for each in [
+                    one for one in client.subscriptions.values() if one.binding is binding
+                ]:
+                    self.subscriber.end(each, now)
+                self._receipt(client, event)
+                return
+            said = event.destination or "what it names"
+            what = said if event.id is None else f"id:{event.id[:60]}"
+            besides = f", and {unknown(name, event.destination)}" if name else ""
+            raise ProtocolError(
+                "unknown-subscription", f"{what} is no subscription of this connection{besides}"
+            )
+        binding = found.binding
+        yield from self.subscriber.ending(found, now)
+        if binding is not None and binding.durable and name:
+            self._end_durable(client, binding, now)
+        self._receipt(client, event)
+
+    def _meant(self, client: Client, name: str, event: Unsubscribed) -> Binding | None:
+        """The durable subscription that an UNSUBSCRIBE names, if there is one.
+
+        Raises:
+          ProtocolError: there are several, or they are somebody else's.
+        """
+        aliases = self.dialect.destination_aliases
+        said = event.destination
+        if said is None or (aliases and said.startswith(DSUB)):
+            meant = self.bindings.durables.meant(name)
+        else:
+            places = resolve(said, self.dialect, routing_of(event.headers))
+            meant = self.bindings.durables.meant(name, said, places)
+        if len(meant) > 1:
+            # Other users' of the same name are none of this one's business.
+            own = [binding for binding in meant if binding.owner == client.identity.name]
+            meant = own or meant
+        if len(meant) > 1:
+            for binding in meant:
+                self.authorizer.check_durable(client, binding)  # before they are told of
+            raise ambiguous(name, meant)
+        return meant[0] if meant else None
+
+    def _end_durable(self, client: Client, binding: Binding, now: float) -> None:
+        """End a durable subscription, and have its client wait until that is safe.
+
+        Raises:
+          ProtocolError: it is somebody else's.
+        """
+        self.authorizer.check_durable(client, binding)
+        self.bindings.end_durable(binding, now)
+        if self.log is not None:
+            client.awaited = self.log.turn
+
+    def _receipt(self, client: Client, event: Unsubscribed) -> None:
+        if event.receipt is None:
+            return
+        frame = encode_receipt(event.receipt)
+        if self.log is not None:
+            self.log.stage_when_safe(client, frame, event.receipt)
+        else:
+            client.outbox.stage_frame(frame)
+
+    def _find(self, client: Client, event: Unsubscribed) -> Subscription | None:
+        if event.id is None:
+            nameless = (each for each in client.subscriptions.values() if each.id is None)
+            return next((each for each in nameless if each.destination == event.destination), None)
+        found = client.subscriptions.get(event.id)
+        if self.dialect.allows_repeated_subscription_id:
+            found = self._find_repeated(client, event) or found
+        if found is not None and event.destination not in (None, found.destination):
+            raise ProtocolError(
+                "destination-mismatch",
+                f"id:{event.id[:60]} is subscribed to {found.destination[:80]}, not to"
+                f" {(event.destination or '')[:80]}; leave the destination out",
+            )
+        return found
+
+    def _find_repeated(self, client: Client, event: Unsubscribed) -> Subscription | None:
+        """The oldest subscription of an id that several may have, to the destination if told."""
+        for each in client.subscriptions.values():
+            if each.id == event.id and event.destination in (None, each.destination):
+                return each
+        return None
