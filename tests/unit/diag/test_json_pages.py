@@ -331,6 +331,7 @@ async def test_nothing_but_ascii_comes_out_and_hostile_names_survive() -> None:
 
 async def test_who_has_most_of_what_all_share() -> None:
     async with open_dial(**QUIET) as dial:
+        await dial.connect()
         add_all(dial)
         for number in range(11):
             dial.server.broker.quotas.of_user(f"user-{number}").kept_bytes = number
