@@ -90,11 +90,12 @@ def ours(
 
 
 def _free(port: int) -> int:
-    """Return a port if nobody has it; else 0."""
+    """Return a port if nobody has it; else 0, and say so: tests with that port in them then fail."""
     with socket.socket() as tried:
         try:
             tried.bind(("127.0.0.1", port))
         except OSError:
+            print(f"port {port} is taken; another serves, unless a suite insists", file=sys.stderr)
             return 0
     return port
 
