@@ -90,7 +90,7 @@ def ours(
 
 
 def _free(port: int) -> int:
-    """Return a port if nobody has it; else 0, and say so: tests with that port in them then fail."""
+    """Return a port if nobody has it; else 0, and say so: who has that port in a test misses it."""
     with socket.socket() as tried:
         try:
             tried.bind(("127.0.0.1", port))
