@@ -73,14 +73,13 @@ TYPES_FROM_ABOVE = {
     *("broker/durability/_ledger.py", "broker/durability/_log.py"),
     *("broker/headers/_error_frame.py", "broker/queues/_dead_letters.py"),
     *("broker/routing/_binding.py", "broker/routing/_destinations.py"),
-    *("broker/topics/_last_values.py", "server/io/_inbox.py", "server/io/_outbox.py"),
+    "broker/topics/_last_values.py",
 }
 CIRCLES_YET = {
     "trio_stomp.broker.delivery._delivery",
     "trio_stomp.broker.queues._queues",
     "trio_stomp.broker.sending._publisher",
     "trio_stomp.broker.subscribing._subscriber",
-    "trio_stomp.server.connection._connection",
 }
 LONG_YET = {
     *("broker/_broker.py", "broker/sending/_publisher.py"),

@@ -51,7 +51,7 @@ from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.names._trie import WildcardTrie
 from trio_stomp.broker.names._wildcards import compile_pattern
 from trio_stomp.server._admission import Admission
-from trio_stomp.server.connection._decoding import FIRST_BYTES, RECEIVE_BYTES
+from trio_stomp.server.connection._reader import FIRST_BYTES, RECEIVE_BYTES
 from trio_stomp.transport import Wire
 
 MIB = 1 << 20
@@ -111,7 +111,7 @@ async def test_a_trickle_in_a_session_is_alive_charged_and_bounded(
         await trio.testing.wait_all_tasks_blocked()
         held = len(start)
         mine = next(iter(dial.server.connections))
-        while mine.verdict is None and mine.session.decoder.error is None:
+        while mine.lifecycle.pending_error is None and mine.session.decoder.error is None:
             assert dial.server.memory.used_bytes == held
             assert held < 500
             await trio.sleep(0.9)  # sooner than it promised: a dead peer is silent for longer

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, field
 
+from trio_stomp.server import Connection
+
 if TYPE_CHECKING:
     from trio_stomp.broker import Broker, Destination
-    from trio_stomp.server import Connection, Server
+    from trio_stomp.server import Server
 
 T = TypeVar("T")
 
@@ -71,19 +73,20 @@ class Changes:
 class Touched:
     """Takes the connections that have changed, whoever else there is."""
 
-    _left: "list[Connection]" = field(factory=list)
+    _left: list[Connection] = field(factory=list)
     """Too many for one interval."""
 
     def take_all(self, server: "Server") -> None:
         """Let all that are open be taken next, for somebody who has been told of none."""
         self._left, server.outboxes.touched = list(server.connections), set()
 
-    def take(self, server: "Server", limit: int) -> "list[Connection]":
+    def take(self, server: "Server", limit: int) -> list[Connection]:
         """At most ``limit`` that were touched since they were taken; the others come next."""
         outboxes = server.outboxes
         if not self._left:
             touched, outboxes.touched = outboxes.touched, set()
-            self._left = [each.owner for each in touched if each.owner is not None]
+            owners = [each.owner for each in touched]
+            self._left = [owner for owner in owners if isinstance(owner, Connection)]
         # From the back: a list gives these away at no cost.
         taken, self._left[-limit:] = self._left[-limit:], []
         # What still waits goes out without the core: look again.

@@ -52,7 +52,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
       wall_now: Unix time at that moment.
     """
     client, outbox, session = connection.client, connection.outbox, connection.session
-    told = connection.verdict is not None or connection.reason not in _WITHOUT_ERROR
+    told = connection.lifecycle.pending_error is not None or connection.reason not in _WITHOUT_ERROR
     return {
         "session_id": client.session_id,
         "user": client.user,

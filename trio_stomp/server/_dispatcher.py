@@ -9,11 +9,10 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import CloseReason
-from trio_stomp.broker import Broker, Histogram, internal_error
+from trio_stomp.broker import Broker, Client, Histogram, internal_error
 from trio_stomp.server._alarm import Alarm
 from trio_stomp.server._clock import Clock
 from trio_stomp.server._committer import StoreCommitter
-from trio_stomp.server.connection import Connection
 from trio_stomp.server.io import Batch, Control, Gone, Inbox, Item, OutboxShared
 
 logger = logging.getLogger("trio_stomp")
@@ -48,12 +47,12 @@ class Dispatcher:
     turns: int = 0
     turn_times: Histogram = field(factory=Histogram)
     """How long turns held the loop, output included; the diagnostics begin a new one each tick."""
-    _resumed: deque[Connection] = field(factory=deque)
+    _resumed: deque[Client] = field(factory=deque)
     _calls: deque[Callable[[float], None]] = field(factory=deque)
 
-    def resume(self, connection: Connection) -> None:
-        """Give ``connection`` more of what is parked for it, in the next turn."""
-        self._resumed.append(connection)
+    def resume(self, client: Client) -> None:
+        """Give ``client`` more of its backlog in the next turn."""
+        self._resumed.append(client)
         self.inbox.wake()
 
     def call_soon(self, call: Callable[[float], None]) -> None:
@@ -121,7 +120,7 @@ class Dispatcher:
         for _ in range(len(self._calls)):
             _guarded(self._calls.popleft(), now)
         for _ in range(len(self._resumed)):
-            _guarded(self.broker.writable, self._resumed.popleft().client, now)
+            _guarded(self.broker.writable, self._resumed.popleft(), now)
         _guarded(self.broker.end_turn, now)
         _guarded(self.end_turn, now)
         if self.committer is not None:
@@ -151,24 +150,24 @@ class Dispatcher:
 
     def _apply(self, item: Item, now: float) -> int:
         if type(item) is Batch:
-            connection = item.connection
+            source = item.source
             strained = self.outboxes.strained
-            self.outboxes.touched.add(connection.outbox)
+            self.outboxes.touched.add(source.outbox)
             try:
                 received_at = item.received_at + self.clock.slept_s
-                self.broker.apply(connection.client, item.events, received_at, now)
+                self.broker.apply(source.client, item.events, received_at, now)
             except Exception:
-                logger.exception("%s: a bug of the broker ends this", connection.wire.remote)
-                connection.end(internal_error())
+                logger.exception("%s: a bug of the broker ends this", source.wire.remote)
+                source.end(internal_error())
             if self.outboxes.strained != strained:
-                connection.brake = True
+                source.throttle_next_read()
             return item.frames
         if type(item) is Gone:
-            connection = item.connection
-            subscriptions, forgotten = connection.client.subscriptions, connection.forgotten.set
+            client, release = item.source.client, item.source.release
+            subscriptions = client.subscriptions
             before = len(subscriptions)
-            if not _guarded(self.broker.forget, connection.client, item.reason, now, forgotten):
-                forgotten()
+            if not _guarded(self.broker.forget, client, item.reason, now, release):
+                release()
             # Each ends by itself, so that thousands of them are a turn's work.
             return 1 + ENDING_FRAMES * (before - len(subscriptions))
         if type(item) is Control:

@@ -48,7 +48,6 @@ from trio_stomp.server.connection import (
     ConnectionShared,
     Pages,
     WebSocketReads,
-    end_revoked,
 )
 from trio_stomp.server.io import Control, Inbox, Outbox, OutboxShared
 from trio_stomp.store import StoreError
@@ -346,7 +345,7 @@ class Server:
             await connection.run()
         finally:
             del self.connections[connection]
-            self._shared.heard -= bool(connection.bytes_in)
+            self._shared.active_connections -= bool(connection.bytes_in)
             self._shared.websockets -= connection.websocket is not None
             self.ended[connection.reason] += 1
             self.past.add(connection)
@@ -363,20 +362,21 @@ class Server:
         # Where there are rules, they say who may use the command DIAG.
         may_ask = wire.is_loopback or self.broker.authorizer.rules is not None
         session = ServerSession(self.codecs, may_ask=may_ask)
-        connection = Connection(self._shared, wire, session, trio.current_time(), refusal)
-        outbox = connection.outbox = Outbox(
+        connection = Connection.over(wire, session, self._shared, trio.current_time())
+        connection.refusal = refusal
+        outbox = Outbox(
             self.outboxes,
             wire=wire,
             on_blocked=connection.on_blocked,
-            on_close=connection.on_close,
+            on_close=connection.lifecycle.on_close,
             on_room=connection.on_room,
-            on_pause=connection.on_pause,
+            on_pause=connection.reader.pause,
         )
-        outbox.owner = connection
+        client = Client(session_id, outbox, wire.remote)
+        client.network = "" if wire.is_loopback else place_of(wire.remote)[0]
+        session.quota_of = client.charged
+        connection.join(client, outbox)
         self.outboxes.touched.add(outbox)
-        connection.client = Client(session_id, outbox, wire.remote)
-        connection.client.network = "" if wire.is_loopback else place_of(wire.remote)[0]
-        session.quota_of = connection.client.charged
         return connection
 
     def _retire_connections(self) -> None:
@@ -388,7 +388,7 @@ class Server:
         if connection.is_open and self.limits.farewell == ERROR:
             connection.end(stopping())
         else:
-            connection.on_close(CloseReason.SHUTTING_DOWN)
+            connection.lifecycle.on_close(CloseReason.SHUTTING_DOWN)
 
     async def _tick(self, interval_s: float) -> None:
         """Have statistics published at even distances."""
@@ -412,8 +412,8 @@ class Server:
     def _judge_sessions(self) -> None:
         """The time of day is another than was thought: so tokens end at another moment."""
         for connection in self.connections:
-            if connection.expires_at < math.inf:
-                self.watchdog.watch(connection, trio.current_time())
+            if connection.deadlines.expires_at < math.inf:
+                self.watchdog.watch(connection.deadlines, trio.current_time())
 
     async def _monitor(self, interval_s: float) -> None:
         while True:
@@ -428,22 +428,22 @@ class Server:
     def _on_unsent(self, delivery: Delivery) -> None:
         self.dispatcher.call_soon(lambda now: self.broker.unsent(delivery, now))
 
-    def _tell_late(self, connection: Connection, late_s: float) -> None:
-        self.outboxes.touched.add(connection.outbox)
+    def _tell_late(self, client: Client, outbox: Outbox, late_s: float) -> None:
+        self.outboxes.touched.add(outbox)
 
         def tell(_: float) -> None:
             self.broker.events.tell(
                 "heartbeat",
-                connection.client,
+                client,
                 reason="late",
                 detail=f"late_ms:{late_s * 1000:.0f}",
             )
 
         self.dispatcher.call_soon(tell)
 
-    def _tell_login(self, connection: Connection, code: str) -> None:
+    def _tell_login(self, client: Client, code: str) -> None:
         def tell(_: float) -> None:
-            self.broker.events.tell("auth", connection.client, reason=code)
+            self.broker.events.tell("auth", client, reason=code)
 
         self.dispatcher.call_soon(tell)
 
@@ -477,7 +477,8 @@ class Server:
             self.codecs.judges_early = rules is not None
             self.codecs.forget_heads()  # they were held to other limits
             self.broker.use_rules(rules, is_known, now)
-            end_revoked(self.connections, revoked)
+            for connection in self.connections if revoked else ():
+                connection.end_if_revoked(revoked)
 
         await self.inbox.put(Control(turn))
 
@@ -495,7 +496,7 @@ class Server:
         shared = self._shared
         held = [each.websocket for each in shared.holding if each.websocket is not None]
         return Census(
-            clients=shared.heard,
+            clients=shared.active_connections,
             websockets=shared.websockets,
             input_queue_size=self.inbox.frames,
             output_queue_size=sum([each.waiting_messages for each in self.outboxes.blocked]),

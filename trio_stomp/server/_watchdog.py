@@ -19,8 +19,11 @@ MAX_LOOKS = 100
 class Watched(Protocol):
     """What the watchdog looks at."""
 
-    is_finished: bool
     next_look: float
+
+    @property
+    def is_finished(self) -> bool:
+        """Return whether nothing will be due any more."""
 
     def look(self, now: float) -> float:
         """Act on what is due; when to look again (``math.inf`` = no need)."""

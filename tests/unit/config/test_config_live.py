@@ -493,7 +493,7 @@ async def test_web_pages_and_pings(autojump_clock: MockClock):
         await dial.connect()
         connection = [*dial.server.connections][-1]
         await trio.sleep(7.5)
-        assert connection.pinged_at
+        assert connection.deadlines._pinged_at
 
 
 async def test_who_may_come_in(tmp_path: Path):
@@ -551,7 +551,7 @@ async def test_tokens(tmp_path: Path):
         await reload(dial, **told, max_token_session_s=5.0)
         await dial.connect("1.2", token)
         last = [*dial.server.connections][-1]
-        assert 4 < last.expires_at - time.time() <= 5
+        assert 4 < last.deadlines.expires_at - time.time() <= 5
         jwks.write_text('{"keys": [{"kty": "oct", "kid": "1", "k": "x"}]}')
         jwks.chmod(0o600)
         with pytest.raises(OptionError, match="jwks"):

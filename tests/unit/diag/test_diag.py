@@ -762,7 +762,7 @@ class Connected:
 
     def leave(self) -> None:
         self.connection.outbox.end()
-        self.connection.is_finished = True
+        self.connection.lifecycle.is_finished = True
         del self.server.connections[self.connection]
 
 

@@ -27,7 +27,7 @@ from trio_stomp.broker import Delivery
 from trio_stomp.server import Connection
 from trio_stomp.server._admission import REFUSALS_AT_ONCE, Admission
 from trio_stomp.server._limits import ServerLimits
-from trio_stomp.server.connection._decoding import (
+from trio_stomp.server.connection._reader import (
     BULK_BYTES,
     FIRST_BYTES,
     MANY_SUBSCRIPTIONS,
@@ -214,7 +214,8 @@ class Pest(trio.abc.Instrument):
         self.error: Exception | None = None
 
     def after_task_step(self, task: trio.lowlevel.Task) -> None:
-        self.step -= self.connection._has_parted and self.connection.forgotten.is_set()
+        released = self.connection.lifecycle.core_released
+        self.step -= released is not None and released.is_set()
         if self.step == 0:
             self.step = -1
             try:
@@ -808,9 +809,9 @@ async def test_large_frames_are_read_in_larger_pieces_until_small_ones_come() ->
         # Of the size of a read, so that some reads end with a frame and hold nothing of another.
         large = b"SEND\ndestination:/topic/a\n\n".ljust(RECEIVE_BYTES - 1, b"x") + b"\0"
         await send_all(sender, connection, large * 50)
-        assert connection.read_bytes == BULK_BYTES
+        assert connection.reader.read_bytes == BULK_BYTES
         await send_all(sender, connection, b"SEND\ndestination:/topic/a\n\nx\0" * 100_000)
-        assert connection.read_bytes == RECEIVE_BYTES
+        assert connection.reader.read_bytes == RECEIVE_BYTES
 
 
 def subscribing(numbers: range) -> bytes:
@@ -836,14 +837,14 @@ async def test_who_subscribes_to_thousands_is_read_in_small_pieces() -> None:
             await send_all(client, connection, data)
             return dispatcher.turns - before
 
-        assert connection.read_bytes == FIRST_BYTES
+        assert connection.reader.read_bytes == FIRST_BYTES
         many = range(4_000)
         for data in (subscribing(many), unsubscribing(many)):
             await turns_for(b"SEND\ndestination:/topic/a\n\nx\0" * 10_000)
-            assert connection.read_bytes == RECEIVE_BYTES
+            assert connection.reader.read_bytes == RECEIVE_BYTES
             # What comes while the dispatcher waits for its turn is taken along: a read or two.
             assert await turns_for(data) >= (len(data) - RECEIVE_BYTES) / FIRST_BYTES / 2
-            assert connection.read_bytes == FIRST_BYTES
+            assert connection.reader.read_bytes == FIRST_BYTES
         await until(lambda: not connection.client.subscriptions)
 
 
@@ -861,12 +862,12 @@ async def test_the_first_full_read_tells_how_much_to_read(data: bytes, following
         client = await dial.connect()
         connection = connection_of(dial)
         await send_all(client, connection, data[: FIRST_BYTES - 1])
-        assert connection.read_bytes == FIRST_BYTES  # that was no full one
+        assert connection.reader.read_bytes == FIRST_BYTES  # that was no full one
         client = await dial.connect()
         connection = connection_of(dial)
         data = data[:FIRST_BYTES].ljust(FIRST_BYTES, b"\n")
         await send_all(client, connection, data)
-        assert connection.read_bytes == following
+        assert connection.reader.read_bytes == following
 
 
 async def test_many_subscriptions_count_in_a_read_that_is_not_full_too() -> None:
@@ -874,11 +875,11 @@ async def test_many_subscriptions_count_in_a_read_that_is_not_full_too() -> None
         client = await dial.connect()
         connection = connection_of(dial)
         await send_all(client, connection, b"\n" * FIRST_BYTES)
-        assert connection.read_bytes == RECEIVE_BYTES
+        assert connection.reader.read_bytes == RECEIVE_BYTES
         await send_all(client, connection, b"\n" * FIRST_BYTES)
-        assert connection.read_bytes == RECEIVE_BYTES
+        assert connection.reader.read_bytes == RECEIVE_BYTES
         await send_all(client, connection, subscribing(range(RECEIVE_BYTES // 2 // 50)))
-        assert connection.read_bytes == FIRST_BYTES
+        assert connection.reader.read_bytes == FIRST_BYTES
 
 
 async def test_a_crowd_that_leaves_keeps_nobody_waiting_behind_it() -> None:

@@ -17,9 +17,9 @@ from trio_stomp.server import ServerLimits
 from trio_stomp.server.io._inbox import Batch, Control, Gone, Inbox
 
 if TYPE_CHECKING:
-    from trio_stomp.server.connection._connection import Connection
+    from trio_stomp.server.io._source import Source
 
-NOBODY = cast("Connection", None)
+NOBODY = cast("Source", None)
 HEAD = Head("SEND", (("destination", "/t"),), -1, "/t")
 
 

@@ -5,7 +5,6 @@ Does not handle: messaging; batches of frames go to the dispatcher.
 """
 
 from trio_stomp.server.connection._connection import Connection as Connection
-from trio_stomp.server.connection._connection import ConnectionShared as ConnectionShared
-from trio_stomp.server.connection._decoding import WebSocketReads as WebSocketReads
-from trio_stomp.server.connection._login import end_revoked as end_revoked
-from trio_stomp.server.connection._pages import Pages as Pages
+from trio_stomp.server.connection._shared import ConnectionShared as ConnectionShared
+from trio_stomp.server.connection._shared import WebSocketReads as WebSocketReads
+from trio_stomp.server.connection._web_pages import Pages as Pages

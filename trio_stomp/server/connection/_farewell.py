@@ -2,14 +2,12 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import trio
 
 from trio_stomp.base import CloseReason
-
-if TYPE_CHECKING:
-    from trio_stomp.server.connection._connection import Connection
+from trio_stomp.server.connection._lifecycle import Lifecycle
+from trio_stomp.server.connection._link import Link
 
 RECEIVE_BYTES = 64 * 1024
 LEAST_RATE = 256
@@ -26,7 +24,7 @@ _NOT_WAITED_FOR = frozenset(
 )
 
 
-async def say_farewell(connection: "Connection") -> None:
+async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> None:
     """Let the last frames out, and give the peer time to read them (R09).
 
     Closing a socket that still has bytes to read makes the kernel send a reset, which eats
@@ -38,54 +36,54 @@ async def say_farewell(connection: "Connection") -> None:
     Checkpoint: perhaps. Cancel: the rest is not sent. Limits: ``write_stall_s`` without a byte
     taken, ``LEAST_RATE`` on the whole; and ``linger_s`` once the peer has all.
     """
-    outbox, websocket, reason = connection.outbox, connection.websocket, connection.reason
+    outbox, websocket, reason = link.outbox, link.websocket, lifecycle.reason
     outbox.is_closed = True  # no heart-beat comes behind the last word
     await outbox.clear_away()
     if websocket is not None:
         close = websocket.close(reason.websocket_code, reason.text)
-        connection.send_now(connection.close_reply or close, trio.current_time())
+        link.send_now(close_reply or close, trio.current_time())
     # Nearly always nothing waits, and three cancel scopes are a tenth of what an end costs.
-    if outbox.waiting_bytes and not await _let_out(connection, outbox.wait_empty):
+    if outbox.waiting_bytes and not await _let_out(link, reason, outbox.wait_empty):
         return
     if reason is CloseReason.CONNECTION_LOST:
         return
     with suppress(trio.BrokenResourceError):
-        if await _let_out(connection, connection.wire.send_eof):
-            await _see_off(connection)
+        if await _let_out(link, reason, link.wire.send_eof):
+            await _see_off(link, reason)
 
 
-async def _let_out(connection: "Connection", wait: Callable[[], Awaitable[None]]) -> bool:
+async def _let_out(link: Link, reason: CloseReason, wait: Callable[[], Awaitable[None]]) -> bool:
     """Wait as long as the peer takes some of what waits; whether all is out.
 
     Args:
       wait: Waits until all is out; may be cancelled and called again.
     """
-    outbox, limits = connection.outbox, connection.shared.limits
-    is_slow = connection.reason in _NOT_WAITED_FOR
+    outbox, limits = link.outbox, link.shared.limits
+    is_slow = reason in _NOT_WAITED_FOR
     patience_s = limits.linger_s if is_slow else limits.write_stall_s
     until = trio.current_time() + patience_s + outbox.waiting_bytes / LEAST_RATE
-    before = outbox.bytes_out - connection.wire.untaken()
+    before = outbox.bytes_out - link.wire.untaken()
     while True:
         with trio.move_on_after(patience_s):
             await wait()
             return True
-        taken = outbox.bytes_out - connection.wire.untaken()
+        taken = outbox.bytes_out - link.wire.untaken()
         if is_slow or taken == before or trio.current_time() >= until:
             return False
         before = taken
 
 
-async def _see_off(connection: "Connection") -> None:
+async def _see_off(link: Link, reason: CloseReason) -> None:
     """Read on, and throw it away, while the peer's kernel takes what this one's has."""
-    if connection.reason is CloseReason.CLIENT_CLOSED:
+    if reason is CloseReason.CLIENT_CLOSED:
         return  # it will send nothing more that could make the kernel send a reset
-    limits, wire = connection.shared.limits, connection.wire
+    limits, wire = link.shared.limits, link.wire
     left = wire.untaken()
     changed_at = trio.current_time()
     until = changed_at + limits.write_stall_s + left / LEAST_RATE
     while True:
         with trio.move_on_after(max(limits.linger_s, LOOK_S) if left else limits.linger_s):
-            await _read_to_end(connection)
+            await _read_to_end(link)
             return
         now, before, left = trio.current_time(), left, wire.untaken()
         if not before or now >= until:
@@ -96,10 +94,10 @@ async def _see_off(connection: "Connection") -> None:
             return
 
 
-async def _read_to_end(connection: "Connection") -> None:
-    websocket = connection.websocket
+async def _read_to_end(link: Link) -> None:
+    websocket = link.websocket
     while websocket is None or websocket.closed is None or not websocket.closed.by_peer:
-        data = await connection.wire.receive_some(RECEIVE_BYTES)
+        data = await link.wire.receive_some(RECEIVE_BYTES)
         if not data:
             return
         if websocket is not None:

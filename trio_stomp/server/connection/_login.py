@@ -1,24 +1,23 @@
-"""Between CONNECT and CONNECTED: who is it? And who is no longer."""
-
-from typing import TYPE_CHECKING
+"""Authentication, between CONNECT and CONNECTED."""
 
 from attrs import evolve
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import RemoteError
 from trio_stomp.frames import excerpt
 from trio_stomp.protocol import Event, Opened
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from trio_stomp.server.connection._connection import Connection
+from trio_stomp.server.connection._deadlines import Deadlines
+from trio_stomp.server.connection._lifecycle import Lifecycle
+from trio_stomp.server.connection._link import Link
 
 
-async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
-    """Find out who opened a session; nothing that follows is done before that.
+async def log_in(
+    link: Link, lifecycle: Lifecycle, deadlines: Deadlines, events: list[Event]
+) -> list[Event]:
+    """Authenticate the client that opened a session, before anything that follows is processed.
 
-    Returns: the events, CONNECT's with the identity; without it and all that follows if the client
-    may not come in, and then the connection's verdict says why.
+    Returns:
+      The events, CONNECT's with the identity. If the client may not log in, they end before
+      CONNECT, and the connection's pending error says why.
 
     Checkpoint: only if a passcode must be hashed. Limits: the connect timeout holds.
     """
@@ -26,35 +25,16 @@ async def log_in(connection: "Connection", events: list[Event]) -> list[Event]:
     for event in events:
         if isinstance(event, Opened):
             try:
-                authenticator = connection.shared.authenticator
-                identity = await authenticator.identify(event.headers, connection)
+                authenticator = link.shared.authenticator
+                identity = await authenticator.identify(event.headers, link)
             except RemoteError as error:
                 lines = "".join(f"\n{name}:{text}" for name, text in event.headers)
                 error.excerpt = excerpt(f"CONNECT{lines}".encode())
-                connection.verdict = error.kept()
-                connection.session.close()
-                connection.shared.tell_login(connection, error.code)
+                lifecycle.pending_error = error.kept()
+                link.session.close()
+                link.shared.tell_login(link.client, error.code)
                 return told
             event = evolve(event, identity=identity)
-            connection.expires_at = identity.expires_at
+            deadlines.expires_at = identity.expires_at
         told.append(event)
     return told
-
-
-def end_revoked(connections: "Iterable[Connection]", revoked: frozenset[str]) -> None:
-    """End connections whose certificate was taken back since their handshake.
-
-    Args:
-      revoked: Keys of certificates.
-    """
-    for connection in connections if revoked else ():
-        if connection.certificate_key in revoked:
-            error = ProtocolError(
-                "authentication-failed",
-                "the certificate of this connection was revoked",
-                reason=CloseReason.AUTHENTICATION_FAILED,
-            )
-            if connection.is_open:
-                connection.end(error)
-            else:
-                connection.on_close(error.reason)

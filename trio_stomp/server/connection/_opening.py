@@ -1,12 +1,17 @@
 """The first bytes of a connection: STOMP, a WebSocket, plain HTTP, or something else."""
 
 import logging
-from typing import TYPE_CHECKING
+
+import trio
+from attrs import define
 
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.security import from_http
 from trio_stomp.server._limits import CLOSE
+from trio_stomp.server.connection._lifecycle import Lifecycle
+from trio_stomp.server.connection._link import Link
 from trio_stomp.server.connection._pages import answer_page, needs_no_login
+from trio_stomp.server.connection._reader import Reader
 from trio_stomp.server.connection._sockjs import speak_sockjs
 from trio_stomp.server.io import WebSocketMessages
 from trio_stomp.transport import (
@@ -25,148 +30,172 @@ from trio_stomp.transport import (
     sniff,
 )
 
-if TYPE_CHECKING:
-    from trio_stomp.server.connection._connection import Connection
-
 logger = logging.getLogger("trio_stomp")
 
 
-async def open_conversation(connection: "Connection") -> bytes:
-    """Find out what the peer speaks, shake hands if it is a WebSocket, answer if it is HTTP.
+@define(eq=False, repr=False)
+class Opening:
+    """Finds out what the peer speaks, and shakes hands.
 
-    Returns: what came first of the conversation proper; empty if there will be none, and then the
-    connection's reason or verdict says why.
+    Handles: TLS, plain HTTP, the WebSocket upgrade, turning peers away in the language they speak.
+    Does not handle: CONNECT.
 
-    Raises:
-      trio.BrokenResourceError: the connection is lost.
-
-    Checkpoint: if it has to wait. Limits: the connect timeout and ``max_opening_bytes`` hold.
+    Args:
+      refusal: Why the peer is turned away once it is known what it speaks; None = it is not.
+      early: Bytes that were read before.
+      tls: Whether TLS may be or must be used: ``off``, ``optional`` or ``required``.
     """
-    start = connection.early
-    while (speech := sniff(start)) is None:
-        data = await connection.read_opening()
-        if not data:
-            return b""
-        start += data
-    match speech:
-        case Speech.TLS:
-            return await _open_tls(connection, start)
-        case Speech.HTTP:
-            return await _open_http(connection, start)
-        case Speech.STOMP:
-            refusal = connection.refusal
-            if refusal is not None and _is_stopping(refusal) and _just_closes(connection):
-                connection.reason = refusal.reason
+
+    link: Link
+    lifecycle: Lifecycle
+    reader: Reader
+    refusal: RemoteError | None
+    early: bytes
+    tls: str
+
+    async def run(self) -> bytes:
+        """Find out what the peer speaks, shake hands if it is a WebSocket, answer if it is HTTP.
+
+        Returns:
+          The first bytes of STOMP or of the WebSocket; none if the connection is to end, and then
+          its reason or its pending error says why.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+
+        Checkpoint: if it has to wait. Limits: the connect timeout and ``max_opening_bytes`` hold.
+        """
+        start = self.early
+        while (speech := sniff(start)) is None:
+            data = await self.reader.read_opening()
+            if not data:
                 return b""
-            connection.verdict = refusal or _tls_required(connection)
-            return b"" if connection.verdict else start
+            start += data
+        match speech:
+            case Speech.TLS:
+                return await self._open_tls(start)
+            case Speech.HTTP:
+                return await self._open_http(start)
+            case Speech.STOMP:
+                refusal = self.refusal
+                if refusal is not None and _is_stopping(refusal) and self._just_closes():
+                    self.lifecycle.reason = refusal.reason
+                    return b""
+                self.lifecycle.pending_error = refusal or self._tls_required()
+                return b"" if self.lifecycle.pending_error else start
 
+    async def _open_tls(self, start: bytes) -> bytes:
+        tls, remote = self.link.shared.tls, self.link.remote
+        if tls is None or self.tls == "off" or self.link.is_secret:
+            where = "within TLS" if self.link.is_secret else "to a port without TLS"
+            logger.warning("%s spoke TLS %s: closed; use stomp:// or ws:// there", remote, where)
+            self.lifecycle.reason = CloseReason.TLS_ON_PLAIN_PORT
+            return b""
+        wire = TlsWire(self.link.wire, tls.context, start)
+        try:
+            await wire.handshake()
+        except TlsError as error:
+            logger.warning("%s: %s", remote, error)
+            self.lifecycle.reason = CloseReason.TLS_FAILED
+            return b""
+        self.early = b""
+        self.link.encrypt(wire)
+        return await self.run()
 
-async def _open_tls(connection: "Connection", start: bytes) -> bytes:
-    tls, remote = connection.shared.tls, connection.remote
-    if tls is None or connection.tls == "off" or connection.is_secret:
-        where = "within TLS" if connection.is_secret else "to a port without TLS"
-        logger.warning("%s spoke TLS %s: closed; use stomp:// or ws:// there", remote, where)
-        connection.reason = CloseReason.TLS_ON_PLAIN_PORT
+    def _just_closes(self) -> bool:
+        """Return whether clients see the broker's stop as a lost connection."""
+        return self.link.shared.limits.farewell == CLOSE
+
+    def _tls_required(self) -> ProtocolError | None:
+        if self.tls != "required" or self.link.is_secret:
+            return None
+        return ProtocolError(
+            "tls-required",
+            "this port speaks TLS only: connect with stomps:// or wss://",
+            reason=CloseReason.TLS_REQUIRED,
+        )
+
+    async def _open_http(self, start: bytes) -> bytes:
+        self.link.speaks_http = True
+        reader = RequestReader(self.link.shared.limits.max_opening_bytes)
+        try:
+            request = reader.receive_data(start)
+            while request is None:
+                data = await self.reader.read_opening()
+                if self.lifecycle.pending_error is not None:
+                    raise HttpError(431, self.lifecycle.pending_error.message)
+                if not data:
+                    return b""
+                request = reader.receive_data(data)
+            if is_forwarded(request):
+                self.link.is_forwarded = True
+                self.link.session.may_ask = self.link.shared.rules() is not None
+            refusal = self.refusal
+            if refusal is not None and (request.wants_websocket or not _is_stopping(refusal)):
+                raise HttpError(503, refusal.message)
+            required = self._tls_required()
+            if required is not None:
+                raise HttpError(403, required.message)
+            if not request.wants_websocket:
+                return await self._answer(await answer_page(self.link, request))
+            return await self._upgrade(request, reader.trailing)
+        except HttpError as error:
+            return await self._answer(error.response())
+
+    async def _answer(self, response: bytes) -> bytes:
+        self.lifecycle.reason = CloseReason.HTTP_ANSWERED
+        await self._send(response)
         return b""
-    wire = TlsWire(connection.wire, tls.context, start)
-    try:
-        await wire.handshake()
-    except TlsError as error:
-        logger.warning("%s: %s", remote, error)
-        connection.reason = CloseReason.TLS_FAILED
-        return b""
-    connection.early = b""
-    connection.encrypt(wire)
-    return await open_conversation(connection)
+
+    async def _upgrade(self, request: HttpRequest, trailing: bytes) -> bytes:
+        shared = self.link.shared
+        is_ours = check_origin(
+            request,
+            shared.limits.allowed_origins,
+            is_secret=self.link.is_secret,
+            local_only=needs_no_login(self.link),
+        )
+        try:
+            self.link.offered = from_http(
+                request.headers,
+                request.target,
+                ambient=is_ours,
+                cookie_name=shared.authenticator.options.token_cookie,
+                tokens=shared.authenticator.accounts.tokens is not None,
+            )
+        except RemoteError as error:
+            raise HttpError(400, error.message) from None
+        upgrade = accept_websocket(request)
+        is_sockjs = asks_sockjs(request, upgrade.subprotocol)
+        await self._send(upgrade.response + (SOCKJS_OPEN if is_sockjs else b""))
+        # A STOMP frame may be split over many messages (X07), so the bound of a message is the
+        # largest frame; the decoder holds frames to their own limits.
+        limits = self.link.session.codecs.limits
+        largest = limits.max_body_bytes + 2 * limits.max_header_block_bytes
+        self.link.speaks_http = False
+        if is_sockjs:
+            speak_sockjs(self.link, self.lifecycle, largest)
+        else:
+            self.link.websocket = WebSocketCodec(max_message_bytes=largest)
+            outbox = self.link.outbox
+            outbox.framing = WebSocketMessages(outbox.shared.websocket_frames)
+        self.link.shared.websockets += 1
+        self.link.client.transport = "wss" if self.link.is_secret else "ws"
+        return trailing or await self.reader.read_opening()
+
+    async def _send(self, data: bytes) -> None:
+        """Send before the session is open, when the outbox is not used yet.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        link = self.link
+        sent = link.wire.send_nowait(data)
+        while sent < len(data):
+            sent += await link.wire.wait_sent(data[sent:])
+        link.outbox.last_sent = trio.current_time()
 
 
 def _is_stopping(refusal: RemoteError) -> bool:
-    """Whether it is no reason to keep pages back: they say that the broker is not ready."""
+    """Return whether the broker is stopping; it still answers pages, which then say so."""
     return refusal.reason is CloseReason.SHUTTING_DOWN
-
-
-def _just_closes(connection: "Connection") -> bool:
-    """Whether clients hear of the broker's stop as of a lost connection."""
-    return connection.shared.limits.farewell == CLOSE
-
-
-def _tls_required(connection: "Connection") -> ProtocolError | None:
-    if connection.tls != "required" or connection.is_secret:
-        return None
-    return ProtocolError(
-        "tls-required",
-        "this port speaks TLS only: connect with stomps:// or wss://",
-        reason=CloseReason.TLS_REQUIRED,
-    )
-
-
-async def _open_http(connection: "Connection", start: bytes) -> bytes:
-    connection.speaks_http = True
-    reader = RequestReader(connection.shared.limits.max_opening_bytes)
-    try:
-        request = reader.receive_data(start)
-        while request is None:
-            data = await connection.read_opening()
-            if connection.verdict is not None:
-                raise HttpError(431, connection.verdict.message)
-            if not data:
-                return b""
-            request = reader.receive_data(data)
-        if is_forwarded(request):
-            connection.is_forwarded = True
-            connection.session.may_ask = connection.shared.rules() is not None
-        refusal = connection.refusal
-        if refusal is not None and (request.wants_websocket or not _is_stopping(refusal)):
-            raise HttpError(503, refusal.message)
-        required = _tls_required(connection)
-        if required is not None:
-            raise HttpError(403, required.message)
-        if not request.wants_websocket:
-            return await _answer(connection, await answer_page(connection, request))
-        return await _upgrade(connection, request, reader.trailing)
-    except HttpError as error:
-        return await _answer(connection, error.response())
-
-
-async def _answer(connection: "Connection", response: bytes) -> bytes:
-    connection.reason = CloseReason.HTTP_ANSWERED
-    await connection.send_opening(response)
-    return b""
-
-
-async def _upgrade(connection: "Connection", request: HttpRequest, trailing: bytes) -> bytes:
-    shared = connection.shared
-    is_ours = check_origin(
-        request,
-        shared.limits.allowed_origins,
-        is_secret=connection.is_secret,
-        local_only=needs_no_login(connection),
-    )
-    try:
-        connection.offered = from_http(
-            request.headers,
-            request.target,
-            ambient=is_ours,
-            cookie_name=shared.authenticator.options.token_cookie,
-            tokens=shared.authenticator.accounts.tokens is not None,
-        )
-    except RemoteError as error:
-        raise HttpError(400, error.message) from None
-    upgrade = accept_websocket(request)
-    is_sockjs = asks_sockjs(request, upgrade.subprotocol)
-    await connection.send_opening(upgrade.response + (SOCKJS_OPEN if is_sockjs else b""))
-    # A STOMP frame may be split over many messages (X07), so the bound of a message is the
-    # largest frame; the decoder holds frames to their own limits.
-    limits = connection.session.codecs.limits
-    largest = limits.max_body_bytes + 2 * limits.max_header_block_bytes
-    connection.speaks_http = False
-    if is_sockjs:
-        speak_sockjs(connection, largest)
-    else:
-        connection.websocket = WebSocketCodec(max_message_bytes=largest)
-        outbox = connection.outbox
-        outbox.framing = WebSocketMessages(outbox.shared.websocket_frames)
-    connection.shared.websockets += 1
-    connection.client.transport = "wss" if connection.is_secret else "ws"
-    return trailing or await connection.read_opening()

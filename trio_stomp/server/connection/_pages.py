@@ -2,13 +2,13 @@
 
 import secrets
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from trio_stomp.base import RemoteError
 from trio_stomp.broker import Action
 from trio_stomp.security import from_http
+from trio_stomp.server.connection._link import Link
 from trio_stomp.transport import (
     HttpError,
     HttpRequest,
@@ -18,9 +18,6 @@ from trio_stomp.transport import (
     sockjs_info,
 )
 
-if TYPE_CHECKING:
-    from trio_stomp.server.connection._connection import Connection
-
 WATCHING = "DIAG"
 """What one must be allowed to monitor, to see pages with figures."""
 SHARE_S = 0.001
@@ -28,17 +25,7 @@ SHARE_S = 0.001
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 
-class Pages(Protocol):
-    """The web floor, as the server sees it."""
-
-    def is_private(self, request: HttpRequest) -> bool:
-        """Whether the page that it asks for tells figures, and is for those who may monitor."""
-
-    def respond(self, request: HttpRequest) -> Generator[None, None, bytes]:
-        """Make the whole answer, in pieces of some 0.1 ms."""
-
-
-async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
+async def answer_page(link: Link, request: HttpRequest) -> bytes:
     """The whole answer to a plain request.
 
     Raises:
@@ -50,14 +37,14 @@ async def answer_page(connection: "Connection", request: HttpRequest) -> bytes:
     if asks_sockjs_info(request):
         return sockjs_info(
             request,
-            connection.shared.limits.allowed_origins,
-            local_only=needs_no_login(connection),
+            link.shared.limits.allowed_origins,
+            local_only=needs_no_login(link),
             entropy=secrets.randbits(32),
         )
-    pages = connection.shared.pages
+    pages = link.shared.pages
     if pages.is_private(request):
-        await _check_may_monitor(connection, request)
-    return await _made(pages.respond(request), connection.shared.one_page)
+        await _check_may_monitor(link, request)
+    return await _made(pages.respond(request), link.shared.one_page)
 
 
 async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
@@ -82,42 +69,40 @@ async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
         page.close()
 
 
-def needs_no_login(connection: "Connection") -> bool:
+def needs_no_login(link: Link) -> bool:
     """Whether anybody may come in from where it comes from.
 
     What its user may do so, a page must not do with its visitor's browser.
     """
-    authenticator = connection.shared.authenticator
-    return authenticator.lets_anonymous(is_loopback=connection.is_loopback)
+    authenticator = link.shared.authenticator
+    return authenticator.lets_anonymous(is_loopback=link.is_loopback)
 
 
-async def _check_may_monitor(connection: "Connection", request: HttpRequest) -> None:
+async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
     """Let in whoever has logged in and may monitor; in an open house, whoever is on this machine.
 
     Where there are rules, to be on this machine is no right: a proxy of it is so for everybody. A
     page of a name that was made to mean this machine is not on it (DNS rebinding).
     """
-    shared = connection.shared
+    shared = link.shared
     rules = shared.rules()
-    is_here = connection.is_loopback and names_this_machine(request)
-    if rules is None and is_here and needs_no_login(connection):
+    is_here = link.is_loopback and names_this_machine(request)
+    if rules is None and is_here and needs_no_login(link):
         return
-    exposure = shared.authenticator.exposure(connection)
+    exposure = shared.authenticator.exposure(link)
     if exposure is not None:  # and it must not be asked to log in, either
         raise HttpError(403, exposure.message)
     try:
-        is_ours = check_origin(
-            request, shared.limits.allowed_origins, is_secret=connection.is_secret
-        )
+        is_ours = check_origin(request, shared.limits.allowed_origins, is_secret=link.is_secret)
         options, accounts = shared.authenticator.options, shared.authenticator.accounts
-        connection.offered = from_http(
+        link.offered = from_http(
             request.headers,
             request.target,
             ambient=is_ours,
             cookie_name=options.token_cookie,
             tokens=accounts.tokens is not None,
         )
-        identity = await shared.authenticator.identify((), connection)
+        identity = await shared.authenticator.identify((), link)
     except RemoteError as error:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
     if rules is None or not rules.rights(identity).allows(Action.MONITOR, WATCHING):

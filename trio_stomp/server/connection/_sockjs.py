@@ -3,13 +3,14 @@
 import math
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import trio
 from attrs import define
 
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker import Delivery
+from trio_stomp.server.connection._lifecycle import Lifecycle
+from trio_stomp.server.connection._link import Link
 from trio_stomp.server.io import Outbox, ignore
 from trio_stomp.transport import (
     JSON_GROWTH,
@@ -20,9 +21,6 @@ from trio_stomp.transport import (
     sockjs_message,
     splice_sockjs,
 )
-
-if TYPE_CHECKING:
-    from trio_stomp.server.connection._connection import Connection
 
 
 def quote_delivery(delivery: Delivery, prefix_length: int) -> Delivery:
@@ -110,40 +108,39 @@ class SockJsPulse:
     The wheel would keep an ended connection until its next turn: so this does not hold it.
     """
 
-    connection: "weakref.ref[Connection]"
+    link: "weakref.ref[Link]"
     is_finished: bool = False
     next_look: float = math.inf
 
     def look(self, now: float) -> float:
         """The watchdog's call."""
-        connection = self.connection()
-        if connection is None or connection.outbox.is_closed:
+        link = self.link()
+        if link is None or link.outbox.is_closed:
             self.is_finished = True
             return math.inf
-        outbox = connection.outbox
+        outbox = link.outbox
         due = outbox.last_sent + SOCKJS_HEARTBEAT_S
         if outbox.waiting_bytes:
             return now + SOCKJS_HEARTBEAT_S  # bytes are on their way
         if now < due:
             return due
         # STOMP on top of SockJS sees nothing of this: its own heart-beat must not be missed.
-        connection.send_now(SOCKJS_HEARTBEAT, now, beat=True)
+        link.send_now(SOCKJS_HEARTBEAT, now, beat=True)
         return now + SOCKJS_HEARTBEAT_S
 
 
-def speak_sockjs(connection: "Connection", max_frame_bytes: int) -> None:
+def speak_sockjs(link: Link, lifecycle: Lifecycle, max_frame_bytes: int) -> None:
     """Let a connection go on in SockJS; its upgrade has been answered, and
     ``SOCKJS_OPEN`` been sent.
 
     Args:
       max_frame_bytes: The largest STOMP frame.
     """
-    before = connection.outbox
-    connection.outbox = SockJsOutbox(before, connection.end)
+    before = link.outbox
+    outbox = link.outbox = link.client.outbox = SockJsOutbox(before, lifecycle.end)
+    outbox.owner = before.owner
     before.end()
-    connection.client.outbox = connection.outbox
-    connection.outbox.owner = connection
-    before.shared.touched.add(connection.outbox)
-    connection.websocket = SockJsCodec(max_message_bytes=JSON_GROWTH * max_frame_bytes)
-    pulse = SockJsPulse(weakref.ref(connection))
-    connection.shared.watchdog.watch(pulse, trio.current_time() + SOCKJS_HEARTBEAT_S)
+    link.outbox.shared.touched.add(outbox)
+    link.websocket = SockJsCodec(max_message_bytes=JSON_GROWTH * max_frame_bytes)
+    pulse = SockJsPulse(weakref.ref(link))
+    link.shared.watchdog.watch(pulse, trio.current_time() + SOCKJS_HEARTBEAT_S)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field
@@ -11,9 +10,7 @@ from trio_stomp.base import CloseReason, value
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
-
-if TYPE_CHECKING:
-    from trio_stomp.server.connection import Connection
+from trio_stomp.server.io._source import Source
 
 _CAPACITY = 256
 """Items; the bounds that an operator sees are in frames and bytes."""
@@ -23,7 +20,7 @@ _CAPACITY = 256
 class Batch:
     """What one read of a connection meant."""
 
-    connection: "Connection"
+    source: Source
     events: Sequence[Event]
     frames: int
     size: int
@@ -34,7 +31,7 @@ class Batch:
 class Gone:
     """The last that is heard of a connection."""
 
-    connection: "Connection"
+    source: Source
     reason: CloseReason
 
 
@@ -174,7 +171,7 @@ class Inbox:
                 self.dropped += len(event.bodies)
             else:
                 kept.append(event)
-        return Batch(batch.connection, kept, 0, 0, batch.received_at)
+        return Batch(batch.source, kept, 0, 0, batch.received_at)
 
 
 def _nothing(now: float) -> None:

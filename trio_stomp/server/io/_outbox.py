@@ -8,7 +8,6 @@ a list of tails that all subscribers share, and are joined only just before they
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field
@@ -20,9 +19,6 @@ from trio_stomp.server.io._framing import Framing, cut
 from trio_stomp.server.io._items import Item, cost_of, cut_off, is_bulk, lose, lose_some
 from trio_stomp.server.io._outbox_shared import OutboxShared, ignore
 from trio_stomp.transport import MAX_BEHIND, Wire
-
-if TYPE_CHECKING:
-    from trio_stomp.server.connection import Connection
 
 INLINE_BYTES = 64 * 1024
 """What is up to this size the dispatcher joins and sends itself, if nothing waits before it."""
@@ -94,8 +90,8 @@ class Outbox:
     """What is not sent any more, until there is time to free it: 8 MiB take milliseconds."""
     _lost: deque[Item] | tuple[()] = ()
     """What will never be sent, likewise, and is not even counted as dropped: it is much."""
-    owner: "Connection | None" = None
-    """Whose it is, until that has ended."""
+    owner: object | None = None
+    """The connection, until it has ended; for the diagnostics, not called here."""
 
     # The core's side: the port ``broker.Outbox``.
 

@@ -8,38 +8,40 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trio_stomp.protocol import NO_HEARTBEATS, HeartbeatPlan
-from trio_stomp.server.connection._pulse import look
+from trio_stomp.server.connection._deadlines import Deadlines
+from trio_stomp.server.connection._lifecycle import Lifecycle
+from trio_stomp.server.connection._reader import Reader
 
 seconds = st.floats(0.001, 1000.0)
 
 
 class Silent(SimpleNamespace):
-    """A connection that nothing comes from, as far as ``look`` asks."""
+    """The link of a peer that sends nothing, not even answers to pings."""
 
     def __init__(self, since: float, plan: HeartbeatPlan, ping_s: float, stall_s: float) -> None:
         limits = SimpleNamespace(write_stall_s=stall_s, websocket_ping_s=ping_s)
         super().__init__(
-            verdict=None,
-            is_open=True,
-            is_reading=True,
-            last_received=since,
-            late_since=-1.0,
-            pinged_at=-math.inf,
-            expires_at=math.inf,
+            client=None,
             outbox=SimpleNamespace(blocked_since=since if stall_s else 0.0),
-            shared=SimpleNamespace(limits=limits),
+            shared=SimpleNamespace(limits=limits, tell_late=lambda client, outbox, by: None),
             session=SimpleNamespace(heartbeats=plan),
             websocket=SimpleNamespace(ping=bytes) if ping_s else None,
         )
 
-    def note_late(self, by: float) -> None:
-        self.late_since = self.last_received
-
     def send_now(self, data: bytes, now: float, *, beat: bool) -> None:
-        """A ping, to which there is no answer."""
+        """Send a ping."""
 
-    def end(self, error: Any) -> None:
-        self.verdict = error
+
+def silent(since: float, plan: HeartbeatPlan, ping_s: float, stall_s: float) -> Deadlines:
+    link: Any = Silent(since, plan, ping_s, stall_s)
+    lifecycle = Lifecycle(is_open=True)
+    reader = Reader(link, lifecycle, last_received=since, is_reading=True)
+    return Deadlines(link, lifecycle, reader, opened_at=since)
+
+
+def error_code(deadlines: Deadlines) -> str:
+    error = deadlines.lifecycle.pending_error
+    return error.code if error is not None else ""
 
 
 @given(st.floats(0.0, 1e7), seconds, st.floats(1.0, 4.0), st.sampled_from([0.0, 0.1, 1.0, 30.0]))
@@ -47,21 +49,21 @@ class Silent(SimpleNamespace):
 def test_no_look_asks_for_another_at_once(
     since: float, every: float, tolerance: float, pings: float
 ) -> None:
-    connection = Silent(since, HeartbeatPlan(0.0, every, every * tolerance), every * pings, 0.0)
+    deadlines = silent(since, HeartbeatPlan(0.0, every, every * tolerance), every * pings, 0.0)
     now = since
     for _ in range(100):
-        following = look(connection, now)  # type: ignore[arg-type]
+        following = deadlines.look(now)
         assert following > now
         if math.isinf(following):
             break
         now = following
-    assert connection.verdict.code == "heart-beat-timeout"
+    assert error_code(deadlines) == "heart-beat-timeout"
 
 
 @given(st.floats(0.001, 1e7), seconds)
 def test_a_stalled_writer_ends_at_its_deadline(since: float, stall: float) -> None:
-    connection = Silent(since, NO_HEARTBEATS, 0.0, stall)
-    due = look(connection, since)  # type: ignore[arg-type]
+    deadlines = silent(since, NO_HEARTBEATS, 0.0, stall)
+    due = deadlines.look(since)
     assert due == since + stall
-    assert look(connection, due) == math.inf  # type: ignore[arg-type]
-    assert connection.verdict.code == "write-stalled"
+    assert deadlines.look(due) == math.inf
+    assert error_code(deadlines) == "write-stalled"

@@ -1,0 +1,98 @@
+"""A connection's wire, session and outbox, and what is known of its peer."""
+
+from typing import TYPE_CHECKING
+
+from attrs import define, field
+
+from trio_stomp.server.connection._shared import ConnectionShared
+from trio_stomp.transport import StreamWire, TlsWire, WebSocketCodec, Wire
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import Client
+    from trio_stomp.protocol import ServerSession
+    from trio_stomp.security import Credentials
+    from trio_stomp.server.io import Outbox
+
+
+@define(eq=False, repr=False)
+class Link:
+    """A connection's wire, session and outbox, and what is known of its peer.
+
+    Handles: replacing the wire by an encrypted one; sending the transport's own bytes.
+    Does not handle: reading (``Reader``), deadlines (``Deadlines``), the end (``Lifecycle``).
+
+    Args:
+      wire: The bytes of the connection.
+      session: The STOMP session.
+    """
+
+    shared: ConnectionShared
+    wire: Wire
+    session: "ServerSession"
+    client: "Client" = field(init=False)
+    outbox: "Outbox" = field(init=False)
+    websocket: WebSocketCodec | None = None
+    offered: "Credentials | None" = None
+    """Credentials that came with the WebSocket upgrade."""
+    speaks_http: bool = False
+    """Whether the peer speaks HTTP and is no WebSocket yet, so that an ERROR frame is no answer."""
+    is_forwarded: bool = False
+    """Whether an HTTP header says that a proxy forwarded the connection."""
+
+    @property
+    def remote(self) -> str:
+        """Return the peer's address, ``host:port``."""
+        return self.wire.remote
+
+    @property
+    def is_loopback(self) -> bool:
+        """Return whether the peer is on this machine, and no proxy stands between."""
+        return self.wire.is_loopback and not self.is_forwarded
+
+    @property
+    def is_exposed(self) -> bool:
+        """Return whether third parties on the network can read the connection's bytes."""
+        return not (self.wire.is_loopback or self.is_secret)
+
+    @property
+    def is_secret(self) -> bool:
+        """Return whether the connection is encrypted."""
+        wire = self.wire
+        return isinstance(wire, TlsWire) or (isinstance(wire, StreamWire) and wire.is_secret)
+
+    @property
+    def certificate_names(self) -> tuple[str, ...]:
+        """Return the names in the client's certificate; empty if it showed none."""
+        return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
+
+    @property
+    def certificate_key(self) -> str:
+        """Return the unique key of the client's certificate; "" if it showed none."""
+        return self.wire.certificate_key() if isinstance(self.wire, TlsWire) else ""
+
+    def log_fields(self) -> dict[str, str]:
+        """Return the structured fields of a log line about this connection."""
+        client = self.client
+        return {
+            "connection": client.session_id,
+            "user": client.identity.name,
+            "remote": self.remote,
+            "transport": client.transport,
+        }
+
+    def encrypt(self, wire: TlsWire) -> None:
+        """Continue over ``wire``, before any STOMP or HTTP byte was sent in the clear."""
+        self.wire = self.outbox.wire = wire
+        self.client.transport = "tls"
+
+    def send_now(self, data: bytes, now: float, *, beat: bool = False) -> None:
+        """Send bytes of the transport's own, behind the backlog of the outbox.
+
+        Args:
+          beat: Send a heart-beat too, if the peer was promised any. JavaScript does not see the
+            pings and pongs of a WebSocket, so these must not replace STOMP's heart-beats.
+        """
+        self.outbox.stage_bytes(data)
+        if beat and self.session.heartbeats.send_every_s:
+            self.outbox.stage_frame(b"\n")
+        self.outbox.publish(now)

@@ -1,0 +1,276 @@
+"""Reading: from the bytes of a connection to events, and the obstacles that delay a read."""
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+from attrs import define
+
+from trio_stomp.base import CloseReason, ProtocolError
+from trio_stomp.frames import FrameRun
+from trio_stomp.protocol import Event, Subscribed, Unsubscribed
+from trio_stomp.server.connection._lifecycle import Lifecycle
+from trio_stomp.server.connection._link import Link
+
+if TYPE_CHECKING:
+    from trio_stomp.transport import WebSocketCodec
+
+logger = logging.getLogger("trio_stomp")
+
+PAUSE_S = 0.005
+"""Pause of a producer that filled an outbox to three quarters (as NATS stalls producers), and the
+interval at which a waiting reader checks whether memory is free again."""
+PAUSES_PER_BULK = 5
+"""Pauses for each 256 KiB of a large frame that filled an outbox, unless it drains earlier: a
+consumer that reads 10 MB/s can then follow a stream of the largest bodies."""
+MEMORY_WAIT_S = 2.0
+"""Longest wait of a producer for free memory; then a little is read in any case."""
+FIRST_BYTES = 8 * 1024
+"""Read size for new and subscribing clients: one SUBSCRIBE costs as much as 30 messages, so that
+64 KiB of them delayed other clients by 50 ms."""
+MANY_SUBSCRIPTIONS = 16
+"""SUBSCRIBEs and UNSUBSCRIBEs in one read that make the next reads small."""
+RECEIVE_BYTES = 64 * 1024
+BULK_BYTES = 256 * 1024
+"""Read size for peers that send large frames: bodies of 100 KB cost a tenth to a third less. As
+many bytes of small frames would leave the processor's cache before they are sent."""
+BULK_FRAME_BYTES = 8 * 1024
+BULK_SHARE = 16
+"""If incomplete frames take more than this part of the memory (1/16), all reads are small."""
+HELD_SHARE = 4
+"""Incomplete frames of all connections may take this part of the memory: 1/4."""
+_SUBSCRIBING = frozenset({Subscribed, Unsubscribed})
+
+
+@define(eq=False, repr=False)
+class Reader:
+    """Reads a connection's bytes and decodes them.
+
+    Handles: how much to read and when, obstacles to reading, counters of input, and the memory
+    that incomplete frames take.
+    Does not handle: what becomes of the events (``Connection``).
+    """
+
+    link: Link
+    lifecycle: Lifecycle
+    last_received: float = 0.0
+    bytes_in: int = 0
+    frames_in: int = 0
+    is_reading: bool = False
+    throttle_next_read: bool = False
+    """Whether the last batch filled an outbox to three quarters."""
+    read_bytes: int = FIRST_BYTES
+    """How much to read at once, if there is memory for it."""
+    close_reply: bytes = b""
+    """The answer to the peer's Close frame, kept until all data is sent: none may follow it."""
+    held: int = 0
+    """Bytes of an incomplete frame, as charged to the memory."""
+    _may_read: trio.Event | None = None
+    """Set when a queue lets a paused producer continue; None = it is not paused."""
+    _read_before: int = 0
+    """``bytes_in`` at the last batch."""
+    _handed_over: int = 0
+    """Bytes from which the frames of the last batch were decoded."""
+
+    def pause(self, paused: bool) -> None:
+        """Pause reading because a queue is full, or continue."""
+        if paused:
+            # A reader may be waiting for the event already, so it must not be replaced.
+            if self._may_read is None:
+                self._may_read = trio.Event()
+        elif self._may_read is not None:
+            self._may_read.set()
+            self._may_read = None
+
+    async def read_opening(self) -> bytes:
+        """Read before the session is open.
+
+        Returns:
+          Bytes; none at the end of the stream, or after more than ``max_opening_bytes``.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        link = self.link
+        limit = link.shared.limits.max_opening_bytes
+        # At most one byte beyond the limit, so that a CONNECT within the limit is always seen.
+        room = min(FIRST_BYTES, max(1, limit - self.bytes_in))
+        data = await link.wire.receive_some(room)
+        if data and not self.bytes_in:
+            link.shared.active_connections += 1
+        self.bytes_in += len(data)
+        if self.bytes_in <= limit:
+            return data
+        self.lifecycle.pending_error = ProtocolError(
+            "opening-too-large",
+            f"more than {limit} bytes came before a session was open (option max_opening_bytes)",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
+        return b""
+
+    async def read(self) -> bytes:
+        """Read the next bytes as soon as nothing stands in the way.
+
+        Returns:
+          Bytes; none at the end of the connection.
+
+        Raises:
+          trio.BrokenResourceError: the connection is lost.
+        """
+        link, websocket = self.link, self.link.websocket
+        if self.lifecycle.pending_error is not None:
+            return b""
+        if websocket is not None and websocket.closed is not None:
+            return b""
+        while self._may_read is not None:
+            await self._may_read.wait()
+        if not self.lifecycle.is_open:
+            return await self.read_opening()
+        if link.outbox.waiting_bytes > link.outbox.shared.flood_bytes:
+            self.lifecycle.pending_error = ProtocolError(
+                "slow-consumer",
+                "more answers wait to be read than max_outbox_bytes allows; read them sooner",
+                reason=CloseReason.SLOW_CONSUMER,
+            )
+            return b""
+        if link.shared.memory.is_high:
+            await self._wait_for_memory()
+        self.is_reading = True
+        data = await link.wire.receive_some(self.room())
+        self.is_reading = False
+        self.bytes_in += len(data)
+        return data
+
+    async def slow_down(self) -> None:
+        """Pause after a batch that filled an outbox.
+
+        Checkpoint: always. Cancel: does not end the pause, because the input that was read
+        is processed in any case.
+        """
+        self.throttle_next_read = False
+        outboxes = self.link.outbox.shared
+        with trio.CancelScope(shield=True):
+            for _ in range(max(1, PAUSES_PER_BULK * (self._handed_over // BULK_BYTES))):
+                await trio.sleep(PAUSE_S)
+                if not outboxes.is_strained():
+                    return
+
+    async def _wait_for_memory(self) -> None:
+        """Slow a producer down while memory is short.
+
+        Consumers are slowed only a little, since their ACKs may free the memory. No client waits
+        for ever, since it may be about to consume; a SEND that does not fit is refused anyway.
+        """
+        shared = self.link.shared
+        until = trio.current_time() + MEMORY_WAIT_S
+        while shared.memory.is_high:
+            now = trio.current_time()
+            shared.relieve(now)
+            await trio.sleep(PAUSE_S)
+            if self.link.client.subscriptions or now >= until:
+                return
+
+    def decode(self, data: bytes, now: float) -> list[Event]:
+        """Decode bytes, and charge what is kept of an incomplete frame.
+
+        Sets the connection's pending error if that is too much, and its reason if the peer broke
+        the WebSocket protocol.
+
+        Args:
+          data: What was read.
+          now: When, in seconds of the broker's clock.
+        """
+        self.last_received = now
+        link = self.link
+        size = len(data)
+        if link.websocket is not None:
+            data = self._unwrap(link.websocket, data, now)
+        events = link.session.receive_data(data)
+        held = link.session.decoder.buffered_bytes
+        if link.websocket is not None and link.websocket.is_in_frame:
+            held += link.websocket.statistics().buffered_bytes
+        if held != self.held:
+            self.hold(held)
+        if size >= FIRST_BYTES:
+            has_frames = bool(events) or held > 0  # and is no flood of heart-beats
+            self.read_bytes = _next_room(self.read_bytes, events, size, has_frames)
+        return events
+
+    def room(self) -> int:
+        """Return how many bytes to read at once."""
+        room, shared = self.read_bytes, self.link.shared
+        if room > RECEIVE_BYTES and shared.held_bytes * BULK_SHARE > shared.memory.limit_bytes:
+            return RECEIVE_BYTES
+        return room
+
+    def hold(self, held: int) -> None:
+        """Charge ``held`` bytes of an incomplete frame, instead of what was charged before."""
+        shared = self.link.shared
+        grown = held - self.held
+        self.held = held
+        if held:
+            shared.holding.add(self.link)
+        else:
+            shared.holding.discard(self.link)
+        shared.held_bytes += grown
+        shared.memory.used_bytes += grown
+        limit = shared.memory.limit_bytes // HELD_SHARE
+        if shared.held_bytes > limit and held > RECEIVE_BYTES and grown > 0:
+            self.lifecycle.pending_error = ProtocolError(
+                "memory-limit",
+                f"incomplete frames hold more than {limit} bytes, a quarter of what the broker"
+                " may use (option max_memory_bytes); try again later",
+                reason=CloseReason.MEMORY_LIMIT,
+            )
+
+    def count(self, events: list[Event]) -> int:
+        """Count the frames of the next batch.
+
+        Returns:
+          How many there are.
+        """
+        self._handed_over, self._read_before = self.bytes_in - self._read_before, self.bytes_in
+        frames = _count(events)
+        self.frames_in += frames
+        return frames
+
+    def _unwrap(self, websocket: "WebSocketCodec", data: bytes, now: float) -> bytes:
+        link = self.link
+        reads = link.shared.websocket_reads
+        if websocket.is_in_frame:
+            reads.hits += 1
+            began = websocket.frame_number
+            payload = websocket.receive_data(data)
+            if websocket.frame_number > began:
+                reads.underruns_fixed += 1
+        else:
+            reads.misses += 1
+            payload = websocket.receive_data(data)
+        replies = websocket.take_replies()
+        closed = websocket.closed
+        if closed is not None:
+            self.close_reply = replies
+        elif replies:
+            link.send_now(replies, now, beat=True)
+        if closed is not None and not closed.by_peer:
+            self.lifecycle.reason = CloseReason.WEBSOCKET_ERROR
+            logger.info("%s broke WebSocket: %d %s", link.remote, closed.code, closed.reason)
+        return payload
+
+
+def _next_room(room: int, events: list[Event], size: int, has_frames: bool) -> int:
+    """Return how much to read next, after a read of ``size`` of at most ``room`` bytes."""
+    if sum([type(event) in _SUBSCRIBING for event in events]) >= MANY_SUBSCRIPTIONS:
+        return FIRST_BYTES
+    if size < min(room, RECEIVE_BYTES):
+        return room  # the socket was drained
+    is_bulk = has_frames and _count(events) * BULK_FRAME_BYTES <= size
+    return BULK_BYTES if is_bulk and size >= RECEIVE_BYTES else RECEIVE_BYTES
+
+
+def _count(events: list[Event]) -> int:
+    """Return the number of frames in ``events``."""
+    frames = 0
+    for event in events:
+        frames += len(event.bodies) if type(event) is FrameRun else 1
+    return frames

@@ -1,0 +1,82 @@
+"""What the connections of a broker have in common."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+import trio
+from attrs import define, field
+
+from trio_stomp.server._limits import ServerLimits
+from trio_stomp.server._watchdog import Watchdog
+from trio_stomp.server.connection._web_pages import Pages
+from trio_stomp.server.io import Inbox, Outbox
+from trio_stomp.transport import TlsBox, WebSocketCodec
+
+if TYPE_CHECKING:
+    from trio_stomp.broker import AccessRules, Client, MemoryBudget
+    from trio_stomp.security import Authenticator
+
+DISCONNECTS_AT_ONCE = 32
+"""At most this many disconnects queue for the inbox at once."""
+
+
+class FrameHolder(Protocol):
+    """A connection that holds part of a frame."""
+
+    @property
+    def websocket(self) -> WebSocketCodec | None:
+        """The codec of its WebSocket, if it is one."""
+
+
+@define(eq=False, repr=False)
+class WebSocketReads:
+    """Counts reads of WebSockets: ``hits`` continued a frame, ``misses`` began one.
+
+    ``underruns_fixed`` counts reads that completed a frame which an earlier read began.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    underruns_fixed: int = 0
+
+
+@define(eq=False, repr=False)
+class ConnectionShared:
+    """What the connections of a broker have in common.
+
+    Args:
+      pages: Answers plain HTTP requests.
+      relieve: Frees memory that is held without being used. Takes the current time.
+      resume: Has the dispatcher give a client more of its backlog.
+      tell_late: Reports a late heart-beat to the diagnostics, with the delay in seconds.
+      tell_login: Reports a failed login to the diagnostics, with the code of the ERROR.
+      authenticator: Identifies clients.
+      tls: Encrypts connections; None = there is no certificate.
+      rules: Returns the access rules in force.
+    """
+
+    limits: ServerLimits
+    inbox: Inbox
+    memory: "MemoryBudget"
+    watchdog: Watchdog
+    pages: Pages
+    resume: "Callable[[Client], None]"
+    relieve: Callable[[float], None]
+    tell_late: "Callable[[Client, Outbox, float], None]"
+    tell_login: "Callable[[Client, str], None]"
+    authenticator: "Authenticator"
+    tls: "TlsBox | None"
+    rules: "Callable[[], AccessRules | None]"
+    websocket_reads: WebSocketReads
+    held_bytes: int = 0
+    """Bytes of incomplete frames, over all connections."""
+    holding: set[FrameHolder] = field(factory=set)
+    """The connections that hold incomplete frames."""
+    active_connections: int = 0
+    """Open connections that have sent something."""
+    websockets: int = 0
+    """Open connections that are WebSockets."""
+    disconnect_slots: trio.Semaphore = field(factory=lambda: trio.Semaphore(DISCONNECTS_AT_ONCE))
+    """Keeps thousands of simultaneous disconnects from delaying the input of other clients."""
+    one_page: trio.Lock = field(factory=trio.Lock)
+    """Held while a page that takes long is made."""

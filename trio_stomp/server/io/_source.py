@@ -1,0 +1,31 @@
+"""The port to connections: what the inbox carries and the dispatcher calls."""
+
+from typing import Protocol
+
+from trio_stomp.base import RemoteError
+from trio_stomp.broker import Client
+from trio_stomp.server.io._outbox import Outbox
+from trio_stomp.transport import Wire
+
+
+class Source(Protocol):
+    """A connection, as the dispatcher sees it."""
+
+    client: Client
+
+    @property
+    def outbox(self) -> Outbox:
+        """Return what is to be written to the peer."""
+
+    @property
+    def wire(self) -> Wire:
+        """Return the wire, for its address in the log."""
+
+    def end(self, error: RemoteError) -> None:
+        """End the connection with ``error``, because of a bug."""
+
+    def throttle_next_read(self) -> None:
+        """Pause before the next read, because the last batch filled an outbox."""
+
+    def release(self) -> None:
+        """Note that the core has released the client."""
