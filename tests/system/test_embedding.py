@@ -616,7 +616,7 @@ async def test_a_level_of_the_usual_logger_is_given_back(caplog: pytest.LogCaptu
 @pytest.fixture
 def gentle(monkeypatch: pytest.MonkeyPatch) -> None:
     """What ``run`` sets up for a process is not for that of the tests."""
-    for name in ("set_up_log", "set_up_allocator", "set_up_garbage_collection", "set_up_threads"):
+    for name in ("set_up_log", "set_up_garbage_collection", "set_up_threads"):
         monkeypatch.setattr(_run, name, lambda *_: None)
     monkeypatch.setattr(_run, "raise_file_limit", lambda _: None)
 

@@ -5,7 +5,6 @@ import gc
 import io
 import json
 import logging
-import platform
 import shlex
 import signal
 import socket
@@ -24,7 +23,6 @@ from trio_stomp.cli._log import set_up_log
 from trio_stomp.cli.commands._serve import CannotListen, explain, run
 from trio_stomp.cli.process._process import (
     raise_file_limit,
-    set_up_allocator,
     set_up_garbage_collection,
     set_up_threads,
 )
@@ -361,10 +359,6 @@ async def test_a_bug_of_the_server_is_not_taken_for_an_address(
     install(monkeypatch, FakeServer(LookupError("bug")))
     with pytest.raises(ExceptionGroup):
         await run(Settings())
-
-
-def test_the_allocator_is_asked_where_there_is_glibc() -> None:
-    assert set_up_allocator() == (platform.libc_ver()[0] == "glibc")
 
 
 def test_the_stores_thread_has_its_turn_soon() -> None:

@@ -7,7 +7,6 @@ from trio_stomp.cli.commands._serve import CannotStart
 from trio_stomp.cli.commands._serve import run as serve_until_signal
 from trio_stomp.cli.process import (
     raise_file_limit,
-    set_up_allocator,
     set_up_garbage_collection,
     set_up_threads,
 )
@@ -38,7 +37,6 @@ def run(**settings: object) -> None:
     chosen = Settings.of(**settings)
     set_up_log(chosen.log.log_level, chosen.log.log_format)
     warning = raise_file_limit(chosen.server.max_connections)
-    set_up_allocator()
     set_up_garbage_collection()
     set_up_threads()
     failure: BaseException | None = None

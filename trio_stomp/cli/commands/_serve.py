@@ -18,16 +18,13 @@ from trio_stomp.cli._arguments import PROGRAM, parse
 from trio_stomp.cli._banner import banner
 from trio_stomp.cli._log import gather_lines, set_up_log
 from trio_stomp.cli.process import (
+    Allocator,
     feed_watchdog,
     handed_over,
-    keep_free_pages,
     notify,
     raise_file_limit,
-    return_free_pages,
-    set_up_allocator,
     set_up_garbage_collection,
     set_up_threads,
-    trimmer,
 )
 from trio_stomp.config import ListenOptions, Settings
 from trio_stomp.store import StoreError
@@ -76,7 +73,6 @@ def main(argv: Sequence[str]) -> int:
     log = arguments.settings.log
     set_up_log(log.log_level, log.log_format)
     warning = raise_file_limit(arguments.settings.server.max_connections)
-    set_up_allocator()
     set_up_garbage_collection()
     set_up_threads()
     try:
@@ -122,7 +118,8 @@ async def run(
     # Here and not above, so that --help and a bad option need no server.
     from trio_stomp.startup import serve
 
-    keep_free_pages()
+    allocator = Allocator.of_process()
+    allocator.keep_free_memory()
     failure: Exception | None = None
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
         async with trio.open_nursery() as watchers:
@@ -141,7 +138,7 @@ async def run(
                     notify(f"READY=1\nSTATUS=listening on {', '.join(handle.addresses)}")
                     watchers.start_soon(gather_lines)
                     watchers.start_soon(feed_watchdog)
-                    watchers.start_soon(return_free_pages, trimmer())
+                    watchers.start_soon(allocator.return_free_pages)
                     watchers.start_soon(_obey, signals, handle, servers.cancel_scope, reread)
             watchers.cancel_scope.cancel()
     if isinstance(failure, OptionError):

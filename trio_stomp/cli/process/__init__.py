@@ -1,11 +1,8 @@
 """The process that a broker runs in: its memory, signals to systemd, the compiled variant."""
 
-from trio_stomp.cli.process._free_pages import keep_free_pages as keep_free_pages
-from trio_stomp.cli.process._free_pages import return_free_pages as return_free_pages
-from trio_stomp.cli.process._free_pages import trimmer as trimmer
+from trio_stomp.cli.process._allocator import Allocator as Allocator
 from trio_stomp.cli.process._process import SPARE_FILES as SPARE_FILES
 from trio_stomp.cli.process._process import raise_file_limit as raise_file_limit
-from trio_stomp.cli.process._process import set_up_allocator as set_up_allocator
 from trio_stomp.cli.process._process import set_up_garbage_collection as set_up_garbage_collection
 from trio_stomp.cli.process._process import set_up_threads as set_up_threads
 from trio_stomp.cli.process._systemd import feed_watchdog as feed_watchdog

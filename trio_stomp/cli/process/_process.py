@@ -1,6 +1,5 @@
 """What a process that is only a broker sets up for itself: log, file descriptors, garbage."""
 
-import ctypes
 import gc
 import sys
 
@@ -11,10 +10,6 @@ ENOUGH_SHARE = 0.9
 
 # For a turn of the store's thread: shorter costs more than it gains, longer slows every commit.
 SWITCH_INTERVAL_S = 0.0005
-
-# malloc.h: free memory that is kept at the top of the heap.
-M_TOP_PAD = -2
-HEAP_PAD_BYTES = 16 * 1024 * 1024
 
 # The broker's own objects live as long as it does, and its traffic makes no cycles, so that the
 # old generation is left alone: never is it looked through, which takes 240 ms with 100,000
@@ -33,21 +28,6 @@ def set_up_threads() -> None:
     Python lets a thread that computes go on for 5 ms, which is many waits for the disk.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-
-
-def set_up_allocator() -> bool:
-    """Have the C library keep some free memory instead of giving it back after each large body.
-
-    glibc returns the top of its heap to the system as soon as it is free, and has the next body
-    of 100 KB fault it in again page by page: 60 CPU seconds per million of them, against 26 to 38.
-
-    Returns:
-      Whether there is such a C library.
-    """
-    try:
-        return bool(ctypes.CDLL(None).mallopt(M_TOP_PAD, HEAP_PAD_BYTES))
-    except (OSError, AttributeError, TypeError):
-        return False
 
 
 def set_up_garbage_collection() -> None:

@@ -3,31 +3,38 @@
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from trio_stomp.cli.process._free_pages import (
+from trio_stomp.cli.process._allocator import (
     GROWTH_BYTES,
     INTERVAL_S,
-    keep_free_pages,
+    Allocator,
     resident_bytes,
-    return_free_pages,
-    trimmer,
 )
 
+GLIBC = platform.libc_ver()[0] == "glibc"
 START = 100 * 1024 * 1024
+
+
+async def at_once(call: Callable[[int], object], argument: int) -> None:
+    """Call without a thread, during which a mock clock would jump."""
+    call(argument)
 
 
 async def test_a_process_that_grows_gives_pages_back(autojump_clock: MockClock) -> None:
     size, freed = START, list[float]()
 
-    async def trim() -> None:
+    def trim(_: int) -> int:
         nonlocal size
         freed.append(size)
         size = START
+        return 1
 
     async def grow() -> None:
         nonlocal size
@@ -36,7 +43,7 @@ async def test_a_process_that_grows_gives_pages_back(autojump_clock: MockClock) 
             await trio.sleep(INTERVAL_S)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(return_free_pages, trim, lambda: size)
+        nursery.start_soon(Allocator(None, trim).return_free_pages, lambda: size, at_once)
         await trio.sleep(INTERVAL_S / 2)  # so that each look falls between two changes
         await grow()
         nursery.cancel_scope.cancel()
@@ -46,13 +53,14 @@ async def test_a_process_that_grows_gives_pages_back(autojump_clock: MockClock) 
 async def test_what_stays_is_not_given_back_again(autojump_clock: MockClock) -> None:
     size, calls = START, 0
 
-    async def trim() -> None:
+    def trim(_: int) -> int:
         nonlocal calls
         calls += 1  # all that was allocated is in use
+        return 0
 
     with trio.move_on_after(INTERVAL_S * 10.5):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(return_free_pages, trim, lambda: size)
+            nursery.start_soon(Allocator(None, trim).return_free_pages, lambda: size, at_once)
             await trio.sleep(INTERVAL_S / 2)
             size += 10 * GROWTH_BYTES
             await trio.sleep_forever()
@@ -60,20 +68,43 @@ async def test_what_stays_is_not_given_back_again(autojump_clock: MockClock) -> 
 
 
 async def test_where_it_cannot_be_done_nothing_waits() -> None:
-    await return_free_pages(None)
+    await Allocator(None, None).return_free_pages()
 
 
 async def test_the_c_library_is_asked_where_it_is_glibc() -> None:
-    trim = trimmer()
-    assert (trim is not None) == (platform.libc_ver()[0] == "glibc")
-    if trim is not None:
-        assert await trim() in (0, 1)
+    allocator = Allocator.of_process()
+    assert (allocator.trim is not None) == GLIBC
+    assert (allocator.set_option is not None) == GLIBC
+    if allocator.trim is not None:
+        assert allocator.trim(0) in (0, 1)
 
 
-GLIBC = platform.libc_ver()[0] == "glibc"
+@pytest.mark.parametrize("missing", ["mallopt", "malloc_trim"])
+async def test_a_function_that_is_missing_is_switched_off_and_logged_once(
+    missing: str, caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
+) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def call(*arguments: int) -> int:
+        calls.append(arguments)
+        return 1
+
+    library = SimpleNamespace(mallopt=call, malloc_trim=call)
+    delattr(library, missing)
+    with caplog.at_level("INFO", "trio_stomp"):
+        allocator = Allocator.of_process(library)
+        assert allocator.keep_free_memory({}) == (missing != "mallopt")
+        with trio.move_on_after(INTERVAL_S * 1.5):
+            sizes = iter((START, START + GROWTH_BYTES, START))
+            await allocator.return_free_pages(lambda: next(sizes), at_once)
+    assert [len(each) for each in calls] == ([1] if missing == "mallopt" else [2, 2, 2])
+    (line,) = caplog.messages
+    assert line == f"the C library has no {missing}: its allocator is used as it is"
+
+
 FAULTS = """
 import resource
-from trio_stomp.cli.process._free_pages import keep_free_pages
+from trio_stomp.cli.process._allocator import Allocator
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -82,7 +113,7 @@ def faults():
         del bodies
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 
-assert keep_free_pages({})
+assert Allocator.of_process().keep_free_memory({})
 faults()
 print(faults())
 """
@@ -98,7 +129,7 @@ def test_what_a_large_message_leaves_is_there_for_the_next() -> None:
 
 @pytest.mark.parametrize("name", ["GLIBC_TUNABLES", "MALLOC_TRIM_THRESHOLD_"])
 def test_what_the_operator_tunes_stays(name: str) -> None:
-    assert not keep_free_pages({name: "1"})
+    assert not Allocator.of_process().keep_free_memory({name: "1"})
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 x 3"])
