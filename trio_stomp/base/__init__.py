@@ -15,6 +15,7 @@ from trio_stomp.base._identity import ANONYMOUS_NAME as ANONYMOUS_NAME
 from trio_stomp.base._identity import Identity as Identity
 from trio_stomp.base._memory import MemoryBudget as MemoryBudget
 from trio_stomp.base._memory import Quota as Quota
+from trio_stomp.base._noop import noop as noop
 from trio_stomp.base._option import CHOICES as CHOICES
 from trio_stomp.base._option import HELP as HELP
 from trio_stomp.base._option import LIVE as LIVE

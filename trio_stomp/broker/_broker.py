@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, Quota, RemoteError
+from trio_stomp.base import CloseReason, Identity, Quota, RemoteError, noop
 from trio_stomp.broker._assembly import Parts
 from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._ordering import SendOrder
@@ -50,14 +50,6 @@ from trio_stomp.protocol import (
 
 if TYPE_CHECKING:
     from trio_stomp.broker.rules import AccessRules
-
-
-def _nothing() -> None:
-    """Nobody waits."""
-
-
-def _nothing_yet(now: float) -> None:
-    """Time has passed."""
 
 
 @define(eq=False, repr=False)
@@ -248,7 +240,7 @@ class Broker(Parts):
         client: Client,
         reason: CloseReason,
         now: float,
-        forgotten: Callable[[], None] = _nothing,
+        forgotten: Callable[[], None] = noop,
     ) -> None:
         """The client is gone: do what it sent before, then end its subscriptions.
 
@@ -317,7 +309,7 @@ class Broker(Parts):
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
             # Whoever looks at the timers calls this again soon, and lets others come before.
-            self.timers.call_at(now, _nothing_yet)
+            self.timers.call_at(now, noop)
 
     def publish_monitor(self, now: float) -> None:
         """Tell stompserver's ``/queue/monitor`` about the queues, if there are any."""

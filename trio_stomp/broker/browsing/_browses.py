@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
 
+from trio_stomp.base import noop
 from trio_stomp.broker.browsing._browse import Browse, Need
 from trio_stomp.broker.delivery import Timers
 
@@ -22,10 +23,6 @@ TURN_STEPS = 256
 """Messages that are looked at in a turn for all of them: some 2 ms."""
 SHARE_STEPS = 64
 """And for one of them, before it is the next one's turn."""
-
-
-def _nothing_yet(now: float) -> None:
-    """Time has passed."""
 
 
 @frozen
@@ -157,4 +154,4 @@ class Browses:
         """Have the rest done in a later turn, if there is any; whoever else came is before it."""
         if self._ready and not self._is_due:
             self._is_due = True
-            self.timers.call_at(now, _nothing_yet)
+            self.timers.call_at(now, noop)

@@ -26,7 +26,6 @@ from trio_stomp.broker.delivery._ports import Census as Census
 from trio_stomp.broker.delivery._ports import Nowhere as Nowhere
 from trio_stomp.broker.delivery._ports import Outbox as Outbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
-from trio_stomp.broker.delivery._ports import silently as silently
 from trio_stomp.broker.delivery._subscription import Client as Client
 from trio_stomp.broker.delivery._subscription import Place as Place
 from trio_stomp.broker.delivery._subscription import Subscription as Subscription

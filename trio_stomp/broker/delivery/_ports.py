@@ -64,10 +64,6 @@ class TakesCensus(Protocol):
         """The figures of this moment."""
 
 
-def silently(text: str) -> None:
-    """Tell no operator: nobody wants to know."""
-
-
 class Nowhere:
     """The outbox of a client that has gone: whoever still holds the client holds no more of it."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
+from trio_stomp.base import noop
 from trio_stomp.store import Atomic, Delivered, Done, Record, Turn
 
 if TYPE_CHECKING:
@@ -48,11 +49,7 @@ class Callback:
         """As ``Effect``."""
 
 
-def _nothing(now: float) -> None:
-    """What is done already."""
-
-
-_DONE = Callback(None, _nothing)
+_DONE = Callback(None, noop)
 
 
 @define(eq=False, repr=False)

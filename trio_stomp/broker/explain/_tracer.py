@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, ProtocolError
-from trio_stomp.broker.delivery import Outbox, silently
+from trio_stomp.base import CloseReason, ProtocolError, noop
+from trio_stomp.broker.delivery import Outbox
 from trio_stomp.broker.headers import quote, quoted
 from trio_stomp.broker.names import TRACE
 from trio_stomp.frames import FRAME_END, FrameRun, excerpt
@@ -59,7 +59,7 @@ class Tracer:
     clients: "dict[Client, None]"
     timers: "Timers"
     traces: list[Trace] = field(factory=list)
-    log: Callable[[str], None] = silently
+    log: Callable[[str], None] = noop
     """Tells the operator."""
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota
+from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota, noop
 from trio_stomp.broker.delivery import NEVER, BrokerPolicies, Client, Histogram, Subscription
 from trio_stomp.broker.names import (
     PRIVATE_QUEUE,
@@ -196,10 +196,6 @@ def _nowhere() -> Destination:
     return Destination("", Kind.TOPIC, ingress=Histogram(), delivery=Histogram())
 
 
-def _leave_as_it_is(destination: Destination) -> None:
-    """What is done to a new route where there are no policies."""
-
-
 @define(eq=False, repr=False)
 class Destinations:
     """All destinations in use, and the wildcard subscriptions that reach into any of them.
@@ -209,9 +205,9 @@ class Destinations:
     """
 
     policies: BrokerPolicies
-    configure: Callable[[Destination], None] = _leave_as_it_is
+    configure: Callable[[Destination], None] = noop
     """Tells a new route what the policies say of it."""
-    forget: Callable[[Destination], None] = _leave_as_it_is
+    forget: Callable[[Destination], None] = noop
     """Told of a route that is forgotten."""
     memory: MemoryBudget = field(factory=MemoryBudget)
     """Charged for each."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define
 
-from trio_stomp.base import MemoryBudget
+from trio_stomp.base import MemoryBudget, noop
 from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import DUPLICATE
 from trio_stomp.broker.routing import Destination, Known, id_cost, no_table_memory
@@ -57,7 +57,7 @@ class Duplicates:
             return None if known is None else DUPLICATE
         if client is not None and known.commit > self.log.committed:
             # Of what another sent, or it did itself: told when that is safe.
-            self.log.when_safe(Callback(client, _nothing))
+            self.log.when_safe(Callback(client, noop))
         return DUPLICATE + self.log.stored if known.stored else DUPLICATE
 
     def remember(
@@ -162,7 +162,3 @@ def _charge(
     """Count bytes of ids, negative ones back; not of a route that has been forgotten."""
     if destination.cost:
         memory.force_table(size, quota)
-
-
-def _nothing(now: float) -> None:
-    """Waits, and that is all."""

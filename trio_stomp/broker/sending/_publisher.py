@@ -5,7 +5,7 @@ from contextlib import contextmanager, nullcontext
 
 from attrs import define, field
 
-from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota
+from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota, noop
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     ASK,
@@ -16,7 +16,6 @@ from trio_stomp.broker.delivery import (
     NotYet,
     Publication,
     WallTime,
-    silently,
 )
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
@@ -93,7 +92,7 @@ class Publisher:
     duplicates: int = 0
     volatile: int = 0
     """Runs of messages that were sent to survive, and are in memory all the same."""
-    warn: Callable[[str], None] = silently
+    warn: Callable[[str], None] = noop
     """Tells the operator."""
     events: BrokerEvents | None = None
 

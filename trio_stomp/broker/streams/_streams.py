@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, value
-from trio_stomp.broker.delivery import WallTime, silently
+from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, noop, value
+from trio_stomp.broker.delivery import WallTime
 from trio_stomp.broker.durability import Log, StreamAppended, StreamWanted
 from trio_stomp.broker.headers import STREAMS, Start, StreamOptions, decode_head, without_places
 from trio_stomp.broker.names import STREAM, Kind
@@ -62,7 +62,7 @@ class Streams:
     wall: WallTime
     known: "dict[str, StreamState]" = field(factory=dict)
     """What the store holds of streams that are not in use yet."""
-    warn: Callable[[str], None] = silently
+    warn: Callable[[str], None] = noop
     """Tells the operator."""
     refused: int = 0
     """Times that a topic could not be given the stream that its policy wants."""

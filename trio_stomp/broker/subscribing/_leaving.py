@@ -5,7 +5,7 @@ from itertools import islice
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason
+from trio_stomp.base import CloseReason, noop
 from trio_stomp.broker.delivery import Client, Subscription, Timers, Turns, Work
 from trio_stomp.broker.queues import FEW_QUEUES, Acknowledger, QueueBook
 from trio_stomp.broker.routing import Destinations
@@ -34,10 +34,6 @@ as so many messages take to go back."""
 
 LEAVING_S = 0.001
 """What that may take in a turn, should each take longer: one of very many patterns takes 30 µs."""
-
-
-def _nothing_yet(now: float) -> None:
-    """Time has passed."""
 
 
 @define(eq=False, repr=False)
@@ -114,7 +110,7 @@ class Leaving:
                 left = self._end_some(client, left, now)
         finally:
             if leaving:
-                self.timers.call_at(now, _nothing_yet)
+                self.timers.call_at(now, noop)
 
     @property
     def is_over(self) -> bool:
@@ -161,7 +157,7 @@ class Leaving:
             for subscription in client.subscriptions.values():
                 if subscription.catch_up is not None:
                     self.subscriber.initial_delivery.end(subscription)
-        self.timers.call_at(now, _nothing_yet)
+        self.timers.call_at(now, noop)
 
     def _end_some(self, client: Client, left: int, now: float) -> int:
         """End something of one client's, or let it have left; what is left of the slice."""

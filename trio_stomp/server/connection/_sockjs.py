@@ -7,11 +7,11 @@ from collections.abc import Callable
 import trio
 from attrs import define
 
-from trio_stomp.base import CloseReason, ProtocolError, RemoteError
+from trio_stomp.base import CloseReason, ProtocolError, RemoteError, noop
 from trio_stomp.broker import Delivery
 from trio_stomp.server.connection._lifecycle import Lifecycle
 from trio_stomp.server.connection._link import Link
-from trio_stomp.server.io import Outbox, ignore
+from trio_stomp.server.io import Outbox
 from trio_stomp.transport import (
     JSON_GROWTH,
     SOCKJS_HEARTBEAT,
@@ -86,7 +86,7 @@ class SockJsOutbox(Outbox):
         return not self._is_unfit and super().has_room()
 
     def end(self) -> None:
-        self.on_unfit = ignore
+        self.on_unfit = noop
         super().end()
 
     def _give_up(self, prefix: bytes, delivery: Delivery) -> None:

@@ -12,4 +12,3 @@ from trio_stomp.server.io._inbox import Inbox as Inbox
 from trio_stomp.server.io._inbox import Item as Item
 from trio_stomp.server.io._outbox import Outbox as Outbox
 from trio_stomp.server.io._outbox_shared import OutboxShared as OutboxShared
-from trio_stomp.server.io._outbox_shared import ignore as ignore

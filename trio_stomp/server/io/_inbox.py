@@ -6,7 +6,7 @@ from contextlib import suppress
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, value
+from trio_stomp.base import CloseReason, noop, value
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Event
 from trio_stomp.server._limits import ServerLimits
@@ -110,7 +110,7 @@ class Inbox:
     def wake(self) -> None:
         """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
         with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
-            self._sender.send_nowait(Control(_nothing))
+            self._sender.send_nowait(Control(noop))
 
     async def take(self) -> Item:
         """Return the next item, once there is one.
@@ -172,7 +172,3 @@ class Inbox:
             else:
                 kept.append(event)
         return Batch(batch.source, kept, 0, 0, batch.received_at)
-
-
-def _nothing(now: float) -> None:
-    """What a wake-up does by itself."""

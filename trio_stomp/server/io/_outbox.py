@@ -12,12 +12,12 @@ from itertools import chain
 import trio
 from attrs import define, field
 
-from trio_stomp.base import CloseReason
+from trio_stomp.base import CloseReason, noop
 from trio_stomp.broker import Delivery
 from trio_stomp.server.io._framing import JOIN_BYTES as JOIN_BYTES
 from trio_stomp.server.io._framing import Framing, cut
 from trio_stomp.server.io._items import Item, cost_of, cut_off, is_bulk, lose, lose_some
-from trio_stomp.server.io._outbox_shared import OutboxShared, ignore
+from trio_stomp.server.io._outbox_shared import OutboxShared
 from trio_stomp.transport import MAX_BEHIND, Wire
 
 INLINE_BYTES = 64 * 1024
@@ -33,10 +33,6 @@ STUCK_S = 1.0
 """A wire that took nothing for so long may be cut off if memory is short."""
 
 _NO_PIECES: Iterator[bytes] = iter(())
-
-
-def _nothing() -> None:
-    """Nobody wants to know."""
 
 
 @define(eq=False, repr=False)
@@ -57,7 +53,7 @@ class Outbox:
     on_blocked: Callable[[], None]
     on_close: Callable[[CloseReason], None]
     on_room: Callable[[], None]
-    on_pause: Callable[[bool], None] = ignore
+    on_pause: Callable[[bool], None] = noop
     framing: Framing | None = None
     """What stands between its frames; None = nothing."""
     waiting_bytes: int = 0
@@ -326,8 +322,8 @@ class Outbox:
         self.owner = None
         self.shared.touched.discard(self)
         self.shared.blocked.discard(self)
-        self.on_blocked = self.on_room = _nothing
-        self.on_close = self.on_pause = ignore
+        self.on_blocked = self.on_room = noop
+        self.on_close = self.on_pause = noop
 
     def break_off(self) -> None:
         """The wire is dead: throw away what waits, and what will come."""

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
+from trio_stomp.base import noop
 from trio_stomp.broker import Delivery, MemoryBudget
 from trio_stomp.server._clock import Clock
 
@@ -13,10 +14,6 @@ if TYPE_CHECKING:
 
 LOW_WATER_BYTES = 256 * 1024
 """Below this, or half of the limit, a source that can wait gives more."""
-
-
-def ignore(_: object) -> None:
-    """Nobody wants to know."""
 
 
 @define(eq=False, repr=False)
@@ -34,7 +31,7 @@ class OutboxShared:
     memory: MemoryBudget
     limit_bytes: int
     websocket_frames: str = "auto"
-    on_unsent: Callable[[Delivery], None] = ignore
+    on_unsent: Callable[[Delivery], None] = noop
     clock: Clock = field(factory=Clock)
     dirty: "list[Outbox]" = field(factory=list)
     touched: "set[Outbox]" = field(factory=set)
