@@ -11,7 +11,6 @@ of the inbox, then the watchdog.
 import contextvars
 import functools
 import logging
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
@@ -40,6 +39,7 @@ from trio_stomp.server._dispatcher import Dispatcher
 from trio_stomp.server._drain import drain, stopping
 from trio_stomp.server._handle import Entrance, ServerHandle, check_session_id, refuse
 from trio_stomp.server._limits import ERROR, ServerLimits
+from trio_stomp.server._periodic import Periodic
 from trio_stomp.server._relief import Relief
 from trio_stomp.server._traffic import Traffic
 from trio_stomp.server._watchdog import Watchdog
@@ -64,9 +64,6 @@ if TYPE_CHECKING:
     from trio_stomp.store import Store
 
 logger = logging.getLogger("trio_stomp")
-
-SWEEP_S = 1.0
-"""How often the core is told that time passes."""
 
 
 class Diagnostics(Protocol):
@@ -246,11 +243,14 @@ class Server:
         started: Callable[[], None],
     ) -> None:
         async with trio.open_nursery() as accepting:
-            accepting.start_soon(self._sweep)
-            if interval_s := self.diagnostics.interval_s:
-                accepting.start_soon(self._tick, interval_s)
-            if interval_s := self.broker.policies.monitor_interval_s:
-                accepting.start_soon(self._monitor, interval_s)
+            periodic = Periodic(
+                self.inbox,
+                broker=self.broker,
+                clock=self.clock,
+                watchdog=self.watchdog,
+                connections=self.connections,
+            )
+            periodic.start(accepting, self.diagnostics.tick, self.diagnostics.interval_s)
             for entrance in entrances:
                 serve = functools.partial(self._serve_stream, entrance.tls)
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
@@ -389,37 +389,6 @@ class Server:
             connection.end(stopping())
         else:
             connection.lifecycle.on_close(CloseReason.SHUTTING_DOWN)
-
-    async def _tick(self, interval_s: float) -> None:
-        """Have statistics published at even distances."""
-        due = trio.current_time()
-        while True:
-            due += interval_s
-            await trio.sleep_until(due)
-            await self.inbox.put(Control(self.diagnostics.tick))
-
-    async def _sweep(self) -> None:
-        slept_s, offset_s = 0.0, self.clock.wall.offset_s
-        while True:
-            await trio.sleep(SWEEP_S)
-            # Of the ttl it may be told while the broker runs.
-            if self.broker.policies.ttl_ms or self.clock.is_off:
-                await self.inbox.put(Control(self.broker.tick))
-            if (slept_s, offset_s) != (self.clock.slept_s, self.clock.wall.offset_s):
-                slept_s, offset_s = self.clock.slept_s, self.clock.wall.offset_s
-                self._judge_sessions()
-
-    def _judge_sessions(self) -> None:
-        """The time of day is another than was thought: so tokens end at another moment."""
-        for connection in self.connections:
-            if connection.deadlines.expires_at < math.inf:
-                self.watchdog.watch(connection.deadlines, trio.current_time())
-
-    async def _monitor(self, interval_s: float) -> None:
-        while True:
-            await trio.sleep(interval_s)
-            if self.broker.is_monitored:
-                await self.inbox.put(Control(self.broker.publish_monitor))
 
     async def _ring(self) -> None:
         with suppress(trio.ClosedResourceError):

@@ -1,0 +1,5 @@
+"""The callback that does nothing."""
+
+
+def noop(*arguments: object) -> None:
+    """Do nothing: the default of a callback, and the action of a mere wake-up."""
