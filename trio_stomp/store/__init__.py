@@ -1,4 +1,4 @@
-"""What survives: messages, settings and streams, behind one port.
+"""The store: keeps messages, settings and streams durable, behind one port.
 
 Handles: journal, SQL database, memory; recovery, paging, disk trouble.
 Does not handle: STOMP, destinations, tasks, time (told).

@@ -1,4 +1,4 @@
-"""What some turns come to, all told: the order of a database is that of its tables."""
+"""The net effect of several turns, in the order in which a database's tables need it."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ class Changes:
     next_id: int = 1
 
     def add(self, record: Simple) -> None:
-        """Take in what comes after all that was added before."""
+        """Add a record that follows all records added before."""
         match record:
             case Put():
                 self._put(record)
@@ -71,7 +71,7 @@ class Changes:
     def _put(self, put: Put) -> None:
         for id, body in enumerate(put.bodies, put.first):
             self.puts[id] = put, body
-            # What was said of it before it was there meant nothing.
+            # A delivery count of a message that is not stored yet means nothing.
             self.delivered.pop(id, None)
         self.next_id = max(self.next_id, put.first + len(put.bodies))
 
@@ -83,7 +83,7 @@ class Changes:
 
 
 def changes_of(turns: Sequence[Turn]) -> Changes:
-    """Return what the turns come to."""
+    """Return the net change of the turns."""
     changes = Changes()
     for turn in turns:
         for record in turn.records:

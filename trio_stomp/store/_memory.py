@@ -41,7 +41,7 @@ from trio_stomp.store._runs import MAX_ROWS, Row, StreamRow, count_within, page_
 
 @define(eq=False)
 class _Held:
-    """A message that waits: its body, and the Put that it came with."""
+    """A stored message: its body, and the Put that it came with."""
 
     put: Put
     body: bytes
@@ -61,7 +61,7 @@ class _Held:
 
 @define(eq=False)
 class _Log:
-    """A stream: its Appends as they came, and from which offset on they count."""
+    """A stream: its Appends in order, and the first offset that has not been trimmed."""
 
     epoch: str
     first: int = 0
@@ -83,7 +83,7 @@ class _Log:
         del self.appends[:ends]
 
     def read(self, first: int) -> Iterator[StreamRow]:
-        """Yield what stands from an offset on."""
+        """Yield the messages from an offset on."""
         first = max(first, self.first)
         start = bisect_right(self.appends, first, key=lambda append: append.first) - 1
         for place in range(max(start, 0), len(self.appends)):
@@ -101,7 +101,7 @@ class _Log:
 
 @define(eq=False)
 class MemoryStore:
-    """Keeps everything in this object, as if it were the disk.
+    """A store that keeps everything in this object, as if it were the disk.
 
     ``close`` and another ``recover`` are a restart: what is transient is forgotten, the rest is
     there. Nothing of it survives the process.
@@ -116,11 +116,11 @@ class MemoryStore:
     _lane_of: dict[int, tuple[str, int]] = field(factory=dict)
     _settings: dict[str, str] = field(factory=dict)
     _logs: dict[str, _Log] = field(factory=dict)
-    # Readers walk through what the one that appends changes.
+    # Readers iterate over containers that the appending thread changes.
     _lock: Lock = field(factory=Lock)
 
     def recover(self, progress: Progress) -> Recovered:
-        """As ``Store.recover``."""
+        """Implement ``Store.recover``."""
         with self._lock:
             self._remove([id for id, held in self._held() if held.put.transient])
             progress(self._bytes, self._bytes)
@@ -134,7 +134,7 @@ class MemoryStore:
             )
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
-        """As ``Store.append``."""
+        """Implement ``Store.append``."""
         with self._lock:
             if expected != self._commit:
                 raise StaleSequence(f"the last commit is {self._commit}, not {expected}")
@@ -146,7 +146,7 @@ class MemoryStore:
             return self._commit
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """As ``Store.read``."""
+        """Implement ``Store.read``."""
         with self._lock:
             lane = self._lanes.get((place, level), SortedDict())
             ids = list(islice(lane.irange(after, inclusive=(False, False)), MAX_ROWS))
@@ -155,7 +155,7 @@ class MemoryStore:
         return page_of(rows, after, taken == len(ids) < MAX_ROWS)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``Store.read_stream``."""
+        """Implement ``Store.read_stream``."""
         with self._lock:
             if (log := self._logs.get(stream)) is None:
                 return []
@@ -164,23 +164,23 @@ class MemoryStore:
         return list(streamed_of(rows[:taken]))
 
     def find_offset(self, stream: str, written_ms: int) -> int:
-        """As ``Store.find_offset``; 0 if there is no such stream."""
+        """Implement ``Store.find_offset``, and return 0 if there is no such stream."""
         with self._lock:
             return self._logs[stream].find(written_ms) if stream in self._logs else 0
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """As ``Store.stream_state``."""
+        """Implement ``Store.stream_state``."""
         with self._lock:
             return _stream_state_of(self._logs[stream]) if stream in self._logs else None
 
     def statistics(self) -> StoreStatistics:
-        """As ``Store.statistics``; what it calls the disk is memory here."""
+        """Implement ``Store.statistics``, counting memory as disk."""
         return StoreStatistics(
             bytes=self._bytes, live_messages=len(self._lane_of), commits=self._commits
         )
 
     def close(self) -> None:
-        """As ``Store.close``: there is nothing to be done."""
+        """Implement ``Store.close``; there is nothing to do."""
 
     def _held(self) -> Iterator[tuple[int, _Held]]:
         for lane in self._lanes.values():

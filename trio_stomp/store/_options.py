@@ -1,4 +1,4 @@
-"""What an operator may set about what survives."""
+"""The options of the store."""
 
 from attrs import frozen
 
@@ -32,7 +32,7 @@ SQL = "sql"
 
 @frozen
 class StoreOptions:
-    """Where messages survive."""
+    """The location of durable messages: a directory, a database, or memory."""
 
     data_dir: str = option("", "directory for what survives the broker; none = nothing does")
     store: str = option(
@@ -59,7 +59,7 @@ class StoreOptions:
 
     @property
     def kind(self) -> str:
-        """The store that is meant: memory, journal or sql."""
+        """Return the kind of store that is configured: memory, journal or sql."""
         if self.store != AUTO:
             return self.store
         if self.data_dir:

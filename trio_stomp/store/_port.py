@@ -1,4 +1,4 @@
-"""The port between the core and whatever keeps its messages."""
+"""The port between the core and the store that keeps its messages."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
@@ -10,28 +10,28 @@ from trio_stomp.store._records import Turn
 
 
 class StoreError(Exception):
-    """A store could not do it. The text names the file or database, the cause and the remedy."""
+    """A store operation failed. The text names the file or database, the cause and the remedy."""
 
 
 class StoreUnavailable(StoreError):
-    """The disk or database failed now; nothing of what was to be appended holds. Try again."""
+    """The disk or database failed this time; nothing of the append was stored. Try again."""
 
 
 class StoreBroken(StoreError):
-    """The store cannot tell any more what is on the disk: it must be opened anew."""
+    """The store no longer knows what is on the disk; it must be opened anew."""
 
 
 class StoreLocked(StoreError):
-    """Another broker uses it."""
+    """Another broker uses the store."""
 
 
 class StaleSequence(StoreError):
-    """Somebody else has appended: the expected commit number is not the store's."""
+    """Another writer has appended: the expected commit number is not the store's."""
 
 
 @frozen
 class PlaceState:
-    """What waits in one level of a place, after recovery.
+    """The messages in one level of a place, after recovery.
 
     Args:
       count: Messages.
@@ -87,7 +87,7 @@ class Recovered:
 
 @value
 class Stored:
-    """Messages read back: of one ``Put``, as far as they were asked for and still live.
+    """Messages read back from one ``Put``: those that were requested and are still live.
 
     Args:
       ids: Of the messages, growing.
@@ -130,7 +130,7 @@ class Streamed:
 
 @frozen
 class StoreStatistics:
-    """Figures of a store.
+    """The figures of a store.
 
     Args:
       bytes: On disk, all told.
@@ -158,7 +158,7 @@ Progress = Callable[[int, int], None]
 
 
 class Store(Protocol):
-    """Keeps what the core tells it. Every method may block: they are called in worker threads.
+    """The port of a store. Every method may block: it is called in worker threads.
 
     One thread appends; others read at the same time. A replicated log can stand behind it: one
     append answers with a commit number, and is refused if the expected one is stale.
@@ -168,7 +168,7 @@ class Store(Protocol):
     """What a RECEIPT calls it: ``stored:journal``."""
 
     def recover(self, progress: Progress) -> Recovered:
-        """Open it and tell what it holds; to be called once, before all else.
+        """Open the store and return its content. Call it once, before all else.
 
         Raises:
           StoreLocked: another broker uses it.
@@ -191,7 +191,7 @@ class Store(Protocol):
         """
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """The messages of a place's level with ids above ``after``, oldest first.
+        """Return the messages of a place's level with ids above ``after``, oldest first.
 
         Args:
           limit_bytes: About how much; at least one message.
@@ -201,19 +201,25 @@ class Store(Protocol):
         """
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """Messages of a stream from offset ``first`` on; [] at the end, or if there is none.
+        """Return the messages of a stream from offset ``first`` on.
 
-        What has been trimmed, or is damaged, is left out: offsets then begin later, or leap.
+        Returns:
+          Runs in order of offset; [] at the end, or if there is no such stream. Trimmed and damaged
+          messages are left out, so offsets may begin later or have gaps.
         """
 
     def find_offset(self, stream: str, written_ms: int) -> int:
-        """The offset of the first message written at that time or later; the next, if none."""
+        """Return the offset of the first message written at that time or later.
+
+        Returns:
+          The offset; the stream's next offset if there is no such message.
+        """
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """What a stream holds now."""
+        """Return the present state of a stream, or None if there is none."""
 
     def statistics(self) -> StoreStatistics:
-        """The figures of this moment. Does not block."""
+        """Return the current figures. Does not block."""
 
     def close(self) -> None:
-        """Write what was not urgent, wait for the disk, and let another broker have it."""
+        """Write what was deferred, wait for the disk, and release the lock."""

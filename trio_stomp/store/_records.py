@@ -1,4 +1,4 @@
-"""What the core tells a store: changes of state, as plain values. A store knows no STOMP.
+"""The records that the core gives a store: changes of state, as plain values without STOMP.
 
 A *place* is where messages wait: ``queue:/queue/orders``, ``durable:…``, ``retained:…``,
 ``scheduled:``, ``seen:…``. A message has an id that no other message of the store ever had; ids
@@ -54,14 +54,14 @@ class Delivered:
 
 @value
 class DropPlace:
-    """A place is no more, nor is whatever waits in it."""
+    """Removes a place, with all messages in it."""
 
     place: str
 
 
 @value
 class Keep:
-    """A setting of the core's (a durable subscription, a schedule's progress)."""
+    """Stores a setting of the core's (a durable subscription, a schedule's progress)."""
 
     key: str
     text: str
@@ -69,14 +69,14 @@ class Keep:
 
 @value
 class Forget:
-    """A setting is no more."""
+    """Removes a setting."""
 
     key: str
 
 
 @value
 class Begin:
-    """A stream begins, empty: its epoch is a word that no other beginning has.
+    """Begins an empty stream. Its epoch is a word that no other beginning has.
 
     Args:
       first: Offset of the message to come; not 0 where a stream moves to another store.
@@ -106,7 +106,10 @@ class Append:
 
 @value
 class Trim:
-    """What stands before an offset may go; a store drops whole files, so some of it may stay."""
+    """Allows the store to drop messages before an offset.
+
+    Stores drop whole files, so some of the messages may stay.
+    """
 
     stream: str
     before: int
@@ -114,7 +117,7 @@ class Trim:
 
 @value
 class DropStream:
-    """A stream is no more."""
+    """Removes a stream."""
 
     stream: str
 
@@ -124,7 +127,10 @@ Simple = Put | Done | Delivered | DropPlace | Keep | Forget | Begin | Append | T
 
 @value
 class Atomic:
-    """Records that hold together or not at all (a transaction, a move to the dead letters)."""
+    """Records that are stored together or not at all.
+
+    Such are a transaction, and a move to the dead letters.
+    """
 
     records: Sequence[Simple]
 
@@ -134,7 +140,7 @@ Record = Simple | Atomic
 
 @value
 class Turn:
-    """What one turn of the dispatcher came to; one commit number.
+    """The records of one dispatcher turn, with one commit number.
 
     Args:
       records: In order.

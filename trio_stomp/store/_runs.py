@@ -1,4 +1,4 @@
-"""Messages that a store has one by one, as the runs that the port speaks of."""
+"""Groups single messages of a store into the runs that the port returns."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -31,7 +31,7 @@ class StreamRow(NamedTuple):
 
 
 def count_within(sizes: Iterable[int], limit_bytes: int) -> int:
-    """How many messages of these sizes to take: at least one, then until the limit is reached."""
+    """Return how many messages of these sizes fit the limit; at least one, if there is any."""
     taken = 0
     for size in sizes:
         if taken and limit_bytes <= 0:
@@ -42,7 +42,7 @@ def count_within(sizes: Iterable[int], limit_bytes: int) -> int:
 
 
 def page_of(rows: Iterable[Row], after: int, is_last: bool) -> Page:
-    """A page of rows in the order of their ids; neighbours that agree in all else are one run."""
+    """Return a page of rows, sorted by id. Neighbours that share all other fields form one run."""
     runs = []
     for shared, group in groupby(rows, key=lambda row: row[2:]):
         found = list(group)
@@ -51,7 +51,7 @@ def page_of(rows: Iterable[Row], after: int, is_last: bool) -> Page:
 
 
 def streamed_of(rows: Iterable[StreamRow]) -> Iterator[Streamed]:
-    """Runs of rows in the order of their offsets; a gap ends a run, as another head does."""
+    """Yield runs of rows, sorted by offset. A gap or a different head ends a run."""
     numbered = enumerate(rows)
     for (_, head, written_ms), group in groupby(
         numbered, key=lambda pair: (pair[1].offset - pair[0], pair[1].head, pair[1].written_ms)

@@ -10,19 +10,19 @@ MAX_BUFFERS = 1024
 
 
 class Files(Protocol):
-    """What a store does to the disk. Every method may raise OSError."""
+    """The operations that a store performs on the disk. Every method may raise OSError."""
 
     def create(self, path: str) -> int:
-        """A new file for reading and writing at its end; it must not exist. Returns a handle."""
+        """Create a file, which must not exist, and return a handle for reading and writing."""
 
     def open(self, path: str) -> int:
-        """An existing file for reading and writing. Returns a handle."""
+        """Open an existing file, and return a handle for reading and writing."""
 
     def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
-        """Write all of ``buffers``, one behind the other, from ``offset`` on."""
+        """Write all of ``buffers``, one after the other, from ``offset`` on."""
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Up to ``size`` bytes from ``offset``; fewer only at the end."""
+        """Return up to ``size`` bytes from ``offset``; fewer only at the end."""
 
     def sync(self, handle: int) -> None:
         """Wait until what was written is on the disk (fdatasync)."""
@@ -34,13 +34,13 @@ class Files(Protocol):
         """Cut a file."""
 
     def size(self, handle: int) -> int:
-        """Of an open file, in bytes."""
+        """Return the size of an open file, in bytes."""
 
     def forget_cached(self, handle: int) -> None:
         """Have the next read come from the disk, as far as the system allows."""
 
     def close(self, handle: int) -> None:
-        """Give a handle back."""
+        """Close a handle."""
 
     def remove(self, path: str) -> None:
         """Delete a file."""
@@ -49,7 +49,7 @@ class Files(Protocol):
         """Give a file another name, in one step."""
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory."""
+        """Return the names in a directory."""
 
     def make_directory(self, path: str) -> None:
         """Make a directory, and those above it, for this user alone; it may exist.
@@ -62,15 +62,15 @@ class OsFiles:
     """The operating system's files."""
 
     def create(self, path: str) -> int:
-        """As ``Files.create``; readable by this user alone."""
+        """Implement ``Files.create``; only this user can read the file."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: str) -> int:
-        """As ``Files.open``."""
+        """Implement ``Files.open``."""
         return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
     def write(self, handle: int, offset: int, buffers: Sequence[bytes]) -> None:
-        """As ``Files.write``."""
+        """Implement ``Files.write``."""
         for start in range(0, len(buffers), MAX_BUFFERS):
             part = buffers[start : start + MAX_BUFFERS]
             size = sum(map(len, part))
@@ -86,7 +86,7 @@ class OsFiles:
             rest = rest[written:]
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        """As ``Files.read``."""
+        """Implement ``Files.read``."""
         found = os.pread(handle, size, offset)
         while len(found) < size:
             more = os.pread(handle, size - len(found), offset + len(found))
@@ -96,11 +96,11 @@ class OsFiles:
         return found
 
     def sync(self, handle: int) -> None:
-        """As ``Files.sync``."""
+        """Implement ``Files.sync``."""
         os.fdatasync(handle)
 
     def sync_directory(self, path: str) -> None:
-        """As ``Files.sync_directory``."""
+        """Implement ``Files.sync_directory``."""
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -108,42 +108,42 @@ class OsFiles:
             os.close(handle)
 
     def truncate(self, handle: int, size: int) -> None:
-        """As ``Files.truncate``."""
+        """Implement ``Files.truncate``."""
         os.ftruncate(handle, size)
 
     def size(self, handle: int) -> int:
-        """As ``Files.size``."""
+        """Implement ``Files.size``."""
         return os.fstat(handle).st_size
 
     def forget_cached(self, handle: int) -> None:
-        """As ``Files.forget_cached``."""
+        """Implement ``Files.forget_cached``."""
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def close(self, handle: int) -> None:
-        """As ``Files.close``."""
+        """Implement ``Files.close``."""
         os.close(handle)
 
     def remove(self, path: str) -> None:
-        """As ``Files.remove``."""
+        """Implement ``Files.remove``."""
         os.unlink(path)
 
     def rename(self, old: str, new: str) -> None:
-        """As ``Files.rename``."""
+        """Implement ``Files.rename``."""
         os.replace(old, new)
 
     def names(self, path: str) -> list[str]:
-        """As ``Files.names``."""
+        """Implement ``Files.names``."""
         return os.listdir(path)
 
     def make_directory(self, path: str) -> None:
-        """As ``Files.make_directory``."""
+        """Implement ``Files.make_directory``."""
         missing: list[str] = []
         at = os.path.abspath(path)
         while not os.path.isdir(at):
             missing.append(at)
             at = os.path.dirname(at)
         os.makedirs(path, 0o700, exist_ok=True)
-        # Who made it may have been killed before its name was on the disk.
+        # An earlier process may have been killed before the new name was on the disk.
         for made in missing or [at]:
             # Of a parent that others own no more than the way through may be ours.
             with suppress(PermissionError):

@@ -1,4 +1,4 @@
-"""One broker for a directory."""
+"""The lock that admits one broker to a directory."""
 
 import fcntl
 import os
@@ -51,14 +51,14 @@ class DirectoryLock:
         )
 
     def is_ours(self) -> bool:
-        """Whether the directory that was locked is still the one at its path."""
+        """Return whether the path still leads to the directory that was locked."""
         try:
             return os.path.samestat(os.stat(self._path), os.fstat(self._directory))
         except OSError:
             return False
 
     def release(self) -> None:
-        """Let another have it."""
+        """Release the lock."""
         for handle in (self._handle, self._directory):
             if handle >= 0:
                 os.close(handle)

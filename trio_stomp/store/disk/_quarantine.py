@@ -1,4 +1,4 @@
-"""Where damaged bytes are put, for somebody to look at."""
+"""Quarantine of damaged bytes, for later inspection."""
 
 from contextlib import suppress
 
@@ -14,7 +14,7 @@ MAX_COPIES = 1000
 
 @define(eq=False)
 class Quarantine:
-    """Copies damaged bytes to a directory, once, and tells of them in a line."""
+    """Copies damaged bytes to a directory, once, and describes each in a line."""
 
     _directory: str
     _files: Files
@@ -22,12 +22,14 @@ class Quarantine:
     _known: set[str] = field(factory=set)
 
     def set_aside(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
-        """Copy damaged bytes of a file, if the disk allows it. Returns the line to be told."""
+        """Copy damaged bytes of a file, if the disk allows it, and return a line that describes
+        them.
+        """
         self.found += 1
         return self.keep(handle, path, offset, size, what)
 
     def keep(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
-        """As ``set_aside``, of what need not be damaged."""
+        """Copy bytes that need not be damaged, as ``set_aside`` does, without counting them."""
         line = f"{path}: {what}, {size} bytes from {offset} on"
         copy = f"{self._directory}/{path.rpartition('/')[2]}-{offset}"
         with suppress(OSError):

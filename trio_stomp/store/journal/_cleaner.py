@@ -69,7 +69,8 @@ class Cleaner:
             self.is_cleaning = living_bytes(shared.index) < most
 
     def free(self) -> None:
-        """Delete the oldest segments in which nothing lives: a few. All else must be on the disk.
+        """Delete the oldest segments without live messages, a few per call. All else must be
+        synced.
 
         Whoever waits for the append that this comes with waits for it, too; the next one goes on.
 
@@ -105,7 +106,7 @@ class Cleaner:
         self.judge()
 
     def _is_dead(self) -> bool:
-        """Whether no message in it lives. What is found to be dead is given up."""
+        """Return whether no message in the segment lives, and give up extents found to be dead."""
         index = self._shared.index
         while self._witness is None or self._witness not in index.live:
             if not self._work:
@@ -124,7 +125,7 @@ class Cleaner:
             return self._shared.index.get(key, first)
 
     def _find_witness(self, key: Key, extent: Extent) -> int | None:
-        """An id that lives in an extent: the last, which as a rule is the last to go."""
+        """Return a live id of an extent: the last one, which is usually the last to go."""
         last = self._shared.index.live.last_of(extent.ids)
         if last is None or extent.is_pure:
             return last
@@ -132,12 +133,12 @@ class Cleaner:
         return max(self.living(content), default=None)
 
     def living(self, content: Content) -> Iterable[int]:
-        """The ids of an extent's messages that live."""
+        """Return the live ids of an extent's messages."""
         live = self._shared.index.live
         return (id for chunk in content.chunks for id in chunk.run.ids if id in live)
 
     def next_piece(self, budget: int) -> Piece:
-        """Something to be copied out of it: extents of about ``budget`` bytes.
+        """Return the next extents to copy out, of about ``budget`` bytes.
 
         Settings are copied with the last of it. Nothing is changed: see ``give_up``.
         """
@@ -160,7 +161,10 @@ class Cleaner:
         return piece
 
     def give_up(self, piece: Piece) -> None:
-        """A piece has been appended; the copies are to be told next. Under the lock."""
+        """Give up the extents of a piece that was appended; its copies are applied next.
+
+        Hold the lock.
+        """
         if not piece.extents and not piece.settings:
             return
         for key, extent in piece.extents:
@@ -193,7 +197,7 @@ class Cleaner:
 
 
 def living_bytes(index: Index) -> int:
-    """About how many bytes of the journal are records that live."""
+    """Return about how many bytes of the journal are live records."""
     step = index.extents // SAMPLES + 1
     total, position = 0, 0
     for extents in index.places.values():

@@ -28,7 +28,7 @@ from trio_stomp.store.journal.format import (
 
 @value
 class Ending:
-    """Where a segment ends.
+    """The end of a segment.
 
     Args:
       end: What stands behind it is to be cut off.

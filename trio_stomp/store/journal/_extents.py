@@ -1,4 +1,4 @@
-"""Where the messages of a place's level stand: stretches of segments, in arrays of numbers."""
+"""The positions of a place's messages: stretches of segments, in arrays of numbers."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -47,17 +47,17 @@ class Extent:
 
     @property
     def ids(self) -> range:
-        """All ids that can be in it."""
+        """Return all ids that can be in it."""
         return range(self.first, self.last + 1)
 
     @property
     def is_mixed(self) -> bool:
-        """Whether they must be sorted by who reads them."""
+        """Return whether readers must sort its messages."""
         return bool(self.kind & MIXED)
 
     @property
     def is_pure(self) -> bool:
-        """Whether all of ``ids`` are in it: none is another place's."""
+        """Return whether it holds all of ``ids``, and no message of another place."""
         return self.count == self.last - self.first + 1
 
 

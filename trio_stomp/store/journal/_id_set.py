@@ -1,4 +1,4 @@
-"""Which messages live: a set of ids that costs little where ids are dense."""
+"""The set of live message ids, which costs little where ids are dense."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -25,7 +25,7 @@ class IdSet:
         return bool(self._chunks.get(id >> CHUNK_SHIFT, 0) >> (id & CHUNK_MASK) & 1)
 
     def add(self, ids: Sequence[int]) -> None:
-        """Add ids; a ``range`` at once."""
+        """Add ids; a ``range`` is added at once."""
         if len(ids) == 1:
             self._add_one(ids[0])
             return
@@ -44,7 +44,7 @@ class IdSet:
             self._chunks[key] = FULL if chunk == FULL else chunk
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove ids, if they are there; a ``range`` at once."""
+        """Remove ids, if they are there; a ``range`` is removed at once."""
         for key, mask in _masks(ids):
             chunk = self._chunks.get(key, 0)
             if found := chunk & mask:
@@ -55,19 +55,19 @@ class IdSet:
                     self._chunks[key] = chunk ^ found
 
     def count_of(self, ids: range) -> int:
-        """How many ids of a range are there."""
+        """Return how many ids of a range are in the set."""
         chunks = self._chunks
         return sum((chunks.get(key, 0) & mask).bit_count() for key, mask in _range_masks(ids))
 
     def first_of(self, ids: range) -> int | None:
-        """The smallest id of a range that is there."""
+        """Return the smallest id of a range that is in the set."""
         for key, mask in _range_masks(ids):
             if found := self._chunks.get(key, 0) & mask:
                 return (key << CHUNK_SHIFT) + (found & -found).bit_length() - 1
         return None
 
     def last_of(self, ids: range) -> int | None:
-        """The greatest id of a range that is there."""
+        """Return the greatest id of a range that is in the set."""
         last = None
         for key, mask in _range_masks(ids):
             if found := self._chunks.get(key, 0) & mask:
@@ -75,11 +75,11 @@ class IdSet:
         return last
 
     def has_all(self, ids: range) -> bool:
-        """Whether all ids of a range are there."""
+        """Return whether all ids of a range are in the set."""
         return all(self._chunks.get(key, 0) & mask == mask for key, mask in _range_masks(ids))
 
     def members_of(self, ids: range) -> Iterator[int]:
-        """Yield the ids of a range that are there, growing."""
+        """Yield the ids of a range that are in the set, in ascending order."""
         for key, mask in _range_masks(ids):
             found = self._chunks.get(key, 0) & mask
             while found:
@@ -94,7 +94,7 @@ def _masks(ids: Sequence[int]) -> Iterable[tuple[int, int]]:
 
 
 def _range_masks(ids: range) -> Iterable[tuple[int, int]]:
-    """The chunks that a range touches, and its bits in each."""
+    """Return the chunks that a range touches, with its bits in each."""
     first, stop = ids.start, ids.stop
     key = first >> CHUNK_SHIFT
     if stop - first == 1:

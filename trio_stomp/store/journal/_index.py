@@ -1,4 +1,4 @@
-"""What the journal knows of its content: who lives, where it stands, settings, deliveries."""
+"""The journal's index: live messages, their positions, settings and delivery counts."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ LEVELS = range(10)
 
 @define(eq=False)
 class Index:
-    """Told what was appended or recovered, in order.
+    """The index of the journal, fed with records in the order of appending or recovery.
 
     Args:
       places: Where their messages stand, and also some that are dead.
@@ -36,12 +36,12 @@ class Index:
     extents: int = 0
 
     def put(self, place: str, level: int, ids: Sequence[int], extent: Extent) -> None:
-        """Messages have come to a place."""
+        """Add messages that have come to a place."""
         self.live.add(ids)
         self.add(place, level, extent)
 
     def add(self, place: str, level: int, extent: Extent) -> None:
-        """Messages that live stand there."""
+        """Add an extent of live messages."""
         if extent.last >= self.next_id:
             self.next_id = extent.last + 1
         extents = self.places.get((place, level))
@@ -50,13 +50,13 @@ class Index:
         self.extents += extents.add(extent, share_for(self.extents))
 
     def set_deliveries(self, ids: Sequence[int], deliveries: Sequence[int]) -> None:
-        """How often messages were handed out before; () = never."""
+        """Set how often messages were delivered before; () means never."""
         for id, count in zip(ids, deliveries, strict=False):
             if count and id in self.live:
                 self.deliveries[id] = count
 
     def apply(self, record: Small, segment: int) -> None:
-        """A record that has no bodies, and the number of its segment."""
+        """Apply a record without bodies that stands in the given segment."""
         match record:
             case Done(ids):
                 self.finish(ids)
@@ -72,7 +72,7 @@ class Index:
                 self.settings.pop(record.key, None)
 
     def finish(self, ids: Iterable[int]) -> None:
-        """Messages are finished with."""
+        """Remove finished messages."""
         known = ids if isinstance(ids, Sequence) else tuple(ids)
         self.live.remove(known)
         if self.deliveries:
@@ -80,7 +80,7 @@ class Index:
                 self.deliveries.pop(id, None)
 
     def find(self, key: Key, after: int) -> Extent | None:
-        """The first extent that may have a live message with an id above ``after``."""
+        """Return the first extent that may have a live message with an id above ``after``."""
         extents = self.places.get(key)
         if extents is None:
             return None
@@ -92,7 +92,7 @@ class Index:
         return None
 
     def get(self, key: Key, first: int) -> Extent | None:
-        """The extent that begins with this id."""
+        """Return the extent that begins with this id."""
         extents = self.places.get(key)
         position = extents.find(first) if extents else -1
         return extents[position] if extents and position >= 0 else None
@@ -105,14 +105,14 @@ class Index:
             self._count_down(key, extents)
 
     def coalesce(self) -> None:
-        """Merge extents that are neighbours, now that none will come between them."""
+        """Merge neighbouring extents, now that no others can come between them."""
         for extents in self.places.values():
             before = len(extents)
             extents.coalesce(share_for(self.extents))
             self.extents -= before - len(extents)
 
     def overlaps(self, key: Key, ids: Sequence[int]) -> bool:
-        """Whether ids lie among those of an extent."""
+        """Return whether ids overlap with those of an extent."""
         extents = self.places.get(key)
         if extents is None:
             return False
@@ -120,7 +120,7 @@ class Index:
         return position < len(extents) and extents[position].first <= ids[-1]
 
     def in_segment(self, segment: int) -> list[tuple[Key, int]]:
-        """The extents in a segment, by key and first id."""
+        """Return the extents in a segment, by key and first id."""
         return [
             (key, first)
             for key, extents in self.places.items()
@@ -128,7 +128,7 @@ class Index:
         ]
 
     def settings_in(self, segment: int) -> list[Keep]:
-        """The settings that were last told in a segment."""
+        """Return the settings whose latest record stands in a segment."""
         return [Keep(key, text) for key, (text, at) in self.settings.items() if at == segment]
 
     def _trim(self, key: Key, extents: Extents) -> None:

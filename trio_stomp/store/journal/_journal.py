@@ -57,7 +57,7 @@ class JournalStore:
         self._lock: DirectoryLock | None = None
 
     def recover(self, progress: Progress) -> Recovered:
-        """As ``Store.recover``."""
+        """Implement ``Store.recover``."""
         shared = self._shared
         try:
             self._files.make_directory(self._directory)
@@ -91,7 +91,7 @@ class JournalStore:
         )
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
-        """As ``Store.append``."""
+        """Implement ``Store.append``."""
         writer = self._writer
         if writer is None or writer.broken:
             raise StoreBroken(writer.broken if writer else f"{self._directory} is not open")
@@ -115,7 +115,7 @@ class JournalStore:
         return writer.commit
 
     def _undo(self, error: BaseException) -> None:
-        """Take back what stands in streams, for an append that failed."""
+        """Undo the streams' part of an append that failed."""
         if self._writer is not None and self._writer.broken:
             # The journal may have it, or not: who reads it anew knows, and cuts the streams.
             self._streams.leave()
@@ -134,11 +134,11 @@ class JournalStore:
             ) from error
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """As ``Store.read``."""
+        """Implement ``Store.read``."""
         return self._shared.read((place, level), after, limit_bytes)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``Store.read_stream``."""
+        """Implement ``Store.read_stream``."""
         log = self._streams.get(stream)
         try:
             return [] if log is None else log.read(first, limit_bytes)
@@ -146,7 +146,7 @@ class JournalStore:
             raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
 
     def find_offset(self, stream: str, written_ms: int) -> int:
-        """As ``Store.find_offset``; 0 if there is no such stream."""
+        """Implement ``Store.find_offset``, and return 0 if there is no such stream."""
         log = self._streams.get(stream)
         try:
             return 0 if log is None else log.find_offset(written_ms)
@@ -154,12 +154,12 @@ class JournalStore:
             raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """As ``Store.stream_state``."""
+        """Implement ``Store.stream_state``."""
         log = self._streams.get(stream)
         return None if log is None else log.state()
 
     def statistics(self) -> StoreStatistics:
-        """As ``Store.statistics``."""
+        """Implement ``Store.statistics``."""
         shared, writer = self._shared, self._writer
         syncs, sync_s = writer.sync_figures() if writer else (0, 0.0)
         return StoreStatistics(
@@ -174,7 +174,7 @@ class JournalStore:
         )
 
     def close(self) -> None:
-        """As ``Store.close``.
+        """Implement ``Store.close``.
 
         Raises:
           StoreError: what was not urgent may not be on the disk.

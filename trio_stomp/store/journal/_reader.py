@@ -41,13 +41,13 @@ class Chunk:
     bad: frozenset[int]
 
     def bodies(self) -> list[bytes]:
-        """All of them, beside the run's ids."""
+        """Return all bodies, in the order of the run's ids."""
         return split(self.data, self.bodies_at, self.run.lengths())
 
 
 @define(eq=False)
 class Content:
-    """What was read of an extent.
+    """The content that was read from an extent.
 
     Args:
       chunks: The place's own, in order.
@@ -86,7 +86,7 @@ class Reader:
         after: int = 0,
         start: int = 0,
     ) -> Content:
-        """What a place's level has in an extent.
+        """Read a place's messages from an extent.
 
         Args:
           living: Tells which ids of a range live.
@@ -145,7 +145,7 @@ class _Reading:
     _is_gap: bool = False
 
     def take(self, found: Found) -> str:
-        """Another record. Returns what is wrong with it, or ""."""
+        """Add a record, and return what is wrong with it, or ""."""
         if found.kind in (DAMAGED, TORN):
             self._is_gap = True
             return "no valid record"
@@ -178,7 +178,7 @@ class _Reading:
         return f"{len(bad)} damaged messages" if bad else ""
 
     def close_gap(self, id: int) -> None:
-        """The next valid record begins with this id."""
+        """Handle the next valid record, which begins with this id."""
         if self._is_gap:
             self.lost.update(self._living(range(self._before + 1, id)))
             self._is_gap = False

@@ -1,4 +1,4 @@
-"""Learn from the journal's files what holds."""
+"""Rebuilds the journal's state from its files."""
 
 from collections.abc import Callable, Sequence
 
@@ -73,7 +73,7 @@ class Replay:
         self.index.coalesce()
 
     def known(self, segments: Sequence[Segment]) -> Known:
-        """What the streams' recovery has to know."""
+        """Return what the recovery of streams must know."""
         ending = self.ending
         if not segments or not ending.is_checked:
             return ALL_KNOWN
@@ -96,7 +96,7 @@ class Replay:
             self._take(handle, segment, found)
 
     def _end(self, handle: int, segment: Segment, header: SegmentHeader | None) -> None:
-        """Leave out what was not written completely: of the newest segment's end alone."""
+        """Exclude an incomplete batch at the end of the newest segment."""
         size = segment.end
         ending = find_ending(self._files, handle, segment.marker, header, size)
         self.ending, segment.end = ending, min(ending.end, size)
@@ -123,7 +123,7 @@ class Replay:
             self._report(handle, segment, found.offset, size, f"{bad} damaged messages")
 
     def _apply(self, segment: Segment, found: Found, outer: Found) -> int:
-        """Tell the index of a record. Returns how many of its messages are damaged."""
+        """Apply a record to the index, and return how many of its messages are damaged."""
         if found.kind not in (PUT, COPY):
             self.index.apply(decode_small(found.kind, found.front), segment.number)
             return 0
@@ -137,7 +137,7 @@ class Replay:
         return len(bad)
 
     def _put(self, segment: Segment, run: Run, found: Found, outer: Found) -> Sequence[int]:
-        """Tell the index of a run. Returns the ids that are live by it."""
+        """Apply a run to the index, and return the ids that are live by it."""
         index, ids, bodies = self.index, run.ids, found.bodies_end - found.bodies_at
         index.next_id = max(index.next_id, ids[-1] + 1)
         if run.transient and not self.keeps_transient:
@@ -165,7 +165,7 @@ class Replay:
 
 
 def summarize(index: Index, read: Callable[[Key, Extent], Content]) -> dict[Key, PlaceState]:
-    """What lives in each place's levels.
+    """Return the state of each place's levels.
 
     Args:
       read: Reads an extent. Only those are read in which some live and others do not.

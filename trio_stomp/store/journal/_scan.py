@@ -1,4 +1,4 @@
-"""Walk through the records of a file, past what is damaged."""
+"""Walks through the records of a file, past damage."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ TORN = -1
 
 
 def scan(files: Files, handle: int, marker: bytes, start: int, end: int) -> Iterator[Found]:
-    """Yield what stands in a file from ``start`` to ``end``, without a gap.
+    """Yield the records of a file from ``start`` to ``end``, without a gap.
 
     The header and front of a record are verified, its bodies are not (``Found.is_whole``). After
     damage it goes on with the next marker: all that is valid is found, whatever stands before it.
@@ -40,7 +40,7 @@ class Scanner:
     _base: int = 0
 
     def record_at(self, position: int) -> Found:
-        """What stands there; damage reaches to the next marker."""
+        """Return the record at a position; damage reaches to the next marker."""
         needed = HEADER_BYTES
         while self._load(position, needed):
             found = parse_header(self._data, position - self._base, self._base, self._marker)
@@ -59,7 +59,7 @@ class Scanner:
         return _stretch(TORN if following == self._end else DAMAGED, position, following)
 
     def _load(self, position: int, size: int) -> bool:
-        """Have a stretch in memory; False if it goes beyond the end."""
+        """Load a stretch into memory, and return False if it goes beyond the end."""
         if position + size > self._end:
             return False
         if not self._base <= position <= position + size <= self._base + len(self._data):
@@ -68,7 +68,7 @@ class Scanner:
         return len(self._data) - (position - self._base) >= size
 
     def _find_marker(self, position: int) -> int:
-        """Where the next marker stands; the end if there is none."""
+        """Return the position of the next marker; the end if there is none."""
         while position < self._end:
             size = min(WINDOW_BYTES, self._end - position)
             data = self._files.read(self._handle, position, size)

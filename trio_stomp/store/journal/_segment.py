@@ -35,12 +35,12 @@ class Segment:
 
 
 def name_segment(directory: str, number: int, marker: bytes) -> Segment:
-    """A segment that is still to be made."""
+    """Return a segment that is still to be created."""
     return Segment(number, marker, f"{directory}/{number:010}-{marker.hex()}.log")
 
 
 def list_segments(files: Files, directory: str) -> list[Segment]:
-    """The journal's files, oldest first.
+    """Return the journal's files, oldest first.
 
     Raises:
       StoreError: something else is there, too.
@@ -58,7 +58,7 @@ def list_segments(files: Files, directory: str) -> list[Segment]:
 
 
 def missing_between(segments: Sequence[Segment]) -> list[str]:
-    """A line for each gap between the numbers of segments."""
+    """Return a line for each gap between the numbers of segments."""
     return [
         f"{before.path}: the file that followed it (number {before.number + 1}) is missing"
         for before, after in pairwise(segments)
@@ -67,7 +67,7 @@ def missing_between(segments: Sequence[Segment]) -> list[str]:
 
 
 def create_segment(files: Files, segment: Segment, commit: int, next_id: int) -> int:
-    """Make a segment's file, header and name on the disk. Returns its handle."""
+    """Create a segment's file with its header, sync its name, and return its handle."""
     handle = files.create(segment.path)
     try:
         header = SegmentHeader(segment.marker, segment.number, commit, next_id)
@@ -82,7 +82,7 @@ def create_segment(files: Files, segment: Segment, commit: int, next_id: int) ->
 
 
 def read_header(files: Files, handle: int, segment: Segment) -> SegmentHeader | None:
-    """A segment's header; None if it is damaged.
+    """Return a segment's header, or None if it is damaged.
 
     Raises:
       StoreError: it is of another version, or another segment's.

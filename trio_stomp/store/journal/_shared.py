@@ -1,4 +1,4 @@
-"""What the appending thread and the readers of a journal share: the index, under one lock."""
+"""The state that the appending thread and the readers of a journal share, under one lock."""
 
 import threading
 from collections.abc import Iterable
@@ -40,11 +40,11 @@ class Shared:
 
     @property
     def bytes(self) -> int:
-        """Of all segments."""
+        """Return the size of all segments."""
         return sum(segment.end for segment in tuple(self.segments.values()))
 
     def apply(self, record: Record | Copy, segment: int, start: int, end: int) -> None:
-        """Tell the index of a record that was appended. To be called under the lock."""
+        """Apply an appended record to the index. Hold the lock."""
         index = self.index
         if isinstance(record, Atomic):
             for part in record.records:
@@ -83,7 +83,7 @@ class Shared:
                 self.index.dropped.pop()
 
     def read(self, key: Key, after: int, limit_bytes: int) -> Page:
-        """As ``Store.read``."""
+        """Implement ``Store.read``."""
         with self.lock:
             taking = Taking(after, limit_bytes, stand=self._stands.pop(key, None))
         while not taking.is_full:
@@ -112,7 +112,7 @@ class Shared:
         return Page(taking.runs, taking.after, is_last, lost)
 
     def _is_still_there(self, key: Key, extent: Extent) -> bool:
-        """Whether the index still says so, though the segment was not found to be there."""
+        """Return whether the index still has the extent, though its segment was not found."""
         with self.lock:
             found = self.index.get(key, extent.first)
         return found is not None and found.segment == extent.segment

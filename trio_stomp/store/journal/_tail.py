@@ -1,4 +1,4 @@
-"""The segment that is written to."""
+"""The segment that the journal writes to."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -77,7 +77,7 @@ class Batch:
 
 @define(eq=False)
 class Tail:
-    """Writes, syncs and cuts back; the OSErrors are the caller's."""
+    """Writes, syncs and truncates the newest segment. OSErrors go to the caller."""
 
     _files: Files
     segment: Segment
@@ -88,7 +88,7 @@ class Tail:
 
     @classmethod
     def begin(cls, files: Files, directory: str, number: int, commit: int, next_id: int) -> "Tail":
-        """Make a new segment; what is left of it if that fails is empty."""
+        """Create a new segment; a failure leaves at most an empty file."""
         segment = name_segment(directory, number, token_bytes(MARKER_BYTES))
         try:
             handle = create_segment(files, segment, commit, next_id)
@@ -100,16 +100,16 @@ class Tail:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that was written is on the disk."""
+        """Return whether all that was written is on the disk."""
         return self.synced == self.segment.end
 
     def write(self, buffers: Sequence[bytes], size: int) -> None:
-        """Write behind all that is there; nothing of it counts if that fails."""
+        """Write at the end; if that fails, none of it counts."""
         self._files.write(self._handle, self.segment.end, buffers)
         self.segment.end += size
 
     def cut_back(self) -> None:
-        """Give up what a failed write left behind."""
+        """Remove what a failed write left behind."""
         self._files.truncate(self._handle, self.segment.end)
 
     def sync(self) -> None:
@@ -121,5 +121,5 @@ class Tail:
         self.synced = self.segment.end
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle."""
         self._files.close(self._handle)

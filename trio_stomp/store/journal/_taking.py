@@ -1,4 +1,4 @@
-"""Gathers a page: what lives of what was read, up to a limit."""
+"""Builds a page: the live messages of what was read, up to a limit."""
 
 from attrs import define, field
 
@@ -12,7 +12,7 @@ from trio_stomp.store.journal.format import split
 
 @value
 class Stand:
-    """Where a page ended, within an extent: what is wanted next stands there, or behind it."""
+    """The position within an extent where a page ended; the next page begins there or later."""
 
     after: int
     segment: int
@@ -36,7 +36,9 @@ class Taking:
     stand: Stand | None = None
 
     def start_in(self, extent: Extent) -> int:
-        """Where to begin to read an extent: at its start, or where reading ended in it."""
+        """Return where to begin reading an extent: at its start, or where the last page ended in
+        it.
+        """
         stand = self.stand
         if stand is None or stand.after != self.after:
             return extent.start
@@ -44,7 +46,7 @@ class Taking:
         return stand.offset if is_here else extent.start
 
     def take(self, content: Content, extent: Extent, index: Index) -> None:
-        """Take what lives of what was read of an extent. To be called under the lock."""
+        """Add the live messages that were read from an extent. Hold the lock."""
         end = content.end
         for chunk in content.chunks:
             self._take_chunk(chunk, index)
@@ -79,7 +81,7 @@ class Taking:
         self._add(chunk, taken, bodies, index)
 
     def _add(self, chunk: Chunk, ids: list[int], bodies: list[bytes], index: Index) -> None:
-        """Add messages; a ``Stored`` has one count of deliveries."""
+        """Add messages, split into runs with one delivery count each."""
         run, counts = chunk.run, index.deliveries
         start = 0
         while start < len(ids):

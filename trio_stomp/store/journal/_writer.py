@@ -1,4 +1,4 @@
-"""Appends to the journal, and says what holds if the disk fails."""
+"""Appends to the journal, and reports what is stored if the disk fails."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -72,7 +72,7 @@ class Writer:
         return cls(shared, options, tail, commit, is_ours)
 
     def append(self, turns: Sequence[Turn], is_tied: bool = False) -> None:
-        """As ``Store.append``.
+        """Append turns, as ``Store.append`` does.
 
         Args:
           is_tied: What stands in streams already holds by this commit: it must not be lost.
@@ -117,7 +117,7 @@ class Writer:
         return bool(batch.grows and limit and self._shared.bytes + batch.size > limit)
 
     def _make_room(self, batch: Batch) -> None:
-        """Copy the living out of old segments, as far as one may wait for it."""
+        """Copy live messages out of old segments, as far as a caller may be kept waiting."""
         self._cleaner.judge(is_crowded=True)
         for _ in range(PIECES_AT_ONCE):
             if not self._cleaner.is_cleaning or not self._is_too_much(batch):
@@ -125,14 +125,14 @@ class Writer:
             self._append(*self._encode(()), (), ())
 
     def _tidy(self) -> None:
-        """Give room back. What fails is not the caller's: what it appended holds."""
+        """Free disk space. A failure does not concern the caller, whose append is stored."""
         with suppress(OSError):
             self._shared.sweep()
             if self._tail.is_synced:
                 self._cleaner.free()
 
     def sync(self) -> None:
-        """Have all that was written on the disk.
+        """Sync all that was written.
 
         Raises:
           StoreUnavailable: all that was accepted before holds, but not what was written since.
@@ -150,15 +150,15 @@ class Writer:
         self._forget_unsynced()
 
     def sync_figures(self) -> tuple[int, float]:
-        """How often the disk was waited for, and how many seconds."""
+        """Return the number of syncs and the seconds spent in them."""
         return self._syncs + self._tail.syncs, self._sync_s + self._tail.sync_s
 
     def close(self) -> None:
-        """Say that nothing is to follow, if all is on the disk, and give the file back."""
+        """Mark the journal as closed, if all is on the disk, and close the file."""
         tail = self._tail
         if tail.is_synced and not self.broken:
             batch = Batch(tail.segment.marker, self._shared.index.next_id)
-            # It is of use to who finds damage, and no more: it need not succeed.
+            # The mark helps to diagnose damage, and no more: it need not succeed.
             with suppress(OSError):
                 tail.write(batch.buffers(self.commit, 0, tail.synced, is_closed=True), batch.size)
                 tail.sync()
@@ -175,7 +175,7 @@ class Writer:
         self._unsynced_turns = 0
 
     def _encode(self, records: Sequence[Record]) -> tuple[Batch, Piece]:
-        """Records, and what is to be copied with them.
+        """Encode records, with the copies that are due.
 
         The copies lead: what follows may finish with what they hold.
         """
@@ -195,7 +195,7 @@ class Writer:
         try:
             self._tail.write(batch.buffers(commit, turns, self._tail.synced), batch.size)
         except OSError as error:
-            # If it is for want of room, copying would make it worse.
+            # If disk space is short, copying would make it worse.
             self._cleaner.is_cleaning = False
             try:
                 self._tail.cut_back()
@@ -212,7 +212,7 @@ class Writer:
                 self._shared.apply(record, segment.number, base + start, base + end)
 
     def _roll(self) -> None:
-        """Begin another segment, if this one is full."""
+        """Begin another segment if this one is full."""
         full, limit = self._options.segment_bytes, self._options.max_store_bytes
         if limit:
             full = min(full, limit // SEGMENTS_WITHIN_LIMIT)

@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL do each in its own way. Needs SQLAlchemy."""
+"""The differences between SQLite and PostgreSQL. Needs SQLAlchemy."""
 
 import fcntl
 import os
@@ -23,14 +23,14 @@ from trio_stomp.store._port import StoreError, StoreLocked, StoreUnavailable
 URLS = "give sqlite:////path/to/file or postgresql://user:password@host/database"
 CONNECT_TIMEOUT_S = 10
 
-# No connection, no room, no lock.
+# Errors that may pass: no connection, no disk space, a lock.
 PASSING = (OperationalError, InterfaceError, TimeoutError)
 
 ADVISORY_LOCK = (
     "SELECT pg_try_advisory_lock(hashtext('trio_stomp'), hashtext(coalesce(current_schema(), '')))"
 )
 
-# What databases say, and what helps.
+# Error texts of databases, with the remedy for each.
 REMEDIES = {
     "is locked": "another program keeps a transaction open: let it end that",
     "is full": "make room on its disk",
@@ -59,25 +59,25 @@ class Database(Protocol):
     engine: sql.Engine
 
     def lock(self) -> None:
-        """Keep other brokers out, before all else. May raise StoreLocked."""
+        """Keep other brokers out. Call it before all else; it may raise StoreLocked."""
 
     def open_writer(self) -> sql.Connection:
-        """The connection to write with; who has it keeps other brokers out."""
+        """Return the connection for writing, which keeps other brokers out."""
 
     def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
-        """Say, before a transaction, whether its end is to wait for the disk."""
+        """Set, before a transaction, whether its commit is to wait for the disk."""
 
     def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
-        """Insert tuples, which hold all columns in their order."""
+        """Insert tuples that hold all columns in order."""
 
     def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
-        """The condition that an id is one of these."""
+        """Return the condition that an id is one of these."""
 
     def size(self, connection: sql.Connection) -> int:
-        """Bytes on disk."""
+        """Return the bytes on disk."""
 
     def close(self, writer: sql.Connection | None) -> None:
-        """Close all connections, and let another broker have it."""
+        """Close all connections, and release the lock."""
 
 
 def open_database(text: str) -> Database:
@@ -132,7 +132,7 @@ class Sqlite:
     _waits: bool = True
 
     def lock(self) -> None:
-        """As ``Database.lock``: beside the file, since SQLite has locks of its own on it."""
+        """Implement ``Database.lock``: beside the file, since SQLite has locks of its own on it."""
         path = f"{self._path}.lock"
         try:
             self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -145,7 +145,7 @@ class Sqlite:
             raise StoreError(f"{path}: cannot be opened: {error.strerror}; {remedy}") from error
 
     def open_writer(self) -> sql.Connection:
-        """As ``Database.open_writer``; a new file is its owner's alone, whatever the umask.
+        """Implement ``Database.open_writer``; a new file is its owner's alone, whatever the umask.
 
         What SQLite puts beside it is as open as the file itself.
         """
@@ -158,28 +158,28 @@ class Sqlite:
         return writer
 
     def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
-        """As ``Database.begin``: the next commit in FULL takes those in NORMAL along."""
+        """Implement ``Database.begin``: the next commit in FULL takes those in NORMAL along."""
         if is_urgent is not self._waits:
             level = "FULL" if is_urgent else "NORMAL"
             writer.exec_driver_sql(f"PRAGMA synchronous={level}")
             self._waits = is_urgent
 
     def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
-        """As ``Database.insert``: half the price of ``writer.execute(table.insert(), rows)``."""
+        """Implement ``Database.insert``, at half the cost of SQLAlchemy's own ``insert``."""
         marks = ", ".join("?" * len(table.columns))
         writer.exec_driver_sql(f"INSERT INTO {table.name} VALUES ({marks})", rows)
 
     def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
-        """As ``Database.is_among``."""
+        """Implement ``Database.is_among``."""
         return column.in_(ids)
 
     def size(self, connection: sql.Connection) -> int:
-        """As ``Database.size``."""
+        """Implement ``Database.size``."""
         pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
         return int(connection.exec_driver_sql(pages).scalar_one())
 
     def close(self, writer: sql.Connection | None) -> None:
-        """As ``Database.close``."""
+        """Implement ``Database.close``."""
         if writer is not None:
             writer.close()
         self.engine.dispose()
@@ -205,10 +205,10 @@ class PostgreSql:
     name: str = "stored:postgresql"
 
     def lock(self) -> None:
-        """As ``Database.lock``: ``open_writer`` does it."""
+        """Implement ``Database.lock``: ``open_writer`` does it."""
 
     def open_writer(self) -> sql.Connection:
-        """As ``Database.open_writer``."""
+        """Implement ``Database.open_writer``."""
         writer = self.engine.connect()
         if not writer.exec_driver_sql(ADVISORY_LOCK).scalar_one():
             writer.close()
@@ -217,23 +217,23 @@ class PostgreSql:
         return writer
 
     def begin(self, writer: sql.Connection, is_urgent: bool) -> None:
-        """As ``Database.begin``: the next commit that waits takes the others along."""
+        """Implement ``Database.begin``: the next commit that waits takes the others along."""
         if not is_urgent:
             writer.exec_driver_sql("SET LOCAL synchronous_commit TO off")
 
     def insert(self, writer: sql.Connection, table: sql.Table, rows: Sequence[Any]) -> None:
-        """As ``Database.insert``: a sixth of the price of INSERT."""
+        """Implement ``Database.insert``: a sixth of the price of INSERT."""
         driver: Any = writer.connection.dbapi_connection
         with driver.cursor() as cursor, cursor.copy(f"COPY {table.name} FROM STDIN") as copy:
             for row in rows:
                 copy.write_row(row)
 
     def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
-        """As ``Database.is_among``."""
+        """Implement ``Database.is_among``."""
         return column == sql.any_(sql.literal(ids, ARRAY(sql.BigInteger)))
 
     def size(self, connection: sql.Connection) -> int:
-        """As ``Database.size``."""
+        """Implement ``Database.size``."""
         tables = (
             "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relkind = 'r' "
             "AND left(relname, 11) = 'trio_stomp_' "
@@ -242,7 +242,7 @@ class PostgreSql:
         return int(connection.exec_driver_sql(tables).scalar_one())
 
     def close(self, writer: sql.Connection | None) -> None:
-        """As ``Database.close``: now, not when the server has noticed that we are gone."""
+        """Implement ``Database.close``: now, not when the server has noticed that we are gone."""
         if writer is not None:
             with suppress(SQLAlchemyError):
                 writer.rollback()

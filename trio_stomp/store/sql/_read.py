@@ -1,4 +1,4 @@
-"""What is asked of the tables. Needs SQLAlchemy."""
+"""The queries that read the tables. Needs SQLAlchemy."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ from trio_stomp.store.sql._tables import (
 )
 from trio_stomp.store.sql._write import StreamEntry
 
-# Written once: to build a statement costs more than to run it.
+# Built once: building a statement costs more than running it.
 _WAITING = MESSAGES.c
 _STREAM = STREAM_MESSAGES.c
 _LANE = sql.and_(
@@ -73,7 +73,7 @@ _WRITTEN = sql.select(_STREAM.written_at).where(
 
 
 def recover(connection: sql.Connection) -> tuple[Recovered, dict[str, StreamEntry]]:
-    """Return what the tables hold."""
+    """Return the content of the tables."""
     last_commit, next_id = connection.execute(
         sql.select(STATE.c.last_commit, STATE.c.next_id)
     ).one()

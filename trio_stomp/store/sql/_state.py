@@ -1,11 +1,11 @@
-"""The one row that says whose turn it is to write, and which. Needs SQLAlchemy."""
+"""The row that names the current writer and the last commit. Needs SQLAlchemy."""
 
 import sqlalchemy as sql
 
 from trio_stomp.store._port import StoreError
 from trio_stomp.store.sql._tables import MESSAGES, SCHEMA_VERSION, STATE, TABLES
 
-# Written once: to build a statement costs more than to run it.
+# Built once: building a statement costs more than running it.
 _NEXT = sql.bindparam("next", type_=sql.BigInteger)
 _CLAIM = (
     STATE.update()
@@ -48,7 +48,7 @@ def prepare(writer: sql.Connection, shown: str, token: str) -> None:
 def claim(
     writer: sql.Connection, token: str, known: tuple[int, int], commit: int, next_id: int
 ) -> bool:
-    """Begin the transaction of a commit, and say whether it may go on.
+    """Begin the transaction of a commit, and return whether it may go on.
 
     Args:
       known: The last commit must be one of these, the first and the last included: a crash of the
@@ -65,5 +65,5 @@ def last_commit(writer: sql.Connection, token: str) -> int | None:
 
 
 def touch(writer: sql.Connection) -> None:
-    """Change nothing, but in a way that the disk must hear of."""
+    """Force the next commit to wait for the disk, without changing anything."""
     writer.execute(STATE.update().values(writer=STATE.c.writer))

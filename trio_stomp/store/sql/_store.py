@@ -1,4 +1,4 @@
-"""A database as the store: other applications can read what waits. Tables: docs/sql.md."""
+"""A store in a database, which other applications can query. Tables: docs/sql.md."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ class SqlStore:
         self.name = self._database.name
 
     def recover(self, progress: Progress) -> Recovered:
-        """As ``Store.recover``."""
+        """Implement ``Store.recover``."""
         self._database.lock()
         try:
             with explained(self._database, "cannot be opened"):
@@ -94,7 +94,7 @@ class SqlStore:
         return recovered
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
-        """As ``Store.append``."""
+        """Implement ``Store.append``."""
         if self._broken:
             raise StoreBroken(self._broken)
         if expected != self._commit:
@@ -117,37 +117,39 @@ class SqlStore:
         return commit
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """As ``Store.read``; it does not wait for ``append``."""
+        """Implement ``Store.read`` without waiting for ``append``."""
         with self._reading() as connection:
             rows, is_last = read(connection, place, level, after, limit_bytes)
         return page_of(rows, after, is_last)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``Store.read_stream``; it does not wait for ``append``."""
+        """Implement ``Store.read_stream`` without waiting for ``append``."""
         if (entry := self._streams.get(stream)) is None:
             return []
         with self._reading() as connection:
             return list(streamed_of(read_stream(connection, entry.id, first, limit_bytes)))
 
     def find_offset(self, stream: str, written_ms: int) -> int:
-        """As ``Store.find_offset``; 0 if there is no such stream."""
+        """Implement ``Store.find_offset``, and return 0 if there is no such stream."""
         if (entry := self._streams.get(stream)) is None:
             return 0
         offsets = range(entry.state.first, entry.state.next)
         with self._reading() as connection:
-            # Times never fall, so twenty looks replace an index.
+            # Times never fall, so a bisection of some twenty queries replaces an index.
             found = bisect_left(
                 offsets, written_ms, key=lambda offset: written_at(connection, entry.id, offset)
             )
         return entry.state.first + found
 
     def stream_state(self, stream: str) -> StreamState | None:
-        """As ``Store.stream_state``."""
+        """Implement ``Store.stream_state``."""
         entry = self._streams.get(stream)
         return None if entry is None else entry.state
 
     def statistics(self) -> StoreStatistics:
-        """As ``Store.statistics``; the size is asked for once in ``APPENDS_A_MEASURE``."""
+        """Implement ``Store.statistics``; the size is queried once in ``APPENDS_A_MEASURE``
+        appends.
+        """
         return StoreStatistics(
             bytes=self._bytes,
             live_messages=self._live,
@@ -157,7 +159,7 @@ class SqlStore:
         )
 
     def close(self) -> None:
-        """As ``Store.close``; nothing, if it is not open."""
+        """Implement ``Store.close``; does nothing if the store is not open."""
         try:
             if self._writer is not None and self._commit != self._durable:
                 with explained(self._database, "cannot be written to"):
@@ -169,7 +171,7 @@ class SqlStore:
             self._release()
 
     def _claim(self, commit: int, next_id: int, is_urgent: bool) -> sql.Connection:
-        """Begin the transaction; a connection that was lost meanwhile is replaced, once."""
+        """Begin the transaction, replacing a lost connection once."""
         is_fresh = self._writer is None
         if self._writer is None:
             self._writer = self._database.open_writer()
@@ -187,7 +189,7 @@ class SqlStore:
         return self._writer
 
     def _end(self, writer: sql.Connection, commit: int) -> None:
-        """Commit; where that fails, find out whether it has been done all the same."""
+        """Commit; if that fails, find out whether the commit took effect anyway."""
         try:
             with explained(self._database, "cannot be written to", StoreUnavailable):
                 writer.commit()
@@ -212,7 +214,7 @@ class SqlStore:
         return found == commit
 
     def _note(self, written: Written, commit: int, sync_s: float | None) -> None:
-        """The transaction holds: what is known of the store follows it."""
+        """Update the figures after a transaction was committed."""
         self._commits += commit - self._commit
         self._commit = commit
         self._streams = written.streams
@@ -238,7 +240,7 @@ class SqlStore:
             yield connection
 
     def _roll_back(self) -> None:
-        """Undo the transaction; a connection that cannot do even that is given up."""
+        """Roll the transaction back; give up a connection that cannot do even that."""
         if (writer := self._writer) is None:
             return
         # A connection that SQLAlchemy has given up would connect anew, without our lock.

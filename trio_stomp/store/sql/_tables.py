@@ -80,7 +80,7 @@ Head = tuple[str | None, bytes | None]
 
 
 def to_text(text: str) -> str:
-    """Return what PostgreSQL takes as text, which is all but NUL."""
+    """Return text that PostgreSQL accepts, with NUL escaped."""
     return text.replace("\x1a", "\x1a1").replace("\0", "\x1a0")
 
 

@@ -38,7 +38,7 @@ class StreamEntry:
 
 @frozen
 class Written:
-    """What became of the changes, once they are committed.
+    """The effect of changes, once they are committed.
 
     Args:
       live: How many messages more there are in places.
@@ -91,7 +91,7 @@ def _count_deliveries(writer: sql.Connection, database: Database, changes: Chang
 
 
 def _rows(changes: Changes) -> Iterator[tuple[Any, ...]]:
-    """Yield the rows of MESSAGES; what messages of one Put share is worked out once."""
+    """Yield the rows of MESSAGES, computing once what the messages of one Put share."""
     last: Put | None = None
     shared: tuple[Any, ...] = ()
     for id, (put, body) in changes.puts.items():
@@ -128,7 +128,7 @@ def _chunks(items: Collection[T]) -> Iterator[list[T]]:
 
 @define(eq=False)
 class _StreamWriter:
-    """Makes the records of streams, in order; inserts together what nothing stands between."""
+    """Writes the records of streams in order, in bulk where nothing stands between them."""
 
     _writer: sql.Connection
     _database: Database

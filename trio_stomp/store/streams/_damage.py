@@ -1,4 +1,4 @@
-"""What was found damaged in a stream's files: copied for somebody to look at, and reported once."""
+"""Damage found in a stream's files: copied for inspection, and reported once."""
 
 import os
 import threading
@@ -68,12 +68,12 @@ class StreamDamage:
                 self._lines.append(line)
 
     def take_notes(self) -> list[str]:
-        """What ``keep`` was told since the last call."""
+        """Return the notes of ``keep`` since the last call."""
         notes, self._notes = self._notes, []
         return notes
 
     def take_lines(self) -> list[str]:
-        """What was reported since the last call; of a great many, the first."""
+        """Return the lines reported since the last call; of very many, only the first."""
         with self._lock:
             lines, self._lines = self._lines, []
         return lines

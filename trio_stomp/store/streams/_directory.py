@@ -1,4 +1,4 @@
-"""The directory of a stream, and when it is there.
+"""The directory of a stream, and the files that make it exist.
 
 | file | what it is |
 |---|---|
@@ -29,7 +29,7 @@ NAME_PART = 200
 
 
 def begin_directory(directory: str, files: Files, name: str, epoch: str) -> None:
-    """Have a stream be there, empty, and wait for the disk. What is left of an older one goes."""
+    """Begin an empty stream, remove what is left of an older one, and wait for the disk."""
     files.make_directory(directory)
     clear_directory(directory, files)
     quoted = quote(name, safe="")
@@ -43,7 +43,7 @@ def begin_directory(directory: str, files: Files, name: str, epoch: str) -> None
 
 
 def read_directory(directory: str, files: Files) -> tuple[str, str, set[str]] | None:
-    """The name and the epoch of a stream, and what files there are; None if there is no stream."""
+    """Return a stream's name, its epoch and its file names; None if there is no stream."""
     names = set(files.names(directory))
     if DROPPED in names:
         clear_directory(directory, files)

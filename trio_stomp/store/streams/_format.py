@@ -53,7 +53,7 @@ FOOTER_BYTES = _FOOTER_FIELDS.size
 
 @value
 class RunHeader:
-    """What is known of a record without looking into it.
+    """The header of a record.
 
     Args:
       size: Of all of it, in bytes.
@@ -75,18 +75,18 @@ class RunHeader:
 
     @property
     def next(self) -> int:
-        """The offset behind it."""
+        """Return the offset behind it."""
         return self.first + self.count
 
     @property
     def own_bytes(self) -> int:
-        """Of the header itself."""
+        """Return the size of the header itself, in bytes."""
         return _OLD_RUN_HEADER_BYTES if self.since == UNKNOWN else _RUN_HEADER_BYTES
 
 
 @value
 class BlockHeader:
-    """What is known of a compressed block.
+    """The header of a compressed block.
 
     Args:
       size: Of all of it, in bytes.
@@ -105,7 +105,7 @@ class BlockHeader:
 
 
 def split_bodies(first: int, bodies: Sequence[bytes]) -> Iterator[tuple[int, Sequence[bytes]]]:
-    """Cut a run into such as make records of a moderate size, each with its first offset."""
+    """Split a run into records of moderate size, each with its first offset."""
     if sum(map(len, bodies)) + len(bodies) * MESSAGE_OVERHEAD_BYTES <= RUN_BYTES:
         if bodies:
             yield first, bodies
@@ -129,7 +129,7 @@ def encode_run(
     since: int = 0,
     commit: int = 0,
 ) -> tuple[bytes, bytes]:
-    """A record, in two parts."""
+    """Encode a record, in two parts."""
     count = len(bodies)
     joined = b"".join(bodies)
     table = struct.pack(f"<{2 * count}I", *map(len, bodies), *map(zlib.crc32, bodies))
@@ -152,7 +152,7 @@ def encode_run(
 
 
 def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
-    """The header of the record at a place; None if there is no whole one."""
+    """Return the header of the record at a position; None if there is no whole one."""
     kind_at = at + MARKER_BYTES
     packing = _OLD_RUN_FIELDS if data.startswith(_OLD_RUN, kind_at) else _RUN_FIELDS
     end = at + packing.size
@@ -165,7 +165,7 @@ def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
 
 
 def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | None]]:
-    """Records from the beginning on: where each starts and ends, and its header.
+    """Yield start, end and header of each record, from the beginning on.
 
     A stretch that is no record comes without a header.
     """
@@ -182,7 +182,7 @@ def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | Non
 
 
 def _find_run(data: bytes, at: int, marker: bytes) -> int:
-    """Where the next whole record starts; the end, if there is none."""
+    """Return the position of the next whole record; the end, if there is none."""
     while (at := data.find(marker, at)) >= 0:
         header = read_run_header(data, at, marker)
         if header is not None and at + header.size <= len(data):
@@ -192,14 +192,14 @@ def _find_run(data: bytes, at: int, marker: bytes) -> int:
 
 
 def is_torn(data: bytes, at: int, marker: bytes) -> bool:
-    """Whether no more than an unfinished write stands there: nothing that was ever promised."""
+    """Return whether nothing but an unfinished write, which was never promised, stands there."""
     if len(data) - at < _RUN_HEADER_BYTES or read_run_header(data, at, marker) is not None:
         return True
     return not data[at:].strip(b"\0")
 
 
 def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
-    """Whether nothing of a whole record is damaged."""
+    """Return whether a whole record is undamaged."""
     meta_at = at + header.own_bytes
     bodies_at = meta_at + header.head_bytes + header.count * MESSAGE_OVERHEAD_BYTES
     view = memoryview(data)
@@ -210,7 +210,11 @@ def is_intact(data: bytes, at: int, header: RunHeader) -> bool:
 
 
 def decode_run(data: bytes, at: int, header: RunHeader) -> list[Streamed]:
-    """The messages of a whole record: one run, or, around damaged bodies, several or none."""
+    """Return the messages of a whole record.
+
+    Returns:
+      One run; several or none where bodies are damaged.
+    """
     count = header.count
     meta_at = at + header.own_bytes
     table_at = meta_at + header.head_bytes
@@ -228,7 +232,7 @@ def decode_run(data: bytes, at: int, header: RunHeader) -> list[Streamed]:
 
 
 def _undamaged(run: Streamed, crcs: Sequence[int]) -> list[Streamed]:
-    """What is left of a run without the bodies that are damaged."""
+    """Return the undamaged messages of a run, as runs without gaps."""
     parts: list[Streamed] = []
     expected = -1
     for offset, (body, crc) in enumerate(zip(run.bodies, crcs, strict=True), run.first):
@@ -242,7 +246,7 @@ def _undamaged(run: Streamed, crcs: Sequence[int]) -> list[Streamed]:
 
 
 def count_messages(runs: Sequence[Streamed]) -> int:
-    """How many messages these are."""
+    """Return the number of messages in the runs."""
     return sum(len(run.bodies) for run in runs)
 
 
@@ -285,7 +289,7 @@ def encode_block(
 
 
 def read_block_header(data: bytes, at: int, marker: bytes) -> BlockHeader | None:
-    """The header of the block at a place; None if there is no whole one."""
+    """Return the header of the block at a position; None if there is no whole one."""
     end = at + _BLOCK_FIELDS.size
     if not data.startswith(marker, at) or end + _CHECKSUM.size > len(data):
         return None
@@ -296,7 +300,7 @@ def read_block_header(data: bytes, at: int, marker: bytes) -> BlockHeader | None
 
 
 def decode_block(data: bytes, marker: bytes) -> bytes | None:
-    """The records of the block that ``data`` starts with; None if it is damaged."""
+    """Return the records of the block that ``data`` starts with; None if it is damaged."""
     header = read_block_header(data, 0, marker)
     if header is None:
         return None
@@ -305,13 +309,13 @@ def decode_block(data: bytes, marker: bytes) -> bytes | None:
 
 
 def encode_index(marker: bytes, headers: Sequence[bytes]) -> bytes:
-    """The index of blocks, with the footer behind it."""
+    """Encode the index of blocks, with the footer behind it."""
     index = b"".join(headers)
     return index + _FOOTER_FIELDS.pack(marker, _FOOTER, len(headers), zlib.crc32(index))
 
 
 def index_bytes(footer: bytes, marker: bytes) -> int | None:
-    """The size of the index that stands before a footer; None if that is none."""
+    """Return the size of the index that precedes a footer; None if it is no footer."""
     if len(footer) != FOOTER_BYTES:
         return None
     found, kind, count, _ = _FOOTER_FIELDS.unpack(footer)
@@ -319,7 +323,7 @@ def index_bytes(footer: bytes, marker: bytes) -> int | None:
 
 
 def decode_index(index: bytes, footer: bytes, marker: bytes) -> list[BlockHeader] | None:
-    """The blocks of a file; None if the index is damaged."""
+    """Return the headers of a file's blocks; None if the index is damaged."""
     if zlib.crc32(index) != _FOOTER_FIELDS.unpack(footer)[3]:
         return None
     headers = [

@@ -1,4 +1,4 @@
-"""Which offset stands where: the segments of a stream, in memory."""
+"""The segments of a stream in memory, by offset and time."""
 
 import threading
 from bisect import bisect_left, bisect_right
@@ -12,7 +12,7 @@ from trio_stomp.store.streams._segment import Extent, Segment, SegmentEnd
 
 @frozen
 class LogEnd:
-    """Where a log ended at some moment: in which segment, and where in that; or nowhere yet."""
+    """The end of a log at some moment: a segment and a position in it, or none yet."""
 
     segment: Segment | None
     end: SegmentEnd | None
@@ -37,20 +37,20 @@ class StreamIndex:
 
     @property
     def tail(self) -> Segment | None:
-        """The newest segment."""
+        """Return the newest segment."""
         return self._segments[-1] if self._segments else None
 
-    # What the appending thread changes.
+    # For the appending thread.
 
     def add_segment(self, segment: Segment) -> None:
-        """A new one, behind all."""
+        """Add a new segment at the end."""
         with self._lock:
             if self._segments:
                 segment.last_ms = self._segments[-1].last_ms
             self._segments.append(segment)
 
     def add_runs(self, runs: Sequence[tuple[int, int, int, int, int]]) -> None:
-        """Records of the newest segment, each as ``Segment.add_run`` takes it."""
+        """Add records to the newest segment, each as ``Segment.add_run`` takes it."""
         with self._lock:
             tail = self._segments[-1]
             for run in runs:
@@ -68,7 +68,7 @@ class StreamIndex:
         return LogEnd(tail, tail.state() if tail else None, self.next)
 
     def cut(self) -> list[Segment]:
-        """Forget what was added since ``mark``; returns the segments that are not any more."""
+        """Forget what was added since ``mark``, and return the segments that are gone."""
         with self._lock:
             mark = self._mark
             self.next = mark.next
@@ -94,43 +94,43 @@ class StreamIndex:
         return self._segments[: self._segments.index(newest)] if newest else []
 
     def put_back(self, oldest: Segment) -> None:
-        """What ``pop_oldest`` took."""
+        """Put back a segment that ``pop_oldest`` took."""
         with self._lock:
             self._segments.insert(0, oldest)
 
     def clear(self) -> None:
-        """There is nothing any more."""
+        """Remove all segments."""
         with self._lock:
             self._segments.clear()
             self._mark = self._end()
 
-    # What the compressing thread changes.
+    # For the compressing thread.
 
     def claim_raw(self) -> Segment | None:
-        """The oldest segment that is full for good and not compressed. It is not taken away now."""
+        """Claim the oldest full, uncompressed segment: it is not removed until released."""
         with self._lock:
             self._packing = next((full for full in self._full() if not full.is_packed), None)
             return self._packing
 
     def replace(self, claimed: Segment, other: Segment) -> None:
-        """Another segment stands for the claimed one, and is claimed."""
+        """Replace the claimed segment by another, which is claimed in turn."""
         with self._lock:
             self._segments[self._segments.index(claimed)] = self._packing = other
 
     def release(self) -> None:
-        """No segment is claimed any more."""
+        """Release the claimed segment."""
         with self._lock:
             self._packing = None
 
-    # What any thread asks.
+    # For any thread.
 
     def holds(self, segment: Segment) -> bool:
-        """Whether it is still there."""
+        """Return whether a segment is still there."""
         with self._lock:
             return segment in self._segments
 
     def find(self, offset: int) -> Extent | None:
-        """The extent where an offset stands, or else the first one behind it."""
+        """Return the extent that holds an offset, or else the first one behind it."""
         with self._lock:
             place = bisect_right(self._segments, offset, key=lambda segment: segment.next)
             for segment in islice(self._segments, place, None):
@@ -139,7 +139,7 @@ class StreamIndex:
         return None
 
     def find_time(self, written_ms: int) -> Extent | None:
-        """The first extent that may hold something as late as that."""
+        """Return the first extent that may hold a message written at that time or later."""
         with self._lock:
             place = bisect_left(self._segments, written_ms, key=lambda segment: segment.last_ms)
             for segment in islice(self._segments, place, None):
@@ -148,7 +148,7 @@ class StreamIndex:
         return None
 
     def figures(self) -> tuple[int, int, int]:
-        """The first offset, the next one, and the bytes of all files."""
+        """Return the first offset, the next one, and the bytes of all files."""
         with self._lock:
             first = next((s.offsets[0] for s in self._segments if s.offsets), self.next)
             return first, self.next, sum(segment.bytes for segment in self._segments)

@@ -103,7 +103,7 @@ class StreamLog:
         files.sync_directory(directory)
         return log
 
-    # What the appending thread does.
+    # For the appending thread.
 
     def mark(self) -> None:
         """All that is there stands: ``rollback`` goes back to here. To be called before ``append``.
@@ -171,7 +171,7 @@ class StreamLog:
             expected += len(record.bodies)
 
     def _writable(self) -> Segment:
-        """The segment that takes more: the newest one, or a new one."""
+        """Return the segment to append to: the newest one, or a new one."""
         tail = self._index.tail
         if tail is not None and not tail.is_sealed and tail.end < self._segment_bytes:
             return tail
@@ -230,7 +230,7 @@ class StreamLog:
         self._is_synced = True
 
     def leave(self) -> None:
-        """Show what was appended since ``mark`` to nobody, and leave it: recovery decides."""
+        """Hide what was appended since ``mark`` and leave it on the disk for recovery to decide."""
         self._is_broken = True
         self._close_tail()
         self._index.cut()
@@ -267,21 +267,21 @@ class StreamLog:
                 raise
 
     def drop(self) -> None:
-        """The stream is no more, nor are its files. To be called instead of ``close``."""
+        """Remove the stream with its files. Call it instead of ``close``."""
         with self._packing:
             self._close_tail()
             self._index.clear()
             clear_directory(self.directory, self._files)
 
     def close(self) -> None:
-        """Give everything back. Waits for who compresses, but not for the disk."""
+        """Close everything. Waits for a running compression, but not for the disk."""
         with self._packing:
             self._close_tail()
 
-    # What any thread does.
+    # For any thread.
 
     def compress_one(self) -> bool:
-        """Compress the oldest full file; returns whether there was one. All others go on meanwhile.
+        """Compress the oldest full file while all else goes on, and return whether there was one.
 
         Raises:
           OSError: it could not be; what can be read is as it was.
@@ -309,7 +309,7 @@ class StreamLog:
             raise
 
     def read(self, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``Store.read_stream``.
+        """Implement ``Store.read_stream``.
 
         Raises:
           OSError: the disk failed.
@@ -329,7 +329,7 @@ class StreamLog:
         return runs
 
     def _load(self, extent: Extent) -> bytes | None:
-        """The records of an extent; None if its file was replaced or removed meanwhile."""
+        """Return the records of an extent; None if its file was replaced or removed meanwhile."""
         try:
             handle = self._files.open(extent.path)
         except FileNotFoundError:
@@ -346,7 +346,7 @@ class StreamLog:
         return records or b""
 
     def _runs(self, extent: Extent, data: bytes, first: int) -> Iterator[Streamed]:
-        """The messages of an extent, from the record on that holds ``first``."""
+        """Yield the messages of an extent, from the record that holds ``first`` on."""
         for at, end, header in walk(data, extent.marker):
             runs: list[Streamed] = []
             if header is not None:
@@ -364,7 +364,7 @@ class StreamLog:
             yield from (run for run in runs if run.first + len(run.bodies) > first)
 
     def find_offset(self, written_ms: int) -> int:
-        """As ``Store.find_offset``.
+        """Implement ``Store.find_offset``.
 
         Raises:
           OSError: the disk failed.
@@ -383,18 +383,18 @@ class StreamLog:
         return self._index.next
 
     def state(self) -> StreamState:
-        """What it holds now."""
+        """Return the present state of the log."""
         return StreamState(self.epoch, *self._index.figures())
 
     @property
     def damaged(self) -> int:
-        """How often something was found damaged, since it was opened."""
+        """Return how often damage was found since the log was opened."""
         return self._damage.count
 
     def take_damage(self) -> list[str]:
-        """What was found damaged since the last call, one line each."""
+        """Return a line for each damage found since the last call."""
         return self._damage.take_lines()
 
     def take_notes(self) -> list[str]:
-        """What was cut off when it was opened, though all its bytes seemed to be there."""
+        """Return notes on what opening cut off although all its bytes seemed to be there."""
         return self._damage.take_notes()

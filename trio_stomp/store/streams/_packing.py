@@ -1,4 +1,4 @@
-"""A full file of a stream becomes a compressed one."""
+"""Compresses full files of a stream."""
 
 import os
 from collections.abc import Iterator
@@ -75,7 +75,7 @@ def _write_blocks(
 def _blocks(
     raw: Segment, source: int, files: Files, damage: StreamDamage
 ) -> Iterator[tuple[BlockHeader, bytes, bytes]]:
-    """A raw file's records, as blocks; what is damaged is set aside."""
+    """Yield a raw file's records as blocks, setting damage aside."""
     is_slow = bool(raw.times) and raw.last_ms - raw.times[0] >= LEISURE_MS
     level = THOROUGH if is_slow else QUICK
     for start, end in pairwise([*raw.positions[::BLOCK_EXTENTS], raw.end]):

@@ -1,4 +1,4 @@
-"""A stream's files, read when it is opened: where what stands, and what is damaged."""
+"""Recovers a stream's files when it is opened, and finds damage."""
 
 import os
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def scan(segment: Segment, data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def is_whole(segment: Segment, data: bytes) -> bool:
-    """Whether a raw file's bytes are all that they should be."""
+    """Return whether a raw file's bytes are complete and undamaged."""
     found = named_segment(segment.path)
     damaged = next(scan(found, data), None)
     return damaged is None and (found.next, found.end) == (segment.next, segment.end)
@@ -159,7 +159,7 @@ def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None)
 
 
 def _promised(data: bytes, segment: Segment, rules: Known, damage: StreamDamage) -> int:
-    """Where that ends of a raw file which may have been promised."""
+    """Return the end of what may have been promised in a raw file."""
     runs = list(walk(data, segment.marker))
     end = len(data)
     since = max((header.since for _, _, header in runs if header), default=0)

@@ -1,4 +1,4 @@
-"""One file of a stream, as it is known in memory."""
+"""One file of a stream, as indexed in memory."""
 
 import os
 import re
@@ -61,11 +61,11 @@ class Segment:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is compressed."""
+        """Return whether it is compressed."""
         return self.path.endswith(PACKED)
 
     def add_run(self, at: int, end: int, first: int, behind: int, written_ms: int) -> None:
-        """Note a record, which stands behind all others; offset ``behind`` follows it."""
+        """Add a record behind all others; offset ``behind`` follows it."""
         if not self.positions or at - self.positions[-1] >= EXTENT_BYTES:
             self._add_point(at, first, written_ms)
         self.next = max(self.next, behind)  # a record may stand there twice, by a stray write
@@ -73,7 +73,7 @@ class Segment:
         self.end = end
 
     def add_block(self, at: int, header: BlockHeader) -> None:
-        """Note a block, which stands behind all others."""
+        """Add a block behind all others."""
         self._add_point(at, header.first, header.first_ms)
         self.next = header.next
         self.last_ms = header.last_ms
@@ -85,15 +85,15 @@ class Segment:
         self.times.append(written_ms)
 
     def extent_at(self, offset: int) -> int:
-        """The number of the extent where ``offset`` stands, or would."""
+        """Return the number of the extent where ``offset`` stands, or would."""
         return max(bisect_right(self.offsets, offset) - 1, 0)
 
     def extent_of(self, written_ms: int) -> int:
-        """The number of the first extent that may hold something as late as that."""
+        """Return the number of the first extent that may hold a message of that time or later."""
         return max(bisect_left(self.times, written_ms) - 1, 0)
 
     def extent(self, number: int) -> "Extent":
-        """Where an extent stands at this moment."""
+        """Return the present position of an extent."""
         is_last = number + 1 == len(self.offsets)
         at = self.positions[number]
         end = self.end if is_last else self.positions[number + 1]
@@ -110,11 +110,11 @@ class Segment:
         )
 
     def state(self) -> "SegmentEnd":
-        """Where it ends now, to be cut back to."""
+        """Return the present end, for ``cut``."""
         return SegmentEnd(self.next, self.last_ms, self.end, self.bytes, len(self.offsets))
 
     def cut(self, end: "SegmentEnd") -> None:
-        """Forget what was added since."""
+        """Forget what was added since that end."""
         self.next, self.last_ms, self.end = end.next, end.last_ms, end.end
         self.bytes = end.bytes
         self.cuts += 1
@@ -124,7 +124,7 @@ class Segment:
 
 @value
 class Extent:
-    """A part of a file, as it was when somebody asked: the offsets from ``first`` to ``next``."""
+    """A part of a file at some moment: the offsets from ``first`` to ``next``."""
 
     segment: Segment
     path: str
@@ -137,18 +137,18 @@ class Extent:
 
     @property
     def is_packed(self) -> bool:
-        """Whether it is a compressed block."""
+        """Return whether it is a compressed block."""
         return self.segment.is_packed
 
     @property
     def is_outdated(self) -> bool:
-        """Whether its segment was cut back since."""
+        """Return whether its segment was cut back since."""
         return self.cuts != self.segment.cuts
 
 
 @value
 class SegmentEnd:
-    """Where a segment ended at some moment."""
+    """The end of a segment at some moment."""
 
     next: int
     last_ms: int
@@ -158,19 +158,19 @@ class SegmentEnd:
 
 
 def segment_path(directory: str, first: int, marker: bytes) -> str:
-    """Where a raw segment is kept."""
+    """Return the path of a raw segment."""
     return os.path.join(directory, f"{first:020}-{marker.hex()}{RAW}")
 
 
 def named_segment(path: str) -> Segment:
-    """A segment of which no more is known than what its file's name tells."""
+    """Return a segment with no more than its file's name tells."""
     first, _, marker = os.path.basename(path).partition(".")[0].partition("-")
     return Segment(path, bytes.fromhex(marker), int(first), int(first))
 
 
 @contextmanager
 def opened(files: Files, handle: int) -> Iterator[int]:
-    """Give a handle back in the end."""
+    """Close a handle in the end."""
     try:
         yield handle
     finally:

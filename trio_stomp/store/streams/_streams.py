@@ -1,4 +1,4 @@
-"""The streams of a journal: one log each, told what the turns say of them."""
+"""The streams of a journal: one log for each."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ StreamRecord = Begin | Append | Trim | DropStream
 
 
 def stream_records(turns: Sequence[Turn]) -> list[StreamRecord]:
-    """What turns say of streams, in order."""
+    """Return the records of turns that concern streams, in order."""
     return [
         record
         for turn in turns
@@ -36,7 +36,7 @@ def stream_records(turns: Sequence[Turn]) -> list[StreamRecord]:
 
 
 def journal_records(turns: Sequence[Turn]) -> list[Record]:
-    """What turns say of all but streams, in order."""
+    """Return the records of turns that concern no stream, in order."""
     found: list[Record] = []
     for turn in turns:
         for record in turn.records:
@@ -49,7 +49,7 @@ def journal_records(turns: Sequence[Turn]) -> list[Record]:
 
 
 def is_bound(turns: Sequence[Turn]) -> bool:
-    """Whether something of a stream holds only together with something else."""
+    """Return whether an append to a stream is part of an atomic group."""
     for turn in turns:
         for record in turn.records:
             if isinstance(record, Atomic) and any(isinstance(p, Append) for p in record.records):
@@ -58,7 +58,7 @@ def is_bound(turns: Sequence[Turn]) -> bool:
 
 
 def stream_directory(directory: str, name: str) -> str:
-    """Where a stream's log is. Any name will do, and the log knows it."""
+    """Return the directory of a stream's log. Any name will do; the log stores it."""
     return f"{directory}/{sha256(name.encode()).hexdigest()[:32]}"
 
 
@@ -82,7 +82,7 @@ class Streams:
     _packer: threading.Thread | None = None
 
     def open(self, known: Known = ALL_KNOWN) -> tuple[list[str], list[str]]:
-        """Find all streams. Returns a line for each damage, and for what was cut off in doubt."""
+        """Open all streams, and return a line for each damage and for each doubtful cut."""
         files = self._files
         files.make_directory(self._directory)
         lines: list[str] = []
@@ -157,7 +157,7 @@ class Streams:
                 log.rollback()
 
     def leave(self) -> None:
-        """Leave what was written, unseen: it is for recovery to say whether it holds."""
+        """Leave what was written unseen; recovery decides whether it holds."""
         touched, self._touched = self._touched, {}
         self._begun.clear()
         for log in touched.values():
@@ -184,16 +184,16 @@ class Streams:
         self._pack()
 
     def get(self, name: str) -> StreamLog | None:
-        """A stream's log."""
+        """Return a stream's log."""
         return self._logs.get(name)
 
     def states(self) -> dict[str, StreamState]:
-        """Of all streams, by name."""
+        """Return the states of all streams, by name."""
         return {name: log.state() for name, log in tuple(self._logs.items())}
 
     @property
     def damaged(self) -> int:
-        """How often something was found damaged."""
+        """Return how often damage was found."""
         return sum(log.damaged for log in tuple(self._logs.values()))
 
     def _pack(self) -> None:
@@ -207,7 +207,7 @@ class Streams:
         self._packer.start()
 
     def close(self) -> None:
-        """Give all back."""
+        """Close all logs."""
         if self._packer is not None:
             self._packer.join()
         for log in self._logs.values():

@@ -37,11 +37,11 @@ Line = dict[str, Any]
 
 
 class Malformed(StoreError):
-    """A line is not what an export writes."""
+    """A line is not part of an export."""
 
 
 def to_text(name: str, data: bytes) -> Line:
-    """A field of bytes: as text wherever it is text."""
+    """Return a field of bytes: as text if it is valid text, else as base64."""
     try:
         return {name: data.decode()}
     except UnicodeDecodeError:
@@ -178,7 +178,7 @@ def import_lines(store: Store, lines: Iterable[str]) -> dict[str, int]:
 
 @define(eq=False)
 class _Importer:
-    """Lines to records, and those to the store by the group."""
+    """Turns lines into records, and stores them in groups."""
 
     _store: Store
     _commit: int
@@ -195,7 +195,7 @@ class _Importer:
     """The last that was ever given."""
 
     def take(self, line: Line) -> None:
-        """Another line."""
+        """Add a line."""
         kind = line["type"]
         if self.is_ended or self._is_begun is (kind == "trio_stomp"):
             raise ValueError("there is something before the first line, or behind the last")
@@ -288,7 +288,7 @@ class _Importer:
         self._records.append(Append(stream, offset, head, [body], written_ms))
 
     def flush(self) -> None:
-        """Have the store take what was gathered."""
+        """Store the gathered records."""
         if self._records:
             self._commit = self._store.append([Turn(self._records)], self._commit)
             self._records, self._size = [], 0

@@ -1,4 +1,4 @@
-"""What an operator may do with a store while no broker needs to run: look, check, move, compact."""
+"""The operations on a store that no broker has open: inspect, verify, export, import, compact."""
 
 import os
 from collections import Counter
@@ -21,7 +21,7 @@ PATIENCE = 1000
 
 @frozen
 class Verdict:
-    """What ``verify`` found.
+    """The result of ``verify``.
 
     Args:
       damage: A line for each damage: file, offset, size.
@@ -36,7 +36,7 @@ class Verdict:
 
 
 def verify(target: str, progress: Progress) -> Verdict:
-    """Read all of a store, and say what of it is damaged. Nothing is changed.
+    """Read all of a store, and return what of it is damaged. Nothing is changed.
 
     Args:
       target: A directory, or the URL of a database.
@@ -62,7 +62,7 @@ def verify(target: str, progress: Progress) -> Verdict:
 
 
 def _scan(directory: str, counts: Counter[str], known: list[str]) -> list[str]:
-    """Damage of the journal with its offsets; of all else, what is known."""
+    """Return a line for each damage: of the journal with its offset, of the rest as known."""
     lines = []
     try:
         for scanned in scan_records(directory.rstrip("/"), OsReadFiles()):
@@ -83,7 +83,7 @@ class OsReadFiles(OsFiles):
     """The system's files, opened for reading only."""
 
     def open(self, path: str) -> int:
-        """As ``Files.open``."""
+        """Implement ``Files.open``."""
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -112,7 +112,7 @@ def _read_streams(view: View, recovered: Recovered) -> tuple[int, int]:
 
 
 def inspect(target: str, progress: Progress) -> dict[str, object]:
-    """What a store holds, as values that JSON knows. Nothing is changed.
+    """Return the content of a store as values for JSON. Nothing is changed.
 
     Raises:
       StoreError: it cannot be read at all.

@@ -1,4 +1,4 @@
-"""A store as it is at one moment, for tools: read-only, and beside a broker that goes on."""
+"""A read-only view of a store at one moment, beside a running broker."""
 
 import errno
 import os
@@ -21,31 +21,31 @@ DATA = (".log", ".packed")
 
 
 class View(Protocol):
-    """What tools may ask of a store; as of ``Store``, but nothing is changed by it."""
+    """The read-only part of ``Store``, for tools."""
 
     name: str
 
     def recover(self, progress: Progress) -> Recovered:
-        """What it holds; to be called once, before all else. May raise StoreError."""
+        """Return the content. Call it once, before all else; it may raise StoreError."""
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """As ``Store.read``; what nobody was promised to find again is left out."""
+        """Read messages as ``Store.read`` does, without transient ones."""
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``Store.read_stream``."""
+        """Implement ``Store.read_stream``."""
 
     def take_damage(self) -> list[str]:
-        """What was found damaged since the last call, a line each."""
+        """Return a line for each damage found since the last call."""
 
     def files(self) -> list[tuple[str, int]]:
-        """Its files and their bytes; [] if it has none of its own."""
+        """Return its files and their bytes; [] if it has none of its own."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Close everything."""
 
 
 def open_view(target: str) -> View:
-    """A view of a directory, or of the database of a URL.
+    """Return a view of a directory, or of the database of a URL.
 
     Raises:
       StoreError: there is nothing of that kind, or what it needs is not installed.
@@ -70,7 +70,7 @@ class PinnedFiles(OsFiles):
         self._pinned: dict[str, int] = {}
 
     def names(self, path: str) -> list[str]:
-        """As ``Files.names``; [] where there is no directory."""
+        """Implement ``Files.names``; [] where there is no directory."""
         for _ in range(TRIES):
             try:
                 return self._pin(path)
@@ -90,16 +90,16 @@ class PinnedFiles(OsFiles):
         return names
 
     def close_all(self, directory: str = "") -> None:
-        """Let go of what stands in a directory; without one, of all."""
+        """Close the files of a directory; without one, all files."""
         for path in [path for path in self._pinned if path.startswith(directory)]:
             os.close(self._pinned.pop(path))
 
     def sizes(self) -> list[tuple[str, int]]:
-        """Of all files, by path."""
+        """Return the sizes of all files, by path."""
         return sorted((path, os.fstat(handle).st_size) for path, handle in self._pinned.items())
 
     def open(self, path: str) -> int:
-        """As ``Files.open``, for reading."""
+        """Implement ``Files.open``, for reading."""
         pinned = self._pinned.get(path)
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if pinned is None else os.dup(pinned)
 
@@ -112,7 +112,7 @@ class PinnedFiles(OsFiles):
         raise OSError(errno.EROFS, "nothing is written here")
 
     def make_directory(self, path: str) -> None:
-        """Refuse, but where it is there: nobody needs another."""
+        """Refuse, unless the directory exists."""
 
     def truncate(self, handle: int, size: int) -> None:
         """Leave it as it is."""
@@ -124,14 +124,14 @@ class PinnedFiles(OsFiles):
         """Leave it where it is."""
 
     def sync(self, handle: int) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
     def sync_directory(self, path: str) -> None:
-        """Nothing was written."""
+        """Do nothing: nothing was written."""
 
 
 class JournalView:
-    """A journal's directory."""
+    """The view of a journal's directory."""
 
     name = "journal"
 
@@ -146,7 +146,7 @@ class JournalView:
         self._told = 0
 
     def recover(self, progress: Progress) -> Recovered:
-        """As ``View.recover``."""
+        """Implement ``View.recover``."""
         shared = self._shared
         try:
             segments = list_segments(self._files, shared.journal)
@@ -170,11 +170,11 @@ class JournalView:
         )
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """As ``View.read``."""
+        """Implement ``View.read``."""
         return self._shared.read((place, level), after, limit_bytes)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``View.read_stream``."""
+        """Implement ``View.read_stream``."""
         log = self._streams.get(stream)
         try:
             return [] if log is None else log.read(first, limit_bytes)
@@ -182,7 +182,7 @@ class JournalView:
             raise StoreError(f"{self._directory}/streams cannot be read: {error}") from error
 
     def take_damage(self) -> list[str]:
-        """As ``View.take_damage``: what reading found beyond what opening had."""
+        """Implement ``View.take_damage``: what reading found beyond what opening had."""
         lines, self._damage = self._damage, []
         for name in self._streams.states():
             log = self._streams.get(name)
@@ -190,11 +190,11 @@ class JournalView:
         return [line.partition("; they cannot be copied")[0] for line in lines]
 
     def files(self) -> list[tuple[str, int]]:
-        """As ``View.files``."""
+        """Implement ``View.files``."""
         start = len(self._directory) + 1
         return [(path[start:], size) for path, size in self._files.sizes()]
 
     def close(self) -> None:
-        """As ``View.close``."""
+        """Implement ``View.close``."""
         self._streams.close()
         self._files.close_all()

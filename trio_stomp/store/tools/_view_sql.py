@@ -25,7 +25,7 @@ UNREADABLE = "cannot be read"
 
 
 class SqlView:
-    """The tables of a broker. The one who writes them goes on, and is not seen to."""
+    """The view of a broker's tables, which ignores what is written meanwhile."""
 
     def __init__(self, url: str) -> None:
         self._database = open_database(url)
@@ -40,7 +40,7 @@ class SqlView:
         self._damage: list[str] = []
 
     def recover(self, progress: Progress) -> Recovered:
-        """As ``View.recover``."""
+        """Implement ``View.recover``."""
         with explained(self._database, UNREADABLE):
             connection = self._connection = self._begin()
             if not sql.inspect(connection).has_table(STATE.name):
@@ -66,7 +66,7 @@ class SqlView:
         )
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """As ``View.read``."""
+        """Implement ``View.read``."""
         with explained(self._database, UNREADABLE):
             rows, is_last = read(self._opened, place, level, after, limit_bytes)
         end = page_of(rows, after, is_last).next
@@ -74,7 +74,7 @@ class SqlView:
         return Page(page_of(kept, after, is_last).runs, end, is_last)
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
-        """As ``View.read_stream``."""
+        """Implement ``View.read_stream``."""
         entry = self._streams.get(stream)
         if entry is None:
             return []
@@ -82,12 +82,12 @@ class SqlView:
             return list(streamed_of(read_stream(self._opened, entry.id, first, limit_bytes)))
 
     def take_damage(self) -> list[str]:
-        """As ``View.take_damage``."""
+        """Implement ``View.take_damage``."""
         lines, self._damage = self._damage, []
         return lines
 
     def files(self) -> list[tuple[str, int]]:
-        """As ``View.files``: the file of sqlite; of a server, what its tables take."""
+        """Implement ``View.files``: the file of sqlite; of a server, what its tables take."""
         try:
             size = self._database.size(self._opened)
         except SQLAlchemyError:
@@ -101,7 +101,7 @@ class SqlView:
         return self._connection
 
     def close(self) -> None:
-        """As ``View.close``."""
+        """Implement ``View.close``."""
         if self._connection is not None:
             self._connection.close()
         self._database.engine.dispose()

@@ -1,4 +1,4 @@
-"""Bytes to records, for ``_format``; what is damaged has been found to be so before."""
+"""Decodes records for ``_format``. Damage has been detected before."""
 
 from collections.abc import Iterator, Sequence
 from struct import unpack_from
@@ -46,21 +46,21 @@ class Run:
     table: int
 
     def lengths(self) -> tuple[int, ...]:
-        """Of the bodies."""
+        """Return the lengths of the bodies."""
         return unpack_from(f"<{len(self.ids)}I", self.front, self.table)
 
     def bodies(self, found: Found) -> list[bytes]:
-        """All of them, as they stand in its record."""
+        """Return all bodies, in the order of its record."""
         return split(found.data, found.bodies_at, self.lengths())
 
     def checks(self) -> tuple[int, ...]:
-        """The bodies' crcs."""
+        """Return the crc-32 of each body."""
         count = len(self.ids)
         return unpack_from(f"<{count}I", self.front, self.table + 4 * count)
 
 
 def decode_commit(front: bytes) -> Commit:
-    """As it was encoded, by this format or the first."""
+    """Decode a commit of this format or of format 1."""
     if len(front) == COMMIT_FIELDS_1.size:
         return Commit(*COMMIT_FIELDS_1.unpack(front))
     number, turns, length, next_id, synced, check, is_closed = COMMIT_FIELDS.unpack(front)
@@ -86,7 +86,7 @@ def nested_in(found: Found) -> Iterator[Found]:
 
 
 def decode_run(found: Found) -> Run:
-    """The front of a Put or Copy."""
+    """Decode the front of a Put or Copy."""
     front = found.front
     fields = RUN_FIELDS.unpack_from(front)
     first, place_bytes, level, transient, received, expires, deliveries, head_bytes, count = fields
@@ -114,7 +114,7 @@ def decode_run(found: Found) -> Run:
 
 
 def decode_ids(front: bytes) -> Sequence[int]:
-    """The ids of a Done or Delivered."""
+    """Decode the ids of a Done or Delivered."""
     count = len(front) // 8
     if front[0] == RANGE:
         first, count = unpack_from("<QQ", front, 1)
@@ -124,7 +124,7 @@ def decode_ids(front: bytes) -> Sequence[int]:
 
 
 def decode_small(kind: int, front: bytes) -> Small:
-    """A record that has no bodies."""
+    """Decode a record without bodies."""
     if kind == DONE:
         return Done(decode_ids(front))
     if kind == DELIVERED:
@@ -148,7 +148,7 @@ def split(data: bytes, at: int, lengths: Sequence[int]) -> list[bytes]:
 
 
 def bad_ids(run: Run, found: Found) -> frozenset[int]:
-    """Of a run whose bodies are not whole: the ids of those that are damaged."""
+    """Return the ids of the damaged bodies of a run."""
     bodies = run.bodies(found)
     checked = zip(run.ids, bodies, run.checks(), strict=True)
     return frozenset(id for id, body, check in checked if crc32(body) != check)

@@ -1,4 +1,4 @@
-"""Records to bytes, for ``_format``: few calls for a run, however long it is."""
+"""Encodes records for ``_format``, with few calls for a run of any length."""
 
 from array import array
 from collections.abc import Callable, Sequence
@@ -40,7 +40,7 @@ from trio_stomp.store.journal.format._format import (
 
 
 def encode_commit(commit: Commit, marker: bytes) -> bytes:
-    """The record that leads a batch."""
+    """Encode the record that leads a batch."""
     front = COMMIT_FIELDS.pack(
         commit.number,
         commit.turns,
@@ -141,7 +141,7 @@ def _packed(ids: Sequence[int]) -> bytes:
 
 
 def is_contiguous(ids: Sequence[int]) -> bool:
-    """Whether ids grow by one."""
+    """Return whether ids grow by one."""
     first, count = ids[0], len(ids)
     if isinstance(ids, range):
         return ids.step == 1

@@ -61,7 +61,7 @@ Small = Done | Delivered | DropPlace | Keep | Forget
 
 @value
 class SegmentHeader:
-    """What a segment begins with.
+    """The header of a segment.
 
     Args:
       number: Segments are numbered without a gap.
@@ -78,7 +78,7 @@ class SegmentHeader:
 
 @value
 class Commit:
-    """What leads each batch.
+    """The record that leads each batch.
 
     Args:
       number: Of the last turn in it.
@@ -140,18 +140,18 @@ class Found:
 
     @property
     def front(self) -> bytes:
-        """A copy of the front."""
+        """Return a copy of the front."""
         return self.data[self.front_at : self.bodies_at]
 
     def is_whole(self) -> bool:
-        """Whether the bodies are what they were."""
+        """Return whether the bodies match their checksum."""
         if self.bodies_at == self.bodies_end:
             return self.check == 0
         return crc32(memoryview(self.data)[self.bodies_at : self.bodies_end]) == self.check
 
 
 def encode_segment_header(header: SegmentHeader) -> bytes:
-    """The first bytes of a segment."""
+    """Encode the first bytes of a segment."""
     packed = SEGMENT.pack(
         MAGIC, header.version, header.marker, header.number, header.commit, header.next_id
     )
@@ -159,7 +159,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | None:
-    """The header that a segment begins with; None if it is damaged."""
+    """Decode the header of a segment; None if it is damaged."""
     packed = data[: SEGMENT.size]
     if len(data) < SEGMENT_HEADER_BYTES or data[SEGMENT.size :][: CRC.size] != CRC.pack(
         crc32(packed)
