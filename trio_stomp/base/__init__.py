@@ -1,4 +1,4 @@
-"""What every floor may import: errors, identities, options, memory budgets.
+"""The base that every floor may import: errors, identities, options, memory budgets.
 
 Handles: values that all floors share.
 Does not handle: anything that needs another module.

@@ -50,7 +50,7 @@ class StompError(Exception):
 
 
 class RemoteError(StompError):
-    """The peer broke a rule; it is told by an ERROR frame, then the connection closes.
+    """A violation by the peer, reported by an ERROR frame before the connection closes.
 
     Args:
       code: Stable word for programs (``invalid-escape``); the ERROR frame's ``code`` header.
@@ -80,7 +80,7 @@ class RemoteError(StompError):
         self.headers = headers
 
     def kept(self) -> Self:
-        """The same, to be kept: without the frames that it was raised through.
+        """Drop the error's traceback and causes, so that it can be stored, and return it.
 
         They hold whatever was at hand, such as the bytes that were read; and what keeps the error
         is mostly in one of them, so that nobody would ever let go of it all.
@@ -90,7 +90,7 @@ class RemoteError(StompError):
 
     @property
     def is_survivable(self) -> bool:
-        """Whether the session could go on, as the seed's clients expect (dialect stompica)."""
+        """Return whether the session may go on, as clients of the dialect stompica expect."""
         return isinstance(self, ProtocolError) and self.reason is CloseReason.PROTOCOL_ERROR
 
 

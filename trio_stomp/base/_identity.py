@@ -1,4 +1,4 @@
-"""Who a client is, once that has been found out; what may be done by it follows from this."""
+"""The identity of an authenticated client, from which its permissions follow."""
 
 import math
 

@@ -10,7 +10,7 @@ MIN_TABLES_BYTES = 1024 * 1024
 
 @define(eq=False)
 class Quota:
-    """What one user, or one address where nobody logs in, has of what all share.
+    """One user's use of shared resources, or one address's without logins.
 
     Whatever is charged to it knows it, and gives back there what it took. ``MemoryBudget`` counts
     the bytes, the others whoever keeps what is counted.
@@ -27,7 +27,7 @@ class Quota:
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing is charged to it."""
+        """Return whether nothing is charged to it."""
         return not (self.kept_bytes or self.tables_bytes or self.destinations or self.scheduled)
 
 
@@ -64,7 +64,11 @@ class MemoryBudget:
         return self.used_bytes + self.held_bytes
 
     def take(self, size: int) -> bool:
-        """Charge ``size`` bytes; False, and nothing charged, if they do not fit."""
+        """Charge ``size`` bytes.
+
+        Returns:
+          False if they do not fit; nothing is charged then.
+        """
         used = self.used_bytes + size
         if used > self.limit_bytes:
             return False
@@ -76,10 +80,13 @@ class MemoryBudget:
         self.used_bytes -= size
 
     def take_kept(self, size: int, quota: Quota | None = None) -> bool:
-        """Charge ``size`` bytes of what waits; False, and nothing charged, if they do not fit.
+        """Charge ``size`` bytes of stored messages.
 
         Args:
           quota: Of whom they are; None = of nobody, whom only the room of all bounds.
+
+        Returns:
+          False if they do not fit; nothing is charged then.
         """
         kept = self.kept_bytes + size
         if kept > self.limit_bytes * self.kept_share:
@@ -94,7 +101,7 @@ class MemoryBudget:
         return True
 
     def force_kept(self, size: int, quota: Quota | None = None) -> None:
-        """Charge what must be in memory now, whether or not it fits; the caller bounds it."""
+        """Charge stored bytes even beyond the limit; the caller bounds them."""
         self.kept_bytes += size
         self.used_bytes += size
         if quota is not None:
@@ -112,7 +119,7 @@ class MemoryBudget:
         return room if quota is None else min(room, self._kept_left(quota))
 
     def has_much(self, quota: Quota | None, part: float) -> bool:
-        """Whether more than a part of what may wait does: of all, or of whom ``quota`` is."""
+        """Return whether stored messages exceed a part of the share of all, or of ``quota``."""
         limit = self.limit_bytes * self.kept_share
         if self.kept_bytes > limit * part:
             return True
@@ -160,14 +167,18 @@ class MemoryBudget:
         return min(room, self.left(quota.tables_bytes, self.tables_bytes, self.tables_limit))
 
     def take_table(self, size: int, quota: Quota | None = None) -> bool:
-        """Charge ``size`` bytes of names and subscriptions; False, and nothing, if no room."""
+        """Charge ``size`` bytes of names and subscriptions.
+
+        Returns:
+          False if they do not fit; nothing is charged then.
+        """
         if size > self.tables_room_for(quota):
             return False
         self.force_table(size, quota)
         return True
 
     def force_table(self, size: int, quota: Quota | None = None) -> None:
-        """Charge what must be there, whether or not it fits; the caller bounds it."""
+        """Charge names and subscriptions even beyond the limit; the caller bounds them."""
         self.tables_bytes += size
         if quota is not None:
             quota.tables_bytes += size
@@ -178,10 +189,10 @@ class MemoryBudget:
 
     @property
     def is_short(self) -> bool:
-        """Whether what can be had again should be given up: nine tenths of a share are in use."""
+        """Return whether caches should be dropped: nine tenths of a share are in use."""
         return self.kept_bytes * 10 > self.limit_bytes * self.kept_share * 9 or self.is_high
 
     @property
     def is_high(self) -> bool:
-        """Whether producers should wait: nine tenths are in use."""
+        """Return whether producers should wait: nine tenths of the limit are in use."""
         return (self.used_bytes + self.held_bytes) * 10 > self.limit_bytes * 9

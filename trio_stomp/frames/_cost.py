@@ -1,4 +1,4 @@
-"""What a header block takes in memory, for the budget that charges whoever keeps it."""
+"""The memory cost of header blocks, for the budget that is charged for stored ones."""
 
 from itertools import chain
 
@@ -17,7 +17,7 @@ _WIDEST = 4
 
 
 def head_cost(head: Head) -> int:
-    """Bytes that a header block is charged for, at least what it takes; kept on it.
+    """Return the bytes that a header block is charged for, and cache the figure on it.
 
     It does not change: what was charged can be given back by asking again.
     """

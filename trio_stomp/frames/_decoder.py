@@ -89,7 +89,7 @@ class HeadCache:
 
 @define(eq=False)
 class FrameDecoder:
-    """What one peer sends, frame by frame.
+    """The decoder of one peer's bytes, frame by frame.
 
     Handles: line ends, escapes, repeated headers, bodies by length or by NUL, noise between
     frames, every limit of ``FrameLimits``. Does not handle: what a command means, and which
@@ -147,10 +147,13 @@ class FrameDecoder:
         self._note_rules()
 
     def receive_data(self, data: bytes) -> list[FrameRun | AckRun]:
-        """The frames that ``data`` completes, in order; ``error`` is set if it breaks a rule.
+        """Decode the frames that ``data`` completes.
 
         Args:
           data: What came next from the peer, cut anywhere; empty to go on after ``use``.
+
+        Returns:
+          The runs in order. ``error`` is set if the data breaks a rule.
         """
         if self.error is not None:
             return []
@@ -173,7 +176,7 @@ class FrameDecoder:
         return runs
 
     def _may_go_on(self) -> bool:
-        """Whether the bytes that an incomplete frame waits for may have come."""
+        """Return whether the bytes that an incomplete frame needs may have arrived."""
         if self._held.size >= self._needed:
             return True
         buffer = self._held.start
@@ -183,7 +186,7 @@ class FrameDecoder:
         return found
 
     def _decode(self, data: bytes, runs: list[FrameRun | AckRun]) -> int:
-        """Append the whole frames in ``data`` to ``runs``; return where the rest begins."""
+        """Append the whole frames in ``data`` to ``runs``, and return where the rest begins."""
         heads, largest = self.cache.heads, self.cache.max_block_bytes
         stoppers = self._stoppers
         last: Head | None = None
@@ -331,7 +334,10 @@ class FrameDecoder:
         )
 
     def _parse(self, block: bytes) -> tuple[Head, bytes | None]:
-        """Head and receipt of a block; the receipt is cut out, so that the rest can be cached."""
+        """Return the head and the receipt of a block.
+
+        The receipt is cut out, so that the rest is cached.
+        """
         heads = self.cache.heads
         if self.rules.crlf and block in heads:
             return heads[block], None
@@ -359,7 +365,7 @@ class FrameDecoder:
         return head, receipt
 
     def _body_end(self, data: bytes, position: int, start: int, head: Head) -> int:
-        """Where the NUL behind the body stands, or -1 if it has not come yet.
+        """Return the position of the NUL behind the body, or -1 if it has not arrived yet.
 
         Raises:
           FrameError: no NUL there (F28), a body where none may be (F26), or too long a body.

@@ -101,7 +101,7 @@ def redelivered_head(head: Head, delivery_count: int) -> Head:
 
 
 def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
-    """What stands between count and body, for readers of 1.0, 1.1 and 1.2; cached on ``head``.
+    """Return the bytes between count and body for STOMP 1.0, 1.1 and 1.2, cached on ``head``.
 
     Where no header needs escaping the three are one object. A block ends with
     ``content-length:N`` and the blank line if the SEND told its length, else before that header.

@@ -25,7 +25,7 @@ def quote(line: bytes) -> str:
 
 
 def _decode_text(raw: bytes, rules: HeaderRules, line: bytes, block: bytes) -> str:
-    """Header bytes as text, unescaped by the version's rules; ``line`` is where they stand.
+    """Decode and unescape header bytes by the version's rules; ``line`` is where they stand.
 
     Raises:
       FrameError: not UTF-8 (F08), or an escape that the version does not define (F19, F20).
@@ -228,7 +228,7 @@ def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
 
 
 def is_blank(body: bytes) -> bool:
-    """Whether a body is nothing but a line end or two, which many clients put before the NUL."""
+    """Return whether a body is only a line end or two, which many clients put before the NUL."""
     return len(body) <= MAX_BLANK_BODY_BYTES and not body.strip(b"\r\n")
 
 

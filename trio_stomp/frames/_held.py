@@ -40,7 +40,7 @@ class HeldBytes:
             pieces.append(bytearray(data))
 
     def take(self) -> bytes:
-        """All that is held; nothing is, afterwards."""
+        """Return all bytes held, and clear the buffer."""
         data = b"".join((self.start, *self._pieces)) if self._pieces else bytes(self.start)
         self.start.clear()
         self._pieces.clear()

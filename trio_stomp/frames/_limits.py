@@ -1,4 +1,4 @@
-"""What one frame may cost before it is refused."""
+"""The limits on one frame."""
 
 from attrs import frozen
 
@@ -21,5 +21,5 @@ class FrameLimits:
     )
 
     def takes_lines_of(self, size: int) -> bool:
-        """Whether a frame of one header line of ``size`` bytes is within every bound."""
+        """Return whether a frame with one header line of ``size`` bytes is within every limit."""
         return self.max_header_line_bytes >= size and self.max_header_block_bytes >= size + 32

@@ -1,4 +1,4 @@
-"""How header bytes become text, for each protocol version.
+"""The header rules of each protocol version.
 
 | rules   | line end   | escapes          | padding        |
 |---------|------------|------------------|----------------|

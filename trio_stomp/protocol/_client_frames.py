@@ -1,4 +1,4 @@
-"""What a client says: SEND, SUBSCRIBE, ACK and the others → bytes, as one version writes them."""
+"""The frames of a client (SEND, SUBSCRIBE, ACK and the others) as bytes, by version."""
 
 from collections.abc import Iterable
 
@@ -114,7 +114,7 @@ class ClientFrames:
         return encode_frame(command, (("transaction", name), *asked), self.version.rules)
 
     def disconnect(self, receipt: str) -> bytes:
-        """DISCONNECT; the RECEIPT says that all before it has been handled."""
+        """Encode DISCONNECT. Its RECEIPT confirms that all frames before it have been handled."""
         return encode_frame(DISCONNECT, (("receipt", receipt),), self.version.rules)
 
     def _own_lines(self, headers: Pairs) -> bytes:

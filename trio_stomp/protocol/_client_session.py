@@ -74,7 +74,7 @@ class Delivered:
     body: bytes
 
     def headers(self) -> dict[str, str]:
-        """All headers, a new mapping; of a repeated one the first."""
+        """Return all headers as a new mapping; of a repeated header, the first."""
         lead = {"subscription": self.subscription, "message-id": self.message_id}
         found = {name: text for name, text in lead.items() if text}
         if self.ack:
@@ -105,7 +105,7 @@ class Welcomed:
 
 @value
 class Failed:
-    """An ERROR of the broker; nothing follows it."""
+    """An ERROR of the broker, which ends the session."""
 
     headers: tuple[tuple[str, str], ...]
     body: bytes
@@ -176,10 +176,13 @@ class ClientSession:
         self.decoder = _ToldDecoder(self.limits, HeadCache(max_entries=1))
 
     def receive_data(self, data: bytes) -> list[Told]:
-        """What ``data`` means, in order. Nothing follows a ``Failed``, or an ``error``.
+        """Return the meaning of ``data``, in order.
 
         Args:
           data: What came next from the broker, cut anywhere.
+
+        Returns:
+          Events. Nothing follows a ``Failed``, or an ``error``.
         """
         told: list[Told] = []
         decoder = self.decoder

@@ -1,4 +1,4 @@
-"""What a session says upward, once a frame has been found to be allowed.
+"""The events of a session: frames that have been validated.
 
 A ``FrameRun`` of SENDs is an event as it is: the hot path makes no object of its own.
 """
@@ -13,7 +13,7 @@ from trio_stomp.protocol._versions import Version
 
 @value
 class Opened:
-    """CONNECT was accepted; CONNECTED is due."""
+    """The acceptance of CONNECT; CONNECTED is due."""
 
     version: Version
     heartbeats: HeartbeatPlan
@@ -82,7 +82,7 @@ class Received:
 
 @value
 class Committed:
-    """COMMIT: all of these, in order, or none; a run's receipts are due once all is done."""
+    """The actions of a COMMIT, applied in order and all or none; receipts are due at the end."""
 
     actions: Sequence[FrameRun | Acked]
     receipt: bytes | None

@@ -12,7 +12,7 @@ _MARGIN = 0.8
 
 @frozen
 class HeartbeatPlan:
-    """What was agreed in CONNECT and CONNECTED.
+    """The heart-beat intervals negotiated in CONNECT and CONNECTED.
 
     Args:
       send_every_s: At least one byte goes out in each such span; 0 = no promise.
@@ -26,7 +26,7 @@ class HeartbeatPlan:
 
     @property
     def send_after_s(self) -> float:
-        """Idle time after which a heart-beat is sent; 0 = never."""
+        """Return the idle time after which a heart-beat is sent; 0 = never."""
         return self.send_every_s * _MARGIN
 
 

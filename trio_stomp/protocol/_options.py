@@ -1,4 +1,4 @@
-"""What the protocol floor lets an operator choose."""
+"""The options of the protocol floor."""
 
 from attrs import frozen
 

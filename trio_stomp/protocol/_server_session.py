@@ -41,7 +41,7 @@ from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version, negotiat
 
 @define(eq=False)
 class Codecs:
-    """What the sessions of one broker share: limits, options, memory, head caches by version."""
+    """The state that all sessions of a broker share: limits, options, memory, head caches."""
 
     limits: FrameLimits
     options: ProtocolOptions
@@ -102,10 +102,13 @@ class ServerSession:
         self.decoder = FrameDecoder(codecs.limits, codecs.opening, reopens=codecs.reopens)
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """What ``data`` means, in order. Nothing follows a ``Refused`` or a ``Left``.
+        """Return the events of ``data``, in order.
 
         Args:
           data: What came next from the client, cut anywhere.
+
+        Returns:
+          Events. Nothing follows a ``Refused`` or a ``Left``.
         """
         events: list[Event] = []
         decoder = self.decoder
@@ -168,7 +171,7 @@ class ServerSession:
         return True
 
     def _take(self, transaction: str, run: FrameRun) -> Sequence[tuple[int, bytes]]:
-        """Take SENDs into a transaction; which receipts are due at once."""
+        """Add SENDs to a transaction, and return the receipts that are due at once."""
         if self.codecs.receipts_at_commit:
             self._transactions().add(transaction, run)
             return ()

@@ -29,7 +29,7 @@ from trio_stomp.frames import (
 
 
 class State(Enum):
-    """Where a session stands."""
+    """The state of a session."""
 
     OPENING = auto()
     OPEN = auto()
@@ -37,7 +37,7 @@ class State(Enum):
 
 
 class Action(Enum):
-    """What is done with a command in a state; each names a method of the session."""
+    """The handling of a command in a state; each value names a method of the session."""
 
     OPEN = auto()
     SEND = auto()

@@ -51,12 +51,12 @@ class Transactions:
 
     @property
     def count(self) -> int:
-        """How many have been begun and not ended."""
+        """Return the number of open transactions."""
         return len(self._open)
 
     @property
     def are_open(self) -> bool:
-        """Whether any has been begun and not ended."""
+        """Return whether any transaction is open."""
         return bool(self._open)
 
     def begin(self, name: str) -> None:
@@ -95,7 +95,7 @@ class Transactions:
         transaction.size += size
 
     def take(self, name: str) -> list[Action]:
-        """End a transaction; what it held, in order (T10).
+        """End a transaction, and return its actions in order (T10).
 
         Raises:
           ProtocolError: no such transaction (T03).
@@ -142,7 +142,7 @@ class Transactions:
 
 
 def _cost(action: Action, before: Action | None) -> int:
-    """Bytes that an action is charged for; not for a header block that the one before has, too."""
+    """Return the bytes charged for an action, without a header block shared with the one before."""
     parts: Sequence[bytes]
     receipts = 0
     if isinstance(action, FrameRun):

@@ -44,7 +44,10 @@ SUPPORTED = "1.0,1.1,1.2"
 
 
 def negotiate(accept_version: str | None) -> Version:
-    """The highest version that both sides speak; 1.0 if the client names none (C03, C04).
+    """Return the highest version that both sides support (C03, C04).
+
+    Returns:
+      The version; 1.0 if the client names none.
 
     Raises:
       ProtocolError: no version in common (C05).

@@ -1,4 +1,4 @@
-"""Where clients come from: the ports of the settings, or the listeners of an embedding program."""
+"""The entrances of clients: configured ports, or the listeners of an embedding program."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -43,7 +43,7 @@ async def check_addresses(
 
 
 def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
-    """Whether Trio's TLS is around its socket; other kinds are not known here."""
+    """Return whether Trio's TLS wraps the listener; other kinds of TLS are not recognized."""
     inner: object = listener
     for _ in range(MAX_LAYERS):
         if isinstance(inner, trio.SSLListener):
@@ -53,7 +53,7 @@ def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
 
 
 def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.SocketType | None:
-    """The socket that listens, whatever is around it; None = there is none that is known.
+    """Return the listening socket below all wrappers, or None if none is recognized.
 
     A listener around another tells by ``transport_listener`` what it is around, as
     ``trio.SSLListener`` does.
@@ -100,7 +100,7 @@ async def open_entrances(
 
 
 def address_of(listener: trio.abc.Listener[trio.abc.Stream]) -> str:
-    """Where a listener is: ``host:port``, ``unix``, or ``in-memory`` for what has no socket."""
+    """Return a listener's address: ``host:port``, ``unix``, or ``in-memory`` without a socket."""
     listening = _socket_of(listener)
     if listening is None:
         return "in-memory"

@@ -23,7 +23,7 @@ class _Switch(logging.Filter):
         self.targets: list[logging.Logger] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record goes its usual way; if not, its target is given it."""
+        """Return whether a record takes its usual way; otherwise its target handles it."""
         target = TARGET.get()
         if target is None:
             return record.levelno >= self.usual_level()
@@ -70,5 +70,5 @@ def log_to(target: logging.Logger | None) -> Iterator[None]:
 
 
 def trace_logger() -> logging.Logger:
-    """Where live traces are told: where all else is, if that was chosen."""
+    """Return the logger of live traces: the chosen target, or else one of the broker's own."""
     return TARGET.get() or OURS.getChild("trace")

@@ -20,7 +20,7 @@ logger = logging.getLogger("trio_stomp")
 
 @frozen
 class Place:
-    """Where the broker is about to listen.
+    """An address on which the broker is about to listen.
 
     Args:
       is_loopback: Only this machine can reach it.
@@ -34,7 +34,7 @@ class Place:
 
 @frozen(repr=False)
 class Access:
-    """What the files say, not in force yet."""
+    """The content of the security files, not yet in force."""
 
     accounts: Accounts
     rules: AccessRules | None
@@ -45,7 +45,7 @@ class Access:
 
 @define(eq=False, repr=False)
 class Security:
-    """What the files say.
+    """The security settings that the files define.
 
     Args:
       context: For TLS, made by the program that embeds the broker; None = as the settings say.
@@ -62,7 +62,7 @@ class Security:
 
     @property
     def tls_way(self) -> str:
-        """Whether the usual entrances take TLS: ``off``, ``optional`` or ``required``."""
+        """Return the TLS mode of the usual entrances: ``off``, ``optional`` or ``required``."""
         if self.context is not None:
             return "required"
         way = self.settings.transport.tls if self.tls is not None else "off"
@@ -70,7 +70,7 @@ class Security:
 
     @property
     def demands_tls(self) -> bool:
-        """Whether logins from other machines must be encrypted: unless the operator chose."""
+        """Return whether remote logins must be encrypted: always, unless configured otherwise."""
         return self.settings.transport.tls == "auto"
 
     async def open(self) -> None:
@@ -105,7 +105,7 @@ class Security:
         self._warn()
 
     async def read(self, settings: Settings) -> "Access":
-        """Read all files again, as ``settings`` name them; nothing of it holds before ``use``.
+        """Read the files that ``settings`` name again, without putting them in force (see ``use``).
 
         Raises:
           OptionError: as ``open``.

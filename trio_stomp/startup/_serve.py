@@ -78,7 +78,7 @@ async def serve(
 
 @frozen(eq=False, repr=False)
 class Embedding:
-    """What a program gives its broker beside the settings; see ``serve``."""
+    """The objects that a program gives its broker beside the settings; see ``serve``."""
 
     feed: EventFeed
     ssl_context: ssl.SSLContext | None
@@ -127,7 +127,7 @@ async def _reload(
     log: logging.Logger | None,
     told: Settings | None,
 ) -> None:
-    """Have all that can be changed while the broker runs be as ``told``; or nothing, if it errs."""
+    """Apply all settings that can change while the broker runs, or none if one is wrong."""
     new = told if told is not None else own(settings)
     with log_to(log):  # who calls is no task of the broker's
         await _use(settings, security, server, new, await security.read(new))

@@ -22,7 +22,7 @@ FIRST_MOMENT_S = 0.001
 
 
 class _Listener(trio.abc.Listener[trio.abc.Stream]):
-    """Where the broker's ends of new links come from."""
+    """The listener that accepts the broker's ends of new links."""
 
     def __init__(self) -> None:
         self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](MAX_WAITING_LINKS)
@@ -95,7 +95,7 @@ class TestBroker:
         faults: Faults | None = None,
         **options: Any,  # noqa: ANN401
     ) -> AsyncIterator[Client]:
-        """The project's own client, over a link; each time it connects again that is a new link.
+        """Connect the project's own client over a link; each reconnection is a new link.
 
         Args:
           name: Of its links, in ``links``; the default is a new one.
@@ -141,7 +141,7 @@ class TestBroker:
 async def open_test_broker(
     settings: Settings | None = None, **options: object
 ) -> AsyncIterator[TestBroker]:
-    """A broker for a test, in the current loop; stopped at the end, when all links are cut.
+    """Run a broker for a test in the current loop; leaving the block cuts all links and stops it.
 
     What the block raises comes out as it is, in no group. A mock clock that stands at 0 is
     turned on by a millisecond.

@@ -16,7 +16,7 @@ _LOWEST = (("drop_after_bytes", 0), ("delay_s", 0), ("split_bytes", 1), ("buffer
 
 @frozen
 class Faults:
-    """What a link does to what goes over it, in each direction alike.
+    """The faults that a link applies, in both directions alike.
 
     Args:
       drop_after_bytes: The connection is reset once so many bytes have passed in one direction;
@@ -77,11 +77,11 @@ class _Direction:
         self.note()
 
     def room(self) -> int:
-        """Bytes that may be sent now; 0 or less = none."""
+        """Return the number of bytes that may be sent now; 0 or less = none."""
         return self.faults.buffer_bytes - self._held - self._lost
 
     def put(self, data: memoryview) -> int:
-        """Put bytes on their way, as many as the link carries; how many."""
+        """Send as many bytes as the link carries, and return how many."""
         count = self._put(data)
         if self.passed >= self.limit:
             self.use_up()
@@ -135,7 +135,10 @@ class _Direction:
             raise trio.BrokenResourceError("the link was cut")
 
     async def receive(self, max_bytes: int) -> bytes:
-        """What arrives next; empty at the end. Checkpoint: if it has to wait."""
+        """Return the next bytes that arrive; empty at the end.
+
+        Checkpoint: if it has to wait.
+        """
         while True:
             if self.is_unread:
                 raise trio.ClosedResourceError
@@ -186,12 +189,12 @@ class Link:
 
     @property
     def bytes_passed(self) -> int:
-        """In both directions, so far; what went nowhere does not count."""
+        """Return the bytes carried so far in both directions, without those lost."""
         return self._to_broker.passed + self._to_client.passed
 
     @property
     def faults(self) -> Faults:
-        """What the link does now. Its ``drop_after_bytes`` began to count when they were set."""
+        """Return the present faults. ``drop_after_bytes`` counts from when they were set."""
         return self._faults
 
     @faults.setter

@@ -29,12 +29,12 @@ class ThreadedBroker:
 
     @property
     def url(self) -> str:
-        """For a STOMP client; a WebSocket's is the same with ``ws://`` and ``/ws``."""
+        """Return the URL for a STOMP client; a WebSocket's has ``ws://`` and ``/ws`` instead."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"stomp://{host}:{self.port}"
 
     def stop(self) -> None:
-        """Stop it in the ordered way, and wait for that; more than once is fine. Blocks.
+        """Stop the broker in order and wait for that. May be called more than once. Blocks.
 
         Raises:
           TimeoutError: it does not end.
@@ -99,7 +99,7 @@ class _Runner:
 
 @contextmanager
 def threaded_broker(**options: object) -> Iterator[ThreadedBroker]:
-    """A broker on a free port of loopback; stopped at the end.
+    """Run a broker on a free loopback port; leaving the block stops it.
 
     Args:
       options: As in ``Settings.of``; the port is chosen, unless it is told.

@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def trio_fixture(function: "Callable[..., AsyncIterator[TestBroker]]") -> object:
-    """A fixture that pytest-trio runs, with or without its ``trio_mode``; without it, an error."""
+    """Return a fixture that pytest-trio runs, with or without its ``trio_mode``."""
     if find_spec("pytest_trio") is not None:
         import pytest_trio
 
@@ -38,7 +38,7 @@ def trio_fixture(function: "Callable[..., AsyncIterator[TestBroker]]") -> object
 
 
 def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers say, over what suits tests.
+    """Return the options of the markers, merged over defaults for tests.
 
     Raises:
       pytest.UsageError: a marker has options without a name.
@@ -57,7 +57,7 @@ def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @trio_fixture
 async def stomp_broker(request: pytest.FixtureRequest) -> "AsyncIterator[TestBroker]":
-    """A broker in the Trio loop of the test, over memory; pytest-trio runs it.
+    """A broker in the test's Trio loop, over memory; run by pytest-trio.
 
     With ``autojump_clock`` a heart-beat of 60 s takes no time.
     """
