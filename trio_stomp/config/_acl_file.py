@@ -58,7 +58,7 @@ def read_acl_file(path: str) -> AccessRules:
 
 @frozen(repr=False)
 class RulePart:
-    """What one file says of rules.
+    """The access rules of one file.
 
     Args:
       text: All of the file; lines are counted in it.
@@ -164,7 +164,7 @@ def _rule_tables(part: RulePart, before: int) -> list[dict[str, object]]:
 
 
 def _places(part: RulePart, count: int) -> Iterator[str]:
-    """Where the rules are. ``tomllib`` tells no lines, so their headers are looked for."""
+    """Yield the position of each rule, found by its header since ``tomllib`` gives no lines."""
     if part.lines:
         for number in range(1, count + 1):
             yield f"{part.place('rule', number - 1)} (rule {number})"
@@ -229,7 +229,7 @@ class _Table:
         return frozenset(Action) if ALL in words else frozenset(map(Action, words))
 
     def _texts(self, key: str) -> tuple[str, ...]:
-        """What a key holds, be it one text or a list; () only if it is not there."""
+        """Return the texts of a key, be it one text or a list; () only if the key is missing."""
         if key not in self.values:
             return ()
         value = self.values[key]

@@ -19,7 +19,7 @@ def variable_of(spec: OptionSpec) -> str:
 
 
 def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
-    """The options that variables set, by name; upper and lower case are the same.
+    """Return the options set by variables, by name, ignoring case.
 
     Raises:
       OptionError: the operator's fault: it names the variable, and the nearest one that there is;
@@ -46,7 +46,7 @@ def read_environment(environ: Mapping[str, str]) -> dict[str, Given]:
 
 
 def _near(variable: str, specs: Mapping[str, OptionSpec]) -> str:
-    """The variable of an option by that name, in whatever group it was looked for; or a hint."""
+    """Return the variable of an option with that name in any group, or a hint."""
     name = variable.rpartition("__")[2]
     same = [each for each, spec in specs.items() if spec.name.upper() == name]
     if same:

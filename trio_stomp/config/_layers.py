@@ -44,7 +44,7 @@ class Configuration:
     files: tuple[str, ...] = ()
 
     def source(self, name: str) -> Source:
-        """Where the value of an option comes from."""
+        """Return the source of an option's value."""
         return self.given[name][-1].source if name in self.given else Source()
 
 

@@ -1,4 +1,4 @@
-"""What differs between two settings, and how some of it is changed while the broker runs.
+"""The differences between two settings, and the way to apply some of them to a running broker.
 
 The parts of a broker keep the group of options that they were given, and ask it whenever they need
 a value. So a live option is changed in that one object, by ``adopt``, and nowhere else.
@@ -51,7 +51,7 @@ class Change:
 
 
 def changes(old: Settings, new: Settings) -> tuple[Change, ...]:
-    """What differs, in the order of the settings."""
+    """Return the differences, in the order of the settings."""
     return (*_options(old, new), *_policies(old, new), *_rules(old, new))
 
 
@@ -76,7 +76,7 @@ def _policies(old: Settings, new: Settings) -> Iterator[Change]:
 
 
 def _fields(policy: DestinationPolicy | None) -> str:
-    """What a policy says, but for what holds anyway; "" = there is none."""
+    """Return the fields of a policy that differ from the defaults; "" = there is no policy."""
     if policy is None:
         return ""
     told = [
@@ -109,7 +109,7 @@ def _counted(settings: Settings) -> str:
 
 
 def own(settings: Settings) -> Settings:
-    """The same settings in objects that nobody else has.
+    """Return a copy of the settings that shares no group with them.
 
     ``adopt`` changes the groups of options in place. A broker that is given settings makes them
     its own first, so that its caller's stay what they are.
@@ -140,7 +140,7 @@ def adopt(settings: Settings, new: Settings) -> tuple[Change, ...]:
 
 
 def put(settings: Settings, new: Settings) -> None:
-    """As ``adopt``, which it is a part of; it does not look for what differs, and takes no time.
+    """Apply the live part of new settings, as ``adopt`` does, but without comparing them.
 
     Raises:
       OptionError: as ``adopt``.

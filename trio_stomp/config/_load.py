@@ -102,7 +102,7 @@ def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> 
 
 
 def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
-    """Where the first option stands of which a group's message speaks; "" if that is not known."""
+    """Return the position of the first option that a group's message names; "" if unknown."""
     told = re.findall(r"\w+", message)
     at = [(told.index(name), places[name]) for name in chosen if name in told and name in places]
     return f"{min(at)[1]}: " if at else ""

@@ -33,7 +33,7 @@ _NOT_SIMPLE = ("[", "{", "&", "*", "!", "|", ">", "%", "@", "`", '"', "'", "- ")
 
 @frozen(repr=False)
 class RubyFile:
-    """What a file says, in its order.
+    """The content of a file, in its order.
 
     Args:
       lines: Where each setting stands.
@@ -44,7 +44,7 @@ class RubyFile:
     lines: Mapping[str, int]
 
     def place(self, key: str) -> str:
-        """Where a setting stands, as an error begins."""
+        """Return the position of a setting, as an error begins with it."""
         return f"{self.path}:{self.lines[key]}" if key in self.lines else self.path
 
 

@@ -18,7 +18,7 @@ LAST_PORT = 65_535
 
 @frozen
 class ListenOptions:
-    """Where the broker listens."""
+    """The addresses on which the broker listens."""
 
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every IPv4 address")
     port: int = option(61613, "TCP port for STOMP and WebSocket; 0 = any free one", minimum=0)
@@ -36,7 +36,7 @@ class ListenOptions:
 
 @frozen
 class LogOptions:
-    """What is logged, and how; for a process that is only a broker."""
+    """The log's level and format, for a process that is only a broker."""
 
     log_level: str = option(
         "info",

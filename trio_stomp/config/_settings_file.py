@@ -37,7 +37,7 @@ class GivenPolicy:
 
 @frozen(repr=False)
 class SettingsFile:
-    """What one file says.
+    """The content of one file of settings.
 
     Args:
       rules: None = nothing of groups, certificates and rules.
@@ -67,7 +67,7 @@ def read_settings_file(path: str) -> SettingsFile:
 
 
 def _unknown(name: str, content: object, tables: tuple[str, ...]) -> str:
-    """What is wrong with a name at the outermost level of a file, and what to do."""
+    """Return the fault of an unknown name at the outermost level of a file, and its remedy."""
     group = next((spec.group for spec in options() if spec.name == name), None)
     if isinstance(content, dict | list):
         if name.startswith("/"):

@@ -1,4 +1,4 @@
-"""Where a value comes from, and how it is shown."""
+"""The sources of option values, and how they are shown."""
 
 import json
 import re
@@ -16,7 +16,7 @@ _PASSWORD_IN_QUERY = re.compile(r"(?i)([?&][^=&]*(?:passw|pwd|secret|token)[^=&]
 
 @frozen
 class Source:
-    """Where a value comes from.
+    """The source of a value.
 
     Args:
       kind: ``default``, ``file``, ``environment`` or ``command line``.
@@ -35,7 +35,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """What an error begins with; "" for a flag, which an option's name tells well enough."""
+        """Return the position that an error begins with; "" for a flag, whose name suffices."""
         return str(self) if self.kind in (FILE, ENVIRONMENT) else ""
 
 

@@ -22,7 +22,7 @@ _RUBY = re.compile(r"(?:[ \t]*(?:#[^\n]*|---[^\n]*)?\n)*:[a-z_]+[ \t]*:")
 
 @frozen(repr=False)
 class TomlFile:
-    """What a file says, and where.
+    """The content of a file, with its positions.
 
     Args:
       lines: By path of keys.
@@ -34,7 +34,7 @@ class TomlFile:
     lines: Mapping[_toml_lines.Path, int]
 
     def line(self, *keys: str | int) -> int:
-        """The line of a key, or of the nearest thing around it; 0 = it is not known."""
+        """Return the line of a key, or of the nearest thing around it; 0 if unknown."""
         return line_of(self.lines, keys)
 
     def place(self, *keys: str | int) -> str:
@@ -76,7 +76,7 @@ def read_toml(path: str, shorter: str = SPLIT) -> TomlFile:
 
 
 def read_bytes(path: str, shorter: str = SPLIT) -> bytes:
-    """What is in a file of settings.
+    """Return the bytes of a file of settings.
 
     Args:
       shorter: What is to be done if it is too large.

@@ -1,4 +1,4 @@
-"""Where the keys of a TOML file stand, which ``tomllib`` does not tell.
+"""The line numbers of the keys of a TOML file, which ``tomllib`` does not give.
 
 The file is known to be TOML when it comes here, so that this reads just as much of the grammar as
 tells keys from what only looks like one: strings, comments, arrays, inline tables.
@@ -27,7 +27,7 @@ _BARE = re.compile(r"[^,\]}#\n]*")
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """The line of each key, table and element of an array; the first is line 1.
+    """Return the line of each key, table and element of an array; the first line is 1.
 
     Args:
       text: TOML. Of anything else some lines are found, or none.
@@ -41,7 +41,7 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int:
-    """The line of a key, or of the nearest thing around it; 0 if there is none."""
+    """Return the line of a key, or of the nearest thing around it; 0 if there is none."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 0)

@@ -36,7 +36,7 @@ class Accounts:
     def read(
         cls, options: SecurityOptions, tls_login: str, certificates: Mapping[str, str]
     ) -> "Accounts":
-        """Read all files. It may take as long as a hash; call it in a thread.
+        """Read all files. This may take as long as a hash, so call it in a thread.
 
         Raises:
           OptionError: the operator's fault; it names the file and the line.
@@ -62,11 +62,11 @@ class Accounts:
 
     @property
     def exist(self) -> bool:
-        """Whether there is any way to log in."""
+        """Return whether there is any way to log in."""
         return self.users is not None or self.tokens is not None or self.tls_login != "off"
 
     def warnings(self, options: SecurityOptions) -> tuple[str, ...]:
-        """What an operator should know of the files that ``read`` has read."""
+        """Return warnings about the files that ``read`` has read."""
         told: tuple[str, ...] = ()
         if self.tokens is not None:
             files = options.token_key_file, options.token_jwks_file
@@ -79,7 +79,7 @@ class Accounts:
         return told
 
     def certified(self, names: tuple[str, ...]) -> Identity | None:
-        """Who a client with a certificate is, or None if that makes it nobody.
+        """Return the identity of a client with a certificate, or None if it maps to no user.
 
         Args:
           names: What the certificate says, most exact first.
@@ -97,7 +97,7 @@ class Accounts:
         return Identity(user, method=CERTIFICATE)
 
     def exists(self, identity: Identity) -> bool:
-        """Whether there may be such a user now who logs in.
+        """Return whether the user of an identity may still log in.
 
         Of who came with a token nobody can say more than that tokens are taken; of a common name,
         that certificates are.
@@ -112,7 +112,7 @@ class Accounts:
         return self.tls_login == COMMON_NAME
 
     def still_know(self, identity: Identity, before: "Accounts") -> bool:
-        """Whether what proved an identity ``before`` would prove it now."""
+        """Return whether the credentials that proved an identity ``before`` would prove it now."""
         match identity.method:
             case "passcode":
                 then = before.users.users.get(identity.name) if before.users else None

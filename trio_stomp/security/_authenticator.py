@@ -91,7 +91,7 @@ class Authenticator:
         return self._turns.count
 
     def lets_anonymous(self, *, is_loopback: bool) -> bool:
-        """Whether a client may come in without a login."""
+        """Return whether a client may connect without a login."""
         match self.options.anonymous:
             case "always":
                 return True
@@ -102,13 +102,13 @@ class Authenticator:
         return False
 
     def exists(self, identity: Identity) -> bool:
-        """Whether who had an identity before may still come, as far as can be known."""
+        """Return whether the holder of an identity may still connect, as far as can be known."""
         if not identity.method:
             return self.lets_anonymous(is_loopback=True)
         return self.accounts.exists(identity)
 
     def exposure(self, visitor: Visitor) -> ProtocolError | None:
-        """Why a visitor must not say who it is, if all on its way would hear; None = it may."""
+        """Return the error for credentials sent over an unencrypted connection; None if allowed."""
         if not (self.demands_tls and visitor.is_exposed and self.accounts.exist):
             return None
         return ProtocolError(
@@ -119,7 +119,7 @@ class Authenticator:
         )
 
     async def identify(self, headers: Headers, visitor: Visitor) -> Identity:
-        """Who a visitor is that sent CONNECT.
+        """Authenticate a visitor that sent CONNECT.
 
         Args:
           headers: Of CONNECT; its credentials win over those of the upgrade, and both over a

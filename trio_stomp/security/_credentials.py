@@ -1,4 +1,4 @@
-"""What clients tell of who they are: in CONNECT, or in the HTTP request that opens a WebSocket.
+"""The credentials that clients send, in CONNECT or in the HTTP request of a WebSocket.
 
 What cannot be read, or is told twice, is refused and never ignored: whoever tells who it is must
 not come in as nobody, nor as somebody else than a proxy in between took it for.
@@ -32,7 +32,7 @@ _Header = tuple[bytes, bytes]
 
 @frozen(repr=False)
 class Credentials:
-    """What a client tells of itself; nothing of it is proved.
+    """The unverified credentials of a client.
 
     Args:
       login: The user's name; "" = not told. With a token, the token's own name counts.
@@ -52,7 +52,7 @@ class Credentials:
 
 
 def from_stomp(headers: Sequence[tuple[str, str]], *, tokens: bool = False) -> Credentials | None:
-    """What the headers of CONNECT tell, or None if they tell nothing.
+    """Return the credentials in the headers of CONNECT, or None if there are none.
 
     ``login`` and ``passcode`` together win; else ``Authorization``, in any case of letters; else
     what there is of the two. Both empty is how some clients tell nothing.
@@ -82,7 +82,7 @@ def from_http(
     cookie_name: str = "",
     tokens: bool = False,
 ) -> Credentials | None:
-    """What the request for a WebSocket tells, or None if it tells nothing.
+    """Return the credentials in the request for a WebSocket, or None if there are none.
 
     What the client itself put there wins over what a browser adds: a Bearer token in
     ``Authorization`` or ``access_token`` in the query, then another ``Authorization``, then the
@@ -143,7 +143,7 @@ def _without_secret(piece: str) -> str:
 
 
 def looks_like_token(passcode: str) -> bool:
-    """Whether it is three parts in base64url, of which the first begins as a JSON object does."""
+    """Return whether it has three parts in base64url, the first of which begins a JSON object."""
     return _JWT.fullmatch(passcode) is not None
 
 

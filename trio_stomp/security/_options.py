@@ -1,4 +1,4 @@
-"""What the security floor lets an operator choose."""
+"""The options of the security floor."""
 
 from attrs import frozen
 
@@ -7,7 +7,7 @@ from trio_stomp.base import option
 
 @frozen
 class SecurityOptions:
-    """Who may come in, and how they prove it."""
+    """The ways to authenticate."""
 
     passwd_file: str = option("", "file of users, a line `user:hash` each; empty = none", live=True)
     acl_file: str = option(

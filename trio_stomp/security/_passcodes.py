@@ -52,7 +52,7 @@ ANEW = f"remove it, and set the passcode anew: {TOOL} add FILE USER"
 
 @frozen
 class Cost:
-    """What a hash costs to verify, and how long its parts are.
+    """The cost of verifying a hash, and the lengths of its parts.
 
     Args:
       memory_kib: Memory of one verification, in KiB.
@@ -70,7 +70,7 @@ class Cost:
 
     @property
     def work_kib(self) -> int:
-        """How much memory is written in all, in KiB: what a verification's time goes with."""
+        """Return the memory written in all, in KiB, which determines the time of a verification."""
         return self.memory_kib * self.passes
 
     def phc(self, salt: bytes, hash: bytes) -> str:
@@ -80,7 +80,7 @@ class Cost:
 
 
 def is_hashed(stored: str) -> bool:
-    """Whether what a users file holds is a hash, and not the passcode itself."""
+    """Return whether an entry of a users file is a hash, and not the passcode itself."""
     return stored.startswith(ARGON2ID)
 
 
@@ -117,7 +117,7 @@ def read_hash(text: str) -> Cost:
 
 
 def _length(text: str) -> int:
-    """Return how many bytes unpadded base64 stands for; 0 = it is none."""
+    """Return the number of bytes that unpadded base64 decodes to; 0 if it is invalid."""
     try:
         value = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:
@@ -146,7 +146,7 @@ def check_passcode(passcode: str) -> None:
 
 
 class Hasher(Protocol):
-    """What of argon2-cffi's ``PasswordHasher`` is needed here; many threads call it at once."""
+    """The part of argon2-cffi's ``PasswordHasher`` that is used here, from many threads at once."""
 
     def hash(self, password: str) -> str:
         """Return the PHC string of a passcode, with a new salt."""
@@ -157,7 +157,7 @@ class Hasher(Protocol):
         ...
 
     def check_needs_rehash(self, hash: str) -> bool:
-        """Whether a new hash would be made with other parameters."""
+        """Return whether a new hash would be made with other parameters."""
         ...
 
 
@@ -193,7 +193,7 @@ def hash_passcode(text: str, hasher: Hasher | None = None) -> str:
 
 
 def needs_rehash(stored: str, hasher: Hasher | None = None) -> bool:
-    """Whether what a users file holds is plain text, or was hashed with other parameters.
+    """Return whether an entry of a users file is plain text, or hashed with other parameters.
 
     Args:
       stored: A value of ``UserBook.users``.
@@ -207,7 +207,7 @@ def needs_rehash(stored: str, hasher: Hasher | None = None) -> bool:
 
 @frozen
 class PasscodeStatistics:
-    """What a ``PasscodeChecker`` has done since it was made.
+    """The counters of a ``PasscodeChecker`` since it was made.
 
     Args:
       checked: How many passcodes were looked at.
@@ -226,7 +226,7 @@ class PasscodeStatistics:
 
 @define(eq=False, repr=False)
 class PasscodeChecker:
-    """Tells who knows the passcode of a user; for several threads at once.
+    """Verifies the passcodes of users, for several threads at once.
 
     Names cannot be guessed from the time that an answer takes: an unknown user, a wrong passcode
     and a user whose passcode is plain text each cost one hash, if the book has any. The hash that
@@ -262,7 +262,7 @@ class PasscodeChecker:
             self._hasher = default_hasher()
 
     def check(self, name: str, passcode: str) -> bool:
-        """Whether this is the passcode of this user.
+        """Return whether this is the passcode of this user.
 
         Args:
           name: As the client gave it; any text.
@@ -285,7 +285,7 @@ class PasscodeChecker:
         return is_right
 
     def recalls(self, name: str, passcode: str) -> bool:
-        """Whether it is known without hashing that this is the passcode of this user.
+        """Return whether a passcode is known to be right without hashing.
 
         False says nothing: then ``check`` it, in a thread. Blocks: never.
         """
@@ -341,7 +341,9 @@ class PasscodeChecker:
         return hmac.compare_digest(self._mark(expected.encode()), self._mark(given))
 
     def _mark(self, *parts: bytes) -> bytes:
-        """Return a keyed hash; each part's length is in it, so that none can run into the next."""
+        """Return a keyed hash of parts, whose lengths are included so that they cannot run
+        together.
+        """
         text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._key, text, hashlib.sha256)
 

@@ -1,4 +1,4 @@
-"""How often one may fail to log in: a delay that grows, by address and login.
+"""Throttling of failed logins: a delay that grows, by address and login.
 
 Policy:
 
@@ -58,7 +58,7 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 @define(eq=False, repr=False)
 class _Record:
-    """How often a key failed, when it last did, and when it may try again."""
+    """The failures of a key: their count, the last time, and the time of the next try."""
 
     last: float
     until: float
@@ -73,7 +73,7 @@ Records = OrderedDict[Hashable, _Record]
 
 @define(eq=False, repr=False)
 class Delays:
-    """Failures by key, bounded; every operation takes the same time however many there are.
+    """A bounded table of failures by key; every operation takes constant time.
 
     Args:
       free: So many failures cost nothing.
@@ -91,7 +91,7 @@ class Delays:
         return len(self._fresh) + len(self._delayed)
 
     def wait_s(self, key: Hashable, now: float) -> float:
-        """Seconds until ``key`` may try; 0.0 = now."""
+        """Return the seconds until ``key`` may try; 0.0 = now."""
         record = self._fresh.get(key) or self._delayed.get(key)
         wait_s = record.until - now if record is not None else 0.0
         return wait_s if wait_s >= GRAIN_S else 0.0
@@ -141,7 +141,7 @@ class Delays:
 
 @define(eq=False, repr=False)
 class Throttle:
-    """Who must wait before the next try to log in. Pure: time is told, on the broker's clock.
+    """The delays before the next login. Pure: time is a parameter, on the broker's clock.
 
     Addresses are told as a wire's ``remote``: ``1.2.3.4:567``, ``[::1]:567``, ``unix``,
     ``in-memory``.
@@ -162,12 +162,12 @@ class Throttle:
 
     @property
     def entries(self) -> int:
-        """What is remembered of failures: pairs, addresses and sites."""
+        """Return the number of entries: pairs, addresses and sites."""
         tables = self._pairs, self._local_pairs, self._addresses, self._sites
         return sum(len(table) for table in tables)
 
     def wait_s(self, address: str, login: str, now: float) -> float:
-        """How long a login must wait, in seconds; 0.0 = it may be tried now.
+        """Return the seconds that a login must wait; 0.0 = it may be tried now.
 
         Where logins wait for one another, as those whose passcode is hashed in a thread, this is
         to be asked when a login's turn comes: else all that came before the first of them failed
@@ -183,7 +183,7 @@ class Throttle:
         return wait_s
 
     def failed(self, address: str, login: str, now: float) -> None:
-        """Count a login that was tried and failed; not one that was refused for waiting."""
+        """Count a login that was tried and failed, but not one refused by the delay."""
         place, is_local = place_of(address)
         self._pairs_of(is_local).failed((place, _short(login)), now)
         if not is_local:
@@ -193,7 +193,7 @@ class Throttle:
         self.failures += 1
 
     def succeeded(self, address: str, login: str) -> None:
-        """Forget the failures of address and login together; those of the address stay."""
+        """Forget the failures of address and login together, but not those of the address."""
         place, is_local = place_of(address)
         pair = place, _short(login)
         self._pairs_of(is_local).forget(pair)
@@ -213,7 +213,7 @@ class Throttle:
 
 
 def place_of(remote: str) -> tuple[str, bool]:
-    """What an address counts as, and whether it is on this machine.
+    """Return the key that an address counts as, and whether it is on this machine.
 
     An IPv4 address counts as itself, however IPv6 writes it; an IPv6 address as its /64. All of
     loopback is one place: its 16 million addresses are one machine's.
@@ -227,7 +227,7 @@ def place_of(remote: str) -> tuple[str, bool]:
 
 
 def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
-    """The address of a wire's ``remote``, however it is written; whether it is this machine's."""
+    """Parse the address of a wire's ``remote``, and return whether it is this machine's."""
     try:
         address = ip_address(remote.rpartition(":")[0].removeprefix("[").removesuffix("]"))
     except ValueError:
@@ -241,7 +241,7 @@ def _address_of(remote: str) -> tuple[IPv4Address | IPv6Address | None, bool]:
 
 
 def _networks_of(remote: str) -> tuple[str, str]:
-    """Whose an address is, roughly: of a provider, and of a site of theirs."""
+    """Return the networks of an address, roughly: a provider's, and a site's within it."""
     address, is_local = _address_of(remote)
     if address is None or is_local:
         return place_of(remote)[0], ""

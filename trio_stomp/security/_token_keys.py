@@ -51,7 +51,7 @@ _BYTE_ORDER_MARKS = b"\xef\xbb\xbf\xff\xfe"
 
 
 class _Unusable(Exception):
-    """A key cannot verify tokens; the text says why."""
+    """A key cannot verify tokens, for the reason in the text."""
 
 
 @frozen(eq=False, repr=False)
@@ -64,7 +64,7 @@ class TokenKey:
 
     @property
     def is_secret(self) -> bool:
-        """Whether who can read it can sign with it, too."""
+        """Return whether the key that verifies can also sign."""
         return isinstance(self.material, bytes)
 
     @property
@@ -149,7 +149,7 @@ def _secret(data: bytes) -> bytes:
 
 
 def _is_key(data: bytes) -> bool:
-    """Whether it is a key, public or not, in PEM, SSH's form, JSON or DER."""
+    """Return whether it is a key, public or not, in PEM, SSH's form, JSON or DER."""
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives import serialization
     from cryptography.x509 import load_der_x509_certificate
@@ -169,7 +169,7 @@ def _is_key(data: bytes) -> bool:
 
 
 def _algorithms_of(material: object) -> tuple[str, ...]:
-    """What a key may verify: its kind says so, and its length."""
+    """Return the algorithms that a key may verify, by its kind and length."""
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
     match material:

@@ -120,7 +120,7 @@ class TokenVerifier:
         )
 
     def verify(self, token: str, wall_s: float) -> Identity:
-        """Who a token says its bearer is.
+        """Return the identity that a token proves.
 
         ``expires_at`` of the answer is ``exp`` and the leeway: always later than ``wall_s``.
 
@@ -143,11 +143,11 @@ class TokenVerifier:
         return Identity(name, roles, expires_at, "token", self.proofs[key])
 
     def still_proves(self, identity: Identity) -> bool:
-        """Whether the key of an identity is still there, and tokens are held to the same."""
+        """Return whether the key of an identity is still there, held to the same checks."""
         return identity.key in self.proofs.values()
 
     def _signed_claims(self, token: str) -> tuple[dict[str, Any], TokenKey]:
-        """What a token says, once a key has been found that signed it."""
+        """Return the claims of a token, and the key that signed it."""
         from jwt import PyJWTError
 
         if len(token) > MAX_TOKEN_CHARS:
@@ -186,7 +186,7 @@ class TokenVerifier:
         return keys
 
     def _check_times(self, claims: Mapping[str, Any], wall_s: float) -> float:
-        """Check when a token is good (RFC 7519 sections 4.1.4 to 4.1.6); when it no longer is."""
+        """Check when a token is valid (RFC 7519 sections 4.1.4 to 4.1.6), and return its expiry."""
         leeway = f"with a leeway of {self.leeway_s:g} s"
         expires_at = _seconds(claims, "exp")
         if expires_at is None:
@@ -218,7 +218,7 @@ class TokenVerifier:
 
 
 def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable[str]:
-    """What the operator should know of the keys, one line each.
+    """Yield warnings about the keys, one line each.
 
     Args:
       key_file, jwks_file: As ``TokenVerifier.load``.

@@ -81,7 +81,7 @@ def _rules(path: str) -> AccessRules:
 
 @frozen
 class _Answer:
-    """What the rules say of one thing that is needed."""
+    """The rules' answer for one required permission."""
 
     destination: str
     action: Action
@@ -226,7 +226,7 @@ def _show(given: argparse.Namespace) -> int:
 
 
 def _told(rule: Rule) -> str:
-    """A rule in words; names are quoted, and so cannot drive the terminal."""
+    """Return a rule in words; names are quoted, so that they cannot control the terminal."""
     every = len(rule.actions) == len(Action)
     actions = "everything" if every else ", ".join(a.value for a in Action if a in rule.actions)
     where = ", ".join(map(repr, rule.patterns))

@@ -1,4 +1,4 @@
-"""``trio-stomp bench``: one sender, many subscribers; deliveries a second and their latency.
+"""``trio-stomp bench``: one sender and many subscribers, deliveries per second and latency.
 
 The scenario is stompica's: messages of 117 bytes to 75 subscribers of one topic.
 """
@@ -53,7 +53,7 @@ subscriber that has the message, at full speed; --rate has it measured at a stea
 
 @define(eq=False)
 class Latencies:
-    """How long deliveries took: a histogram, whose buckets are 6 % wide."""
+    """A histogram of delivery latencies, whose buckets are 6 % wide."""
 
     counts: dict[int, int] = field(factory=dict)
     total: int = 0
@@ -122,7 +122,7 @@ class Run:
         await self._moved.wait()
 
     def figures(self) -> dict[str, float | int | None]:
-        """What is told of it."""
+        """Return the figures of the result."""
         rate = self.sent / self.took_s if self.took_s else 0.0
         return {
             "subscribers": self.subscribers,

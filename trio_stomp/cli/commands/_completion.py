@@ -58,7 +58,7 @@ def make_parser() -> Parser:
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """One parser of all commands; for a look at it, not for parsing."""
+    """Return one parser of all commands, for inspection and not for parsing."""
     whole = argparse.ArgumentParser(prog=COMMAND)
     whole.add_argument("--version", action="version", version=__version__)
     commands = whole.add_subparsers(dest="command")

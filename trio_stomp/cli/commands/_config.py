@@ -141,7 +141,7 @@ def _many(what: str, count: int) -> str:
 
 
 def _overridden(configuration: Configuration) -> Iterator[str]:
-    """What is told more than once: what counts, and what does not."""
+    """Yield values that are given more than once, with those that they override."""
     for name, values in configuration.given.items():
         for before in values[:-1]:
             yield (

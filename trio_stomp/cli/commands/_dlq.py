@@ -1,4 +1,4 @@
-"""``trio-stomp dlq``: look at dead letters, send them again, drop them; by STOMP alone."""
+"""``trio-stomp dlq``: inspect, resend and drop dead letters over STOMP."""
 
 import argparse
 from collections.abc import Awaitable, Callable, Sequence
@@ -133,7 +133,7 @@ def _show(given: argparse.Namespace) -> int:
 async def _browse(
     queue: str, wanted: int | None, take: Callable[[Message], None], client: Client
 ) -> int:
-    """Look at what is there, and take nothing away; how many there were."""
+    """Show the messages without consuming them, and return how many there are."""
     found = 0
     async with client.subscribe(queue, headers={"browser": "true"}) as messages:
         async for message in messages:

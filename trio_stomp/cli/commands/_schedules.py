@@ -1,4 +1,4 @@
-"""``trio-stomp schedules``: what waits for its time, and whose it is; cancelled, by STOMP alone."""
+"""``trio-stomp schedules``: list and cancel scheduled messages over STOMP."""
 
 import argparse
 import json
@@ -139,7 +139,7 @@ def _cancel(given: argparse.Namespace) -> int:
 
 
 async def _end(given: argparse.Namespace, client: Client) -> tuple[int, list[str]]:
-    """How many messages were ended, and which ids not."""
+    """Cancel messages, and return how many were cancelled and which ids were not."""
     if given.all:
         return await _ask(client, {"AMQ_SCHEDULER_ACTION": "REMOVEALL"}), []
     ids = given.ids

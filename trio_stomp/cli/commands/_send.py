@@ -86,7 +86,7 @@ def _is_single(given: argparse.Namespace) -> bool:
 
 @frozen
 class _Source:
-    """Where bodies are read from.
+    """The source of message bodies.
 
     Args:
       size: In bytes; 0 = nobody knows.
@@ -97,7 +97,7 @@ class _Source:
     size: int
 
     async def read(self, size: int = READ_BYTES) -> bytes:
-        """Some bytes, when they are there; none at the end.
+        """Return some bytes once they are available; none at the end.
 
         Not through Python's own buffer: a thread that still reads there when the program ends,
         after Ctrl-C, would crash it.
@@ -180,7 +180,7 @@ def _line(
 
 @define
 class Tally:
-    """What the broker confirmed.
+    """The count of messages that the broker confirmed.
 
     Args:
       as_json: Whether each RECEIPT is a line of JSON.
@@ -211,7 +211,7 @@ class Tally:
             self.evidence.update(name for name in receipt if name == "duplicate")
 
     def confirmed(self) -> str:
-        """What to add to an error."""
+        """Return the text to add to an error."""
         return "" if self.is_single else f" ({self.count} messages were confirmed before)"
 
     def show(self) -> None:
@@ -226,7 +226,7 @@ class Tally:
 
 @define(eq=False)
 class _Window:
-    """What is on its way."""
+    """The messages that are not confirmed yet."""
 
     count: int = 0
     bytes: int = 0

@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def start_of(text: str) -> str:
-    """What ``--from`` means, as SUBSCRIBE tells it.
+    """Return the SUBSCRIBE header value for ``--from``.
 
     Raises:
       OptionError: it means nothing.
@@ -106,7 +106,7 @@ class Printer:
 
     @property
     def is_done(self) -> bool:
-        """Whether as many came as are wanted."""
+        """Return whether as many messages have arrived as are wanted."""
         return self.wanted is not None and self.count >= self.wanted
 
     def show(self, message: Message) -> None:

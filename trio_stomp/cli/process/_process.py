@@ -1,4 +1,4 @@
-"""What a process that is only a broker sets up for itself: log, file descriptors, garbage."""
+"""The set-up of a process that is only a broker: log, file descriptors, garbage collection."""
 
 import gc
 import sys

@@ -1,4 +1,4 @@
-"""What systemd wants to hear and hands over: readiness, the watchdog, sockets.
+"""The interface to systemd: readiness, the watchdog, sockets.
 
 Source: sd_notify(3), sd_listen_fds(3). All of it does nothing where systemd is not asked.
 """
@@ -14,7 +14,7 @@ FIRST_FD = 3
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Tell systemd, as in ``READY=1``; whether there was anybody to tell.
+    """Notify systemd, as in ``READY=1``, and return whether it listens.
 
     It never fails: a broker must not end since nobody listens.
     """
@@ -33,7 +33,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
-    """How often systemd must hear from us at least, in seconds; 0 = it does not ask."""
+    """Return the watchdog's interval in seconds; 0 if there is no watchdog."""
     told = environment.get(WATCHDOG, "")
     pid = environment.get("WATCHDOG_PID", str(os.getpid()))
     if not told.isdigit() or pid != str(os.getpid()):
@@ -54,7 +54,7 @@ async def feed_watchdog(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def handed_over(environment: Mapping[str, str] = os.environ) -> list[trio.SocketListener]:
-    """The listening sockets that systemd opened for us (socket activation); mostly none.
+    """Return the listening sockets that systemd passed (socket activation); usually none.
 
     Raises:
       OSError: one of them is no listening socket.

@@ -6,5 +6,5 @@ from trio_stomp.frames import FrameDecoder
 
 
 def told_variant() -> str:
-    """What stands behind the version: `` (compiled)``, or nothing."""
+    """Return the suffix of the version: `` (compiled)``, or nothing."""
     return "" if isfunction(FrameDecoder.receive_data) else " (compiled)"

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: the data directory and the disk below it."""
+"""The checks of ``doctor`` on the data directory and its disk."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 
 
 def check_data_directory(path: str) -> Iterator[Finding]:
-    """Whether messages can survive in it."""
+    """Check whether the directory can keep messages."""
     if not path:
         text = "no --data-dir was told: nothing survives a broker without one"
         yield Finding(OK, "data", text)
@@ -56,7 +56,7 @@ def _nearest(directory: Path) -> Path:
 
 
 def check_space(path: str, free_bytes: int) -> Finding:
-    """Whether there is room."""
+    """Check the free space."""
     told = (
         f"{free_bytes / (1 << 30):,.1f} GiB free"
         if free_bytes >= 1 << 30
@@ -71,7 +71,7 @@ def check_space(path: str, free_bytes: int) -> Finding:
 
 
 def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
-    """The kind of file system; "" = it cannot be told."""
+    """Return the kind of file system; "" if unknown."""
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -90,7 +90,7 @@ def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
 
 
 def check_kind(path: str, kind: str) -> Finding | None:
-    """Whether it is a disk at all."""
+    """Check whether the directory is on a disk, not in memory."""
     if kind in MEMORY_FILE_SYSTEMS:
         text = f"{path} is in memory ({kind}): nothing survives a restart of the machine"
         return Finding(WARN, "disk", text, "name a directory on a disk with --data-dir")
@@ -101,7 +101,7 @@ def check_kind(path: str, kind: str) -> Finding | None:
 
 
 def check_sync(there: Path, clock: Callable[[], float] = time.perf_counter) -> Finding:
-    """How long the disk takes to have something for good."""
+    """Measure how long the disk takes for a sync."""
     try:
         median = _sync_s(there, clock)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: the process, the port, the clock, the libraries."""
+"""The checks of ``doctor`` on the process, the port, the clock and the libraries."""
 
 import ctypes
 import errno
@@ -54,7 +54,7 @@ LIBRARIES = (
 
 @frozen
 class Finding:
-    """What one look has found.
+    """The result of one check.
 
     Args:
       status: ``ok``, ``warn`` or ``fail``.
@@ -79,7 +79,7 @@ def check_python() -> Iterator[Finding]:
 
 
 def check_user() -> Iterator[Finding]:
-    """Whether it would run as root."""
+    """Check whether the broker would run as root."""
     if getattr(os, "geteuid", lambda: 1)() == 0:
         yield Finding(
             WARN, "user", "this is root, which no broker needs", "run it as a user of its own"
@@ -89,7 +89,7 @@ def check_user() -> Iterator[Finding]:
 
 
 def check_descriptors(connections: int) -> Iterator[Finding]:
-    """Whether the process may open a file for each connection."""
+    """Check whether the process may open a file for each connection."""
     if sys.platform == "win32":
         return
     import resource
@@ -118,7 +118,7 @@ def _limit(value: int) -> str:
 
 
 def check_port(host: str, port: int) -> Iterator[Finding]:
-    """Whether the port can be had, or who has it."""
+    """Check whether the port is free, or who uses it."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     place = Address(host, port, is_tls=False).netloc
     try:
@@ -157,7 +157,7 @@ def _who_answers(host: str, port: int, place: str) -> Finding:
 
 
 def check_clock(now: float | None = None) -> Iterator[Finding]:
-    """Whether the time can be right, and is kept so."""
+    """Check whether the clock is plausible and synchronized."""
     now = time.time() if now is None else now
     told = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     remedy = "set the clock, and have it kept by chrony, ntpd or systemd-timesyncd"
@@ -172,7 +172,7 @@ def check_clock(now: float | None = None) -> Iterator[Finding]:
 
 
 def is_synchronized() -> bool | None:
-    """Whether the system says that its clock follows a better one; None = it cannot be asked."""
+    """Return whether the system synchronizes its clock; None if unknown."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -184,7 +184,7 @@ def is_synchronized() -> bool | None:
 
 
 def check_tls(certificate: str, key: str) -> Iterator[Finding]:
-    """Whether certificate and key can be used, and how long."""
+    """Check whether certificate and key can be used, and for how long."""
     if not certificate:
         if key:
             yield Finding(FAIL, "tls", "--tls-key without --tls-cert", "give the certificate too")
@@ -204,7 +204,7 @@ def check_tls(certificate: str, key: str) -> Iterator[Finding]:
 
 
 def check_java() -> Iterator[Finding]:
-    """Whether there is a Java that Spark runs on."""
+    """Check for a Java that Spark runs on."""
     home = os.environ.get("JAVA_HOME", "")
     path = str(Path(home, "bin")) if home else None
     java = shutil.which("java", path=path)
@@ -245,7 +245,7 @@ def java_version(text: str) -> int | None:
 
 
 def check_libraries() -> Iterator[Finding]:
-    """What is installed of the optional libraries, and what they bring."""
+    """Check which optional libraries are installed."""
     for module, extra, brings in LIBRARIES:
         if importlib.util.find_spec(module) is not None:
             yield Finding(OK, module, brings)

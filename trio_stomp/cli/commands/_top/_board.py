@@ -1,4 +1,4 @@
-"""What ``top`` knows: records of the DIAG topics in, one frame of figures out. No clock, no I/O."""
+"""The state of ``top``: takes records of DIAG topics, gives frames of figures. No clock, no I/O."""
 
 import json
 from collections import Counter
@@ -63,7 +63,7 @@ class Things:
             self.now = {name: item for name, item in self.now.items() if name in self._seen}
 
     def per_s(self, name: tuple[object, ...], total: str) -> float:
-        """How fast a counter grows; 0 if the newest list did not have to tell of it."""
+        """Return a counter's growth per second; 0 if the newest list does not have it."""
         if name not in self.before or self.interval_s <= 0:
             return 0.0
         grown = _number(self.now[name].get(total)) - _number(self.before[name].get(total))
@@ -88,25 +88,25 @@ class Board:
 
     @property
     def is_ready(self) -> bool:
-        """Whether there are rates."""
+        """Return whether there are rates."""
         return bool(self.process_before) or self.is_first
 
     @property
     def is_first(self) -> bool:
-        """Whether the newest figures are those of the boot's first interval."""
+        """Return whether the newest figures are those of the boot's first interval."""
         uptime_s, interval_s = map(_number, map(self.process.get, ("uptime_s", "interval_s")))
         return not self.process_before and 0 < uptime_s < 1.5 * interval_s
 
     @property
     def at_s(self) -> float:
-        """When the newest figures were taken, in seconds since 1970; 0 = there are none."""
+        """Return the time of the newest figures, in seconds since 1970; 0 = there are none."""
         try:
             return datetime.fromisoformat(str(self.process.get("ts"))).timestamp()
         except ValueError:
             return 0.0
 
     def take(self, topic: str, body: bytes) -> None:
-        """A message of a DIAG topic; what cannot be read is passed over."""
+        """Take a message of a DIAG topic, ignoring one that cannot be parsed."""
         try:
             record = json.loads(body)
         except (ValueError, RecursionError):
@@ -238,7 +238,7 @@ class Board:
         return round(max(used_s, 0.0) / interval_s * 100, 1)
 
     def _latency(self) -> dict[str, float | None]:
-        """Of the deliveries of the last interval, over all destinations; None = there were none."""
+        """Return the latency of the last interval's deliveries, over all destinations."""
         bounds: list[float] = []
         counts: list[float] = []
         longest = 0.0

@@ -30,7 +30,7 @@ def open_console(*, is_live: bool) -> Any:  # noqa: ANN401
 def screen(
     frame: Mapping[str, Any], sort: str, *, is_paused: bool = False, keys: bool = False
 ) -> Any:  # noqa: ANN401
-    """What is shown of a frame."""
+    """Return the screen of a frame."""
     group = importlib.import_module("rich.console").Group
     parts = [_head(frame)]
     if frame["destinations"]:

@@ -52,7 +52,7 @@ destinations by something else.
 
 @define
 class View:
-    """What the operator wants to see."""
+    """The view that the operator has chosen."""
 
     sort: str
     shown: int
@@ -99,7 +99,7 @@ Show = Callable[[Board], None]
 
 
 def _shower(given: argparse.Namespace, view: View) -> Show:
-    """What shows the board.
+    """Return the function that shows the board.
 
     Raises:
       CannotDo: rich is missing, or there is no terminal.
@@ -165,7 +165,7 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
 
 
 def _say_waiting(interval_s: float) -> None:
-    """Tell a person why nothing is shown yet; ``interval_s`` is 0 as long as nobody knows it."""
+    """Say why nothing is shown yet; ``interval_s`` is 0 until it is known."""
     if sys.stderr.isatty():
         often = f"{interval_s:g} s" if interval_s else "few seconds (--diag-interval-s)"
         sys.stderr.write(f"waiting for figures, which the broker tells every {often}\n")
@@ -173,7 +173,7 @@ def _say_waiting(interval_s: float) -> None:
 
 
 async def _is_silent(messages: Subscription, board: Board, silence_s: float) -> bool:
-    """Take a message; whether none came in time."""
+    """Take a message, and return whether none arrived in time."""
     with trio.move_on_after(silence_s) as scope:
         message = await messages.receive()
         board.take(message.destination, message.body)
@@ -239,7 +239,7 @@ async def _take_all(messages: Subscription, board: Board) -> None:
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Lend the keyboard, whose keys come one by one; None = there is none."""
+    """Lend the keyboard, whose keys come one by one; None if there is none."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield None
         return
