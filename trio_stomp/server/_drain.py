@@ -1,6 +1,6 @@
-"""Before the broker stops: no more sessions, and those there are go one after another.
+"""Draining before the broker stops: refuse new sessions, end the others one after another.
 
-All at once would be a storm at whichever broker takes over.
+Ending all at once would flood the broker that takes over with connections.
 """
 
 import math
@@ -20,10 +20,10 @@ RETRY_MS = 1000
 
 
 def stopping(retry_ms: int = RETRY_MS) -> ProtocolError:
-    """What a client is told that is sent away.
+    """Return the error for clients that connect or remain while the broker stops.
 
     Args:
-      retry_ms: When it should look again, here or elsewhere.
+      retry_ms: When the client should connect again, here or elsewhere.
     """
     return ProtocolError(
         "shutting-down",
@@ -38,12 +38,12 @@ async def drain(
     duration_s: float,
     retire: "Callable[[Connection], None]",
 ) -> None:
-    """Send connections away at an even pace, until ``duration_s`` is over or none is left.
+    """End connections at an even pace, until ``duration_s`` is over or none is left.
 
-    Who is in the middle of something stays until it is done: an open transaction, messages to
-    acknowledge, bytes that are still to be read.
+    Busy clients stay until they are done: those with an open transaction, unacknowledged messages
+    or a backlog.
 
-    Checkpoint: unless there is no time for it. Cancel: the others stay.
+    Checkpoint: unless ``duration_s`` is 0. Cancel: the other connections stay.
     """
     deadline, many = trio.current_time() + duration_s, len(connections)
     while connections and (left_s := deadline - trio.current_time()) > 0:

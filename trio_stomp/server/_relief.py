@@ -1,4 +1,4 @@
-"""What is given up when memory is short, so that those who work can go on."""
+"""Eviction when memory is short, so that active clients can continue."""
 
 from typing import TYPE_CHECKING
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from trio_stomp.server.io import OutboxShared
 
 PAUSE_S = 0.1
-"""When memory is short, one connection at most is ended in this time."""
+"""Minimum interval between two evictions."""
 SPARE_HISTORY_BYTES = 256 * 1024
-"""So much of streams in memory is not worth giving up."""
+"""Stream history of at most this size is kept."""
 
 
 @define(eq=False, repr=False)
 class Relief:
-    """Gives memory back, one thing at a time."""
+    """Frees memory, one step at a time."""
 
     connections: "Mapping[Connection, None]"
     broker: "Broker"
@@ -32,16 +32,16 @@ class Relief:
     _history_bytes: int = 0
 
     def relieve(self, now: float) -> None:
-        """History goes first, then whoever takes no bytes and holds the most.
+        """Free stream history first, then the stuck connection with the largest backlog.
 
-        Else the producers of everybody would wait until the write stall ends that connection.
+        Otherwise all producers would wait until the write stall ends that connection.
         """
         if now < self._relieved_at + PAUSE_S:
             return
         self._relieved_at = now
         history = self.broker.streams.window_bytes
         if history > SPARE_HISTORY_BYTES and history != self._history_bytes:
-            self._history_bytes = history  # if that helps nothing, it is not tried again
+            self._history_bytes = history  # if this frees nothing, do not try it again
             self.dispatcher.call_soon(self._forget_history)
             return
         stuck = [each for each in self.connections if each.outbox.is_stuck(now)]
@@ -59,4 +59,4 @@ class Relief:
         )
 
     def _forget_history(self, now: float) -> None:
-        self.broker.streams.expire(now)  # the rest goes as time passes
+        self.broker.streams.expire(now)  # the rest expires as time passes

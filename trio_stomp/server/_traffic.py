@@ -1,4 +1,4 @@
-"""What connections have moved, added up: also of those that ended, so that no total shrinks."""
+"""Traffic totals of connections, ended ones included, so that no total shrinks."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Traffic:
-    """Counters of connections, all together."""
+    """Sums of the counters of connections."""
 
     opened: dict[str, int] = field(factory=dict)
     """Those whose CONNECT was read, by transport (``tcp``, ``tls``, ``ws``, ``wss``)."""
@@ -34,7 +34,7 @@ class Traffic:
             self.opened[transport] = self.opened.get(transport, 0) + 1
 
     def copy(self) -> "Traffic":
-        """The same figures, to be added to."""
+        """Return a copy to which more can be added."""
         return Traffic(
             dict(self.opened),
             frames_in=self.frames_in,

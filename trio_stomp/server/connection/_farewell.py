@@ -1,4 +1,4 @@
-"""The end of a connection: its last frames go out, and its peer gets the time to read them."""
+"""The end of a connection: send the last frames, and give the peer time to read them."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -11,9 +11,9 @@ from trio_stomp.server.connection._link import Link
 
 RECEIVE_BYTES = 64 * 1024
 LEAST_RATE = 256
-"""Bytes a second; who takes less on the whole is not waited for (Kestrel of .NET wants 240)."""
+"""Slowest peer that is waited for, in bytes a second overall (.NET's Kestrel asks for 240)."""
 LOOK_S = 0.1
-"""How often it is looked whether the peer's kernel has all, at most."""
+"""Minimum interval between two checks whether the peer's kernel has received all."""
 _NOT_WAITED_FOR = frozenset(
     {
         CloseReason.SLOW_CONSUMER,
@@ -25,24 +25,24 @@ _NOT_WAITED_FOR = frozenset(
 
 
 async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> None:
-    """Let the last frames out, and give the peer time to read them (R09).
+    """Send the last frames, and give the peer time to read them (R09).
 
-    Closing a socket that still has bytes to read makes the kernel send a reset, which eats
-    what the peer had not read yet: hence half-close, read on for a while, then close.
+    Closing a socket that still has bytes to read makes the kernel send a reset, which discards
+    what the peer has not read yet: so half-close, keep reading for a while, then close.
 
-    A RECEIPT to DISCONNECT may stand behind megabytes on a slow line. As long as the peer takes
-    some of them it is waited for, as while it was open; whoever was too slow before is not.
+    The RECEIPT for a DISCONNECT may follow megabytes on a slow line. The broker waits as long as
+    the peer takes bytes, as it did before, unless it ends the connection for slowness.
 
-    Checkpoint: perhaps. Cancel: the rest is not sent. Limits: ``write_stall_s`` without a byte
-    taken, ``LEAST_RATE`` on the whole; and ``linger_s`` once the peer has all.
+    Checkpoint: only if something waits. Cancel: the rest is not sent. Limits: ``write_stall_s``
+    without a byte taken, ``LEAST_RATE`` overall, and ``linger_s`` once the peer has all.
     """
     outbox, websocket, reason = link.outbox, link.websocket, lifecycle.reason
-    outbox.is_closed = True  # no heart-beat comes behind the last word
+    outbox.is_closed = True  # no heart-beat may follow the last frame
     await outbox.clear_away()
     if websocket is not None:
         close = websocket.close(reason.websocket_code, reason.text)
         link.send_now(close_reply or close, trio.current_time())
-    # Nearly always nothing waits, and three cancel scopes are a tenth of what an end costs.
+    # Usually nothing waits, and three cancel scopes cost a tenth of a disconnect.
     if outbox.waiting_bytes and not await _let_out(link, reason, outbox.wait_empty):
         return
     if reason is CloseReason.CONNECTION_LOST:
@@ -53,10 +53,13 @@ async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> 
 
 
 async def _let_out(link: Link, reason: CloseReason, wait: Callable[[], Awaitable[None]]) -> bool:
-    """Wait as long as the peer takes some of what waits; whether all is out.
+    """Wait for the outbox to drain, as long as the peer takes bytes.
 
     Args:
-      wait: Waits until all is out; may be cancelled and called again.
+      wait: Waits until all is sent; may be cancelled and called again.
+
+    Returns:
+      Whether all was sent.
     """
     outbox, limits = link.outbox, link.shared.limits
     is_slow = reason in _NOT_WAITED_FOR
@@ -74,9 +77,9 @@ async def _let_out(link: Link, reason: CloseReason, wait: Callable[[], Awaitable
 
 
 async def _see_off(link: Link, reason: CloseReason) -> None:
-    """Read on, and throw it away, while the peer's kernel takes what this one's has."""
+    """Read and discard input while the peer's kernel acknowledges what was sent."""
     if reason is CloseReason.CLIENT_CLOSED:
-        return  # it will send nothing more that could make the kernel send a reset
+        return  # the peer sends nothing more, so the kernel sends no reset
     limits, wire = link.shared.limits, link.wire
     left = wire.untaken()
     changed_at = trio.current_time()

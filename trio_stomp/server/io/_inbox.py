@@ -1,4 +1,4 @@
-"""The input queue: what connections received, on its way to the dispatcher, bounded."""
+"""The input queue: a bounded queue of decoded input from connections to the dispatcher."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,7 +18,7 @@ _CAPACITY = 256
 
 @value(eq=False, repr=False)
 class Batch:
-    """What one read of a connection meant."""
+    """The events that one read of a connection was decoded to."""
 
     source: Source
     events: Sequence[Event]
@@ -29,7 +29,7 @@ class Batch:
 
 @value(eq=False, repr=False)
 class Gone:
-    """The last that is heard of a connection."""
+    """The end of a connection; the last item from it."""
 
     source: Source
     reason: CloseReason
@@ -37,7 +37,7 @@ class Gone:
 
 @value(eq=False, repr=False)
 class Control:
-    """Something else that the dispatcher shall do in its turn; told the time."""
+    """A call that the dispatcher makes in its turn, with the time as argument."""
 
     action: Callable[[float], None]
 
@@ -60,7 +60,7 @@ class Inbox:
     _sender: "trio.MemorySendChannel[Item]" = field(init=False)
     _receiver: "trio.MemoryReceiveChannel[Item]" = field(init=False)
     _turnstile: trio.StrictFIFOLock = field(factory=trio.StrictFIFOLock)
-    """Held by the reader that waits for room; the others wait behind it, in order of arrival."""
+    """Held by the reader that waits for room; other readers queue for it in order of arrival."""
     _room: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot)
     _is_abandoned: bool = False
 
@@ -104,11 +104,11 @@ class Inbox:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def put(self, item: Gone | Control) -> None:
-        """Hand over something that takes no room. Checkpoint: always."""
+        """Hand over an item that is not counted against the limits. Checkpoint: always."""
         await self._sender.send(item)
 
     def wake(self) -> None:
-        """Have the dispatcher take a turn; if the queue is full, it is awake anyway."""
+        """Have the dispatcher take a turn. If the queue is full, it is awake anyway."""
         with suppress(trio.WouldBlock, trio.ClosedResourceError, trio.BrokenResourceError):
             self._sender.send_nowait(Control(noop))
 
@@ -132,11 +132,11 @@ class Inbox:
         return self._took(self._receiver.receive_nowait())
 
     def close(self) -> None:
-        """Nothing more comes; what is in it can still be taken."""
+        """Accept nothing more; items in the queue can still be taken."""
         self._sender.close()
 
     def abandon(self) -> None:
-        """Nobody takes from it any more: whoever waits for room, or comes, is told so."""
+        """Fail present and later writers with BrokenResourceError: the dispatcher died."""
         self._is_abandoned = True
         self._receiver.close()
         self._room.unpark_all()
