@@ -41,6 +41,8 @@ MODULES = (
     "trio_stomp/broker/_assembly.py",
     "trio_stomp/broker/queues/_scan_positions.py",
     "trio_stomp/broker/sending/_publisher.py",
+    "trio_stomp/broker/sending/_to_queue.py",
+    "trio_stomp/broker/sending/_to_topic.py",
     "trio_stomp/broker/queues/_queue.py",
     "trio_stomp/broker/queues/_queues.py",
     "trio_stomp/broker/_receipts.py",

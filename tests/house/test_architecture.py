@@ -78,10 +78,9 @@ TYPES_FROM_ABOVE = {
 CIRCLES_YET = {
     "trio_stomp.broker.delivery._delivery",
     "trio_stomp.broker.queues._queues",
-    "trio_stomp.broker.sending._publisher",
     "trio_stomp.broker.subscribing._subscriber",
 }
-LONG_YET = {"broker/_broker.py", "broker/sending/_publisher.py"}
+LONG_YET = {"broker/_broker.py"}
 
 MAX_MODULES = 16
 MAX_CIRCLE = 2

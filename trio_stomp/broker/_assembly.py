@@ -49,7 +49,17 @@ from trio_stomp.broker.routing import (
 )
 from trio_stomp.broker.rules import AccessRules
 from trio_stomp.broker.selectors import SelectorCompiler
-from trio_stomp.broker.sending import Duplicates, LeftBehind, Publisher, Scheduler, Temporary
+from trio_stomp.broker.sending import (
+    Duplicates,
+    LeftBehind,
+    Postponed,
+    Publisher,
+    QueueSender,
+    Scheduler,
+    SendLater,
+    Temporary,
+    TopicSender,
+)
 from trio_stomp.broker.streams import Stream, Streams
 from trio_stomp.broker.subscribing import Leaving, Subscriber, Unsubscriber
 from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, StaleQueue
@@ -307,29 +317,37 @@ class Parts:
 
     def _make_publisher(self, temporary: Temporary) -> None:
         self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
-        self.publisher = Publisher(
-            self.dialect,
-            memory=self.memory,
-            destinations=self.destinations,
-            queues=self.queues,
-            stale=self.stale,
-            fan_out=self.fan_out,
-            overflow=self.overflow,
-            temporary=temporary,
-            authorizer=self.authorizer,
-            answer=self.answers.to_topic,
+        self.lines = Lines(self.turns, self.memory, self.destinations)
+        in_pieces = FanOutInPieces(self.fan_out, self.lines, self.destinations)
+        to_topics = TopicSender(
+            self.fan_out,
+            in_pieces=in_pieces,
             last_values=self.last_values,
             streams=self.streams,
+            stale=self.stale,
+            answer=self.answers.to_topic,
+            log=self.log,
+            events=self.events,
+        )
+        self.publisher = Publisher(
+            self.dialect,
+            destinations=self.destinations,
+            queues=self.queues,
+            fan_out=self.fan_out,
+            to_topics=to_topics,
+            to_queues=QueueSender(self.memory, self.queues, self.overflow, to_topics.drop),
+            postponed=Postponed(self.memory, self.destinations, self.lines, to_topics),
+            temporary=temporary,
+            authorizer=self.authorizer,
             known=self.known,
+            asker=Asker(self.turns),
+            lines=self.lines,
+            in_pieces=in_pieces,
             log=self.log,
             wall=self.wall,
         )
-        self.publisher.events = self.events
         self.queues.send_dead = partial(send_dead, self.publisher)
-        self.publisher.asker = Asker(self.turns)
-        self.publisher.lines = self.lines = Lines(self.turns, self.memory, self.destinations)
-        self.publisher.in_pieces = FanOutInPieces(self.fan_out, self.lines, self.destinations)
-        self.publisher.scheduler = self.scheduler = Scheduler(
+        self.scheduler = Scheduler(
             self.memory,
             timers=self.timers,
             overflow=self.overflow,
@@ -341,4 +359,5 @@ class Parts:
             storage=self.storage,
         )
         self.scheduler.turns = self.turns
+        self.publisher.later = SendLater(self.destinations, self.known, self.scheduler, self.log)
         self.answers.left = LeftBehind(self.scheduler, self.destinations).answer

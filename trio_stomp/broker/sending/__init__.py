@@ -7,10 +7,14 @@ Does not handle: who gets it; see ``routing`` and ``queues``.
 from trio_stomp.broker.sending._duplicates import SEEN as SEEN
 from trio_stomp.broker.sending._duplicates import Duplicates as Duplicates
 from trio_stomp.broker.sending._left_behind import LeftBehind as LeftBehind
+from trio_stomp.broker.sending._postponed import Postponed as Postponed
 from trio_stomp.broker.sending._publisher import Publisher as Publisher
 from trio_stomp.broker.sending._scheduler import SCHEDULED as SCHEDULED
 from trio_stomp.broker.sending._scheduler import Progress as Progress
 from trio_stomp.broker.sending._scheduler import Scheduler as Scheduler
 from trio_stomp.broker.sending._scheduler import read_progress as read_progress
+from trio_stomp.broker.sending._send_later import SendLater as SendLater
 from trio_stomp.broker.sending._temporary import Temporary as Temporary
+from trio_stomp.broker.sending._to_queue import QueueSender as QueueSender
+from trio_stomp.broker.sending._to_topic import TopicSender as TopicSender
 from trio_stomp.broker.sending._transaction import TransactionCommitter as TransactionCommitter

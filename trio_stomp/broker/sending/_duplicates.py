@@ -34,6 +34,8 @@ class Duplicates:
     log: "Log | None" = None
     is_promised: bool = False
     """There was room for what comes now, when all of it was checked."""
+    found: int = 0
+    """Messages that were there before."""
 
     def room_for(self, destination: Destination, name: str) -> int:
         """Bytes that an id takes, if it is to be known."""

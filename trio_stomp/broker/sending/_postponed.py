@@ -14,10 +14,19 @@ from trio_stomp.broker.topics import NOBODY
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from trio_stomp.base import MemoryBudget
     from trio_stomp.broker.delivery import Client, Publication, Work
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.routing import Destination, Foreseen, Foresight, LastValueOwner, Member
-    from trio_stomp.broker.sending._publisher import Publisher
+    from trio_stomp.broker.routing import (
+        Destination,
+        Destinations,
+        Foreseen,
+        Foresight,
+        LastValueOwner,
+        Lines,
+        Member,
+    )
+    from trio_stomp.broker.sending._to_topic import TopicSender
 
 MAX_REMEMBERED = 64 * 1024
 """So many answers of selectors are remembered until the store has answered; others are asked
@@ -30,11 +39,26 @@ ANSWER_BYTES = 100
 class Postponed:
     """Part of the publisher: it keeps what is not to be seen yet."""
 
-    publisher: "Publisher"
+    memory: "MemoryBudget"
+    destinations: "Destinations"
+    lines: "Lines"
+    to_topics: "TopicSender"
     foresight: "Foresight | None" = None
     """Of the COMMIT that is being carried out."""
     remembered: int = 0
     """Answers of selectors."""
+
+    def see(
+        self, publication: "Publication", asked: str, keeper: "LastValueOwner", now: float
+    ) -> bytes:
+        """Have a topic's messages seen, now or behind others; what their RECEIPTs tell."""
+        destination = publication.destination
+        if publication.sender is None and (
+            destination.line is not None or destination.is_large(len(publication.bodies))
+        ):
+            self.send_behind(publication, asked, keeper)
+            return b""
+        return self.to_topics.show(publication, asked, keeper, now)
 
     def send_behind(self, publication: "Publication", asked: str, keeper: "LastValueOwner") -> None:
         """Have messages that nobody sends seen behind what their topic is sent bit by bit."""
@@ -43,32 +67,28 @@ class Postponed:
     def _show(
         self, publication: "Publication", asked: str, keeper: "LastValueOwner"
     ) -> Iterator[None]:
-        publisher = self.publisher
         publication.destination = self.look_up(publication)
-        publisher.show(publication, asked, keeper, publisher.lines.turns.now)
-        yield from publisher.in_pieces.rest()
+        self.to_topics.show(publication, asked, keeper, self.lines.turns.now)
+        yield from self.to_topics.in_pieces.rest()
         yield
 
     def look_up(self, publication: "Publication") -> "Destination":
         """Return its destination as it is now: subscribers may have come and gone."""
-        return (
-            self.publisher.destinations.known(publication.destination.name)
-            or publication.destination
-        )
+        return self.destinations.known(publication.destination.name) or publication.destination
 
     def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
         """Have messages seen in their turn; they are charged meanwhile."""
         bodies = publication.bodies
         cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
-        self.publisher.lines.put(publication.sender, publication.destination, begin, cost)
+        self.lines.put(publication.sender, publication.destination, begin, cost)
 
     def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> bytes:
         """A topic's message of which something is to survive: nobody sees it before that."""
-        publisher = self.publisher
-        fan_out, destination = publisher.fan_out, publication.destination
-        keeper = publisher.last_values.keeper(publication) if asked else NOBODY
-        is_kept = bool(asked) and publisher.last_values.store(publication, asked, keeper)
-        offset = publisher.append(publication, now) if destination.stream is not None else b""
+        to_topics, destination = self.to_topics, publication.destination
+        fan_out, last_values = to_topics.fan_out, to_topics.last_values
+        keeper = last_values.keeper(publication) if asked else NOBODY
+        is_kept = bool(asked) and last_values.store(publication, asked, keeper)
+        offset = to_topics.append(publication, now) if destination.stream is not None else b""
         matched = 0
         members: Sequence[Member] = ()
         if self.foresight is None or destination.durables:
@@ -77,11 +97,11 @@ class Postponed:
             if binding.durable and publication.is_stored and not binding.is_ended:
                 matched += binding.take(publication, publication.bodies) > 0
         is_safe = publication.is_stored and (is_kept or matched or bool(offset))
-        if not (is_safe or publisher.binds):
+        if not (is_safe or to_topics.binds):
             publication.is_stored = False
             if asked:
-                publisher.last_values.keep(publication, asked, keeper)
-            return publisher.see(publication, "", NOBODY, now) + offset
+                last_values.keep(publication, asked, keeper)
+            return self.see(publication, "", NOBODY, now) + offset
 
         unseen = Unseen(
             self,
@@ -101,7 +121,7 @@ class Postponed:
         if self.remembered + count > MAX_REMEMBERED:
             return False
         self.remembered += count
-        self.publisher.memory.force_kept(ANSWER_BYTES * count)
+        self.memory.force_kept(ANSWER_BYTES * count)
         return True
 
 
@@ -154,7 +174,7 @@ class Unseen:
 
     def commit(self, now: float) -> None:
         """As ``Effect``: at once, if there is time for it and nothing stands before it."""
-        lines = self.postponed.publisher.lines
+        lines = self.postponed.lines
         destination = self._look_up()
         is_long = destination.is_large(len(self.publication.bodies)) or lines.turns.is_over()
         is_first = destination.line is None and not lines.has(self.client)
@@ -171,20 +191,20 @@ class Unseen:
     def _seeing(self) -> "Work":
         if self._must_ask:
             yield from asking([(self._look_up(), self.publication.head)])
-        publisher = self.postponed.publisher
-        self._see(publisher.lines.turns.now)
-        yield from publisher.in_pieces.rest()
+        postponed = self.postponed
+        self._see(postponed.lines.turns.now)
+        yield from postponed.to_topics.in_pieces.rest()
         yield
 
     def _see(self, now: float) -> None:
-        publisher = self.postponed.publisher
+        to_topics = self.postponed.to_topics
         self._look_up()
         remind(self._answers, self.publication.head)
         if self.asked:
-            publisher.last_values.keep(self.publication, self.asked, self.keeper)
-        publisher.fan_out.foreseen = self.foreseen
+            to_topics.last_values.keep(self.publication, self.asked, self.keeper)
+        to_topics.fan_out.foreseen = self.foreseen
         try:
-            publisher.distribute(self.publication, now)
+            to_topics.distribute(self.publication, now)
         finally:
-            publisher.fan_out.foreseen = {}
+            to_topics.fan_out.foreseen = {}
             self._release()

@@ -5,52 +5,47 @@ from contextlib import contextmanager, nullcontext
 
 from attrs import define, field
 
-from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota, noop
+from trio_stomp.base import Identity, ProtocolError, Quota, noop
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     ASK,
     Begun,
     Client,
     DayEnd,
-    LossReason,
     NotYet,
     Publication,
     WallTime,
 )
-from trio_stomp.broker.durability import Callback, Log
+from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import (
-    PRIORITY_DEFAULT,
     STORED,
     Dialect,
     SendOptions,
     SendPlan,
     make_plan,
     together,
-    unmatched,
     volatile_told,
 )
-from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE, Kind
-from trio_stomp.broker.queues import Overflow, QueueBook, charge
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import QueueBook
 from trio_stomp.broker.routing import (
     FEW_SELECTORS,
     Asker,
-    BrokerEvents,
     Destination,
     Destinations,
     FanOut,
     FanOutInPieces,
-    LastValueOwner,
     Lines,
-    hint_at,
 )
 from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.broker.sending._postponed import Postponed
-from trio_stomp.broker.sending._scheduler import Scheduler
-from trio_stomp.broker.sending._send_later import schedule
+from trio_stomp.broker.sending._send_later import SendLater
 from trio_stomp.broker.sending._temporary import Temporary, is_orphan
-from trio_stomp.broker.streams import StreamQueries, Streams
-from trio_stomp.broker.topics import NOBODY, LastValues, StaleQueue
-from trio_stomp.frames import FrameRun, Head, head_cost
+from trio_stomp.broker.sending._to_queue import QueueSender
+from trio_stomp.broker.sending._to_topic import TopicSender
+from trio_stomp.broker.streams import StreamQueries
+from trio_stomp.broker.topics import NOBODY
+from trio_stomp.frames import FrameRun, Head
 
 
 @define(eq=False, repr=False)
@@ -58,49 +53,45 @@ class Publisher:
     """Sends runs on. Each method is atomic: it raises before it has changed anything, or not."""
 
     dialect: Dialect
-    memory: MemoryBudget
     destinations: Destinations
     queues: QueueBook
-    stale: StaleQueue
     fan_out: FanOut
-    overflow: Overflow
+    to_topics: TopicSender
+    to_queues: QueueSender
+    postponed: Postponed
     temporary: Temporary
     authorizer: Authorizer
-    answer: Callable[[Publication], None]
-    """Answers SENDs to DIAG destinations."""
-    last_values: LastValues
-    streams: Streams
     known: Duplicates
-    scheduler: Scheduler = field(init=False)
-    """Sends later; joined by the broker."""
-    questions: StreamQueries = field(init=False)
-    asker: Asker = field(init=False)
-    """Asks selectors before anything is sent; joined by the broker, too."""
-    lines: Lines = field(init=False)
-    """In front of topics; joined by the broker, too."""
-    in_pieces: FanOutInPieces = field(init=False)
-    """Gives to very many; joined by the broker, too."""
-    postponed: Postponed = field(init=False)
+    asker: Asker
+    """Asks selectors before anything is sent."""
+    lines: Lines
+    """In front of topics."""
+    in_pieces: FanOutInPieces
+    """Gives to very many."""
     log: Log | None = None
     """What is to survive is written here first; None = nothing survives."""
     wall: WallTime = field(factory=WallTime)
-    binds: bool = False
-    """A transaction that survives as a whole is being done."""
+    later: SendLater = field(init=False)
+    """Joined by the broker: what it keeps comes back to ``send_due``."""
+    questions: StreamQueries = field(init=False)
     behalf: Quota | None = None
     """The quota that is charged for what the broker sends on a user's behalf."""
     received: int = 0
-    duplicates: int = 0
     volatile: int = 0
     """Runs of messages that were sent to survive, and are in memory all the same."""
     warn: Callable[[str], None] = noop
     """Tells the operator."""
-    events: BrokerEvents | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.postponed = Postponed(self)
+        streams, overflow = self.to_topics.streams, self.to_queues.overflow
         self.questions = StreamQueries(
-            self.dialect, self.destinations, self.streams, self.overflow, self.send_for
+            self.dialect, self.destinations, streams, overflow, self.send_for
         )
+
+    @property
+    def duplicates(self) -> int:
+        """How many messages were there before."""
+        return self.known.found
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
         """The plan of a header block; and the block, rewritten if it names something of a client.
@@ -153,7 +144,15 @@ class Publisher:
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
-            return schedule(self, client=client, head=head, plan=plan, bodies=run.bodies, now=now)
+            return self.later.schedule(
+                client,
+                quota=self.quota_of(client),
+                head=head,
+                plan=plan,
+                bodies=run.bodies,
+                now=now,
+                binds=self.to_topics.binds,
+            )
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
@@ -175,7 +174,20 @@ class Publisher:
             if self.in_pieces.begun:
                 raise Begun(self.in_pieces.giving([evidence]))
             return taken, evidence
+        return self._send_composite(client, run, head, plan, received_at, now=now)
+
+    def _send_composite(
+        self,
+        client: Client | None,
+        run: FrameRun,
+        head: Head,
+        plan: SendPlan,
+        received_at: float,
+        now: float,
+    ) -> tuple[int, bytes]:
+        """Send a run to several destinations, or to none of them; as ``send``."""
         assert plan.renamed is not None
+        bodies = run.bodies
         quota = self.quota_of(client)
         destinations = [self.destinations.place(name, quota) for name in plan.names]
         may_wait = client is not None and not self.asker.must_not_wait
@@ -186,9 +198,14 @@ class Publisher:
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, parts)
             self._make_queues(client, destinations)
-        self._check_room(client, destinations, head, bodies)
+        self.to_queues.check_room(client, destinations, head, bodies, quota)
         told = self._send_to_all(
-            client, parts=parts, options=options, bodies=bodies, received_at=received_at, now=now
+            client,
+            parts=parts,
+            options=plan.options,
+            bodies=bodies,
+            received_at=received_at,
+            now=now,
         )
         if self.in_pieces.begun:
             raise Begun(self.in_pieces.giving(told))
@@ -255,7 +272,7 @@ class Publisher:
         """
         is_bound = survives and self.log is not None
         binding = self.bound(is_kept=True) if is_bound else nullcontext()
-        with self.last_values.left_by(owner), binding:
+        with self.to_topics.last_values.left_by(owner), binding:
             return self.send_for(run, quota, now)
 
     def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
@@ -270,12 +287,12 @@ class Publisher:
     def bound(self, *, is_kept: bool = False) -> Iterator[None]:
         """What is sent inside survives as a whole or not at all, and is seen when it does."""
         assert self.log is not None
-        before, self.binds = self.binds, True
+        before, self.to_topics.binds = self.to_topics.binds, True
         try:
             with self.log.together(is_kept=is_kept):
                 yield
         finally:
-            self.binds = before
+            self.to_topics.binds = before
 
     def stores(self, head: Head, quota: Quota | None = None) -> bool:
         """Whether all that is sent with a header block is written to the log first.
@@ -297,33 +314,6 @@ class Publisher:
         """What a RECEIPT tells of messages that a queue has taken."""
         return self.log.stored if self.log is not None and self.stores(head) else STORED
 
-    def _check_room(
-        self,
-        client: Client | None,
-        destinations: list[Destination],
-        head: Head,
-        bodies: list[bytes],
-    ) -> None:
-        """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
-
-        Raises:
-          QueueFull: it does not.
-        """
-        size, quota = sum(map(len, bodies)), self.quota_of(client)
-        self.overflow.check(
-            {
-                self.queues.open(destination.name, quota): (
-                    len(bodies),
-                    size,
-                    max(map(len, bodies)),
-                )
-                for destination in destinations
-                if destination.kind is Kind.QUEUE and not is_orphan(client, destination)
-            },
-            head_cost(head),
-            quota=quota,
-        )
-
     def _send_once(
         self,
         client: Client | None,
@@ -339,12 +329,12 @@ class Publisher:
         name = options.dedup_id
         evidence = self.known.find(client, destination, name)
         if evidence is not None:
-            self.duplicates += len(bodies)
+            self.known.found += len(bodies)
             return len(bodies), evidence
         quota = self.quota_of(client)
         self.known.check_room(quota, destination, name)
         log = self.log
-        survives = (self.binds or destination.stores(options)) and not destination.private
+        survives = (self.to_topics.binds or destination.stores(options)) and not destination.private
         with log.together(is_kept=client is None) if log and survives else nullcontext():
             taken, evidence = self.send_to(
                 client,
@@ -359,7 +349,7 @@ class Publisher:
                 return 0, evidence
             is_stored = log is not None and survives and log.stored in evidence
             self.known.remember(client, quota, destination, name, is_stored=is_stored)
-        self.duplicates += len(bodies) - 1
+        self.known.found += len(bodies) - 1
         return len(bodies), evidence
 
     def send_to(
@@ -391,15 +381,16 @@ class Publisher:
             publication.is_stored = self.log is not None
             if self.log is None:
                 self._note_volatile(destination)
+        binds = self.to_topics.binds
         if destination.kind is Kind.QUEUE:
             if is_orphan(client, destination):
                 self._count(destination, bodies, received_at, now)
-                return len(bodies), self._drop(publication)
-            if self.binds and destination.private and self.log is not None:
+                return len(bodies), self.to_topics.drop(publication)
+            if binds and destination.private and self.log is not None:
                 self._count(destination, bodies, received_at, now)
-                return len(bodies), self._enqueue_later(self.log, publication)
-            publication.is_stored |= self.binds
-            taken = self._enqueue(publication, now)
+                return len(bodies), self.to_queues.enqueue_later(self.log, publication)
+            publication.is_stored |= binds
+            taken = self.to_queues.enqueue(publication, now)
             self._count(
                 destination, bodies[:taken] if taken < len(bodies) else bodies, received_at, now
             )
@@ -408,53 +399,22 @@ class Publisher:
         if publication.is_over(now):
             self.fan_out.expire(publication, len(publication.bodies))
             return len(bodies), b"matched:0\n"
-        asked = ""
-        if options is not None or destination.retain != "header":
-            asked = self.last_values.asked(publication)
-        if destination.kind is Kind.STREAM:
+        return len(bodies), self._send_to_topic(publication, now)
+
+    def _send_to_topic(self, publication: Publication, now: float) -> bytes:
+        """Send to a topic, now or when the store has it; what RECEIPTs tell."""
+        to_topics, asked = self.to_topics, ""
+        if publication.options is not None or publication.destination.retain != "header":
+            asked = to_topics.last_values.asked(publication)
+        if publication.destination.kind is Kind.STREAM:
             self.questions.answer(publication, now)
-            return len(bodies), b""
-        if self.log is not None and (publication.is_stored or asked or self.binds):
-            return len(bodies), self.postponed.store(self.log, publication, asked, now)
-        keeper = self.last_values.keeper(publication) if asked else NOBODY
-        return len(bodies), self.see(publication, asked, keeper, now)
-
-    def see(
-        self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
-    ) -> bytes:
-        """Have a topic's messages seen, now or behind others; what their RECEIPTs tell."""
-        destination = publication.destination
-        if publication.sender is None and (
-            destination.line is not None or destination.is_large(len(publication.bodies))
-        ):
-            self.postponed.send_behind(publication, asked, keeper)
             return b""
-        return self.show(publication, asked, keeper, now)
-
-    def show(
-        self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
-    ) -> bytes:
-        """Have a topic's messages seen, now; what their RECEIPTs tell.
-
-        Args:
-          asked: What is to become of its last value, which ``keeper`` answers for.
-        """
-        if asked:
-            self.last_values.keep(publication, asked, keeper)
-        told = self.append(publication, now) if publication.destination.stream is not None else b""
-        return self.distribute(publication, now) + told
-
-    def append(self, publication: Publication, now: float) -> bytes:
-        """Write a topic's messages to its stream; what the RECEIPT tells of it."""
-        stream = publication.destination.stream
-        assert stream is not None
-        bodies = publication.bodies
-        is_certain = publication.is_stored or self.binds
-        sender = publication.sender if is_certain else None
-        first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
-        if self.log is not None and not is_certain:
-            return b""  # if the store fails it may come to stand elsewhere
-        return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
+        if self.log is not None and (publication.is_stored or asked or to_topics.binds):
+            return self.postponed.store(self.log, publication, asked, now)
+        keeper = to_topics.last_values.keeper(publication) if asked else NOBODY
+        if publication.sender is None:
+            return self.postponed.see(publication, asked, keeper, now)
+        return to_topics.show(publication, asked, keeper, now)
 
     def _note_volatile(self, destination: Destination) -> None:
         if not self.volatile:
@@ -469,74 +429,3 @@ class Publisher:
         destination.enqueued += count
         destination.bytes_in += sum(map(len, bodies))
         destination.observe_ingress(now - received_at, count)
-
-    def distribute(self, publication: Publication, now: float) -> bytes:
-        """To the subscribers of a topic or work queue; or nobody is there."""
-        destination = publication.destination
-        if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
-            return self._keep(publication, now)
-        if destination.kind is Kind.TOPIC:
-            if destination.is_large(len(publication.bodies)):
-                self.in_pieces.begin(publication)
-                return b""
-            return b"matched:%d\n" % self.fan_out.to_all(publication)
-        if destination.kind is Kind.WORK:
-            if not self.fan_out.in_turn(publication):
-                return self._keep(publication, now)
-            return b"matched:1\n"
-        self.answer(publication)
-        return b"matched:%d\n" % len(destination.subscribers)
-
-    def _keep(self, publication: Publication, now: float) -> bytes:
-        """Nobody is subscribed: park it, if the destination gives it a lifetime, or let it die."""
-        destination = publication.destination
-        if (
-            destination.retained is not None
-            and destination.retained.bodies[0] is publication.bodies[-1]
-        ):
-            return unmatched(destination.name) + STORED  # who comes is given it as the last value
-        if destination.ttl_s and destination.kind is not Kind.DIAG and not destination.private:
-            hint_at(self.events, publication)
-            self.stale.park(publication, now)
-            return unmatched(destination.name) + STORED
-        return self._drop(publication)
-
-    def _drop(self, publication: Publication) -> bytes:
-        count = len(publication.bodies)
-        destination = publication.destination
-        hint_at(self.events, publication)
-        destination.dropped += count
-        self.fan_out.drops.no_subscriber += count
-        self.fan_out.note(LossReason.NO_SUBSCRIBER, destination, count)
-        return unmatched(destination.name)
-
-    def _enqueue(self, publication: Publication, now: float) -> int:
-        """Put a run into a queue: all at once if it fits, else one by one by its policy."""
-        destination, bodies = publication.destination, publication.bodies
-        queue = self.queues.open(destination.name, publication.quota)
-        options = publication.options
-        level = options.priority if options is not None else PRIORITY_DEFAULT
-        origin = publication.without_bodies()
-        size = sum(map(len, bodies))
-        count = len(bodies)
-        if queue.fits(count, size) and charge(self.memory, origin.head, count, size, origin.quota):
-            self.queues.accept(queue, origin, bodies, level, size)
-            return count
-        for taken, body in enumerate(bodies):
-            if not self.overflow.admit(
-                queue, origin=origin, body=body, level=level, taken=taken, now=now
-            ):
-                return taken
-        return count
-
-    def _enqueue_later(self, log: Log, publication: Publication) -> bytes:
-        """Put a run into a queue of one connection, when all that is bound to it is safe."""
-
-        def enqueue(at: float) -> None:
-            if is_orphan(publication.sender, publication.destination):
-                self._drop(publication)
-            else:
-                self.overflow.send_quietly(lambda: self._enqueue(publication, at))
-
-        log.when_safe(Callback(publication.sender, enqueue))
-        return STORED

@@ -3,54 +3,76 @@
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from attrs import define
+
 from trio_stomp.broker.headers import JOB_IS, STORED, Removal
 
 if TYPE_CHECKING:
+    from trio_stomp.base import Quota
     from trio_stomp.broker.delivery import Client
+    from trio_stomp.broker.durability import Log
     from trio_stomp.broker.headers import SendPlan
-    from trio_stomp.broker.sending._publisher import Publisher
+    from trio_stomp.broker.routing import Destinations
+    from trio_stomp.broker.sending._duplicates import Duplicates
+    from trio_stomp.broker.sending._scheduler import Scheduler
     from trio_stomp.frames import Head
 
 
-def schedule(
-    publisher: "Publisher",
-    client: "Client | None",
-    head: "Head",
-    plan: "SendPlan",
-    bodies: list[bytes],
-    now: float,
-) -> tuple[int, bytes]:
-    """Keep messages until their time, or end some that are kept; as ``Publisher.send``."""
-    assert plan.schedule is not None
-    count, log, known = len(bodies), publisher.log, publisher.known
-    if isinstance(plan.schedule, Removal):
-        assert client is not None  # the broker itself ends none so
-        return count, publisher.scheduler.end(client, plan.schedule)
-    name = plan.options.dedup_id if plan.options is not None else ""
-    quota = publisher.quota_of(client)
-    destination = publisher.destinations.open(plan.names[0], quota)
-    # Told apart now: its repetitions are no duplicates.
-    evidence = known.find(client, destination, name) if name else None
-    if evidence is not None:
-        publisher.duplicates += count
-        return count, evidence
-    if name:
-        known.check_room(quota, destination, name)
-    survives = log is not None and (publisher.binds or destination.stores(plan.options))
-    with nullcontext() if log is None else log.together(is_kept=client is None):
-        kept = bodies[:1] if name else bodies
-        job = publisher.scheduler.keep(
-            client,
-            quota=quota,
-            destination=destination,
-            head=head,
-            schedule=plan.schedule,
-            bodies=kept,
-            now=now,
-            survives=survives,
-        )
+@define(eq=False, repr=False)
+class SendLater:
+    """Keeps what is to be sent later."""
+
+    destinations: "Destinations"
+    known: "Duplicates"
+    scheduler: "Scheduler"
+    log: "Log | None"
+
+    def schedule(
+        self,
+        client: "Client | None",
+        quota: "Quota | None",
+        head: "Head",
+        plan: "SendPlan",
+        bodies: list[bytes],
+        now: float,
+        *,
+        binds: bool,
+    ) -> tuple[int, bytes]:
+        """Keep messages until their time, or end some that are kept; as ``Publisher.send``.
+
+        Args:
+          quota: Who is charged for them.
+          binds: A transaction that survives as a whole is being done.
+        """
+        assert plan.schedule is not None
+        count, log, known = len(bodies), self.log, self.known
+        if isinstance(plan.schedule, Removal):
+            assert client is not None  # the broker itself ends none so
+            return count, self.scheduler.end(client, plan.schedule)
+        name = plan.options.dedup_id if plan.options is not None else ""
+        destination = self.destinations.open(plan.names[0], quota)
+        # Told apart now: its repetitions are no duplicates.
+        evidence = known.find(client, destination, name) if name else None
+        if evidence is not None:
+            known.found += count
+            return count, evidence
         if name:
-            known.remember(client, quota, destination, name, is_stored=survives)
-    publisher.duplicates += count - len(kept)
-    stored = log.stored if log is not None and survives else STORED
-    return count, stored + (JOB_IS % job)
+            known.check_room(quota, destination, name)
+        survives = log is not None and (binds or destination.stores(plan.options))
+        with nullcontext() if log is None else log.together(is_kept=client is None):
+            kept = bodies[:1] if name else bodies
+            job = self.scheduler.keep(
+                client,
+                quota=quota,
+                destination=destination,
+                head=head,
+                schedule=plan.schedule,
+                bodies=kept,
+                now=now,
+                survives=survives,
+            )
+            if name:
+                known.remember(client, quota, destination, name, is_stored=survives)
+        known.found += count - len(kept)
+        stored = log.stored if log is not None and survives else STORED
+        return count, stored + (JOB_IS % job)

@@ -28,7 +28,6 @@ from trio_stomp.broker.routing import Foreseen, Foresight, no_table_memory
 from trio_stomp.broker.sending._planned import Planned, Put
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._revealing import Revealing
-from trio_stomp.broker.sending._send_later import schedule
 from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.frames import FrameRun, Head, head_cost
 from trio_stomp.protocol import Acked, Committed
@@ -216,11 +215,11 @@ class TransactionCommitter:
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
         """Do a piece of ``work``, which the store is to do as a whole; False = it is over."""
         publisher = self.publisher
-        publisher.binds, publisher.postponed.foresight = True, planned.foresight
+        publisher.to_topics.binds, publisher.postponed.foresight = True, planned.foresight
         try:
             return log.does_part(whole, work)
         finally:
-            publisher.binds, publisher.postponed.foresight = False, None
+            publisher.to_topics.binds, publisher.postponed.foresight = False, None
 
     def _keep_room(self, client: Client, planned: Planned) -> "list[Destination]":
         """Keep room for all of it, whatever others take meanwhile; its topics."""
@@ -257,8 +256,14 @@ class TransactionCommitter:
         publisher, memory = self.publisher, self.overflow.memory
         publisher.known.is_promised = memory.is_promised = True
         try:
-            return schedule(
-                publisher, client=client, head=put.head, plan=put.plan, bodies=put.bodies, now=now
+            return publisher.later.schedule(
+                client,
+                quota=publisher.quota_of(client),
+                head=put.head,
+                plan=put.plan,
+                bodies=put.bodies,
+                now=now,
+                binds=publisher.to_topics.binds,
             )[1]
         finally:
             publisher.known.is_promised = memory.is_promised = False
@@ -401,7 +406,7 @@ class TransactionCommitter:
         if planned.ids > memory.tables_room_for(quota):
             raise no_table_memory(memory, "ids of messages", quota)
         count = sum(len(run.bodies) for run in planned.runs_later)
-        self.publisher.scheduler.check_count(quota, planned.scheduled, count)
+        self.publisher.later.scheduler.check_count(quota, planned.scheduled, count)
         charged = sum(head_cost(head) for head in planned.heads if not head.kept)
         self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled, quota)
 

@@ -377,14 +377,16 @@ def test_a_bug_in_what_comes_behind_is_its_end_alone(monkeypatch: pytest.MonkeyP
     busy.does(Committed(runs(TOPIC), b"done"))
     begun(desk, busy)
     desk.passes(20)
-    show = desk.broker.publisher.show
+    show = desk.broker.publisher.to_topics.show
 
     def fails(publication: Publication, asked: str, keeper: LastValueOwner, now: float) -> bytes:
         if publication.bodies == [b"bad"]:
             raise ZeroDivisionError
         return show(publication, asked, keeper, now)
 
-    monkeypatch.setattr(type(desk.broker.publisher), "show", lambda _, *args: fails(*args))
+    monkeypatch.setattr(
+        type(desk.broker.publisher.to_topics), "show", lambda _, *args: fails(*args)
+    )
     with pytest.raises(ZeroDivisionError):
         desk.settles()
     desk.settles()

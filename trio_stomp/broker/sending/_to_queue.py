@@ -1,0 +1,88 @@
+"""To queues: a run is put into one as far as there is room."""
+
+from collections.abc import Callable
+
+from attrs import define
+
+from trio_stomp.base import MemoryBudget, Quota
+from trio_stomp.broker.delivery import Client, Publication
+from trio_stomp.broker.durability import Callback, Log
+from trio_stomp.broker.headers import PRIORITY_DEFAULT, STORED
+from trio_stomp.broker.names import Kind
+from trio_stomp.broker.queues import Overflow, QueueBook, charge
+from trio_stomp.broker.routing import Destination
+from trio_stomp.broker.sending._temporary import is_orphan
+from trio_stomp.frames import Head, head_cost
+
+
+@define(eq=False, repr=False)
+class QueueSender:
+    """Puts messages into queues.
+
+    Args:
+      drop: What becomes of messages to a queue whose connection has gone.
+    """
+
+    memory: MemoryBudget
+    queues: QueueBook
+    overflow: Overflow
+    drop: Callable[[Publication], bytes]
+
+    def check_room(
+        self,
+        client: Client | None,
+        destinations: list[Destination],
+        head: Head,
+        bodies: list[bytes],
+        quota: Quota | None,
+    ) -> None:
+        """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
+
+        Raises:
+          QueueFull: it does not.
+        """
+        size = sum(map(len, bodies))
+        self.overflow.check(
+            {
+                self.queues.open(destination.name, quota): (
+                    len(bodies),
+                    size,
+                    max(map(len, bodies)),
+                )
+                for destination in destinations
+                if destination.kind is Kind.QUEUE and not is_orphan(client, destination)
+            },
+            head_cost(head),
+            quota=quota,
+        )
+
+    def enqueue(self, publication: Publication, now: float) -> int:
+        """Put a run into a queue: all at once if it fits, else one by one by its policy."""
+        destination, bodies = publication.destination, publication.bodies
+        queue = self.queues.open(destination.name, publication.quota)
+        options = publication.options
+        level = options.priority if options is not None else PRIORITY_DEFAULT
+        origin = publication.without_bodies()
+        size = sum(map(len, bodies))
+        count = len(bodies)
+        if queue.fits(count, size) and charge(self.memory, origin.head, count, size, origin.quota):
+            self.queues.accept(queue, origin, bodies, level, size)
+            return count
+        for taken, body in enumerate(bodies):
+            if not self.overflow.admit(
+                queue, origin=origin, body=body, level=level, taken=taken, now=now
+            ):
+                return taken
+        return count
+
+    def enqueue_later(self, log: Log, publication: Publication) -> bytes:
+        """Put a run into a queue of one connection, when all that is bound to it is safe."""
+
+        def enqueue(at: float) -> None:
+            if is_orphan(publication.sender, publication.destination):
+                self.drop(publication)
+            else:
+                self.overflow.send_quietly(lambda: self.enqueue(publication, at))
+
+        log.when_safe(Callback(publication.sender, enqueue))
+        return STORED

@@ -1,0 +1,108 @@
+"""To topics and work queues: who gets a run now, or what becomes of it if nobody is there."""
+
+from collections.abc import Callable
+
+from attrs import define
+
+from trio_stomp.broker.delivery import LossReason, Publication
+from trio_stomp.broker.durability import Log
+from trio_stomp.broker.headers import STORED, unmatched
+from trio_stomp.broker.names import EXPLAIN, LEFT, TRACE, Kind
+from trio_stomp.broker.routing import (
+    BrokerEvents,
+    FanOut,
+    FanOutInPieces,
+    LastValueOwner,
+    hint_at,
+)
+from trio_stomp.broker.streams import Streams
+from trio_stomp.broker.topics import LastValues, StaleQueue
+
+
+@define(eq=False, repr=False)
+class TopicSender:
+    """Has a topic's messages seen at once.
+
+    Args:
+      in_pieces: Gives to very many.
+      answer: Answers SENDs to DIAG destinations.
+      log: None = nothing survives.
+      events: Told of names that nobody is subscribed to.
+      binds: A transaction that survives as a whole is being done.
+    """
+
+    fan_out: FanOut
+    in_pieces: FanOutInPieces
+    last_values: LastValues
+    streams: Streams
+    stale: StaleQueue
+    answer: Callable[[Publication], None]
+    log: Log | None
+    events: BrokerEvents | None
+    binds: bool = False
+
+    def show(
+        self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
+    ) -> bytes:
+        """Have a topic's messages seen, now; what their RECEIPTs tell.
+
+        Args:
+          asked: What is to become of its last value, which ``keeper`` answers for.
+        """
+        if asked:
+            self.last_values.keep(publication, asked, keeper)
+        told = self.append(publication, now) if publication.destination.stream is not None else b""
+        return self.distribute(publication, now) + told
+
+    def append(self, publication: Publication, now: float) -> bytes:
+        """Write a topic's messages to its stream; what the RECEIPT tells of it."""
+        stream = publication.destination.stream
+        assert stream is not None
+        bodies = publication.bodies
+        is_certain = publication.is_stored or self.binds
+        sender = publication.sender if is_certain else None
+        first = self.streams.append(stream, publication.head, bodies, now, sender=sender)
+        if self.log is not None and not is_certain:
+            return b""  # if the store fails it may come to stand elsewhere
+        return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
+
+    def distribute(self, publication: Publication, now: float) -> bytes:
+        """To the subscribers of a topic or work queue; or nobody is there."""
+        destination = publication.destination
+        if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
+            return self._keep(publication, now)
+        if destination.kind is Kind.TOPIC:
+            if destination.is_large(len(publication.bodies)):
+                self.in_pieces.begin(publication)
+                return b""
+            return b"matched:%d\n" % self.fan_out.to_all(publication)
+        if destination.kind is Kind.WORK:
+            if not self.fan_out.in_turn(publication):
+                return self._keep(publication, now)
+            return b"matched:1\n"
+        self.answer(publication)
+        return b"matched:%d\n" % len(destination.subscribers)
+
+    def _keep(self, publication: Publication, now: float) -> bytes:
+        """Nobody is subscribed: park it, if the destination gives it a lifetime, or let it die."""
+        destination = publication.destination
+        if (
+            destination.retained is not None
+            and destination.retained.bodies[0] is publication.bodies[-1]
+        ):
+            return unmatched(destination.name) + STORED  # who comes is given it as the last value
+        if destination.ttl_s and destination.kind is not Kind.DIAG and not destination.private:
+            hint_at(self.events, publication)
+            self.stale.park(publication, now)
+            return unmatched(destination.name) + STORED
+        return self.drop(publication)
+
+    def drop(self, publication: Publication) -> bytes:
+        """Nobody gets it: count that; what the RECEIPT tells."""
+        count = len(publication.bodies)
+        destination = publication.destination
+        hint_at(self.events, publication)
+        destination.dropped += count
+        self.fan_out.drops.no_subscriber += count
+        self.fan_out.note(LossReason.NO_SUBSCRIBER, destination, count)
+        return unmatched(destination.name)
