@@ -47,7 +47,7 @@ class Client:
 
     @property
     def connected_headers(self) -> Mapping[str, str]:
-        """What the last CONNECTED told: ``version``, ``server``, ``session``, …"""
+        """The headers of the last CONNECTED: ``version``, ``server``, ``session`` and others."""
         return MappingProxyType(dict(self._core.connected))
 
     @overload

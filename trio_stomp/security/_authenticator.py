@@ -1,5 +1,6 @@
 """Who is it? Asked once a session, by the task that reads the connection, before the core hears
-of it."""
+of it.
+"""
 
 import logging
 import time

@@ -1,5 +1,6 @@
 """Who may come in, by which rules and over which TLS: read from the operator's files, and again
-when he says so."""
+when he says so.
+"""
 
 import logging
 import ssl
