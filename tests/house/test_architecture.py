@@ -69,16 +69,13 @@ MUTABLE_CALLS = {"dict", "list", "set", "bytearray", "deque", "defaultdict", "Or
 # is too large, and files and functions that are too long. Nothing may be added.
 TYPES_FROM_ABOVE = {
     *("broker/delivery/_delivery.py", "broker/delivery/_event_history.py"),
-    *("broker/delivery/_subscription.py", "broker/delivery/_turns.py"),
+    "broker/delivery/_subscription.py",
     *("broker/durability/_ledger.py", "broker/durability/_log.py"),
-    *("broker/headers/_error_frame.py", "broker/queues/_dead_letters.py"),
     *("broker/routing/_binding.py", "broker/routing/_destinations.py"),
-    "broker/topics/_last_values.py",
 }
 CIRCLES_YET = {
     "trio_stomp.broker.delivery._delivery",
     "trio_stomp.broker.queues._queues",
-    "trio_stomp.broker.subscribing._subscriber",
 }
 LONG_YET = {"broker/_broker.py"}
 

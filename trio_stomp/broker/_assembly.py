@@ -34,7 +34,6 @@ from trio_stomp.broker.queues import (
     Overflow,
     QueueBook,
     Storage,
-    send_dead,
 )
 from trio_stomp.broker.routing import (
     Asker,
@@ -59,6 +58,7 @@ from trio_stomp.broker.sending import (
     SendLater,
     Temporary,
     TopicSender,
+    send_dead,
 )
 from trio_stomp.broker.streams import Stream, Streams
 from trio_stomp.broker.subscribing import Leaving, Subscriber, Unsubscriber

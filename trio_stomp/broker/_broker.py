@@ -20,7 +20,6 @@ from trio_stomp.broker.delivery import (
     NEVER,
     PUMP_S,
     SHARE_S,
-    Begun,
     Client,
     Delivery,
     NotYet,
@@ -31,7 +30,7 @@ from trio_stomp.broker.delivery import (
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import asked_receipt, error_frame, quoted
 from trio_stomp.broker.queues import QueueFull, Settlement, claim_all
-from trio_stomp.broker.routing import Giving, PolicyBook
+from trio_stomp.broker.routing import Begun, Giving, PolicyBook
 from trio_stomp.broker.sending import TransactionCommitter
 from trio_stomp.broker.subscribing import LOST
 from trio_stomp.frames import FrameRun, Head, encode_receipt
@@ -459,7 +458,8 @@ class Broker(Parts):
                     places = self.subscriber.places(client, event)
                     subscribe = partial(self.lines.subscribe, places, subscribe, event.receipt)
                 if self.last_values.must_judge:
-                    return self.last_values.subscribe(client, event, self.subscriber, subscribe)
+                    find_places = partial(self.subscriber.places, client, event)
+                    return self.last_values.subscribe(event, find_places, subscribe)
                 return subscribe()
             case Unsubscribed():
                 return self.unsubscriber.unsubscribe(client, event, now)

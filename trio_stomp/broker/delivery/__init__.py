@@ -30,9 +30,9 @@ from trio_stomp.broker.delivery._subscription import Client as Client
 from trio_stomp.broker.delivery._subscription import Place as Place
 from trio_stomp.broker.delivery._subscription import Subscription as Subscription
 from trio_stomp.broker.delivery._timers import Timers as Timers
+from trio_stomp.broker.delivery._turn_away import turn_away as turn_away
 from trio_stomp.broker.delivery._turns import PUMP_S as PUMP_S
 from trio_stomp.broker.delivery._turns import SHARE_S as SHARE_S
-from trio_stomp.broker.delivery._turns import Begun as Begun
 from trio_stomp.broker.delivery._turns import NotYet as NotYet
 from trio_stomp.broker.delivery._turns import Stop as Stop
 from trio_stomp.broker.delivery._turns import Turns as Turns

@@ -17,7 +17,6 @@ from trio_stomp.broker.headers import internal_error
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery._subscription import Client
-    from trio_stomp.broker.routing import Giving
 
 
 class Stop(Enum):
@@ -40,14 +39,6 @@ class NotYet(Exception):
     def __init__(self, work: Work) -> None:
         super().__init__()
         self.work = work
-
-
-class Begun(Exception):
-    """Something that a client asked for is done; to tell others of it is left to ``giving``."""
-
-    def __init__(self, giving: "Giving") -> None:
-        super().__init__()
-        self.giving = giving
 
 
 SHARE_S = 0.002

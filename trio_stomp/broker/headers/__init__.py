@@ -16,7 +16,6 @@ from trio_stomp.broker.headers._dialect import routing_of as routing_of
 from trio_stomp.broker.headers._error_frame import error_frame as error_frame
 from trio_stomp.broker.headers._error_frame import internal_error as internal_error
 from trio_stomp.broker.headers._error_frame import quote as quote
-from trio_stomp.broker.headers._error_frame import turn_away as turn_away
 from trio_stomp.broker.headers._forged_headers import STREAMS as STREAMS
 from trio_stomp.broker.headers._forged_headers import without_places as without_places
 from trio_stomp.broker.headers._owner import owner_line as owner_line

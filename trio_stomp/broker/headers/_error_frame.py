@@ -1,14 +1,9 @@
 """The ERROR frame: what went wrong, for programs, for people, and with the frame at fault."""
 
-from typing import TYPE_CHECKING
-
 from trio_stomp.base import CloseReason, ProtocolError, RemoteError
 from trio_stomp.broker.headers._error_texts import ErrorTexts, find_text
 from trio_stomp.frames import SECRET_HEADERS, V1_2, HeaderRules, Headers, encode_frame
 from trio_stomp.protocol import SUPPORTED
-
-if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import Client
 
 _CONTROL = dict.fromkeys(range(32), " ")
 _QUOTED_BYTES = 512
@@ -53,13 +48,6 @@ def internal_error() -> ProtocolError:
         "the broker failed to process this frame; its log says more",
         reason=CloseReason.INTERNAL_ERROR,
     )
-
-
-def turn_away(client: "Client", error: RemoteError) -> None:
-    """Tell a client the error and end its connection; what else it sent is ignored."""
-    client.is_refused = True
-    client.outbox.stage_frame(error_frame(error, client.rules))
-    client.outbox.close(error.reason)
 
 
 def quote(command: str, headers: Headers) -> bytes:

@@ -14,7 +14,6 @@ from trio_stomp.broker.queues._consumer import CLIENT as CLIENT
 from trio_stomp.broker.queues._consumer import Consumer as Consumer
 from trio_stomp.broker.queues._consumer import Source as Source
 from trio_stomp.broker.queues._consumer import Unacked as Unacked
-from trio_stomp.broker.queues._dead_letters import send_dead as send_dead
 from trio_stomp.broker.queues._message import LEVELS as LEVELS
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES as MESSAGE_OVERHEAD_BYTES
 from trio_stomp.broker.queues._message import Message as Message

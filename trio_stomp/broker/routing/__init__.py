@@ -10,6 +10,7 @@ from trio_stomp.broker.routing._asker import Asker as Asker
 from trio_stomp.broker.routing._asker import answers_of as answers_of
 from trio_stomp.broker.routing._asker import asking as asking
 from trio_stomp.broker.routing._asker import remind as remind
+from trio_stomp.broker.routing._begun import Begun as Begun
 from trio_stomp.broker.routing._binding import Binding as Binding
 from trio_stomp.broker.routing._binding import BindingHost as BindingHost
 from trio_stomp.broker.routing._destination_policy import DestinationPolicy as DestinationPolicy

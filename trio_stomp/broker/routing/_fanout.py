@@ -18,8 +18,8 @@ from trio_stomp.broker.delivery import (
     Span,
     Subscription,
     lifetime_rule,
+    turn_away,
 )
-from trio_stomp.broker.headers import turn_away
 from trio_stomp.broker.routing._destinations import Destination
 from trio_stomp.broker.routing._foresight import Foreseen
 from trio_stomp.broker.routing._takers import Member

@@ -9,7 +9,6 @@ from trio_stomp.base import Identity, ProtocolError, Quota, noop
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     ASK,
-    Begun,
     Client,
     DayEnd,
     NotYet,
@@ -31,6 +30,7 @@ from trio_stomp.broker.queues import QueueBook
 from trio_stomp.broker.routing import (
     FEW_SELECTORS,
     Asker,
+    Begun,
     Destination,
     Destinations,
     FanOut,

@@ -13,9 +13,10 @@ from trio_stomp.broker.delivery import (
     Client,
     Publication,
     Subscription,
+    turn_away,
 )
 from trio_stomp.broker.durability import Log
-from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions, turn_away
+from trio_stomp.broker.headers import DSUB, PRIORITY_DEFAULT, SubscribeOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Consumer, Message, Queue, QueueBook, charge
 from trio_stomp.broker.routing import (

@@ -11,7 +11,7 @@ from attrs import define
 
 from trio_stomp.base import Identity, MemoryBudget, RemoteError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Publication, Work
+from trio_stomp.broker.delivery import Client, Place, Publication, Work
 from trio_stomp.broker.headers import RETAIN_SET, SendPlan
 from trio_stomp.broker.names import Kind, matches
 from trio_stomp.broker.queues import Storage, cost_alone
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from trio_stomp.broker.names import Pattern
-    from trio_stomp.broker.subscribing import Subscriber
 
 PLACE = "retained:"
 """How the store's places for them begin."""
@@ -148,15 +147,13 @@ class LastValues:
 
     def subscribe(
         self,
-        client: Client,
         event: Subscribed,
-        subscriber: "Subscriber",
+        find_places: "Callable[[], list[Place]]",
         subscribe: "Callable[[], Work | None]",
     ) -> Work:
         """Judge what the wildcards of a SUBSCRIBE reach, bit by bit, and subscribe then."""
         try:
-            places = subscriber.places(client, event)
-            patterns = [pattern for _, pattern in places if pattern is not None]
+            patterns = [pattern for _, pattern in find_places() if pattern is not None]
             if patterns:
                 yield from self._judging(patterns)
             work = subscribe()
