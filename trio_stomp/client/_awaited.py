@@ -11,7 +11,7 @@ from trio_stomp.protocol import ClientFrames
 
 @frozen
 class Receipt:
-    """What a RECEIPT told beside its id.
+    """The headers of a RECEIPT beside its id.
 
     Args:
       headers: All of it: the evidence of docs/wire.md, or what another broker tells.
@@ -21,22 +21,28 @@ class Receipt:
 
     @property
     def stored(self) -> str:
-        """Where the message is kept: ``memory``, ``journal``, …; "" = not told."""
+        """Return where the message is kept (``memory``, ``journal``, …), or "" if the RECEIPT does
+        not say.
+        """
         return self.headers.get("stored", "")
 
     @property
     def matched(self) -> int | None:
-        """Subscribers that the message went to; None = not told."""
+        """Return the number of subscribers that the message went to, or None if the RECEIPT does
+        not say.
+        """
         return _number(self.headers.get("matched"))
 
     @property
     def duplicate(self) -> bool:
-        """Whether the broker had it before, by its ``x-dedup-id``, and did not take it again."""
+        """Return whether the broker had it before, by its ``x-dedup-id``, and did not take it
+        again.
+        """
         return self.headers.get("duplicate") == "true"
 
     @property
     def stream_offset(self) -> int | None:
-        """Its place in the topic's stream; None = not told."""
+        """Return its offset in the topic's stream, or None if the RECEIPT does not say."""
         return _number(self.headers.get("x-stream-offset"))
 
 
@@ -60,7 +66,7 @@ class Awaited:
     _settled: trio.Event = field(factory=trio.Event)
 
     def settle(self, outcome: object) -> None:
-        """The answer is there; the first one counts."""
+        """Note the answer. Only the first one counts."""
         if self.outcome is None:
             self.outcome = outcome
             if self.on_refused is not None and isinstance(outcome, StompError):
@@ -68,7 +74,7 @@ class Awaited:
             self._settled.set()
 
     async def wait(self) -> object:
-        """What came.
+        """Wait for the answer, and return it.
 
         Raises:
           StompError: that instead.

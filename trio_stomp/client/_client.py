@@ -28,7 +28,7 @@ _ACK_MODES = ("auto", "client", "client-individual")
 
 @define(eq=False, repr=False)
 class Client:
-    """An open client; ``open_client`` makes it. All methods may be used by many tasks at once.
+    """An open client, made by ``open_client``. All methods may be used by many tasks at once.
 
     Each of them raises, beside what it names itself, the error that ended the client.
     """
@@ -37,12 +37,12 @@ class Client:
 
     @property
     def events(self) -> trio.MemoryReceiveChannel[ClientEvent]:
-        """What becomes of the link: the newest 64 events that were not received yet."""
+        """The newest 64 events of the link that have not been received yet."""
         return self._core.events
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a link at this moment."""
+        """Return whether there is a link at this moment."""
         return self._core.link is not None
 
     @property
@@ -139,7 +139,7 @@ class Client:
         offset: int | str | None = None,
         on_stale: Literal["raise", "ignore"] = "raise",
     ) -> AsyncIterator[Subscription]:
-        """SUBSCRIBE; in force within the block, on every link.
+        """Subscribe for as long as the block lasts, again on each new link.
 
         Args:
           ack: ``auto``: a message is done with when it is here.
@@ -219,7 +219,8 @@ class Client:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """BEGIN; COMMIT with a receipt at the end of the block, ABORT if an exception leaves it.
+        """Begin a transaction: COMMIT with a receipt at the end of the block, ABORT if an exception
+        leaves it.
 
         Raises:
           LinkLost: the link broke, and the transaction with it; if that was while COMMIT waited
@@ -300,5 +301,5 @@ def _subscribe_headers(
 
 
 def _durable_headers(name: str) -> dict[str, str]:
-    """What names a durable subscription, here and for other brokers."""
+    """Return the headers that name a durable subscription, here and for other brokers."""
     return {"durable-subscription-name": name, "activemq.subscriptionName": name}

@@ -47,7 +47,7 @@ FrameMaker = Callable[[ClientFrames, str], bytes]
 
 @frozen
 class ClientEvent:
-    """What became of the link.
+    """An event of the link, such as connected or lost.
 
     Args:
       kind: ``connected``; ``disconnected``; ``reconnecting``: the next attempt is made after
@@ -66,7 +66,7 @@ class ClientEvent:
 
 @frozen
 class CoreOptions:
-    """How a client connects; see ``open_client``."""
+    """The options of a client's connections, as ``open_client`` takes them."""
 
     way: Way
     headers: Callable[[], tuple[tuple[str, str], ...]] = field(repr=False)
@@ -113,7 +113,7 @@ class Core:
 
     @property
     def reply_to(self) -> str:
-        """Where answers to this client's requests go."""
+        """Return the temporary queue to which answers to this client's requests go."""
         return f"/temp-queue/replies-{self.nonce}"
 
     def number(self) -> str:
@@ -143,7 +143,7 @@ class Core:
                 return link
 
     def expect(self, awaited: Awaited) -> str:
-        """Have a receipt told to ``awaited``; its id."""
+        """Return a new receipt id whose RECEIPT is passed to ``awaited``."""
         receipt = self.number()
         self.awaited[receipt] = awaited
         self._want()
@@ -244,7 +244,10 @@ class Core:
     # --- links ----------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Keep a link open until the client leaves or fails; tells by ``failure``, never raises."""
+        """Keep a link open until the client leaves or fails.
+
+        It sets ``failure``, and never raises.
+        """
         policy, attempt = self.options.policy, 0
         while True:
             self._was_refused = False
@@ -276,7 +279,7 @@ class Core:
         return self._was_refused or (expired and self.options.renews_token)
 
     async def _attempt(self) -> StompError:
-        """Connect, and stay connected as long as it goes; why it went no further."""
+        """Connect, stay connected as long as the link lasts, and return why it ended."""
         options = self.options
         limits = options.limits
         most = limits.max_body_bytes + limits.max_header_block_bytes + 1024
@@ -369,7 +372,7 @@ class Core:
             raise self.failure
 
     async def leave(self) -> None:
-        """DISCONNECT, and wait until all before it has been handled; not for ever."""
+        """Send DISCONNECT, and wait a bounded time until all before it has been handled."""
         self.is_leaving = True
         self._want()
         if self.link is None:

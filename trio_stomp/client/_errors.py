@@ -11,7 +11,7 @@ _DETAIL_CHARS = 200
 
 
 class ClientError(StompError):
-    """Base of every error that the client raises on purpose; a wrong argument is an OptionError."""
+    """Base of every error that the client raises on purpose. A wrong argument is an OptionError."""
 
 
 class ConnectFailed(ClientError):
@@ -31,7 +31,7 @@ class StaleMessage(ClientError):
 
 
 class RequestTimedOut(ClientError):
-    """Nobody answered a request in time; it may have been handled all the same."""
+    """No answer to a request came in time. It may have been handled all the same."""
 
 
 class SlowConsumer(ClientError):
@@ -59,7 +59,7 @@ class Refused(ClientError):
 
     @property
     def retry_after_s(self) -> float:
-        """Seconds that the broker wants to be left alone; 0 = it does not say."""
+        """Return the seconds that the broker asks to be left alone, or 0 if it does not say."""
         text = self.headers.get("retry-after-ms", "")
         return int(text) / 1000 if text.isascii() and text.isdigit() and len(text) < 12 else 0.0
 
@@ -73,7 +73,7 @@ class NotAuthorized(Refused):
 
 
 class ProtocolViolation(Refused):
-    """What this client sent was wrong: the fault of the program, or of this library."""
+    """The broker refused what this client sent: the fault of the program, or of this library."""
 
 
 class BrokerError(Refused):
@@ -134,7 +134,7 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
 
 
 def may_pass(error: StompError) -> bool:
-    """Whether another attempt may succeed where this one failed, if nobody changes anything."""
+    """Return whether another attempt may succeed though nobody changes anything."""
     if isinstance(error, Refused):
         return error.code in _PASSING or error.code in _HARMLESS
     return isinstance(error, ConnectFailed | LinkLost)

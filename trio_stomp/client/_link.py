@@ -43,7 +43,7 @@ class Link:
 
     @property
     def frames(self) -> ClientFrames:
-        """What this session's version writes."""
+        """The encoder of this session's version."""
         return self.session.frames
 
     async def open(self, connect: bytes) -> Welcomed:
@@ -78,7 +78,10 @@ class Link:
         return first
 
     def say(self, data: bytes) -> None:
-        """Have bytes of whole frames written, in order; lost if the link is about to end."""
+        """Have bytes of whole frames written, in order.
+
+        They are lost if the link is about to end.
+        """
         self._outgoing.append(data)
         self._outgoing_bytes += len(data)
         if self._outgoing_bytes >= self.max_outgoing_bytes:
@@ -92,14 +95,14 @@ class Link:
             await self._room.wait()
 
     def end(self, reason: ClientError) -> None:
-        """End the link; the first reason counts."""
+        """End the link. Only the first reason counts."""
         if self.reason is None:
             self.reason = reason
             self._room.set()
             self._scope.cancel()
 
     async def run(self) -> ClientError:
-        """Read and write until the link ends; why it did."""
+        """Read and write until the link ends, and return why it did."""
         with self._scope:
             async with trio.open_nursery() as tasks:
                 tasks.start_soon(self._write)

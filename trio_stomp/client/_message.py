@@ -58,14 +58,14 @@ class Message:
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """All headers; of a repeated one the first."""
+        """All headers. Of a repeated one the first counts."""
         if self._headers is None:
             self._headers = MappingProxyType(self.delivered.headers())
         return self._headers
 
     @property
     def destination(self) -> str:
-        """Where it was sent to, as its sender spelled it."""
+        """The destination that it was sent to, as its sender spelled it."""
         return self.delivered.head.destination or ""
 
     @property
@@ -75,16 +75,16 @@ class Message:
 
     @property
     def stream_offset(self) -> int | None:
-        """Its place in its stream; None = it is of no stream."""
+        """Its offset in its stream, or None if it is of no stream."""
         return self.delivered.offset
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was handed out before, perhaps to somebody else."""
+        """Return whether it was handed out before, perhaps to another consumer."""
         return self.delivered.head.get("redelivered") == "true"
 
     async def ack(self) -> None:
-        """Say that it is done with. Does not wait for the broker; checkpoints if cancelled.
+        """Acknowledge it. Does not wait for the broker; checkpoints if cancelled.
 
         Raises:
           StaleMessage: the link that brought it is gone, and the subscription says ``raise``.

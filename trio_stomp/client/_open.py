@@ -24,7 +24,7 @@ DEFAULT_POLICY = ReconnectPolicy()
 
 @frozen(repr=False)
 class _Login:
-    """Who the client is, and what proves it."""
+    """The client's name and its proof: passcode or token."""
 
     name: str | None
     passcode: str | None

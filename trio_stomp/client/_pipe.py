@@ -25,7 +25,7 @@ _SUBPROTOCOLS = {"1.2": "v12.stomp", "1.1": "v11.stomp", "1.0": "v10.stomp"}
 
 @frozen
 class Way:
-    """Where the broker is.
+    """The address of the broker, and how to connect to it.
 
     Args:
       connector: Opens the stream itself; None = TCP to ``host`` and ``port``.
@@ -41,7 +41,7 @@ class Way:
 
     @property
     def address(self) -> str:
-        """What errors call it."""
+        """Return what errors call the broker."""
         if self.connector is not None:
             return "the connector"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -85,7 +85,7 @@ class Pipe(Protocol):
         """Send bytes of whole frames."""
 
     async def receive(self) -> bytes:
-        """What came next; empty at the end."""
+        """Return the bytes that came next, empty at the end."""
 
 
 @define(eq=False, repr=False)
@@ -95,11 +95,11 @@ class StreamPipe:
     stream: trio.abc.Stream
 
     async def send(self, data: bytes) -> None:
-        """As ``Pipe``."""
+        """Implement ``Pipe.send``."""
         await self.stream.send_all(data)
 
     async def receive(self) -> bytes:
-        """As ``Pipe``."""
+        """Implement ``Pipe.receive``."""
         return bytes(await self.stream.receive_some(READ_BYTES))
 
 
@@ -111,14 +111,14 @@ class WebSocketPipe:
     closed: type[Exception]
 
     async def send(self, data: bytes) -> None:
-        """As ``Pipe``."""
+        """Implement ``Pipe.send``."""
         try:
             await self.connection.send_message(data)
         except self.closed as error:
             raise trio.BrokenResourceError(str(error)) from error
 
     async def receive(self) -> bytes:
-        """As ``Pipe``."""
+        """Implement ``Pipe.receive``."""
         try:
             while not (message := await self.connection.get_message()):
                 pass  # an empty message is none of STOMP, and not the end
@@ -131,7 +131,7 @@ class WebSocketPipe:
 async def open_pipe(
     way: Way, versions: tuple[str, ...], max_message_bytes: int
 ) -> AsyncIterator[Pipe]:
-    """Connect; closed at the end, at once.
+    """Connect for as long as the block lasts, and close at its end without waiting.
 
     Raises:
       ConnectFailed: no way to the broker.
@@ -215,5 +215,7 @@ async def _upgraded(
 
 
 def sole(group: "BaseExceptionGroup[BaseException]") -> BaseException:
-    """What a nursery of ours has wrapped: nobody outside shall see that it is there."""
+    """Return the only exception of a group, or the group, so that a nursery of ours is not seen
+    outside.
+    """
     return group.exceptions[0] if len(group.exceptions) == 1 else group

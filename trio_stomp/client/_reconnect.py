@@ -11,7 +11,7 @@ from trio_stomp.client._errors import AuthenticationError, Refused, may_pass
 
 @frozen
 class ReconnectPolicy:
-    """How a client comes back after its link broke.
+    """The delays and limits of attempts to connect again.
 
     The wait before attempt n is a random share of ``first_delay_s`` * 2**(n-1), at most
     ``max_delay_s``: clients that were cut off together do not come back together.
@@ -44,7 +44,9 @@ class ReconnectPolicy:
             raise OptionError(f"max_attempts={self.max_attempts} must be 0 or more")
 
     def delay_s(self, attempt: int, error: StompError) -> float:
-        """Seconds to wait before an attempt, counted from 1; never less than the broker asks."""
+        """Return the seconds to wait before an attempt, counted from 1, at least as long as the
+        broker asks.
+        """
         longest = self.first_delay_s * 2.0 ** min(attempt - 1, 60)
         wait_s = self.random() * min(longest, self.max_delay_s)
         if isinstance(error, Refused):
@@ -52,7 +54,7 @@ class ReconnectPolicy:
         return wait_s
 
     def goes_on(self, attempt: int, error: StompError) -> bool:
-        """Whether attempt number ``attempt`` is made at all."""
+        """Return whether attempt number ``attempt`` is to be made."""
         if self.max_attempts and attempt > self.max_attempts:
             return False
         if isinstance(error, AuthenticationError):

@@ -45,7 +45,7 @@ _KEPT_BY_BROKER = ("/queue/", "/amq/queue/", "/dsub/", "queue://", "#")
 
 
 class Owner(Protocol):
-    """What a subscription needs of its client."""
+    """The part of a client that a subscription uses."""
 
     link: Link | None
     link_number: int
@@ -57,10 +57,10 @@ class Owner(Protocol):
         """UNSUBSCRIBE with these headers and a receipt, and wait for it."""
 
     def expect(self, awaited: Awaited) -> str:
-        """Have a receipt told to ``awaited``; its id."""
+        """Return a new receipt id whose RECEIPT is passed to ``awaited``."""
 
     def note_crowd(self, subscription: "Subscription", is_crowded: bool) -> None:
-        """Whether its buffer is full."""
+        """Note whether a subscription's buffer is full."""
 
     def remember(self, subscription: "Subscription") -> None:
         """Bring it what comes for it, on later links too."""
@@ -116,7 +116,7 @@ class Subscription:
 
     @property
     def next_offset(self) -> int | None:
-        """Where a reader of the stream goes on who has had what was taken from here; None = none.
+        """Return the offset at which a reader continues after what was taken here, or None.
 
         To be kept, and told as ``offset`` to the next ``subscribe``.
         """
@@ -207,7 +207,7 @@ class Subscription:
         passes: bool = False,
         transaction: str | None = None,
     ) -> bool:
-        """ACK or NACK, unless it was said already; whether anything was written.
+        """Send ACK or NACK, unless that was done already, and return whether anything was written.
 
         Args:
           passes: Whether an error would hide another one that is on its way.
@@ -265,7 +265,7 @@ class Subscription:
         self.leave()
 
     def _note_place(self, delivered: Delivered) -> bool:
-        """Remember where in its stream the reader is; whether the message is only about that."""
+        """Remember the reader's offset, and return whether the message tells only that."""
         if delivered.body or delivered.head.get("x-stream-end") != "true":
             self._last = delivered
             return False
@@ -287,14 +287,14 @@ class Subscription:
         return None if last is None or last.offset is None else last.offset + 1
 
     def end(self, error: StompError) -> None:
-        """Nothing more comes; the first error counts."""
+        """End it: nothing more comes. Only the first error counts."""
         if self.error is None:
             self.error = error
             self._ease()
             self._lot.unpark_all()
 
     def leave(self) -> None:
-        """Tell the broker, if it can be told; what it sends from now on is not looked at."""
+        """Unsubscribe, if there is a link, and ignore what the broker still sends."""
         self.end(ClientClosed("the subscription has been left"))
         self._buffer.clear()
         self._ease()
@@ -305,7 +305,7 @@ class Subscription:
             link.say(link.frames.unsubscribe((("id", self.id),)))
 
     def lose_link(self) -> None:
-        """What the broker will hand out again is not handed out from here."""
+        """Drop what is buffered if the broker will hand it out again."""
         if self._comes_again:
             self._buffer.clear()
             self._ease()

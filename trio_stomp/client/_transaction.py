@@ -57,7 +57,9 @@ class Transaction:
         await self._acknowledge(message, negative=False, requeue=True)
 
     async def nack(self, message: Message, *, requeue: bool = True) -> None:
-        """NACK at COMMIT; arguments and errors as ``Message.nack``, and ``LinkLost``."""
+        """Send NACK at COMMIT. Arguments and errors are those of ``Message.nack``, and
+        ``LinkLost``.
+        """
         await self._acknowledge(message, negative=True, requeue=requeue)
 
     async def _acknowledge(self, message: Message, *, negative: bool, requeue: bool) -> None:
@@ -92,7 +94,7 @@ class Transaction:
         )
 
     def abort(self) -> None:
-        """ABORT, if the link is still there; what was acknowledged is not. Never waits."""
+        """Send ABORT, if the link is still there, and take back acknowledgements. Never waits."""
         link = self._link
         if link is not None and link is self._core.link:
             link.say(link.frames.transact(ABORT, self.name))

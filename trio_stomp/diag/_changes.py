@@ -34,7 +34,7 @@ class Changes:
     _full_at: float = float("-inf")
 
     def is_full(self, now: float) -> bool:
-        """Whether it is time to tell everything; if so, the next time is ``full_s`` from now."""
+        """Return whether everything is to be told now; if so, the next time is ``full_s`` later."""
         if now < self._full_at:
             return False
         self._full_at = now + self.full_s
@@ -48,7 +48,7 @@ class Changes:
         *,
         everything: bool,
     ) -> list[T]:
-        """Those of some things that are to be told of.
+        """Return those of some things that have changed.
 
         Args:
           keys: Who they are.
@@ -81,7 +81,10 @@ class Touched:
         self._left, server.outboxes.touched = list(server.connections), set()
 
     def take(self, server: "Server", limit: int) -> list[Connection]:
-        """At most ``limit`` that were touched since they were taken; the others come next."""
+        """Return at most ``limit`` that were touched since they were taken.
+
+        The others come next.
+        """
         outboxes = server.outboxes
         if not self._left:
             touched, outboxes.touched = outboxes.touched, set()

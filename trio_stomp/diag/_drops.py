@@ -39,7 +39,7 @@ def untold_drops(server: "Server") -> dict[str, int]:
 
 
 def all_drops(server: "Server") -> dict[str, int]:
-    """Messages thrown away since the boot, by reason; what expired is not among them.
+    """Return the messages dropped since the boot, by reason, without those that expired.
 
     Each figure only grows.
     """

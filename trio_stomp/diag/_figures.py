@@ -83,7 +83,7 @@ class Figures:
     """Those of the last interval; None = none has ended."""
 
     def end_interval(self, turns: Histogram) -> None:
-        """An interval of the statistics has ended; ``turns`` were the dispatcher's."""
+        """End an interval of the statistics, in which ``turns`` were the dispatcher's."""
         self.past_turns = summed([self.past_turns, turns])
         self.last_turns = turns
         self.pauses.end_interval()
@@ -99,11 +99,11 @@ class Figures:
         return max(last, self.server.dispatcher.turn_times.max_s)
 
     def open_files(self) -> int:
-        """How many files the process has open; 0 = nobody knows."""
+        """Return how many files the process has open, or 0 if that is unknown."""
         return open_files()
 
     def head(self) -> Record:
-        """What every answer begins with: who speaks, and when."""
+        """Return the first fields of every answer: the broker, and the time."""
         stream = self.stream
         return {
             "broker_id": stream.broker_id,
@@ -112,7 +112,7 @@ class Figures:
         }
 
     def process(self, now: float | None = None) -> Record:
-        """The fields of the table ``process``; turns are those of the last whole interval."""
+        """Return the fields of the table ``process``, with turns of the last whole interval."""
         committer = self.server.committer
         turns = self.last_turns if self.last_turns is not None else self.turns()
         return process_record(
@@ -129,11 +129,11 @@ class Figures:
         return session_record(broker, census), stale_record(broker, census)
 
     def drops(self) -> dict[str, int]:
-        """Messages thrown away since the boot, by reason; each figure only grows."""
+        """Return the messages dropped since the boot, by reason. Each figure only grows."""
         return all_drops(self.server)
 
     def expired(self) -> dict[str, int]:
-        """Messages that outlived their time, by where they did; each figure only grows.
+        """Return the messages that expired, by where they did. Each figure only grows.
 
         What a consumer would have had to acknowledge and expired in its outbox is in both the
         outbox's figure and the queue's.
@@ -160,11 +160,11 @@ class Figures:
         return record
 
     def subscription(self, thing: Subscription | Binding) -> Record:
-        """What is known of a subscription, or of a durable one, in the same fields."""
+        """Return the fields of a subscription, durable or not."""
         return durable_record(thing) if isinstance(thing, Binding) else subscription_record(thing)
 
     def queue(self, thing: Queue | ParkedDestination | None) -> Record:
-        """The fields of the table ``queue``; None = of the input queue."""
+        """Return the fields of the table ``queue``, or of the input queue for None."""
         return queue_record(self.server, thing, self.server.clock.now())
 
     def counting(self) -> Generator[None, None, Present]:

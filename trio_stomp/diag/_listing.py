@@ -21,7 +21,7 @@ def slices(things: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 @define(eq=False, repr=False)
 class Largest(Generic[T]):
-    """What ``heapq.nlargest`` finds in a list that is shown to it piece by piece.
+    """Finds what ``heapq.nlargest`` would, in a list that is shown to it piece by piece.
 
     Args:
       count: How many to find.

@@ -7,7 +7,7 @@ from trio_stomp.base import option
 
 @frozen
 class DiagOptions:
-    """How often statistics are published, and under which name."""
+    """The options of published statistics: how often, and under which name."""
 
     diag_interval_s: float = option(
         5.0, "time between statistics on the DIAG topics; 0 = none", minimum=0.0

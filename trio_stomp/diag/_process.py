@@ -40,7 +40,7 @@ class PauseMeter:
     _watch: "weakref.finalize[[], PauseMeter] | None" = None
 
     def turn(self, on: bool) -> None:
-        """Begin to measure, or stop; what has been measured stays."""
+        """Begin to measure, or stop. What has been measured stays."""
         if on and self._watch is None:
             self._watch = _watch_collections(self)
         elif not on and self._watch is not None:
@@ -83,7 +83,7 @@ class TaskMeter:
 
 
 class _TaskHooks(trio.abc.Instrument):
-    """What Trio calls for a meter; nobody takes it out of the run but itself."""
+    """The hooks that Trio calls for a meter. Only the meter takes them out of the run."""
 
     def __init__(self, meter: "weakref.ref[TaskMeter]") -> None:
         self._meter = meter
@@ -203,7 +203,7 @@ def _processor_time() -> tuple[float, float]:
 
 
 def open_files() -> int:
-    """How many files the process has open; 0 = nobody knows."""
+    """Return how many files the process has open, or 0 if that is unknown."""
     # Newer kernels tell the number; listing 19,000 of them takes 16 ms. It needs a descriptor
     # itself, and none may be left: then say 0, and do not fail.
     try:

@@ -37,7 +37,7 @@ _WITHOUT_ERROR = frozenset(
 
 @frozen
 class Stage:
-    """How long the messages of one destination took for one part of their way."""
+    """The time that one destination's messages took for one part of their way."""
 
     destination: str
     name: str
@@ -99,7 +99,9 @@ def websocket_record(connection: "Connection") -> Record:
 
 
 def buffers_record(server: "Server", census: Census) -> Record:
-    """What ``DIAG/ws_buffer`` tells beside its items: the seed's figures, and those it missed."""
+    """Return what ``DIAG/ws_buffer`` tells beside its items: stompica's figures, and those it
+    lacked.
+    """
     return {
         "allocated": census.ws_allocated,
         "hits": census.ws_hits,
@@ -225,7 +227,7 @@ def latency_record(stage: Stage) -> Record:
 
 
 def subscription_record(subscription: Subscription) -> Record:
-    """A subscription; no table of the schema has these, which are only told when asked for."""
+    """Return the fields of a subscription. No table has them: they are told only when asked for."""
     client, consumer, binding = subscription.client, subscription.consumer, subscription.binding
     return {
         "state": "connected",
@@ -274,7 +276,7 @@ def durable_record(binding: Binding) -> Record:
 
 
 def _durable_fields(binding: Binding | None) -> Record:
-    """What a durable subscription is called, whose name that is, and who made it."""
+    """Return the name of a durable subscription, its client id, and the user who made it."""
     if binding is None or not binding.durable:
         return {"name": None, "client_id": None, "owner": None}
     client_id, _, rest = binding.durable.partition("\0")

@@ -236,7 +236,7 @@ class Reporter:
         yield from self._list(_schema.QUEUE, things, describe, ts, full=True)
 
     def _list_routes(self, tables: set[Table], ts: str, now: float) -> Iterator[None]:
-        """Tell of the destinations of clients; DIAG's own would only tell of the telling."""
+        """Yield records of clients' destinations. Those of DIAG would only tell of the telling."""
         broker = self.server.broker
         total = len(broker.destinations)
         changes = {table: self._changes_of(table) for table in tables}

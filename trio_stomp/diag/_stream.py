@@ -25,7 +25,7 @@ def timestamp(seconds: float) -> str:
 
 
 def encode(value: object) -> str:
-    """JSON in ASCII, which is safe whatever a client's text holds; no NaN, for that is none."""
+    """Encode as JSON in ASCII, which is safe whatever a client's text holds. NaN is refused."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
 
 

@@ -56,7 +56,7 @@ def _in_thread(look: Callable[[], int], tell: Callable[[int], None]) -> None:
 
 @define(eq=False, repr=False)
 class Disk:
-    """How much room a directory's disk has.
+    """The room of the disk that a directory is on.
 
     A disk that hangs must not hang the broker with it: a thread asks, and what it found is told
     to whoever asks next. The first look is at the start, where the store waits for the disk anyway.
@@ -83,7 +83,7 @@ class Disk:
             self.start(self._look, self._tell)
 
     def is_silent(self, now: float) -> bool:
-        """Whether it should have answered long ago."""
+        """Return whether the disk should have answered long ago."""
         return self._asked_at is not None and now - self._asked_at >= DISK_PATIENCE_S
 
     def _look(self) -> int:
@@ -98,7 +98,7 @@ class Disk:
 
 
 def files_limit() -> int:
-    """How many files the process may open; 0 = nobody knows, or there is no limit."""
+    """Return how many files the process may open, or 0 if that is unknown or unlimited."""
     if sys.platform == "win32":
         return 0
     import resource
@@ -128,7 +128,7 @@ class Health:
         return lambda: (self.figures.open_files(), files_limit())
 
     def healthz(self, request: HttpRequest) -> Answer:
-        """All checks; 503 if one of them fails."""
+        """Answer with all checks, and with status 503 if one of them fails."""
         Query.of(request, ())
         checks = self.checks(trio.current_time())
         status = max((check.status for check in checks), key=_WORSE.index)

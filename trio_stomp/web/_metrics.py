@@ -99,7 +99,7 @@ def histogram(name: str, help: str, times: Histogram) -> Metric:
 
 @frozen(eq=False)
 class Counted:
-    """What there are many of, counted.
+    """The counts of connections, destinations and queues for one answer.
 
     Args:
       times: Deliveries, from socket to socket, of all messages since the boot.
@@ -144,7 +144,7 @@ class BrokerCollector:
         yield from process_figures(self.figures.open_files())
 
     def counting(self) -> Pieces[Counted]:
-        """Count what there are many of, in pieces; one such count at a time."""
+        """Count connections, destinations and queues in pieces. Only one count runs at a time."""
         present = yield from self.figures.counting()
         table = self.server.broker.destinations
         # What is forgotten meanwhile is one of these routes, and not of those of the past.
@@ -329,7 +329,7 @@ class BrokerCollector:
 
 
 def _kinds(kinds: Mapping[tuple[str, str], int]) -> Iterator[tuple[tuple[str, ...], float]]:
-    """Connections by transport, secrecy and version; zeros too, so that no series goes."""
+    """Yield connections by transport, secrecy and version, zeros too: no series disappears."""
     for name, way, tls in _TRANSPORTS:
         for version in _VERSIONS:
             yield (way, tls, version), kinds.get((name, version), 0)
@@ -370,7 +370,7 @@ class Metrics:
 
 @frozen
 class _Only:
-    """What an encoder asks for its metrics."""
+    """The registry that an encoder asks for its metrics."""
 
     metric: Metric
 

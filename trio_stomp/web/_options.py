@@ -10,7 +10,7 @@ MAX_DESTINATIONS = 10_000
 
 @frozen
 class WebOptions:
-    """What the pages tell."""
+    """The options of the pages."""
 
     metrics_destinations: int = option(
         50,

@@ -42,7 +42,7 @@ def in_one(answer: Callable[[HttpRequest], T]) -> Callable[[HttpRequest], Pieces
 
 @define(eq=False, repr=False)
 class Greatest(Generic[T]):
-    """What ``heapq.nlargest`` finds in a list that is shown to it piece by piece.
+    """Finds what ``heapq.nlargest`` would, in a list that is shown to it piece by piece.
 
     Args:
       count: How many to find.
@@ -66,7 +66,10 @@ class Greatest(Generic[T]):
             self.least = run[-1][0] if run else float("inf")
 
     def found(self) -> Pieces[list[T]]:
-        """Return the greatest, greatest first; of equals, who was shown first."""
+        """Return the greatest, greatest first.
+
+        Among equals the first that was shown comes first.
+        """
         found: list[T] = []
         merged = islice(heapq.merge(*self._runs, key=_key, reverse=True), self.count)
         while some := [each for _, each in islice(merged, LOOKS)]:

@@ -18,7 +18,7 @@ _BOOT = "btime "
 
 
 def process_figures(open_files: int) -> Iterator[Metric]:
-    """Tell of the process what the kernel tells; nothing where it tells nothing."""
+    """Yield the kernel's figures of the process, or nothing where there are none."""
     try:
         fields = _STAT.read_text().rpartition(")")[2].split()
         lines = _SYSTEM.read_text().splitlines()

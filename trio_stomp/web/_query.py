@@ -24,7 +24,7 @@ TOKEN = "access_token"
 
 @frozen
 class Query:
-    """The parameters of a request, by name; each may be told once.
+    """The parameters of a request, by name. Each may be given once.
 
     Args:
       path: Of the page.
@@ -77,7 +77,7 @@ class Query:
         return number
 
     def word(self, name: str, choices: Iterable[str]) -> str:
-        """One of some words; the first of them if none is told.
+        """Return one of some words, or the first of them if none is given.
 
         Raises:
           HttpError: it is another.
@@ -89,7 +89,7 @@ class Query:
         return text
 
     def text(self, name: str) -> str:
-        """Any text; "" if none is told."""
+        """Return any text, or "" if none is given."""
         return self.told.get(name, "")
 
     def _bad(self, name: str, rule: str) -> HttpError:

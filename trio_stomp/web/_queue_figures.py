@@ -12,7 +12,7 @@ from trio_stomp.web._ranking import OTHER
 
 @frozen
 class Filling:
-    """What is in a queue, or in several.
+    """The contents of a queue, or of several.
 
     Args:
       ready: Messages that wait, delayed ones too.

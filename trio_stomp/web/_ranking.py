@@ -32,7 +32,7 @@ def _plus(counts: Counts, others: Counts) -> Counts:
 
 @define(eq=False, repr=False)
 class Look:
-    """One look at all destinations, some at a time; each is counted at one moment.
+    """One look at all destinations, some at a time. Each is counted at one moment.
 
     Args:
       total: Of all so far, and of those that have been forgotten before.
@@ -76,7 +76,7 @@ class Ranking:
     """What was told by the names of those that are not named any more."""
 
     def begin(self, past: Destination) -> Look:
-        """Begin a look at all destinations that there are; one is to be ended before the next.
+        """Begin a look at all destinations. It must be ended before the next one begins.
 
         Args:
           past: The counters of those that have been forgotten; of no other is it known then.
@@ -84,7 +84,7 @@ class Ranking:
         return Look(_counts(past), Greatest(self.limit))
 
     def end(self, look: Look) -> Pieces[dict[str, Counts]]:
-        """Return the counters by name; those of ``other`` at the end."""
+        """Return the counters by name, those of ``other`` at the end."""
         # A destination with that very name would be told twice: it is one of the others.
         busiest = yield from look.busiest()
         chosen = {

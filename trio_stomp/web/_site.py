@@ -45,12 +45,12 @@ class Site:
             self.pages.setdefault(path, Page(in_one(file.answer), is_private=False))
 
     def is_private(self, request: HttpRequest) -> bool:
-        """Whether the page that it asks for tells figures."""
+        """Return whether the page that is asked for tells figures."""
         page = self.pages.get(request.path)
         return page is not None and page.is_private
 
     def respond(self, request: HttpRequest) -> Pieces[bytes]:
-        """Make the whole answer, in pieces; whether it may be told has been asked before."""
+        """Make the whole answer in pieces. The caller has checked that it may be told."""
         page = self.pages.get(request.path)
         if page is None:
             return respond(request, unready=self.why_unready())

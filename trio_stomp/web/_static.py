@@ -73,7 +73,7 @@ class StaticFile:
 
 
 def read_files(version: str, address: str) -> dict[str, StaticFile]:
-    """All files of the dashboard by path; no other path leads to a file.
+    """Return all files of the dashboard by path. No other path leads to a file.
 
     Args:
       version: Of the broker, for people.

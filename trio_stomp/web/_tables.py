@@ -141,13 +141,13 @@ class Window:
         return things[self.offset : self.offset + self.limit]
 
     def greatest(self, things: Sequence[T], key: "Key[T] | None") -> Pieces[Sequence[T]]:
-        """The part of ``things``, greatest first; as they stand without ``key``."""
+        """Return the part of ``things``, greatest first, or in their order without ``key``."""
         if key is None:
             return self.cut(things)
         return (yield from greatest(things, key, self.offset + self.limit))[self.offset :]
 
     def record(self, total: int, count: int) -> dict[str, object]:
-        """What is told of the list beside the part."""
+        """Return the fields about the list that stand beside the part."""
         return {"total": total, "offset": self.offset, "limit": self.limit, "count": count}
 
 
@@ -263,7 +263,7 @@ class Tables:
         return (yield from as_list(record, "connections", part, self.figures.connection))
 
     def subsz(self, request: HttpRequest) -> Pieces[Answer]:
-        """Subscriptions, client by client; then durable ones that nobody is connected to."""
+        """List subscriptions, client by client, then durable ones without a client."""
         query = Query.of(request, ("session", "state", "limit", "offset"))
         window = Window.of(query)
         session = query.text("session")
@@ -305,7 +305,7 @@ class Tables:
         )
 
     def _subscriptions(self, window: Window) -> Pieces[list[Subscription]]:
-        """The part of all subscriptions; clients before it are not looked into."""
+        """Return the part of all subscriptions. Clients before it are not looked into."""
         clients = list(self.server.broker.clients)
         found: list[Subscription] = []
         offset = window.offset
@@ -350,7 +350,7 @@ class Tables:
     def _queues(
         self, state: str, window: Window, key: "Key[Queue]"
     ) -> Pieces[tuple[int, list[Queue]]]:
-        """How many queues there are, and the part of them, greatest first."""
+        """Return the number of queues, and the part of them, greatest first."""
         best, total = Greatest[Queue](window.offset + window.limit), 0
         destinations = list(self.server.broker.destinations)
         for place in range(0, len(destinations), LOOKS):

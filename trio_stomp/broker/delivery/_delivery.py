@@ -50,12 +50,12 @@ class Publication:
     quota: "Quota | None" = None
 
     def is_over(self, now: float) -> bool:
-        """Whether it must not be delivered any more."""
+        """Return whether it must not be delivered any more."""
         return (self.expires_at if self.end is None else self.end.clock_s()) <= now
 
     @property
     def ends_at(self) -> float:
-        """When it will be over, as far as is known now: the wall clock may be set meanwhile."""
+        """Return when it will be over, as far as is known: the wall clock may be set meanwhile."""
         return self.expires_at if self.end is None else self.end.clock_s()
 
     @property
@@ -64,13 +64,13 @@ class Publication:
         return self.options.group if self.options is not None else ""
 
     def without_bodies(self) -> "Publication":
-        """The same without the bytes, which else were there twice: for messages that each keep
-        their own, and deliveries, whose tails have them.
+        """Return a copy without bodies, for messages that keep their own, and deliveries, whose
+        tails have them.
         """
         return self.with_bodies(self.destination, [])
 
     def without_sender(self) -> "Publication":
-        """The same of nobody: what waits for days must not keep its sender in memory."""
+        """Return a copy without a sender: what waits for days must not keep it in memory."""
         if self.sender is None:
             return self
         made = self.with_bodies(self.destination, self.bodies)
@@ -78,7 +78,7 @@ class Publication:
         return made
 
     def with_bodies(self, destination: "Destination", bodies: list[bytes]) -> "Publication":
-        """The same with other bodies, at the route that its destination has now."""
+        """Return a copy with other bodies, at the ``Destination`` that its name has now."""
         return Publication(
             destination,
             head=self.head,
@@ -93,13 +93,13 @@ class Publication:
         )
 
     def of(self, quota: "Quota | None") -> "Publication":
-        """The same, for whose messages somebody else is charged from now on."""
+        """Return a copy whose messages are charged to ``quota`` from now on."""
         made = self.with_bodies(self.destination, self.bodies)
         made.quota = quota
         return made
 
     def with_head(self, head: Head) -> "Publication":
-        """The same with other headers."""
+        """Return a copy with other headers."""
         return Publication(
             self.destination,
             head=head,
@@ -145,7 +145,7 @@ class Delivery:
     """The same as messages of SockJS, by length of quoted prefix; likewise."""
 
     def with_tails(self, tails: list[bytes]) -> "Delivery":
-        """The same messages, written in another way."""
+        """Return the same messages with other tails."""
         return Delivery(
             tails,
             count=self.count,

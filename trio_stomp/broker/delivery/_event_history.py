@@ -55,7 +55,7 @@ SAME_S = 0.002
 
 @define(eq=False, repr=False)
 class EventHistory:
-    """Notes what happens to messages; everything it knows is in its rings.
+    """Notes what happens to messages, in two rings and nowhere else.
 
     Args:
       capacity: Entries of each ring; 0 = nothing is noted.
@@ -73,7 +73,7 @@ class EventHistory:
 
     @property
     def is_kept(self) -> bool:
-        """Whether anything is noted at all."""
+        """Return whether anything is noted at all."""
         return self.capacity > 0
 
     def sent(self, publication: "Publication", first: int, copies: int, count: int = 0) -> None:
@@ -90,7 +90,10 @@ class EventHistory:
         )
 
     def queued(self, queue: str, sender: "Client | None", first: int, count: int) -> None:
-        """Messages came into a queue; ``first`` is the first's place in order of acceptance."""
+        """Note that messages came into a queue.
+
+        ``first`` is the first's place in order of acceptance.
+        """
         session = sender.session_id if sender is not None else ""
         self.routine.append(("queued", self.now, queue, session, first, count))
 
@@ -105,7 +108,7 @@ class EventHistory:
         )
 
     def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
-        """A browser was shown one more message; those of one batch are one event.
+        """Note that a browser was shown one more message. Those of one batch are one event.
 
         Args:
           first: Its number as a delivery.
@@ -133,7 +136,8 @@ class EventHistory:
         count: int,
         cause: DeliveryReason,
     ) -> None:
-        """A subscriber was given what was sent before; what follows at once is one event with it.
+        """Note that a subscriber was given what was sent before. What follows at once is one event
+        with it.
 
         Args:
           first: The first's number as a delivery.
@@ -154,7 +158,10 @@ class EventHistory:
         return None
 
     def acknowledged(self, client: "Client", event: Acked) -> None:
-        """A client sent ACKs or NACKs; only the outermost are kept, for runs are consecutive."""
+        """Note that a client sent ACKs or NACKs.
+
+        Only the outermost are kept, for runs are consecutive.
+        """
         if not event.ids:
             return
         names, subscription = event.ids, client.tags.get(event.ids[0].rpartition(b"-")[0])
@@ -195,7 +202,9 @@ class EventHistory:
 
 
 def lifetime_rule(publication: "Publication") -> str:
-    """Which option, policy or header decided how long a message lives; "" if that has changed."""
+    """Return the option, policy or header that decided a message's lifetime, or "" if that has
+    changed.
+    """
     destination, options = publication.destination, publication.options
     life_s = publication.ends_at - publication.received_at
     if destination.ttl_s and abs(life_s - destination.ttl_s) < SAME_S:
@@ -208,7 +217,7 @@ def lifetime_rule(publication: "Publication") -> str:
 
 
 def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None":
-    """The numbers and one more; None if an event of its own must hold that."""
+    """Return the numbers and one more, or None if an event of its own must hold that."""
     if isinstance(numbers, range) and accepted == numbers.stop:
         return range(numbers.start, accepted + 1)
     if len(numbers) >= MAX_SCATTERED:
@@ -220,7 +229,7 @@ def _followed(numbers: "Sequence[int]", accepted: int) -> "Sequence[int] | None"
 
 
 def _compact(numbers: list[int]) -> "Sequence[int]":
-    """The same numbers, as a range if they are consecutive."""
+    """Return the same numbers, as a range if they are consecutive."""
     span = range(numbers[0], numbers[0] + len(numbers))
     # The cheap question first: redeliveries and priorities make others.
     return span if numbers[-1] == span[-1] and numbers == list(span) else tuple(numbers)

@@ -11,7 +11,7 @@ BOUNDS_MS: tuple[float, ...] = tuple(0.05 * 2**power for power in range(_BOUNDS)
 
 @define(eq=False)
 class Histogram:
-    """Counts of observations by duration; cumulative over the life of the broker."""
+    """Counts of observations by duration, cumulative over the life of the broker."""
 
     buckets: list[int] = field(factory=lambda: [0] * (_BOUNDS + 1))
     count: int = 0

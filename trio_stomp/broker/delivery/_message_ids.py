@@ -13,7 +13,7 @@ MAX_DIGITS = 20
 
 @define(eq=False, repr=False)
 class MessageNames:
-    """How the names of messages begin.
+    """The prefixes of message ids.
 
     Args:
       boot: Of those in memory alone.
@@ -30,7 +30,7 @@ class MessageNames:
         self.in_store = f"{self.store}-".encode()
 
     def number_of(self, name: bytes) -> int:
-        """The number of the message that a name of this run's means; 0 = it means none."""
+        """Return the number of the message that an id of this run means, or 0."""
         for begin in (self.in_memory, self.in_store):
             digits = name.removeprefix(begin)
             if digits != name and digits.isdigit() and len(digits) <= MAX_DIGITS:
@@ -38,5 +38,7 @@ class MessageNames:
         return 0
 
     def begins(self, name: bytes, *, is_stored: bool) -> bool:
-        """Whether a name begins as those in memory alone do, or those that the store has."""
+        """Return whether an id has the prefix of messages in memory alone, or of those in the
+        store.
+        """
         return name.startswith(self.in_store if is_stored else self.in_memory)

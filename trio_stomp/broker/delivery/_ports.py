@@ -10,33 +10,36 @@ class Outbox(Protocol):
     """The way to one client. Nothing here ever waits or raises."""
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """Put a run of MESSAGEs behind what is there; False, and nothing kept, if it is full."""
+        """Put a run of MESSAGEs behind what is there, or return False and keep nothing if it is
+        full.
+        """
 
     def stage_frame(self, frame: bytes) -> None:
         """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
 
     def drop_oldest(self, size: int) -> int:
-        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many are lost.
+        """Drop the oldest waiting MESSAGEs of at least ``size`` bytes, and return how many are
+        lost.
 
         Their destinations are told (``Destination.dropped``).
         """
 
     def has_room(self) -> bool:
-        """Whether a source that can wait, such as the stale queue, should give more now."""
+        """Return whether a source that can wait, such as the stale queue, should give more now."""
 
     def discard(self) -> int:
-        """Throw away all waiting MESSAGEs but what is half written; how many are lost, likewise."""
+        """Drop all waiting MESSAGEs but what is half written, and return how many are lost."""
 
     def pause_reading(self, *, paused: bool) -> None:
-        """Read nothing more from the client, or go on; what was read is still handed over."""
+        """Stop reading from the client, or go on. What was read is still handed over."""
 
     def close(self, reason: CloseReason) -> None:
-        """End the connection once what is staged is out; stage nothing more."""
+        """End the connection once what is staged is out, and stage nothing more."""
 
 
 @value
 class Census:
-    """What only the server knows, and the seed's DIAG answers tell.
+    """Figures that only the server knows, for answers to stompica's requests.
 
     Args:
       clients: Open connections that have sent something.
@@ -68,26 +71,26 @@ class Nowhere:
     """The outbox of a client that has gone: whoever still holds the client holds no more of it."""
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """As ``Outbox``: it is taken, and goes nowhere."""
+        """Implement ``Outbox.stage``: it is taken, and goes nowhere."""
         return True
 
     def stage_frame(self, frame: bytes) -> None:
-        """As ``Outbox``."""
+        """Implement ``Outbox.stage_frame``."""
 
     def drop_oldest(self, size: int) -> int:
-        """As ``Outbox``."""
+        """Implement ``Outbox.drop_oldest``."""
         return 0
 
     def has_room(self) -> bool:
-        """As ``Outbox``."""
+        """Implement ``Outbox.has_room``."""
         return False
 
     def discard(self) -> int:
-        """As ``Outbox``."""
+        """Implement ``Outbox.discard``."""
         return 0
 
     def pause_reading(self, *, paused: bool) -> None:
-        """As ``Outbox``."""
+        """Implement ``Outbox.pause_reading``."""
 
     def close(self, reason: CloseReason) -> None:
-        """As ``Outbox``."""
+        """Implement ``Outbox.close``."""

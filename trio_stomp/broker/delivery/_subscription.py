@@ -87,7 +87,7 @@ class Client:
     """Its temporary destinations: name as it says it → name as others say it."""
 
     def charged(self) -> Quota | None:
-        """Who is charged for what it does now."""
+        """Return the quota that is charged for what it does now."""
         return self.quota
 
     @property
@@ -149,18 +149,18 @@ class Subscription:
 
     @property
     def is_there(self) -> bool:
-        """Whether it has not ended, nor its client begun to leave."""
+        """Return whether it is in force, and its client has not begun to leave."""
         client = self.client
         return client.subscriptions.get(self.key) is self and not client.is_leaving
 
     def wants(self, publication: Publication) -> bool:
-        """Whether it is to get these messages."""
+        """Return whether it is to get these messages."""
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
-        """Take a delivery the careful way; how many of its messages it took."""
+        """Take a delivery after asking the selector; return how many of its messages it took."""
         if not self.wants(publication):
             return 0
         fan_out.give(self, delivery)

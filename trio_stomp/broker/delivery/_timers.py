@@ -15,7 +15,7 @@ MAX_CALLS = 250
 
 @define(eq=False)
 class Timers:
-    """Calls in order of when they are due; bounded by what makes them (messages, consumers).
+    """Calls in order of when they are due, bounded by what makes them (messages, consumers).
 
     Those that are due at a time of day are kept apart, by that time: so they follow the wall
     clock, however it is set.
@@ -29,7 +29,7 @@ class Timers:
 
     @property
     def next_due(self) -> float:
-        """When ``run`` has something to do, by what is known now; NEVER if nothing waits."""
+        """Return when ``run`` has something to do, as far as is known now, or NEVER."""
         due = self._heap[0][0] if self._heap else NEVER
         return min(due, self._by_day[0][0] - self.wall.offset_s) if self._by_day else due
 
@@ -37,13 +37,13 @@ class Timers:
         return len(self._heap) + len(self._by_day)
 
     def call_at(self, due: float, call: Call) -> int:
-        """Have ``call`` called with the time, at ``due`` or soon after; its number."""
+        """Have ``call`` called with the time, at ``due`` or soon after, and return its number."""
         self._number += 1
         heapq.heappush(self._heap, (due, self._number, call))
         return self._number
 
     def call_by_day(self, day_s: float, call: Call) -> int:
-        """The same at a time of day, in seconds since 1970."""
+        """Have ``call`` called at a time of day, in seconds since 1970, and return its number."""
         self._number += 1
         heapq.heappush(self._by_day, (day_s, self._number, call))
         return self._number
@@ -59,7 +59,10 @@ class Timers:
             self._cancelled.clear()
 
     def run(self, now: float) -> None:
-        """Call what is due; if that is much, some of it, and ``next_due`` is past."""
+        """Call what is due.
+
+        If that is much, only some of it is called, and ``next_due`` is past.
+        """
         for _ in range(MAX_CALLS):
             if self._heap and self._heap[0][0] <= now:
                 _, number, call = heapq.heappop(self._heap)

@@ -34,7 +34,7 @@ since the last one, and raises only what its client is to be told."""
 
 
 class NotYet(Exception):
-    """Something that a client asked for needs ``work`` first; nothing has been done."""
+    """A client's request needs ``work`` first. Nothing has been done."""
 
     def __init__(self, work: Work) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ PUMP_S = 0.003
 
 
 class TurnsHost(Protocol):
-    """What it needs of the core."""
+    """The part of the core that turns use."""
 
     def refuse(self, client: "Client", error: RemoteError, now: float) -> None:
         """Tell a client what was wrong, and that it was the last it will be told."""
@@ -95,11 +95,13 @@ class Turns:
         self.ends_at = self.clock() + seconds
 
     def is_over(self) -> bool:
-        """Whether the time is up."""
+        """Return whether the time is up."""
         return self.clock() >= self.ends_at
 
     def finishes(self, work: Work) -> bool:
-        """Do ``work``, at least a piece of it, while there is time; whether all of it is done."""
+        """Do ``work``, at least a piece of it, while there is time, and return whether all of it is
+        done.
+        """
         self._stop = None
         return all(self._stop is None and self.clock() < self.ends_at for _ in work)
 
@@ -123,7 +125,9 @@ class Turns:
             self.carry_out(work)
 
     def awaken(self) -> bool:
-        """Something has ended for which works may wait: let them look again; if there are any."""
+        """Let works that wait look again, since something has ended, and return whether there are
+        any.
+        """
         if not self._blocked:
             return False
         for client, work in self._blocked.items():
@@ -156,7 +160,7 @@ class Turns:
                 return
 
     def _go_on(self, work: Work) -> None:
-        """Do a share of what is nobody's; a bug in it, for the log, is not its end."""
+        """Do a share of a work that is no client's. A bug in it is logged, and does not end it."""
         self.carry_out(work)
         if self.finishes(work):
             del self._waiting[work]

@@ -40,7 +40,7 @@ class WallTime:
         return wall_ms / 1000 - self.offset_s
 
     def stored_s(self, told_ms: int, id: int) -> float:
-        """When something happened that was told with a message's id, by the broker's clock.
+        """Return when something stored with a message's id happened, by the broker's clock.
 
         However the wall clock was set since, so much time has passed as has passed.
         """
@@ -52,7 +52,7 @@ class WallTime:
         return sum([ms for _, ms in self.steps])
 
     def set(self, offset_s: float, next_id: int) -> None:
-        """The wall clock was set; ``next_id`` is that of the next message."""
+        """Note that the wall clock was set. ``next_id`` is that of the next message."""
         self.steps.append((next_id, round((offset_s - self.offset_s) * 1000)))
         if len(self.steps) > MAX_STEPS:
             (_, first), (before, second) = self.steps[:2]
@@ -64,7 +64,7 @@ class WallTime:
         return json.dumps(self.steps, separators=(",", ":"))
 
     def restore(self, text: str) -> None:
-        """Go on with the steps that a setting tells; what cannot be read is left out."""
+        """Continue with the steps that a setting tells. What cannot be read is left out."""
         with suppress(ValueError, TypeError):
             self.steps = [(int(before), int(ms)) for before, ms in json.loads(text)]
 

@@ -25,7 +25,7 @@ MANY_NACKS = 256
 
 @define(eq=False, repr=False)
 class AckCounters:
-    """What acknowledgements came to, in messages, since the start."""
+    """Counts of acknowledgements, in messages, since the start."""
 
     acked: int = 0
     nacked: int = 0
@@ -44,7 +44,7 @@ class Acknowledger:
     names: MessageNames
 
     def apply(self, client: Client, event: Acked, now: float, *, forgiving: bool = False) -> bool:
-        """Do a run of ACKs or NACKs, in order; whether anything of it concerns the store.
+        """Do a run of ACKs or NACKs in order, and return whether any of it concerns the store.
 
         Args:
           forgiving: Of ids that are unknown.
@@ -80,7 +80,8 @@ class Acknowledger:
         return left < 0
 
     def resolve(self, client: Client, event: Acked) -> Acked:
-        """The same by deliveries, where it names messages: of each the one that the client has.
+        """Return ``event`` with deliveries instead of the messages it names: of each the one that
+        the client has.
 
         A message is with one consumer at a time, so its name alone says which.
         """
@@ -137,7 +138,7 @@ class Acknowledger:
         return consumer.take_run(numbers)
 
     def _settle_run(self, run: list[Unacked]) -> bool:
-        """Do what a run of ACKs says; whether anything of it concerns the store."""
+        """Do what a run of ACKs says, and return whether any of it concerns the store."""
         self.counters.acked += len(run)
         queue = run[0].queue
         messages = [unacked.message for unacked in run if unacked.queue is queue]
@@ -151,7 +152,7 @@ class Acknowledger:
     def take(
         self, client: Client, event: Acked, name: bytes, *, forgiving: bool = False
     ) -> list[Unacked]:
-        """The deliveries that an ACK or NACK is about; they are their consumer's no longer.
+        """Take the deliveries that an ACK or NACK is about from their consumer, and return them.
 
         Raises:
           ProtocolError: as ``apply``.
@@ -222,7 +223,7 @@ class Acknowledger:
         forgiving: bool = False,
         claimed: dict[Consumer, int] | None = None,
     ) -> tuple[Consumer, int] | None:
-        """Whose delivery ``name`` is; None if it is one that needs no ACK.
+        """Return the consumer that has the delivery ``name``, or None if it needs no ACK.
 
         Args:
           forgiving: Of ids that are unknown.
@@ -283,7 +284,9 @@ class Acknowledger:
         self._return(queue, message, 0.0, now)
 
     def _suspect(self, consumer: Consumer) -> Message | None:
-        """The message that a lost consumer can have had in work; None if it left in order."""
+        """Return the message that a lost consumer may have had in work, or None if it left in
+        order.
+        """
         if consumer.subscription.client.is_lost and not consumer.was_lost:
             consumer.was_lost = True
             consumer.suspect = consumer.in_work()
@@ -316,7 +319,9 @@ class Acknowledger:
             self._return(queue, message, delay, now, elsewhere=True)
 
     def _fail(self, queue: Source, message: Message, now: float) -> bool:
-        """Count a delivery that failed; whether it was one too many, and the message is dead."""
+        """Count a delivery that failed, and return whether it was one too many, so that the message
+        is dead.
+        """
         message.failures += 1
         options = message.publication.options
         limit = options.max_exceptions if options is not None else -1

@@ -36,7 +36,7 @@ SHOWN_BYTES = 576
 
 
 class Source(Protocol):
-    """What gives messages to consumers: a queue, or a reader of a stream."""
+    """A source of messages for consumers: a queue, or a reader of a stream."""
 
     policy: "DestinationPolicy"
     unacked: int
@@ -47,7 +47,7 @@ class Source(Protocol):
 
     @property
     def may_give_up(self) -> bool:
-        """Whether a message that fails too often loses nothing when it is given up."""
+        """Return whether a message that fails too often goes somewhere when it is given up."""
 
     def settle(self, message: Message) -> None:
         """A message was acknowledged: it is done with."""
@@ -134,7 +134,7 @@ class Consumer:
 
     @property
     def is_ready(self) -> bool:
-        """Whether it takes one more message now."""
+        """Return whether it takes one more message now."""
         if self.is_early:
             return False
         if self.ack == AUTO:
@@ -143,26 +143,26 @@ class Consumer:
 
     @property
     def has_credit(self) -> bool:
-        """Whether it may have one more message unacknowledged."""
+        """Return whether it may have one more message unacknowledged."""
         return self.count_left > 0 and self.bytes_left > 0
 
     @property
     def tracks(self) -> bool:
-        """Whether its messages must be acknowledged."""
+        """Return whether its messages must be acknowledged."""
         return self.ack != AUTO
 
     def wants(self, message: Message) -> bool:
-        """Whether its selector lets the message through."""
+        """Return whether its selector lets the message through."""
         return self.selector is None or self.selector.matches(message.publication.head)
 
     def room_for(self, size: int) -> int:
-        """How many messages whose bodies have ``size`` bytes it takes, at least."""
+        """Return how many messages whose bodies have ``size`` bytes it takes, at least."""
         if self.ack == AUTO:
             return self.bytes_left // (size + MESSAGE_OVERHEAD_BYTES)
         return min(self.count_left, self.bytes_left // size) if size else self.count_left
 
     def charge(self, messages: list[Message]) -> bool:
-        """Count messages that it is about to be given; whether it takes another."""
+        """Count messages that it is about to be given, and return whether it takes another."""
         self.bytes_left -= self.cost_of(messages)
         if self.ack == AUTO:
             return self.bytes_left > 0
@@ -176,7 +176,7 @@ class Consumer:
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
 
     def deliver(self, queue: "Queue", messages: list[Message]) -> int:
-        """Stage messages to it, which ``charge`` has counted; the number of the first delivery."""
+        """Stage messages that ``charge`` has counted; return the number of the first delivery."""
         first = self.fan_out.number(len(messages))
         tracks = self.ack != AUTO
         for start, stop in _spans(messages):
@@ -207,7 +207,7 @@ class Consumer:
                 del times[1::2]
 
     def oldest_age_s(self, now: float) -> float:
-        """How long ago the oldest that it has not acknowledged was delivered, to a second or so."""
+        """Return the age of its oldest unacknowledged delivery, to a second or so."""
         times = self._times
         if not self.unacked or not times:
             times.clear()
@@ -218,7 +218,10 @@ class Consumer:
         return max(0.0, now - times[0][0])
 
     def show(self, queue: "Queue", message: Message) -> None:
-        """Stage a message to it for looking at; it stays where it is, and is no delivery of it."""
+        """Stage a message to it for looking at.
+
+        The message stays where it is, and this is no delivery of it.
+        """
         destination, shown = queue.destination, self._shown
         if shown is None or shown.name != destination.name:
             # It has the counters that the queue's own must not have.
@@ -242,7 +245,7 @@ class Consumer:
         return [self._forget(each) for each in numbers]
 
     def claim(self, number: int, *, cumulative: bool) -> dict[int, Unacked]:
-        """The same, in order; but they fill its window until each is released."""
+        """Take the same in order, but let them fill its window until each is released."""
         unacked = self.unacked
         if not cumulative or next(iter(unacked)) == number:
             return {number: unacked.pop(number)}
@@ -264,15 +267,16 @@ class Consumer:
         return run
 
     def take_all(self) -> list[Unacked]:
-        """All that it has not acknowledged, in order of delivery; no longer its own."""
+        """Take all that it has not acknowledged, and return them in order of delivery."""
         return [self._forget(number) for number in list(self.unacked)]
 
     def take_oldest(self, count: int) -> list[Unacked]:
-        """Some that it has not acknowledged, in order of delivery; no longer its own."""
+        """Take some that it has not acknowledged, and return them in order of delivery."""
         return [self._forget(number) for number in list(islice(self.unacked, count))]
 
     def in_work(self) -> Message | None:
-        """What it can be working on: the first that it has not acknowledged in any way.
+        """Return the message that it can be working on: the first that it has not acknowledged in
+        any way.
 
         If it has acknowledged all, in a transaction that did not end, it is the last one.
         """
@@ -284,7 +288,7 @@ class Consumer:
         return last
 
     def widening(self, number: int, *, cumulative: bool) -> "Iterator[None]":
-        """Count a delivery, or all up to it, no longer against its window; it keeps them.
+        """Count a delivery, or all up to it, no longer against its window. It keeps them.
 
         Before each step it has less credit than behind it.
         """
@@ -373,13 +377,13 @@ class Consumer:
 
 
 def _told_of(origin: Publication, destination: Destination) -> Publication:
-    """What an outbox is told of messages of ``origin``."""
+    """Return the publication that an outbox is given with messages of ``origin``."""
     at, until = origin.received_at, origin.expires_at
     return Publication(destination, origin.head, [], at, until, end=origin.end)
 
 
 def _spans(messages: list[Message]) -> list[tuple[int, int]]:
-    """Where the messages' lifetimes change: from place to place."""
+    """Return the spans of messages with one lifetime, as first and last place."""
     spans: list[tuple[int, int]] = []
     start = 0
     last = messages[0].publication

@@ -65,7 +65,7 @@ class FilteredMessages:
         self._members = set(self.ready)
 
     def run(self) -> bool:
-        """Hand out; whether the time was up before all had been asked about all."""
+        """Hand out, and return whether the time was up before all had been asked about all."""
         queue, waiting = self.queue, self.queue.waiting
         self._passed.renew(self.now)
         before, level = 0, waiting.level_beneath(LEVELS)
@@ -84,7 +84,7 @@ class FilteredMessages:
         return self.is_cut or not (self.ready and self.most) or self.room <= 0
 
     def _walk(self, level: int, before: int) -> int:
-        """Offer the messages of a level; how many of them nobody takes.
+        """Offer the messages of a level, and return how many of them no consumer takes.
 
         Args:
           before: How many stand before them.
@@ -131,7 +131,7 @@ class FilteredMessages:
         return GONE
 
     def _give(self, message: Message, chosen: int) -> bool:
-        """Hand a message to one of those who are ready; whether it takes another."""
+        """Hand a message to one of those who are ready, and return whether it takes another."""
         consumer = self.queue.last_served = self.ready[chosen]
         self.served.setdefault(consumer, []).append(message)
         self.most -= 1
@@ -145,7 +145,7 @@ class FilteredMessages:
         return False
 
     def _choose(self, message: Message, level: int) -> int:
-        """Who among ``ready`` takes a message, in turn; -1 = nobody, or the time is up.
+        """Return which of ``ready`` takes a message, in turn, or -1 if none does or the time is up.
 
         A group's messages wait for the consumer that has the group, so that they stay in order.
         """

@@ -19,7 +19,7 @@ MAX_GROUPS = 10_000
 
 @define(eq=False, repr=False)
 class Groups:
-    """Who has which group.
+    """The message groups of a queue, and the consumer of each.
 
     Args:
       memory: Charged for their names; so is the quota of who has them.

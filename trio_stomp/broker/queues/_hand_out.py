@@ -59,7 +59,8 @@ def _deal(
     served: "dict[Consumer, list[Message]]",
     bound: int,
 ) -> int:
-    """Hand out what anybody may have, whole rounds at once; how many, 0 if that cannot be done.
+    """Hand out unfiltered messages, whole rounds at once, and return how many; 0 if that cannot be
+    done.
 
     To whom a message goes is what counting them out would say, at a third of the cost.
     """
@@ -93,7 +94,9 @@ def _deal(
 
 
 def _fits(hands: "list[tuple[Consumer, list[Message]]]") -> bool:
-    """Whether each takes its part, whatever the sizes, and all are no more than a piece's bytes."""
+    """Return whether each takes its part, whatever the sizes, and all are no more than a piece's
+    bytes.
+    """
     size = 0
     for consumer, part in hands:
         cost = consumer.cost_of(part)
@@ -110,7 +113,7 @@ def _hand_out_singly(
     served: "dict[Consumer, list[Message]]",
     most: int,
 ) -> int:
-    """The same with a look at each message, whether it has expired.
+    """Hand out message by message, looking whether each has expired.
 
     Returns:
       At one that not everybody may have, and that is left where it stands: whose turn it is among

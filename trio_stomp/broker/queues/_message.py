@@ -52,7 +52,7 @@ class Message:
 def charge(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> bool:
-    """Charge messages that come with one header block; False, and nothing charged, if no room.
+    """Charge messages that come with one header block, or return False and charge nothing.
 
     The block is charged once for all that wait with it, wherever: it is kept once, and goes when
     the last of them has gone, in whatever order they go.
@@ -97,7 +97,7 @@ def refund(
 
 
 def cost_of(messages: list[Message]) -> int:
-    """What messages take that nobody else keeps."""
+    """Return the bytes that messages take and nothing else keeps."""
     heads = {message.publication.head for message in messages}
     bodies = sum(len(message.body) + MESSAGE_OVERHEAD_BYTES for message in messages)
     return bodies + sum(map(head_cost, heads))
@@ -211,7 +211,9 @@ class Waiting:
 
     @property
     def next_fresh(self) -> Message | None:
-        """What is due first, if it was never handed out, and so all that follow it weren't."""
+        """Return the message that is due first, if neither it nor any behind it was ever handed
+        out.
+        """
         level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
         if level is None or not level.fresh or level.returned.pieces:
             return None
@@ -245,7 +247,7 @@ class Waiting:
         return found
 
     def foremost(self) -> list[Publication]:
-        """Whose messages stand first on some level: those that come back, and fresh ones."""
+        """Return the publications of the first messages of each level, returned and fresh ones."""
         found: list[Publication] = []
         for level in self._levels:
             if level is not None and level.returned.pieces:
@@ -256,7 +258,10 @@ class Waiting:
 
     @property
     def oldest_at(self) -> float | None:
-        """When the oldest was received; NEVER if nothing waits, None if only the store knows."""
+        """Return when the oldest was received.
+
+        NEVER if nothing waits, None if only the store knows.
+        """
         oldest = NEVER
         for level in self._levels:
             if level is None:
@@ -270,7 +275,7 @@ class Waiting:
         return oldest
 
     def in_order(self) -> list[Message]:
-        """All messages, first the one that is due first; nothing is taken."""
+        """Return all messages in the order in which they are due, and take none."""
         return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
 
     def on_level(self, place: int) -> list[Message]:
@@ -284,7 +289,7 @@ class Waiting:
         return found
 
     def level_beneath(self, place: int) -> int:
-        """The highest level below ``place`` that may hold messages; -1 = none."""
+        """Return the highest level below ``place`` that may hold messages, or -1."""
         return (self._occupied & ((1 << place) - 1)).bit_length() - 1
 
     def behind(self, place: int, number: int, most: int) -> list[Message]:
@@ -306,7 +311,7 @@ class Waiting:
         return found + [fresh[each] for each in range(start, stop)]
 
     def count_up_to(self, place: int, number: int) -> int:
-        """How many messages in memory of a level have no greater number."""
+        """Return how many messages in memory of a level have no greater number."""
         level = self._levels[place]
         if level is None:
             return 0
@@ -315,7 +320,7 @@ class Waiting:
     # What is in the store alone.
 
     def is_paging(self, level: int) -> bool:
-        """Whether what comes to a level must go to the store, to stay in order."""
+        """Return whether new messages of a level must go to the store, to stay in order."""
         found = self._levels[level]
         return found is not None and found.paged is not None
 
@@ -349,7 +354,7 @@ class Waiting:
         return None
 
     def paging(self, level: int) -> Paged | None:
-        """What of a level is in the store alone."""
+        """Return what of a level is in the store alone."""
         found = self._levels[level]
         return found.paged if found is not None else None
 
@@ -364,7 +369,7 @@ class Waiting:
         self.count += len(messages)
 
     def forget_paged(self, level: int) -> Paged:
-        """Nothing of a level is in the store alone any more; what was thought to be."""
+        """Forget what of a level is in the store alone, and return it."""
         found = self._level(level)
         assert found.paged is not None
         paged, found.paged = found.paged, None
@@ -372,7 +377,7 @@ class Waiting:
         return paged
 
     def forget_all_paged(self) -> int:
-        """Nothing is in the store alone any more; the bytes of what was."""
+        """Forget all that is in the store alone, and return its bytes."""
         levels = [place for place in range(LEVELS) if self.is_paging(place)]
         return sum(self.forget_paged(place).size for place in levels)
 

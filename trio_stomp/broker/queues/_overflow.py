@@ -21,7 +21,7 @@ BLOCK = "block"
 
 
 class QueueFull(ProtocolError):
-    """A full queue refused a message; ``taken`` of its run had been accepted before."""
+    """A full queue refused a message. ``taken`` of its run had been accepted before."""
 
     taken: int = 0
 
@@ -43,7 +43,8 @@ class Overflow:
     def admit(
         self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
     ) -> bool:
-        """Put a message into ``queue``, or do what its policy says; False: its sender must wait.
+        """Put a message into ``queue``, or do what its policy says; return False if the sender must
+        wait.
 
         Args:
           taken: How many messages of the same run were admitted before; for the error.
@@ -75,7 +76,9 @@ class Overflow:
         return True
 
     def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
-        """Whether the oldest may make room: not others' messages for who has too much himself."""
+        """Return whether the oldest may make room: others' messages must not, for a user over its
+        share.
+        """
         if not queue.room_for(body) or cost > self.memory.kept_room:
             return True
         first = queue.waiting.foremost()
@@ -83,7 +86,7 @@ class Overflow:
         return is_own and queue.policy.overflow == OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
-        """Make room at the front of a queue; False if nothing there can be dropped."""
+        """Make room at the front of a queue, or return False if nothing there can be dropped."""
         with self.queues.together():
             oldest = queue.drop_oldest()
             if oldest is None:
@@ -154,7 +157,7 @@ class Overflow:
         )
 
     def send_quietly(self, send: Callable[[], int]) -> int:
-        """Send what has no sender to be told; how many messages were taken."""
+        """Send on behalf of no sender who could be told; return how many messages were taken."""
         try:
             return send()
         except QueueFull as error:
@@ -167,7 +170,7 @@ class Overflow:
         self.blocked.append((client, self.full, len(body), self.wanted))
 
     def ready(self) -> list[Client]:
-        """The waiting producers whose queue has room again; they wait no more."""
+        """Return the waiting producers whose queue has room again, and let them wait no more."""
         found = [
             client
             for client, queue, size, cost in self.blocked
@@ -182,13 +185,15 @@ class Overflow:
         self.blocked = deque(each for each in self.blocked if each[0] is not client)
 
     def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:
-        """Whether a message is too large for the queue, or the memory, even if that were empty."""
+        """Return whether a message is too large for the queue, or the memory, even if that were
+        empty.
+        """
         if 0 < queue.policy.max_bytes < size:
             return True
         return cost > self.memory.limit_bytes * self.memory.kept_share
 
     def _full(self, queue: Queue, taken: int, cost: int, quota: Quota | None = None) -> QueueFull:
-        """The error for a full queue; or of one that is not, for who has too much waiting."""
+        """Return the error for a full queue, or for a user who has too much waiting."""
         memory = self.memory
         why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
         if quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room:

@@ -89,12 +89,12 @@ class Queue:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing would be lost if it were forgotten."""
+        """Return whether nothing would be lost if it were forgotten."""
         return not self.held and not self.consumers
 
     @property
     def may_give_up(self) -> bool:
-        """Whether there is a place for its dead.
+        """Return whether its dead messages go somewhere.
 
         Dead letters have none: they stay, however often somebody looks at them.
         """
@@ -103,18 +103,18 @@ class Queue:
     # Messages in.
 
     def room_for(self, body: bytes) -> bool:
-        """Whether one more message fits the policy's bounds; memory is another matter."""
+        """Return whether one more message fits the policy's bounds. Memory is another matter."""
         return self.fits(1, len(body))
 
     def fits(self, count: int, size: int) -> bool:
-        """Whether so many messages of so many bytes fit the policy's bounds."""
+        """Return whether ``count`` messages of ``size`` bytes fit the policy's bounds."""
         policy = self.policy
         if policy.max_messages and self.held + count > policy.max_messages:
             return False
         return not policy.max_bytes or self.size + size <= policy.max_bytes
 
     def could_fit(self, size: int) -> bool:
-        """Whether a message of so many bytes would fit if all that waits were dropped."""
+        """Return whether a message of ``size`` bytes would fit if all that waits were dropped."""
         policy = self.policy
         bound = self.unacked + self.delayed + self.arriving + self.waiting.paged
         if policy.max_messages and bound >= policy.max_messages:
@@ -128,7 +128,7 @@ class Queue:
         return not policy.max_bytes or taken + size <= policy.max_bytes
 
     def level_of(self, priority: int) -> int:
-        """Where messages of a priority stand: all together, if the policy knows none."""
+        """Return the level of a priority: one for all if the policy knows no priorities."""
         return priority if self.policy.priority else PRIORITY_DEFAULT
 
     def expect(self, count: int, size: int) -> None:
@@ -186,7 +186,7 @@ class Queue:
         self.host.mark(self)
 
     def drop_oldest(self) -> Message | None:
-        """Take the message that is due first out, to make room; it is no longer charged for."""
+        """Take out the message that is due first to make room, and give back its memory."""
         message = self.waiting.pop()
         if message is not None:
             self._release(message)
@@ -224,7 +224,7 @@ class Queue:
     # Consumers.
 
     def attach(self, consumer: Consumer) -> None:
-        """Serve ``consumer`` too; once, though its composite destination says it twice."""
+        """Serve ``consumer`` too, once even if its composite destination names the queue twice."""
         if self in consumer.queues:
             return
         # Behind those of its priority; in place, as there may be thousands.
@@ -240,7 +240,7 @@ class Queue:
         self.host.mark(self)
 
     def detach(self, consumer: Consumer) -> None:
-        """Serve ``consumer`` no more; what it has not acknowledged is given back by the caller."""
+        """Serve ``consumer`` no more. The caller gives back what it has not acknowledged."""
         self.consumers.remove(consumer)
         consumer.queues.pop(self, None)
         if self.last_served is consumer:
@@ -264,7 +264,7 @@ class Queue:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
 
     def oldest_waiting_age_s(self, now: float) -> float | None:
-        """Return how long ago the oldest that waits was received; 0 if nothing waits.
+        """Return how long ago the oldest that waits was received, or 0 if nothing waits.
 
         Delayed messages do not count: they wait because their sender wants it.
 
@@ -275,7 +275,7 @@ class Queue:
         return None if oldest_at is None else max(0.0, now - oldest_at)
 
     def oldest_unacked_age_s(self, now: float) -> float:
-        """How long ago the oldest unacknowledged message was delivered."""
+        """Return how long ago the oldest unacknowledged message was delivered."""
         if not self.unacked:
             return 0.0
         return max((each.oldest_age_s(now) for each in self.consumers), default=0.0)
@@ -387,7 +387,7 @@ class Queue:
             self.host.bury(self, message, death, now)
 
     def end(self, heir: Callable[[Message, float], None], now: float) -> None:
-        """Give all that waits, now or later, to ``heir``; it is no longer charged for."""
+        """Give all that waits, now or later, to ``heir``, and charge it no longer."""
         self.heir = heir
         self.size -= self.waiting.forget_all_paged()
         while (message := self.waiting.pop()) is not None:
@@ -457,7 +457,9 @@ class Queue:
         return found
 
     def _some_ready(self, active: list[Consumer], beneath: float) -> list[Consumer]:
-        """The same of thousands: one more than are served in one step, the next ones in turn."""
+        """Return the ready consumers of thousands: one more than one step serves, the next ones in
+        turn.
+        """
         found: list[Consumer] = []
         last, size = self.last_served, len(active)
         start = active.index(last) + 1 if last is not None else 0

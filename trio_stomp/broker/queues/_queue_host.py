@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class DeadLetterReason(Enum):
-    """Why a message is dead; the ``x-death-reason`` of its dead letter."""
+    """The reasons for which a message is dead: ``x-death-reason`` of its dead letter."""
 
     REJECTED = "rejected"
     DELIVERY_LIMIT = "delivery-limit"
@@ -24,7 +24,7 @@ class DeadLetterReason(Enum):
 
 
 class QueueHost(Protocol):
-    """What a queue needs of the core."""
+    """The part of the core that a queue uses."""
 
     memory: MemoryBudget
     timers: Timers
@@ -33,7 +33,7 @@ class QueueHost(Protocol):
         """Have ``queue`` pumped at the end of the turn."""
 
     def is_over(self) -> bool:
-        """Whether the time is up that handing out may take in this turn."""
+        """Return whether the time for handing out in this turn is up."""
 
     def note_quiet(self, queue: "Queue") -> None:
         """A queue without consumers has less in it: it may be idle."""
@@ -42,7 +42,7 @@ class QueueHost(Protocol):
         """Take deliveries back that have not been acknowledged by ``due``."""
 
     def bury(self, queue: "Queue", message: Message, death: DeadLetterReason, now: float) -> None:
-        """A message is dead: to the dead letters, as policy says; it is no longer the queue's."""
+        """Bury a dead message: to the dead letters, as policy says. It is no longer the queue's."""
 
     def note_delivered(
         self, queue: "Queue", consumer: "Consumer", first: int, messages: list[Message]
@@ -59,7 +59,7 @@ class QueueHost(Protocol):
         """The store is to remember that messages are with a consumer."""
 
     def together(self) -> AbstractContextManager[None]:
-        """What the store is told inside holds as a whole, or not at all."""
+        """Keep what the store is told inside as a whole, or not at all."""
 
     def page_in(self, queue: "Queue", level: int, paged: Paged) -> None:
         """Have messages loaded that are in the store alone."""

@@ -43,7 +43,9 @@ MIN_WATCHED = 16
 
 @define(eq=False, repr=False)
 class DeathCounters:
-    """Messages that died, by reason, since the start; whether or not they became dead letters."""
+    """Counts of messages that died, by reason, since the start, whether or not they became dead
+    letters.
+    """
 
     buried: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
     kept: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
@@ -54,7 +56,7 @@ class DeathCounters:
 
 @define(eq=False, repr=False)
 class QueueBook:
-    """The queues of the broker; the core's side of ``QueueHost``."""
+    """The queues of the broker: the core's side of ``QueueHost``."""
 
     destinations: Destinations
     policies: PolicyBook
@@ -147,7 +149,7 @@ class QueueBook:
         self.reach.detach(consumer, len(consumer.queues))
 
     def is_small(self, consumer: Consumer) -> bool:
-        """Whether a consumer may end in one step."""
+        """Return whether a consumer may end in one step."""
         return max(len(consumer.queues), len(consumer.unacked)) <= FEW_QUEUES
 
     def part(self, consumer: Consumer, count: int, now: float) -> None:
@@ -231,7 +233,7 @@ class QueueBook:
     def stored_messages(
         self, publication: Publication, bodies: list[bytes], level: int, stored: int
     ) -> list[Message]:
-        """The same for messages that the store has, from its id ``stored`` on: its number, too."""
+        """Return messages that the store has, numbered from its id ``stored`` on."""
         kept = publication.without_sender()
         return [
             Message(n, publication=kept, body=body, level=level, deliveries=0, stored=n)
@@ -282,11 +284,11 @@ class QueueBook:
 
     @property
     def is_marked(self) -> bool:
-        """Whether there is more to pump."""
+        """Return whether there is more to pump."""
         return bool(self._marked) or self.reach.is_searching
 
     def pump(self, now: float) -> None:
-        """Hand out what came and what came back, while there is time; the rest later."""
+        """Hand out what came and what came back while there is time, and the rest later."""
         marked, turns, entering = self._marked, self.turns, self.reach.entering
         while True:
             if marked:
@@ -304,7 +306,7 @@ class QueueBook:
                 return
 
     def is_over(self) -> bool:
-        """Whether the time is up that handing out may take in this turn."""
+        """Return whether the time for handing out in this turn is up."""
         return self.turns.is_over()
 
     def freeze(self, queues: Iterable[Queue]) -> None:
@@ -321,7 +323,7 @@ class QueueBook:
             self.mark(queue)
 
     def _must_wait(self, source: Source) -> bool:
-        """Whether what was with a client that leaves must come back first, or order were lost."""
+        """Return whether a leaving client's messages must come back first to keep the order."""
         if not isinstance(source, Queue) or not source.waiting.count:
             return False
         if source in self.frozen or source in self.reach.entering:
@@ -379,7 +381,9 @@ class QueueBook:
     def _keep_dead(
         self, name: str, queue: Queue, message: Message, death: DeadLetterReason, now: float
     ) -> bool:
-        """Make a dead letter of a message and send it to ``name``; False if nobody can have it."""
+        """Make a dead letter of a message and send it to ``name``, or return False if it can go to
+        nobody.
+        """
         head, size = _dead_head(message, queue, death, name), len(message.body)
         quota = message.publication.quota
         try:
@@ -427,7 +431,7 @@ class QueueBook:
             self.storage.log.note_failed(message.stored, message.failures)
 
     def together(self) -> AbstractContextManager[None]:
-        """What the store is told inside holds as a whole, or not at all."""
+        """Keep what the store is told inside as a whole, or not at all."""
         return nullcontext() if self.storage is None else self.storage.log.together()
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
@@ -436,7 +440,7 @@ class QueueBook:
         self.storage.page_in(queue, level, paged)
 
     def _deadly(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
-        """Which option, policy or header made a message die; "" if its consumer did."""
+        """Return the option, policy or header that made a message die; "" if its consumer did."""
         if death is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
         if death is DeadLetterReason.OVERFLOW:

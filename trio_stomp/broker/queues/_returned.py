@@ -37,7 +37,7 @@ class Returned:
 
     @property
     def first(self) -> "Message":
-        """The one with the least number; there must be one."""
+        """Return the one with the least number. There must be one."""
         return self.pieces[0][0]
 
     def put(self, message: "Message") -> None:
@@ -58,7 +58,7 @@ class Returned:
             pieces[place : place + 1] = [piece[:PIECE], piece[PIECE:]]
 
     def pop(self) -> "Message":
-        """Take the first out; there must be one."""
+        """Take the first out. There must be one."""
         piece = self.pieces[0]
         message = piece.pop(0)
         if not piece:
@@ -74,7 +74,7 @@ class Returned:
             del self.pieces[place]
 
     def count_up_to(self, number: int) -> int:
-        """How many there are with no greater number."""
+        """Return how many there are with no greater number."""
         if not self.pieces:
             return 0
         place = self._place(number)

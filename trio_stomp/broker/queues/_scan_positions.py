@@ -51,7 +51,9 @@ class ScanPositions:
         self._back.clear()
 
     def on_level(self, level: int) -> "dict[Consumer, int]":
-        """The places of a level: up to which message's number; to be read only."""
+        """Return the positions on a level, as the last message's number by consumer, to be read
+        only.
+        """
         return self._upto.get(level, {})
 
     def note(self, level: int, consumer: "Consumer", number: int) -> None:

@@ -91,7 +91,7 @@ class Settlement:
             self.give_back(now)
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
         work = self._committed(now)
         if sum(len(pool) for _, pool in self.parts) > MUCH:
             self.acknowledger.queues.turns.carry_out(work)
@@ -108,7 +108,7 @@ class Settlement:
         yield from self.all_of_it(now)
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
         self.give_back(now)
 
     def give_back(self, now: float) -> None:

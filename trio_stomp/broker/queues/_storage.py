@@ -38,11 +38,11 @@ class Arrival:
     client: "Client | None"
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
         self.storage.arrive(self)
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
         self.queue.unexpect(len(self.bodies), self.size)
         self.refund()
 
@@ -271,7 +271,7 @@ MAX_CACHED_BYTES = 1024
 
 
 def head_lines(head: "Head") -> bytes:
-    """A header block as the store keeps it; cached on it, unless it is long: nobody is charged."""
+    """Return a header block as the store keeps it, cached on it unless it is long."""
     if head.stored is not None:
         return head.stored
     lines = encode_head(head)

@@ -41,7 +41,7 @@ MAX_FORGOTTEN = 64
 
 @define(eq=False, repr=False)
 class Known:
-    """What is known of an id.
+    """The record of an id for duplicate detection.
 
     Args:
       commit: What its message belongs to.
@@ -60,7 +60,7 @@ Seen = OrderedDict[str, Known]
 
 @define(eq=False, repr=False)
 class LastValueOwner:
-    """Who answers for a last value.
+    """The owner of a last value.
 
     Args:
       owner: Who sent it; None = nobody knows.
@@ -132,35 +132,35 @@ class Destination:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing but counters would be lost if it were forgotten."""
+        """Return whether nothing but counters would be lost if it were forgotten."""
         if self.exact or self.retained is not None or self.retained_id or self.line is not None:
             return False
         return self.queue is None or self.queue.is_idle
 
     @property
     def is_unused(self) -> bool:
-        """Whether nothing at all would be lost: nothing was ever sent here."""
+        """Return whether nothing at all would be lost: nothing was ever sent here."""
         return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
 
     def stores(self, options: "SendOptions | None") -> bool:
-        """Whether a message with such headers is to survive, if there is a store."""
+        """Return whether a message with such headers is to survive, if there is a store."""
         if self.persistent == "header":
             return options is not None and options.persistent and not self.private
         return self.persistent == "always" and not self.private
 
     def is_large(self, count: int) -> bool:
-        """Whether it takes long to give its subscribers a run of so many messages."""
+        """Return whether it takes long to give its subscribers a run of ``count`` messages."""
         return self.is_crowded or self.bindings * count > MANY_TAKERS
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
-        """When a message with such headers ends by the broker's clock, wherever it waits."""
+        """Return when a message with such headers ends by the broker's clock, wherever it waits."""
         expires_at = received_at + self.ttl_s if self.ttl_s else NEVER
         if options is not None and options.ttl_ms:
             expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
         return expires_at
 
     def takers(self, publication: "Publication") -> Sequence[Member]:
-        """Those of its subscribers that want a publication."""
+        """Return those of its subscribers that want a publication."""
         if not self.filtered:
             return self.subscribers
         return [each for each in self.subscribers if each.wants(publication)]
@@ -239,7 +239,7 @@ class Destinations:
         return len(self._wildcards)
 
     def has(self, destination: Destination) -> bool:
-        """Whether a route is in use, and no other has taken its place."""
+        """Return whether a destination is in use, and no other has taken its place."""
         return self._destinations.get(destination.name) is destination
 
     def known(self, name: str) -> Destination | None:
@@ -274,16 +274,17 @@ class Destinations:
             self._look_up(destination)
 
     def is_current(self, destination: Destination) -> bool:
-        """Whether the subscribers of a route are those of this moment."""
+        """Return whether the subscribers of a destination are up to date."""
         return destination.generation == self._generation
 
     def is_long(self, destination: Destination) -> bool:
-        """Whether the subscribers of a route are to be looked up first, and may be very many."""
+        """Return whether its subscribers are to be looked up first, and may be very many."""
         most = len(destination.exact) + len(self._wildcards)
         return most > MANY_TAKERS and destination.generation != self._generation
 
     def place(self, name: str, quota: Quota | None = None) -> Destination:
-        """The same, whose subscribers may be out of date: for who does not ask for them.
+        """Return the destination of ``name``, made if need be, whose subscribers may be out of
+        date.
 
         Raises:
           ProtocolError: as ``open``.
@@ -351,7 +352,9 @@ class Destinations:
     def detached(
         self, name: str, pattern: Pattern | None, quota: Quota | None = None
     ) -> Destination:
-        """The route whose counters a feed's queue uses; one of its own for a wildcard."""
+        """Return the destination whose counters a binding's queue uses, one of its own for a
+        wildcard.
+        """
         if pattern is None:
             return self.place(name, quota)
         # Its counters end with it; what it observes is told of nowhere else.
@@ -363,7 +366,7 @@ class Destinations:
         self._crowd = None
 
     def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
-        """Raise what ``add`` would raise for a subscription to ``name``; change nothing.
+        """Raise what ``add`` would raise for a subscription to ``name``, and change nothing.
 
         Raises:
           ProtocolError: as ``open``.
@@ -452,7 +455,8 @@ class Destinations:
             )
 
     def _evict_of(self, quota: Quota, name: str, cost: int) -> None:
-        """The same for one user, who has as many names as one may: his own are forgotten first.
+        """Make room for one user who has as many names as allowed, by forgetting idle ones of that
+        user.
 
         Raises:
           ProtocolError: there is no place for ``name`` all the same.
@@ -471,7 +475,7 @@ class Destinations:
                 self._remove(destination)
 
     def _lacks(self, quota: Quota, cost: int) -> bool:
-        """Whether one more name is more than a user may have."""
+        """Return whether one more name is more than a user may have."""
         memory, used = self.memory, len(self._destinations)
         left = memory.left(quota.destinations, used, self.policies.max_destinations)
         return left < 1 or cost > memory.tables_room_for(quota)

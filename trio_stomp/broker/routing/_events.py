@@ -20,7 +20,7 @@ MAX_PENDING = 10_000
 
 @value
 class BrokerEvent:
-    """One thing that happened; the fields of the ``event`` table (SPARK.md, "Schema")."""
+    """One event, with the fields of the ``event`` table (docs/diag.md)."""
 
     name: str
     session_id: str = ""

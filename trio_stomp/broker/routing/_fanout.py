@@ -41,7 +41,7 @@ class DropCounters:
 
 @define(eq=False, repr=False)
 class FanOut:
-    """Encodes runs once and stages them to subscribers; numbers every message of the broker."""
+    """Encodes runs once, stages them to subscribers, and numbers every message of the broker."""
 
     policies: BrokerPolicies
     messages: int = 0
@@ -58,7 +58,9 @@ class FanOut:
     """Who has been asked about what is sent now, a part of a transaction."""
 
     def to_all(self, publication: Publication) -> int:
-        """Give every subscriber of its destination each message; how many take them (topics)."""
+        """Give every subscriber of its destination each message (topics), and return how many take
+        them.
+        """
         blocks = message_blocks(publication.head)
         destination, bodies = publication.destination, publication.bodies
         first = self.number(len(bodies))
@@ -199,13 +201,13 @@ class FanOut:
         self.note(LossReason.UNWANTED, publication.destination, count)
 
     def number(self, count: int) -> int:
-        """Numbers for ``count`` more deliveries; the first of them."""
+        """Reserve numbers for ``count`` more deliveries, and return the first."""
         first = self.messages + 1
         self.messages += count
         return first
 
     def count(self, delivery: Delivery, copies: int) -> None:
-        """Count as delivered; copies that an outbox did not take are taken back (negative)."""
+        """Count as delivered. Copies that an outbox did not take are taken back (negative)."""
         destination = delivery.publication.destination
         delivered = delivery.count * copies
         self.delivered += delivered
@@ -246,7 +248,7 @@ class FanOut:
             self.event_history.lost(fate, destination.name, count=count, session=session, rule=rule)
 
     def _disconnect(self, subscription: Subscription) -> int:
-        """End a connection; how many messages that loses."""
+        """End a connection, and return how many messages that loses."""
         error = ProtocolError(
             "slow-consumer",
             f"the subscription to {subscription.destination[:80]} takes its messages too slowly:"

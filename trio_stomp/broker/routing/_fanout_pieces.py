@@ -98,7 +98,7 @@ class Share:
 
 @define(eq=False, repr=False)
 class Giving:
-    """What one SEND gives to very many, of one topic or several.
+    """The fan-out of one SEND to very many subscribers, of one topic or several.
 
     Args:
       evidence: What its RECEIPT tells beside how many take it, for each of its destinations.
@@ -111,7 +111,7 @@ class Giving:
     """Told what the RECEIPT tells when all have it."""
 
     def pieces(self) -> Work:
-        """Give all of it, first in the lines of its topics; nothing undoes it."""
+        """Give all of it, first in the lines of its topics. Nothing undoes it."""
         destinations: dict[Destination, None] = dict.fromkeys(
             each.publication.destination for each in self.shares
         )
@@ -163,7 +163,7 @@ class FanOutInPieces:
                 self.destinations.refresh(destination)
 
     def _looking(self, head: "Head", destinations: "list[Destination]") -> Work:
-        """Look for subscribers while none can come; ``head`` is sent next, in the same turn."""
+        """Look up subscribers while none can come. ``head`` is sent next, in the same turn."""
         yield from self.lines.until_free([destination.name for destination in destinations])
         there = [destination for destination in destinations if self.destinations.has(destination)]
         self.lines.open(there)
@@ -176,7 +176,7 @@ class FanOutInPieces:
         self._ready = head
 
     def begin(self, publication: "Publication") -> None:
-        """Note who gets a publication; whoever had it sent has it given before anything else."""
+        """Note the takers of a publication. Its sender's next frames wait until all have it."""
         destination, fan_out = publication.destination, self.fan_out
         filtered: Sequence[Member] = destination.filtered
         if fan_out.foreseen:

@@ -52,7 +52,10 @@ class Said:
     takers: "list[Member]"
 
     def among(self, members: "Sequence[Member]", publication: "Publication") -> "Sequence[Member]":
-        """Leave out of ``members`` those who said no; the others remember that they said yes."""
+        """Leave out of ``members`` those whose selector refuses.
+
+        The others remember that theirs agreed.
+        """
         destination, head = publication.destination, publication.head
         if head is not self.told and head.headers != self.told.headers:
             return members  # what else is sent on the way, such as a dead letter
@@ -113,7 +116,7 @@ class Foresight:
         self._holders += 1
 
     def release(self) -> None:
-        """Somebody needs it no more; the last gives back its memory."""
+        """Count one holder less. The last gives back the memory."""
         self._holders -= 1
         if not self._holders:
             self.memory.give_kept(PLACE_BYTES * self._count)

@@ -18,7 +18,7 @@ class Quiet:
     _by_quota: "dict[Quota, OrderedDict[Destination, None]]" = field(factory=dict)
 
     def note(self, destination: "Destination") -> None:
-        """It may be idle from now on; it keeps its place if it might be before."""
+        """Note that it may be idle from now on. It keeps its place if it might be before."""
         if destination in self._all:
             return
         self._all[destination] = None
@@ -35,7 +35,7 @@ class Quiet:
                 del self._by_quota[destination.quota]
 
     def take(self, quota: "Quota | None" = None) -> "Destination | None":
-        """Take out the first: of all, or of whom ``quota`` is; None if there is none."""
+        """Take out the first, of all or of ``quota``, and return it, or None if there is none."""
         destinations = self._all if quota is None else self._by_quota.get(quota)
         if not destinations:
             return None

@@ -20,7 +20,7 @@ MANY_NAMES = 1024
 
 @define(eq=False, repr=False)
 class Parcel:
-    """What comes to a topic when all is there that stands before it in its line.
+    """A publication that stands in a topic's line until what is before it is there.
 
     Args:
       begin: Begins to send it.
@@ -86,7 +86,7 @@ class Lines:
             self._join(destination, self)
 
     def close(self, destinations: "Iterable[Destination]") -> bool:
-        """Stand there no more; whether anybody has waited for that."""
+        """Leave the lines, and return whether anything waited for that."""
         for destination in destinations:
             self._leave(destination)
         return self.turns.awaken()

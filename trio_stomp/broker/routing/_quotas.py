@@ -43,7 +43,7 @@ class Quotas:
         return len(self._quotas)
 
     def of(self, client: "Client") -> Quota | None:
-        """Whose a client's things are: its user's, or its network's if it has not logged in."""
+        """Return the quota of a client: its user's, or its network's if it has not logged in."""
         if client.rights is None:
             return self._named("network", client.network) if client.network else None
         if client.identity.name:
@@ -55,7 +55,7 @@ class Quotas:
         return self._named("user", name)
 
     def left_by(self, owner: Identity | None) -> Quota | None:
-        """Of who left something in the store; None if nobody is known to have."""
+        """Return the quota of the user who left something in the store, or None if unknown."""
         return self.of_user(owner.name) if owner is not None and owner.name else None
 
     def largest(self, count: int) -> list[Quota]:

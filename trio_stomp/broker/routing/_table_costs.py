@@ -79,7 +79,7 @@ def id_cost(name: str) -> int:
 
 
 def hold_selector(memory: MemoryBudget, selector: "Selector", quota: Quota | None = None) -> bool:
-    """Charge a selector, once for all that use it: who does first; False if there is no memory."""
+    """Charge a selector once for all that use it, to the first, or return False without memory."""
     if not selector.users:
         if not memory.take_table(selector.cost, quota):
             return False
@@ -117,6 +117,6 @@ def no_table_memory(memory: MemoryBudget, what: str, quota: Quota | None = None)
 
 
 def no_memory_for(memory: MemoryBudget, subscription: "Subscription") -> ProtocolError:
-    """The same for a subscription."""
+    """Return the error for a subscription that finds no memory."""
     what = f"a subscription to {subscription.destination[:80]}"
     return no_table_memory(memory, what, subscription.quota)

@@ -21,7 +21,7 @@ Member = Subscription | Binding
 
 @frozen(eq=False, repr=False)
 class Takers:
-    """The subscribers of a ``Destination``; topics that have the same ones share it.
+    """The subscribers of a ``Destination``. Topics that have the same ones share it.
 
     Args:
       found: As they were looked up, if they are very many.
@@ -87,7 +87,7 @@ def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bo
 
 
 def _has_left(member: Member) -> bool:
-    """Whether it ends soon, since its client leaves; what is durable stays."""
+    """Return whether it ends soon, since its client leaves. What is durable stays."""
     if isinstance(member, Binding):
         # Several consume it if it was durable once, and ended by name.
         is_left = all(each.subscription.client.is_leaving for each in member.queue.consumers)
