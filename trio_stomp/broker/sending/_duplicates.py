@@ -53,7 +53,7 @@ class Duplicates:
             raise no_table_memory(self.memory, what, quota)
 
     def find(self, client: "Client | None", destination: Destination, name: str) -> bytes | None:
-        """What a RECEIPT tells if an id is known; None if it is not."""
+        """Return what a RECEIPT tells if an id is known, or None if it is not."""
         known = destination.seen.get(name)
         if known is None or self.log is None:
             return None if known is None else DUPLICATE
@@ -135,7 +135,7 @@ class Duplicates:
 
 @define(eq=False, repr=False)
 class _Remembering:
-    """An id that is forgotten again if its message is withdrawn; then the oldest is known again."""
+    """Forgets an id again, and restores the oldest, if the id's message is withdrawn."""
 
     client: "Client"
     memory: MemoryBudget
@@ -144,10 +144,10 @@ class _Remembering:
     oldest: tuple[str, Known] | None
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
         seen = self.destination.seen
         known = seen.pop(self.name, None)
         if known is not None:
@@ -161,6 +161,6 @@ class _Remembering:
 def _charge(
     memory: MemoryBudget, destination: Destination, size: int, quota: "Quota | None"
 ) -> None:
-    """Count bytes of ids, negative ones back; not of a route that has been forgotten."""
+    """Charge bytes of ids, or give them back if negative, unless the destination was forgotten."""
     if destination.cost:
         memory.force_table(size, quota)

@@ -37,7 +37,7 @@ class Jobs:
             self._numbers = list(self._items)
 
     def beginning_at(self, number: int) -> "Iterator[Scheduled]":
-        """Those that have ``number`` or greater ones; some may end, or come, meanwhile."""
+        """Yield those from ``number`` on. Some may end, or come, meanwhile."""
         numbers = self._numbers
         place = max(0, bisect_right(numbers, number) - 1)
         while place < len(numbers):

@@ -86,7 +86,7 @@ class LeftBehind:
 
 
 def _name(owner: Identity | None) -> str | None:
-    """The owner's name in the rules; None = unknown."""
+    """Return the owner's name in the rules, or None if it is unknown."""
     return None if owner is None else owner.name or ANONYMOUS_NAME
 
 

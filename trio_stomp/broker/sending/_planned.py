@@ -31,7 +31,7 @@ class Put:
 
     @property
     def later(self) -> int:
-        """How many messages wait for their time."""
+        """Return how many messages wait for their time."""
         return len(self.bodies) if self.plan.schedule is not None else 0
 
     @property
@@ -56,7 +56,7 @@ class Put:
 
 @define(eq=False, repr=False)
 class Planned:
-    """What the actions of a transaction come to."""
+    """The sums of a transaction's actions."""
 
     foresight: Foresight
     names: dict[str, None] = field(factory=dict)
@@ -80,7 +80,7 @@ class Planned:
     """It sends so much that it is written bit by bit, if it survives."""
 
     def is_large(self) -> bool:
-        """Whether one of its runs goes to very many by now, who came while it was planned."""
+        """Return whether a run of it goes to very many by now, who came while it was planned."""
         return any(
             destination.is_large(len(put.bodies))
             for put in self.puts

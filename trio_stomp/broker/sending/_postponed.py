@@ -51,7 +51,7 @@ class Postponed:
     def see(
         self, publication: "Publication", asked: str, keeper: "LastValueOwner", now: float
     ) -> bytes:
-        """Have a topic's messages seen, now or behind others; what their RECEIPTs tell."""
+        """Have a topic's messages seen, now or behind others; return what RECEIPTs tell."""
         destination = publication.destination
         if publication.sender is None and (
             destination.line is not None or destination.is_large(len(publication.bodies))
@@ -77,7 +77,7 @@ class Postponed:
         return self.destinations.known(publication.destination.name) or publication.destination
 
     def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
-        """Have messages seen in their turn; they are charged meanwhile."""
+        """Have messages seen in their turn. They are charged meanwhile."""
         bodies = publication.bodies
         cost = cost_alone(publication.head, len(bodies), sum(map(len, bodies)))
         self.lines.put(publication.sender, publication.destination, begin, cost)
@@ -117,7 +117,7 @@ class Postponed:
         return evidence + offset + (log.stored if is_safe else b"")
 
     def remember(self, count: int) -> bool:
-        """Charge so many answers, or give back what is negative; False if they are too many."""
+        """Charge ``count`` answers, or give back negative ones; False if they are too many."""
         if self.remembered + count > MAX_REMEMBERED:
             return False
         self.remembered += count
@@ -148,7 +148,7 @@ class Unseen:
 
     @property
     def client(self) -> "Client | None":
-        """As ``Effect``."""
+        """Implement ``Effect.client``."""
         return self.publication.sender
 
     def hold(self, members: "Sequence[Member]") -> None:
@@ -169,11 +169,11 @@ class Unseen:
         self._answers = {}
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
         self._release()
 
     def commit(self, now: float) -> None:
-        """As ``Effect``: at once, if there is time for it and nothing stands before it."""
+        """Implement ``Effect.commit``: at once, if there is time and nothing stands before it."""
         lines = self.postponed.lines
         destination = self._look_up()
         is_long = destination.is_large(len(self.publication.bodies)) or lines.turns.is_over()

@@ -90,11 +90,12 @@ class Publisher:
 
     @property
     def duplicates(self) -> int:
-        """How many messages were there before."""
+        """Return how many messages were known before."""
         return self.known.found
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
-        """The plan of a header block; and the block, rewritten if it names something of a client.
+        """Return the plan of a header block, and the block, rewritten if it names something of a
+        client.
 
         What only the broker may say is left out of it.
 
@@ -122,7 +123,7 @@ class Publisher:
         return self.behalf if client is None else client.quota
 
     def _plan_of(self, head: Head) -> SendPlan:
-        """The plan of a header block as it stands; made once, and kept on it."""
+        """Return the plan of a header block as it stands, made once and kept on it."""
         plan = head.plan
         if not isinstance(plan, SendPlan):
             plan = head.plan = make_plan(head, self.dialect)
@@ -131,7 +132,7 @@ class Publisher:
     def send(
         self, client: Client | None, run: FrameRun, received_at: float, now: float
     ) -> tuple[int, bytes]:
-        """Send a run; how many of its messages were taken, and what their RECEIPTs tell.
+        """Send a run; return how many of its messages were taken, and what their RECEIPTs tell.
 
         Fewer than all are taken only by a queue that makes its producers wait.
 
@@ -185,7 +186,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, bytes]:
-        """Send a run to several destinations, or to none of them; as ``send``."""
+        """Send a run to several destinations or to none, and return as ``send`` does."""
         assert plan.renamed is not None
         bodies = run.bodies
         quota = self.quota_of(client)
@@ -224,7 +225,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> list[bytes]:
-        """Send bodies to several destinations, where there is room; what their RECEIPTs tell."""
+        """Send bodies to several destinations where there is room; return what RECEIPTs tell."""
         log = self.log
         # Nothing of it is seen before all of it may be.
         binds = log is not None and any(destination.stores(options) for destination, _ in parts)
@@ -256,14 +257,14 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> bytes:
-        """Send bodies to one destination, as far as there is room; what their RECEIPTs tell."""
+        """Send bodies to one destination, as far as there is room; return what RECEIPTs tell."""
         send = self._send_once if options and options.dedup_id else self.send_to
         return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
 
     def send_due(
         self, owner: Identity | None, quota: Quota | None, run: FrameRun, now: float, survives: bool
     ) -> int:
-        """Send what was scheduled; how many of its messages were taken.
+        """Send what was scheduled, and return how many of its messages were taken.
 
         Args:
           owner: Who scheduled it.
@@ -276,7 +277,7 @@ class Publisher:
             return self.send_for(run, quota, now)
 
     def send_for(self, run: FrameRun, quota: Quota | None, now: float) -> int:
-        """Send what somebody had the broker send; how many of its messages were taken."""
+        """Send on behalf of a quota's owner, and return how many messages were taken."""
         before, self.behalf = self.behalf, quota
         try:
             return self.send(None, run, now, now)[0]
@@ -285,7 +286,7 @@ class Publisher:
 
     @contextmanager
     def bound(self, *, is_kept: bool = False) -> Iterator[None]:
-        """What is sent inside survives as a whole or not at all, and is seen when it does."""
+        """Make what is sent inside survive as a whole or not at all, seen when it does."""
         assert self.log is not None
         before, self.to_topics.binds = self.to_topics.binds, True
         try:
@@ -295,7 +296,7 @@ class Publisher:
             self.to_topics.binds = before
 
     def stores(self, head: Head, quota: Quota | None = None) -> bool:
-        """Whether all that is sent with a header block is written to the log first.
+        """Return whether all that is sent with a header block is written to the log first.
 
         What is not must wait for what its sender sent before. A name that is new is charged to
         ``quota``.
@@ -311,7 +312,7 @@ class Publisher:
         )
 
     def stored(self, head: Head) -> bytes:
-        """What a RECEIPT tells of messages that a queue has taken."""
+        """Return what a RECEIPT tells of messages that a queue has taken."""
         return self.log.stored if self.log is not None and self.stores(head) else STORED
 
     def _send_once(
@@ -362,7 +363,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, bytes]:
-        """Send bodies to one destination; how many were taken, and what RECEIPTs tell of them."""
+        """Send bodies to one destination; return how many were taken, and what RECEIPTs tell."""
         expires_at = destination.ends_at(options, received_at)
         publication = Publication(
             destination,
@@ -402,7 +403,7 @@ class Publisher:
         return len(bodies), self._send_to_topic(publication, now)
 
     def _send_to_topic(self, publication: Publication, now: float) -> bytes:
-        """Send to a topic, now or when the store has it; what RECEIPTs tell."""
+        """Send to a topic, now or when the store has it, and return what RECEIPTs tell."""
         to_topics, asked = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":
             asked = to_topics.last_values.asked(publication)

@@ -82,18 +82,18 @@ class Scheduled:
 
     @property
     def destination(self) -> str:
-        """Where they go, as their sender spelt it."""
+        """Return the destination that they go to, as their sender spelt it."""
         return self.head.destination or ""
 
     @property
     def is_by_day(self) -> bool:
-        """Whether they are due at a time of day."""
+        """Return whether they are due at a time of day."""
         return self.schedule.is_by_day(self.sent)
 
 
 @define(eq=False, repr=False)
 class Scheduler:
-    """Keeps messages until their time; each repeats by itself.
+    """Keeps messages until their time. Each repeats by itself.
 
     Args:
       send: Sends a run for who scheduled it, whoever is charged, and whether it must survive; how
@@ -134,7 +134,7 @@ class Scheduler:
         *,
         survives: bool,
     ) -> int:
-        """Keep messages until their time; the number of the last.
+        """Keep messages until their time, and return the number of the last.
 
         Args:
           quota: Who is charged for them.
@@ -211,7 +211,7 @@ class Scheduler:
             self.timers.call_at(0.0, partial(self._fit, item))
 
     def end(self, client: Client, asked: Removal) -> bytes:
-        """End what a client asks for and may end; what the RECEIPT tells.
+        """End what a client asks for and may end, and return what the RECEIPT tells.
 
         Raises:
           NotYet: it is so much that there is no time for it now.
@@ -228,7 +228,7 @@ class Scheduler:
         return b"removed:%d\n" % count
 
     def due_ms(self, item: Scheduled) -> int:
-        """When it is sent next, by the wall clock of now."""
+        """Return when it is sent next, by the wall clock as it stands."""
         return item.due_ms if item.is_by_day else self.wall.ms(item.due_s)
 
     def judge_anew(self, now: float) -> None:
@@ -362,7 +362,7 @@ class Scheduler:
         self._arm(item)
 
     def _may_send(self, item: Scheduled) -> bool:
-        """Whether who scheduled it may send it today."""
+        """Return whether the owner may send it today."""
         try:
             plan = self._plan(item)
         except ProtocolError:
@@ -415,17 +415,17 @@ class _Arming:
     client: Client | None
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
         self.scheduler._arm(self.item)
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
         self.scheduler.drop(self.item)
 
 
 @value
 class Progress:
-    """How far messages of one SEND have come that are sent repeatedly; a setting.
+    """The progress of one SEND's messages that are sent repeatedly, kept as a setting.
 
     Args:
       first: Id of the first of them.
@@ -441,7 +441,7 @@ class Progress:
 
 
 def read_progress(settings: "Mapping[str, str]") -> list[Progress]:
-    """What a store's settings tell, in the order of ids; what cannot be read is left out."""
+    """Return the progress that settings tell, in the order of ids, without what is unreadable."""
     found: list[Progress] = []
     for key, text in settings.items():
         if key.startswith(SCHEDULED):

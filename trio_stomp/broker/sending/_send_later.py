@@ -38,7 +38,8 @@ class SendLater:
         *,
         binds: bool,
     ) -> tuple[int, bytes]:
-        """Keep messages until their time, or end some that are kept; as ``Publisher.send``.
+        """Keep messages until their time, or end some that are kept, and return as
+        ``Publisher.send`` does.
 
         Args:
           quota: Who is charged for them.

@@ -28,7 +28,7 @@ SECRET_BYTES = 12
 
 
 def is_orphan(client: Client | None, destination: "Destination") -> bool:
-    """Whether a reply comes for a client that has gone: nobody could ever consume it."""
+    """Return whether a reply comes for a client that has gone, so that nobody could consume it."""
     if destination.queue is not None or not destination.name.startswith(PRIVATE_QUEUE):
         return False
     return client is None or destination.name not in client.temporary.values()
@@ -54,7 +54,7 @@ class Temporary:
     begin_name: Callable[[Client], str] = unguessable
 
     def public_name(self, client: Client, name: str) -> str:
-        """What others call the destination that ``client`` calls ``name``.
+        """Return the public name of the destination that ``client`` calls ``name``.
 
         Raises:
           ProtocolError: the client has too many.
@@ -78,7 +78,7 @@ class Temporary:
         return name
 
     def consumed_name(self, client: Client, said: str, pattern: Pattern | None) -> str:
-        """What others call a destination that ``client`` subscribes to.
+        """Return the public name of a destination that ``client`` subscribes to.
 
         Raises:
           ProtocolError: it is private to another client, or several are asked for at once.

@@ -44,7 +44,7 @@ class TopicSender:
     def show(
         self, publication: Publication, asked: str, keeper: LastValueOwner, now: float
     ) -> bytes:
-        """Have a topic's messages seen, now; what their RECEIPTs tell.
+        """Have a topic's messages seen now, and return what their RECEIPTs tell.
 
         Args:
           asked: What is to become of its last value, which ``keeper`` answers for.
@@ -55,7 +55,7 @@ class TopicSender:
         return self.distribute(publication, now) + told
 
     def append(self, publication: Publication, now: float) -> bytes:
-        """Write a topic's messages to its stream; what the RECEIPT tells of it."""
+        """Write a topic's messages to its stream, and return what the RECEIPT tells of it."""
         stream = publication.destination.stream
         assert stream is not None
         bodies = publication.bodies
@@ -67,7 +67,9 @@ class TopicSender:
         return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
 
     def distribute(self, publication: Publication, now: float) -> bytes:
-        """To the subscribers of a topic or work queue; or nobody is there."""
+        """Give messages to the subscribers of a topic or work queue, or keep or drop them if there
+        are none.
+        """
         destination = publication.destination
         if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
             return self._keep(publication, now)
@@ -98,7 +100,7 @@ class TopicSender:
         return self.drop(publication)
 
     def drop(self, publication: Publication) -> bytes:
-        """Nobody gets it: count that; what the RECEIPT tells."""
+        """Count messages that nobody gets, and return what the RECEIPT tells."""
         count = len(publication.bodies)
         destination = publication.destination
         hint_at(self.events, publication)

@@ -102,7 +102,7 @@ class TransactionCommitter:
         now: float,
         tell: Callable[[bytes], None],
     ) -> Work:
-        """Do many actions; from now on nothing undoes it, and nothing of others comes between.
+        """Do many actions. From now on nothing undoes it, and nothing of others comes between.
 
         The room for all is kept. What is acknowledged is nobody's from now on. Its queues hand
         nothing out before the last is there; in front of its topics stands a line.
@@ -149,7 +149,7 @@ class TransactionCommitter:
         now: float,
         tell: Callable[[bytes], None],
     ) -> Work:
-        """Have the store do many actions as one record; the clients see it after that.
+        """Have the store do many actions as one record. Clients see it after that.
 
         The store is given nothing before the last is written, so its client goes on before others.
         If it fails meanwhile, nothing of this holds, and the client is told so.
@@ -204,7 +204,7 @@ class TransactionCommitter:
         now: float,
         told: list[bytes],
     ) -> Work:
-        """Write action by action; ``told`` is what their RECEIPTs would tell."""
+        """Write action by action. ``told`` collects what their RECEIPTs would tell."""
         for action in actions:
             if isinstance(action, FrameRun):
                 told.append((yield from self._put(client, action, next(puts), planned, now)))
@@ -213,7 +213,9 @@ class TransactionCommitter:
             yield
 
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
-        """Do a piece of ``work``, which the store is to do as a whole; False = it is over."""
+        """Do a piece of ``work``, which the store does as a whole, and return False when it is
+        over.
+        """
         publisher = self.publisher
         publisher.to_topics.binds, publisher.postponed.foresight = True, planned.foresight
         try:
@@ -222,7 +224,7 @@ class TransactionCommitter:
             publisher.to_topics.binds, publisher.postponed.foresight = False, None
 
     def _keep_room(self, client: Client, planned: Planned) -> "list[Destination]":
-        """Keep room for all of it, whatever others take meanwhile; its topics."""
+        """Keep room for all of it, whatever others take meanwhile, and return its topics."""
         quota = client.quota
         self.overflow.memory.force_kept(sum(put.cost for put in planned.puts), quota)
         if quota is not None:
@@ -238,7 +240,7 @@ class TransactionCommitter:
     def _put(
         self, client: Client, run: FrameRun, put: Put, planned: Planned, now: float
     ) -> Generator[None, None, bytes]:
-        """Send a run, bit by bit; what RECEIPTs tell of it."""
+        """Send a run in pieces, and return what RECEIPTs tell of it."""
         put.release(self.overflow.memory, client.quota)
         foreseen, told = planned.foresight.about(run.head), b""
         if put.later:
@@ -285,7 +287,7 @@ class TransactionCommitter:
         foreseen: Foreseen,
         now: float,
     ) -> bytes:
-        """Send a run to one of its destinations; what a RECEIPT tells of it."""
+        """Send a run to one of its destinations, and return what a RECEIPT tells of it."""
         publisher, memory = self.publisher, self.overflow.memory
         # As it is now: its subscribers may have come and gone.
         destination = publisher.destinations.known(destination.name) or destination
@@ -332,7 +334,7 @@ class TransactionCommitter:
             publisher.fan_out.foreseen, publisher.postponed.foresight = {}, None
 
     def _survives(self, client: Client, actions: Sequence[FrameRun | Acked]) -> bool:
-        """Whether anything in a transaction concerns the store."""
+        """Return whether anything in a transaction concerns the store."""
         held: list[tuple[Consumer, int]] = []
         for action in actions:
             if isinstance(action, FrameRun):
@@ -357,7 +359,7 @@ class TransactionCommitter:
         planned: Planned,
         now: float,
     ) -> bytes:
-        """Have the store do all of it as one record; the clients see it after that."""
+        """Have the store do all of it as one record. Clients see it after that."""
         told = b""
         claims = iter(self._claim(client, actions))
         with self.publisher.bound():
@@ -372,7 +374,7 @@ class TransactionCommitter:
     def _check(
         self, client: Client, actions: Sequence[FrameRun | Acked], planned: Planned, now: float
     ) -> Work:
-        """Plan all actions; the last step sees whether all of them can be done.
+        """Plan all actions. The last step sees whether all of them can be done.
 
         Raises:
           ProtocolError: one is not allowed, or does not fit.
@@ -470,7 +472,7 @@ class TransactionCommitter:
 
 
 def _is_stored(consumer: Consumer, number: int) -> bool:
-    """Whether the store has any of what an ACK is about."""
+    """Return whether the store has any of what an ACK is about."""
     if consumer.ack != CLIENT:
         return consumer.unacked[number].message.stored > 0
     covered = takewhile(lambda item: item[0] <= number, consumer.unacked.items())
@@ -478,7 +480,7 @@ def _is_stored(consumer: Consumer, number: int) -> bool:
 
 
 def _most(consumer: Consumer) -> int:
-    """How much an ACK of it may be about, at the most."""
+    """Return how many deliveries an ACK may be about, at the most."""
     return len(consumer.unacked) if consumer.ack == CLIENT else 1
 
 
@@ -488,7 +490,7 @@ def _is_last(part: "tuple[Destination, Head]") -> bool:
 
 
 def _acknowledge(log: Log, claim: Settlement) -> None:
-    """Have the store forget what is acknowledged; it is done when that is safe."""
+    """Have the store forget what is acknowledged. It is done when that is safe."""
     if not claim.event.negative and (stored := claim.stored):
         log.finish_all(stored)
     log.when_safe(claim)

@@ -19,7 +19,7 @@ MIN_DROP = 16
 
 
 class Reader(Protocol):
-    """Who reads a stream."""
+    """A reader of a stream."""
 
     def more(self) -> None:
         """There is more behind the end that it had reached."""
@@ -50,7 +50,7 @@ class StreamRun:
         return self.first + len(self.bodies)
 
     def tails(self, wire: int, epoch: bytes) -> list[bytes]:
-        """The back halves of its MESSAGEs; made once for all readers."""
+        """Return the back halves of its MESSAGEs, made once for all readers."""
         tails = self._encoded[wire]
         if tails is None:
             tails = self._encoded[wire] = self.encode(0, len(self.bodies), wire, epoch)
@@ -130,7 +130,7 @@ class Stream:
 
     @property
     def bytes(self) -> int:
-        """What it takes, in the store or in memory."""
+        """Return the bytes that it takes, in the store or in memory."""
         return self.stored_bytes if self.is_stored else self.window_bytes
 
     @property
@@ -140,7 +140,7 @@ class Stream:
 
     @property
     def newest_ms(self) -> int:
-        """When the newest message came."""
+        """Return when the newest message came."""
         return self._runs[-1].written_ms if self._dropped < len(self._runs) else 0
 
     def show(self, run: StreamRun) -> None:
@@ -163,7 +163,7 @@ class Stream:
         return self._runs[bisect_right(self._firsts, offset) - 1]
 
     def offset_at(self, written_ms: int) -> int:
-        """The first offset in memory that was written at a time or later; the next, if none."""
+        """Return the first offset in memory written at a time or later, or the next one."""
         place = bisect_left(self._runs, written_ms, self._dropped, key=lambda run: run.written_ms)
         return self._firsts[place] if place < len(self._runs) else self.next
 
@@ -181,7 +181,7 @@ class Stream:
         self.stored_bytes = stored_bytes
 
     def expire(self, now_ms: int, limit: int) -> int:
-        """Drop from memory what has become too old, at most ``limit`` runs; how many were."""
+        """Drop at most ``limit`` runs that have become too old from memory, and return how many."""
         return self._shrink(now_ms, limit)
 
     def clear(self) -> None:
@@ -192,7 +192,7 @@ class Stream:
         self._firsts.clear()
 
     def _shrink(self, now_ms: int, most: int = MAX_AGED) -> int:
-        """Drop what is too much, and of what is too old at most so many runs; how many were."""
+        """Drop what is too much, and ``most`` runs that are too old; return how many."""
         limit, newest = self.window_limit_bytes, len(self._runs) - 1
         dropped = 0
         while self._dropped <= newest:

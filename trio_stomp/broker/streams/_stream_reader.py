@@ -109,7 +109,7 @@ class StreamReader:
         self.mark(self)
 
     def loaded(self, runs: list[StreamRun]) -> None:
-        """What it had asked the store for."""
+        """Take the runs that it had asked the store for."""
         self.is_loading = False
         if self.is_ended:
             return
@@ -125,7 +125,7 @@ class StreamReader:
         self.mark(self)
 
     def found(self, offset: int) -> None:
-        """Where the store found its beginning."""
+        """Continue at the offset that the store found for its beginning."""
         self.is_seeking = False
         self.at = max(offset, self.stream.first)
         self.mark(self)
@@ -174,7 +174,7 @@ class StreamReader:
         self.unacked -= 1
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
-        """A message was refused, which is as good as acknowledged; the caller has counted."""
+        """Do nothing: a refused message is as good as acknowledged, and has been counted."""
 
     def detach(self, consumer: Consumer) -> None:
         """The consumer has gone."""
@@ -189,7 +189,7 @@ class StreamReader:
         self.is_trimmed = True
 
     def _run(self) -> StreamRun | None:
-        """The run that holds the next message; None if it has to be read first."""
+        """Return the run that holds the next message, or None if it has to be read first."""
         found = self.stream.run_at(self.at)
         if found is not None:
             self._own.clear()
@@ -261,7 +261,7 @@ class StreamReader:
         return tails
 
     def _credited(self, run: StreamRun, start: int, stop: int) -> int:
-        """How far its credit goes; at least one message."""
+        """Return how far its credit goes, at least one message."""
         left = self.consumer.bytes_left
         for place in range(start, min(stop, start + self.consumer.count_left)):
             left -= len(run.bodies[place])

@@ -34,7 +34,7 @@ WINDOW_BYTES = 4 * 1024 * 1024
 
 @value
 class Retention:
-    """How much of a stream is to be kept.
+    """The bounds of what is kept of a stream.
 
     Args:
       max_bytes: On disk; 0 = no bound.
@@ -74,7 +74,7 @@ class Streams:
     # Making.
 
     def of_topic(self, name: str, policy: "DestinationPolicy") -> Stream | None:
-        """The stream of a topic whose policy wants one; None if there are too many."""
+        """Return the stream of a topic whose policy wants one, or None if there are too many."""
         stream = stream_name(name)
         if stream not in self._streams and len(self._streams) >= MAX_STREAMS:
             if not self.refused:
@@ -111,7 +111,7 @@ class Streams:
         return stream
 
     def _window_bytes(self, max_bytes: int) -> int:
-        """What is kept in memory: without a store all, as long as there is room."""
+        """Return the bytes kept in memory: without a store all, as long as there is room."""
         return WINDOW_BYTES if self.log is not None else max_bytes or self.memory.limit_bytes
 
     def _begin(self, stream: Stream) -> None:
@@ -136,7 +136,7 @@ class Streams:
         sender: "Client | None" = None,
         is_urgent: bool = True,
     ) -> int:
-        """Put messages behind all others; the offset of the first.
+        """Put messages behind all others, and return the offset of the first.
 
         Args:
           sender: Who is told if the store cannot; None = nobody, it is tried again.
@@ -250,7 +250,7 @@ class Streams:
         )
 
     def loaded(self, wanted: StreamWanted, runs: "Sequence[Streamed] | None") -> None:
-        """The store has answered; None = it could not, and is asked again."""
+        """Take the store's answer. None means that it could not, and is asked again."""
         reader = wanted.reader
         if runs is not None:
             # Whoever begins at a time must be told how old each message is.
@@ -263,7 +263,7 @@ class Streams:
     # Keeping.
 
     def retentions(self, now: float) -> list[Retention]:
-        """How much of each stored stream is to be kept."""
+        """Return how much of each stored stream is to be kept."""
         found = []
         now_ms = self.wall.ms(now)
         for stream in self._streams.values():
@@ -283,7 +283,7 @@ class Streams:
 
     @property
     def window_bytes(self) -> int:
-        """What of all streams is in memory."""
+        """Return the bytes of all streams that are in memory."""
         return sum(stream.window_bytes for stream in self._streams.values())
 
     def expire(self, now: float) -> bool:
@@ -300,7 +300,7 @@ class Streams:
         return False
 
     def answer(self, stream: Stream) -> tuple[tuple[tuple[str, str], ...], bytes]:
-        """What is told of a stream to whoever asks: headers and a body."""
+        """Return headers and body that answer a question about a stream."""
         told = {
             "stream": stream.name,
             "epoch": stream.epoch,
@@ -314,12 +314,12 @@ class Streams:
 
 
 def stream_name(topic: str) -> str:
-    """What the stream of a topic is called."""
+    """Return the name of a topic's stream."""
     return _ROOT + topic if topic.startswith("/") else STREAM + topic
 
 
 def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
-    """What the store has read; neighbours with one header block are one run if ``joins``."""
+    """Return what the store has read, neighbours with one header block as one run if ``joins``."""
     spans: list[tuple[Streamed, list[bytes]]] = []
     for each in found:
         first, bodies = spans[-1] if spans else (each, [])

@@ -65,7 +65,7 @@ class Leaving:
     """When the rest is left for a later turn, by the clock of ``turns``."""
 
     def leave(self, client: Client, now: float, then: Callable[[], None] | None = None) -> None:
-        """End all that ``client`` has; it is refused, and its outbox is closed in the same turn.
+        """End all that ``client`` has, refuse what it sent, and close its outbox in the same turn.
 
         Args:
           now: Seconds of the broker's clock.
@@ -83,7 +83,7 @@ class Leaving:
             calls.append(then)
 
     def ending_all(self, client: Client, now: float) -> Work:
-        """End all that ``client`` has, bit by bit; it stays, and may subscribe again."""
+        """End all that ``client`` has in pieces. The client stays, and may subscribe again."""
         for subscription in list(client.subscriptions.values()):
             yield from self.subscriber.ending(subscription, now)
             yield
@@ -92,7 +92,7 @@ class Leaving:
             yield
 
     def go_on(self, now: float) -> None:
-        """Do one more slice, if anybody is leaving; to be called soon after a timer is due."""
+        """Do one more slice, if a client is leaving. To be called soon after a timer is due."""
         leaving, urgent = self.destinations.leaving, self.queues.urgent
         if not leaving:
             return
@@ -114,7 +114,7 @@ class Leaving:
 
     @property
     def is_over(self) -> bool:
-        """Whether everybody who leaves has left."""
+        """Return whether no client is leaving."""
         return not self.destinations.leaving
 
     def finish(self, now: float) -> None:
@@ -123,7 +123,7 @@ class Leaving:
             self.go_on(now)
 
     def _is_little(self, client: Client) -> bool:
-        """Whether all that a client has may end in one turn."""
+        """Return whether all that a client has may end in one turn."""
         left = self.slice_size - SUBSCRIPTION_COST * len(client.temporary)
         for subscription in client.subscriptions.values():
             left -= _cost(subscription)
@@ -132,7 +132,7 @@ class Leaving:
         return left >= 0
 
     def _ends_all(self, client: Client, now: float) -> bool:
-        """End what a client has, as far as there is time; whether that was all."""
+        """End what a client has, as far as there is time, and return whether that was all."""
         self._until = self.turns.clock() + LEAVING_S
         for subscription in list(client.subscriptions.values()):
             self.subscriber.end(subscription, now)
@@ -160,7 +160,7 @@ class Leaving:
         self.timers.call_at(now, noop)
 
     def _end_some(self, client: Client, left: int, now: float) -> int:
-        """End something of one client's, or let it have left; what is left of the slice."""
+        """End a part of one client's, or let it have left, and return what is left of the slice."""
         most = 1 + left // SUBSCRIPTION_COST
         for subscription in list(islice(client.subscriptions.values(), most)):
             if left > 0:
@@ -175,7 +175,9 @@ class Leaving:
         return left
 
     def _end(self, subscription: Subscription, left: int, now: float) -> int:
-        """End a subscription, or give back some of what it has not acknowledged; what that cost."""
+        """End a subscription, or give back some of its unacknowledged messages, and return the
+        cost.
+        """
         consumer = subscription.consumer
         if consumer is not None and len(consumer.unacked) > left:
             self.acknowledger.return_some(consumer, left, now)
@@ -197,7 +199,7 @@ class Leaving:
 
 
 def _cost(subscription: Subscription) -> int:
-    """How long the end of a subscription takes, in messages that go back."""
+    """Return the cost of ending a subscription, in messages that go back."""
     consumer = subscription.consumer
     if consumer is None:
         return SUBSCRIPTION_COST

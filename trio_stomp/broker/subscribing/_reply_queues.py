@@ -8,7 +8,7 @@ from trio_stomp.protocol import Subscribed
 
 
 def needed(client: Client, private: str, public: str) -> Subscribed | None:
-    """Return the SUBSCRIBE that gives a client its reply queue; None = it has one already.
+    """Return the SUBSCRIBE that gives a client its reply queue, or None if it has one.
 
     Args:
       private: The queue's name as the client knows it, which is the id of the subscription, too.

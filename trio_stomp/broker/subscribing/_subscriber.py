@@ -65,11 +65,11 @@ class Subscriber:
         return len(self._all)
 
     def destination_names(self) -> list[str]:
-        """What is subscribed to, in order of SUBSCRIBE."""
+        """Return what is subscribed to, in order of SUBSCRIBE."""
         return [subscription.destination for subscription in self._all]
 
     def add(self, client: Client, event: Subscribed, now: float) -> Work | None:
-        """Subscribe; the RECEIPT is staged before the first MESSAGE.
+        """Subscribe. The RECEIPT is staged before the first MESSAGE.
 
         Returns:
           What is left to do: to join the queues that its wildcards reach.
@@ -149,7 +149,9 @@ class Subscriber:
         receipt_id: bytes | None,
         now: float,
     ) -> Work | None:
-        """Give a subscription what is there already, once it is safe; what is left to do."""
+        """Give a subscription what is there already, once it is safe, and return what is left to
+        do.
+        """
 
         def begin(at: float) -> None:
             if receipt_id is not None:
@@ -241,7 +243,7 @@ class Subscriber:
         return key
 
     def places(self, client: Client, event: Subscribed) -> list[Place]:
-        """What a SUBSCRIBE names; raises what ``add`` would."""
+        """Return what a SUBSCRIBE names. Raises what ``add`` would."""
         places: list[Place] = []
         for said in resolve(event.destination, self.dialect, routing_of(event.headers)):
             pattern = compile_pattern(said, self.dialect.wildcards)
@@ -332,7 +334,7 @@ class Subscriber:
             self.end(subscription, now)
 
     def end(self, subscription: Subscription, now: float) -> None:
-        """End a subscription; what it has not acknowledged goes back, in order."""
+        """End a subscription. What it has not acknowledged goes back, in order."""
         client = subscription.client
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]

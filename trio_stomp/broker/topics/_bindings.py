@@ -82,11 +82,13 @@ class Bindings:
         return binding
 
     def _known(self, client: Client, name: str) -> Binding | None:
-        """What a client means that comes back: its user's own, or what nobody had to log in for."""
+        """Return the durable subscription a returning client means: its user's, or one without an
+        owner.
+        """
         return self.durables.find(name, client.identity.name, is_anybodys=client.rights is None)
 
     def _existing(self, binding: Binding | None, name: str) -> Binding:
-        """What ``/dsub/<id>`` names, whatever topic it is of (Apollo)."""
+        """Return the durable subscription that ``/dsub/<id>`` names, of whatever topic (Apollo)."""
         if binding is None:
             raise ProtocolError(
                 "unknown-subscription",
@@ -137,7 +139,7 @@ class Bindings:
                 self.fan_out.refuse(found.publication)
 
     def enqueue(self, binding: Binding, publication: Publication, bodies: list[bytes]) -> int:
-        """Put messages into a feed's queue, as far as policy lets them in; how many it did.
+        """Put messages into a binding's queue as far as policy lets them in, and return how many.
 
         A publisher to a topic does not suffer for one subscriber: a full feed loses messages of
         its own, or its client, by the policy for slow consumers.
@@ -161,7 +163,7 @@ class Bindings:
         return True
 
     def _put_or_drop(self, binding: Binding, origin: Publication, body: bytes) -> bool:
-        """Put one message; False if it does not fit, and policy was applied."""
+        """Put one message, or apply policy and return False if it does not fit."""
         queue = binding.queue
         policy = queue.destination.slow_consumer or self.policies.slow_consumer
         while True:
@@ -259,7 +261,8 @@ class Bindings:
     def _reuse(
         self, binding: Binding, subscription: Subscription, options: SubscribeOptions, now: float
     ) -> Binding | None:
-        """The durable feed of a name; None if it was for something else, and has been ended.
+        """Return the durable binding of a name, or end it and return None if it was for something
+        else.
 
         A name with a client id belongs to one connection: a newcomer takes it over, unless the
         dialect has those of one client id share it and this one asks for the same.
@@ -278,7 +281,7 @@ class Bindings:
         return binding
 
     def _take_over(self, binding: Binding, consumer: Consumer, now: float) -> None:
-        """End a consumer and its connection; what it had comes first for the newcomer."""
+        """End a consumer and its connection. What it had comes first for the next consumer."""
         binding.queue.detach(consumer)
         self.acknowledger.return_all(consumer, now)
         name = binding.durable.replace("\0", "/")
@@ -318,7 +321,7 @@ class Bindings:
         binding.queue.pass_on = None  # it knows the feed, which knows its queue
 
     def _hand_on(self, message: Message, now: float) -> None:
-        """What a member of a work queue left: to the others, else parked, else lost (A7)."""
+        """Give what a member of a work queue left to another member, else park it, else drop it."""
         origin = message.publication
         destination = self.destinations.open(origin.destination.name)
         if destination.kind is not Kind.WORK:
@@ -332,7 +335,7 @@ class Bindings:
             self._count_drop(destination)
 
     def _pass_on(self, binding: Binding, message: Message, now: float) -> bool:
-        """Work that a member refused: to another, if there is one; whether there was."""
+        """Pass work that a member refused to another member, and return whether there was one."""
         destination = self.destinations.open(message.publication.destination.name)
         others = [each for each in destination.takers(message.publication) if each is not binding]
         if not others:

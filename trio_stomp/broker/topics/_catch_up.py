@@ -16,7 +16,7 @@ from trio_stomp.broker.topics._stale import ParkedDestination, ParkedRun, StaleQ
 
 @define(eq=False, repr=False)
 class CatchUp:
-    """What one subscription still has to be given before it is like any other.
+    """The messages that one subscription still has to be given before it is like any other.
 
     Args:
       stale: Where the parked messages lie.
@@ -37,7 +37,7 @@ class CatchUp:
         heapq.heapify(self._parked)
 
     def follow(self, delivery: Delivery) -> bool:
-        """Keep what was published meanwhile; False, and nothing kept, if it is too much."""
+        """Keep what was published meanwhile, or return False and keep nothing if it is too much."""
         waiting = self._waiting_bytes + delivery.size
         if waiting > self.max_waiting_bytes or not self.memory.take(delivery.size):
             return False
@@ -62,7 +62,7 @@ class CatchUp:
         return None
 
     def next_waiting(self) -> Delivery | None:
-        """What was published meanwhile, in order, or None if there is no more."""
+        """Return the next delivery published meanwhile, or None if there is no more."""
         if not self._waiting:
             return None
         delivery = self._waiting.popleft()
@@ -71,7 +71,9 @@ class CatchUp:
         return delivery
 
     def abandon(self) -> list[Delivery]:
-        """Leave the parked messages to the next subscriber; the waiting ones, which are lost."""
+        """Leave the parked messages to the next subscriber, and return the waiting ones, which are
+        lost.
+        """
         for _, parked in self._parked:
             self.stale.release(parked)
         self._parked.clear()

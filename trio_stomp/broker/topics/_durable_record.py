@@ -24,7 +24,7 @@ OWNER_ENDS = "%01"
 
 
 def place_of(name: str, owner: str) -> str:
-    """What the store calls the place of a new durable subscription's messages, and its setting.
+    """Return the store's place, and setting, of a new durable subscription.
 
     One that is found in the store keeps its place: older brokers knew no owner in it.
     """

@@ -66,7 +66,7 @@ class Durables:
         return [each for (key, _), each in self._feeds.items() if key == name]
 
     def _known(self, name: str) -> list[Binding]:
-        """Those of a name; or, of a shared one, those that are also told by their destinations."""
+        """Return those of a name, and of a shared one all that differ by their destinations."""
         found = self._exactly(name)
         if is_shared(name) and not found:
             start = f"{name}\0"
@@ -92,7 +92,7 @@ class Durables:
         return sum(binding.quota is quota for binding in self._feeds.values())
 
     def give(self, binding: Binding, owner: str) -> None:
-        """What was nobody's is somebody's from now on."""
+        """Make a durable subscription without an owner that of ``owner``."""
         self.remove(binding)
         binding.owner = owner
         self._feeds[binding.durable, owner] = binding
@@ -103,7 +103,7 @@ class Durables:
 
 
 def durable_name(name: str, destination: str) -> str:
-    """What a durable subscription is kept under.
+    """Return the name under which a durable subscription is kept.
 
     One that was named without a client id is also told by its destination: clients number their
     subscriptions, and two applications must not end each other's.
@@ -114,7 +114,7 @@ def durable_name(name: str, destination: str) -> str:
 
 
 def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
-    """What a client is told that did not tell which of several it means; all may be known to it."""
+    """Return the error for a client that did not tell which of several subscriptions it means."""
     shown = [",".join(place for place, _ in each.places)[:80] for each in bindings[:SHOWN_COUNT]]
     more = ", …" if len(bindings) > SHOWN_COUNT else ""
     return ProtocolError(
@@ -125,7 +125,7 @@ def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
 
 
 def unknown(name: str, destination: str | None) -> str:
-    """What is not there, for an ERROR."""
+    """Return what is not there, for an ERROR."""
     where = f" to {destination[:80]}" if destination is not None else ""
     return f"there is no durable subscription {_bare(name)!r}{where}"
 
@@ -136,5 +136,5 @@ def _bare(name: str) -> str:
 
 
 def is_shared(name: str) -> bool:
-    """Whether several connections may consume it together: it was named without a client id."""
+    """Return whether several connections may consume it: it was named without a client id."""
     return name.startswith("\0")

@@ -103,7 +103,7 @@ class InitialDelivery:
                     self.fan_out.give(subscription, delivery)
 
     def is_unfinished(self, subscription: Subscription) -> bool:
-        """Whether there is more to give, once its client takes it."""
+        """Return whether there is more to give, once its client takes it."""
         return subscription.catch_up is not None
 
     def go_on_browsing(self, client: Client, now: float) -> None:

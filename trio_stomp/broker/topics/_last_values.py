@@ -48,7 +48,7 @@ class LastValues:
 
     @contextmanager
     def left_by(self, owner: Identity | None) -> Iterator[None]:
-        """What is sent inside was scheduled by ``owner``, and he answers for it."""
+        """Make ``owner`` answer for what is sent inside."""
         self._owner = owner
         try:
             yield
@@ -62,7 +62,7 @@ class LastValues:
         return LastValueOwner(owner, self.authorizer.changes)
 
     def asked(self, publication: Publication) -> str:
-        """What is to become of the last value: set, remove, or "" = leave it."""
+        """Return what is to become of the last value: set, remove, or "" to leave it."""
         destination, options = publication.destination, publication.options
         said = options.retain if options is not None else ""
         if destination.kind is not Kind.TOPIC or destination.private:
@@ -72,7 +72,7 @@ class LastValues:
         return said if destination.retain == "header" else ""
 
     def store(self, publication: Publication, asked: str, keeper: LastValueOwner) -> bool:
-        """Tell the store; whether what was asked is to survive, so that it must wait."""
+        """Tell the store, and return whether what was asked is to survive, so that it must wait."""
         assert self.storage is not None
         destination, log = publication.destination, self.storage.log
         keeps = publication.is_stored and asked == RETAIN_SET
@@ -114,7 +114,7 @@ class LastValues:
             self.destinations.note_quiet(destination)
 
     def restore(self, publication: Publication, id: int, owner: Identity | None) -> None:
-        """A last value was found in the store; of several, the last one counts."""
+        """Restore a last value from the store. Of several, the last one counts."""
         destination = publication.destination
         if destination.retained_id:
             assert self.storage is not None
@@ -124,7 +124,7 @@ class LastValues:
         self.keep(publication, RETAIN_SET, LastValueOwner(owner, UNJUDGED, id))
 
     def may_be_given(self, destination: Destination) -> bool:
-        """Return whether the owner of a last value may send it today; if not, end it."""
+        """Return whether the owner of a last value may send it today, and end the value if not."""
         keeper = self.destinations.retaining[destination]
         if keeper.judged == self.authorizer.changes:
             return True
@@ -137,7 +137,7 @@ class LastValues:
 
     @property
     def must_judge(self) -> bool:
-        """Whether rights have changed since all of many were judged."""
+        """Return whether rights have changed since all of many were judged."""
         authorizer = self.authorizer
         return (
             authorizer.rules is not None
@@ -178,7 +178,7 @@ class LastValues:
             self._judged = changes
 
     def _end(self, destination: Destination, keeper: LastValueOwner) -> None:
-        """Forget the last value of a route, for good; another may be on its way to the store."""
+        """Forget a destination's last value for good. Another may be on its way to the store."""
         if keeper.id and keeper.id == destination.retained_id:
             assert self.storage is not None
             self.storage.log.finish(destination.retained_id)
@@ -203,10 +203,10 @@ class _Replacing:
     id: int
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
         self.destination.retained_id = self.id
         self.destinations.note_quiet(self.destination)
 

@@ -44,7 +44,7 @@ class ParkedRun:
 
 @define(eq=False, repr=False)
 class ParkedDestination:
-    """What is parked at one destination, oldest first."""
+    """The messages parked at one destination, oldest first."""
 
     destination: Destination
     first: ParkedRun
@@ -152,7 +152,7 @@ class StaleQueue:
         self._charge(parked, run.size, publication.quota)
 
     def claim(self, name: str, pattern: Pattern | None) -> list[ParkedDestination]:
-        """What is parked for a new subscription, and not promised to another; now promised to it.
+        """Promise what is parked, and promised to no other, to a new subscription, and return it.
 
         Costs nothing for destinations that the pattern's literal beginning rules out.
         """
@@ -175,11 +175,11 @@ class StaleQueue:
         parked.claimed = False
 
     def holds(self, parked: ParkedDestination) -> bool:
-        """Whether ``parked`` still has messages."""
+        """Return whether ``parked`` still has messages."""
         return self._parked.get(parked.destination.name) is parked
 
     def refresh(self, parked: ParkedDestination, now: float) -> bool:
-        """Throw away what has expired at its front; whether anything is left."""
+        """Drop what has expired at its front, and return whether anything is left."""
         if self.holds(parked):
             self._drop_expired(parked, now)
         return self.holds(parked)
@@ -192,7 +192,7 @@ class StaleQueue:
         return run
 
     def sweep(self, now: float) -> bool:
-        """Throw away some of what has expired; to be called every now and then.
+        """Drop some of what has expired. To be called every now and then.
 
         Returns: whether there is more; to be called again soon.
         """
@@ -210,11 +210,11 @@ class StaleQueue:
         return False
 
     def destinations(self) -> int:
-        """How many destinations have parked messages."""
+        """Return how many destinations have parked messages."""
         return len(self._parked)
 
     def depth(self, name: str) -> int:
-        """How many messages are parked at ``name``."""
+        """Return how many messages are parked at ``name``."""
         parked = self._parked.get(name)
         return parked.size if parked is not None else 0
 
@@ -231,7 +231,7 @@ class StaleQueue:
         return list(islice(dict.values(self._parked), MAX_RANKED))
 
     def _drop_expired(self, parked: ParkedDestination, now: float, limit: float = inf) -> int:
-        """Drop runs at the front that have expired, one or at most ``limit``; how many."""
+        """Drop one or at most ``limit`` expired runs at the front, and return how many."""
         dropped = 0
         while parked.first.publication.is_over(now):
             count = len(parked.first.publication.bodies)
@@ -274,7 +274,7 @@ class StaleQueue:
                 self._note_due(parked.first.publication.ends_at, name)
 
     def _advance(self, parked: ParkedDestination) -> bool:
-        """Take the first run out; whether another has come to stand in its place."""
+        """Take the first run out, and return whether another has come to stand in its place."""
         run = parked.first
         count = len(run.publication.bodies)
         self.size -= count
@@ -290,7 +290,7 @@ class StaleQueue:
         return True
 
     def _note_due(self, ends_at: float, name: str) -> None:
-        """One entry for each destination; entries of emptied ones go when they come up."""
+        """Note when a destination is due, once. Entries of emptied ones go when they come up."""
         heapq.heappush(self._due, (ends_at, name))
         if len(self._due) > 2 * len(self._parked) + 1024:
             self.judge_anew()
@@ -303,7 +303,7 @@ class StaleQueue:
         heapq.heapify(self._due)
 
     def _fitting(self, publication: Publication, cost: int) -> int:
-        """How many messages of a run there is room for."""
+        """Return how many messages of a run there is room for."""
         limits, memory, bodies = self.policies, self.memory, publication.bodies
         room = min(
             limits.max_stale_queue_bytes - self.bytes, memory.kept_room_for(publication.quota)
@@ -320,13 +320,15 @@ class StaleQueue:
         return count
 
     def _opening_cost(self, parked: ParkedDestination | None) -> int:
-        """What one more run costs beside itself: a destination, or for the second a channel."""
+        """Return the cost of one more run beside itself: a destination, or for the second a
+        channel.
+        """
         if parked is None:
             return DESTINATION_OVERHEAD_BYTES
         return CHANNEL_OVERHEAD_BYTES if parked.sender is None else 0
 
     def _charge(self, parked: ParkedDestination, size: int, quota: Quota | None) -> None:
-        """Count bytes, which are known to fit; negative: give them back."""
+        """Charge bytes, which are known to fit, or give them back if negative."""
         parked.bytes += size
         self.bytes += size
         self.memory.give_kept(-size, quota)
@@ -340,7 +342,7 @@ def _cost(publication: Publication) -> int:
 
 
 def _literal_start(pattern: Pattern) -> str:
-    """What every name that the pattern matches begins with."""
+    """Return the beginning of every name that the pattern matches."""
     words: list[str] = []
     for token in pattern.tokens:
         if token is None:
