@@ -35,7 +35,7 @@ def _exists(_: Identity) -> bool:
 
 @define(eq=False, repr=False)
 class Authorizer:
-    """Judges what clients ask for; a client without ``rights`` may do everything.
+    """Judges what clients ask for. A client without ``rights`` may do everything.
 
     Each ``check_…`` raises ProtocolError ``not-authorized`` if the client may not; nothing has
     been changed then.
@@ -103,7 +103,7 @@ class Authorizer:
             client.rights.cleared.add(name)
 
     def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
-        """Whether who left messages behind may send them today; if not, that is told and counted.
+        """Return whether an owner may send messages left behind today; if not, tell and count that.
 
         Args:
           owner: None = nobody knows, and they go on: an older broker did not write it down.
@@ -203,7 +203,7 @@ class Authorizer:
             self._judge(client)
 
     def _check_again(self, client: Client, each: "Subscription") -> None:
-        """What a client is subscribed to, by rules that have changed."""
+        """Judge what a client is subscribed to again, by rules that have changed."""
         consumer, binding = each.consumer, each.binding
         places = binding.places if binding is not None else each.places
         self.check_subscribe(

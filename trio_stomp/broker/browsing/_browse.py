@@ -67,7 +67,7 @@ class Browse:
     _is_over: bool = False
 
     def look(self, steps: int, now: float) -> int:
-        """Show some messages; what is left of ``steps``. ``needs`` tells why no more."""
+        """Show some messages, and return what is left of ``steps``. ``needs`` tells why no more."""
         outbox, selector = self.consumer.subscription.outbox, self.consumer.selector
         weight = 1 if selector is None else 1 + len(selector.text) // SELECTOR_BYTES
         self.needs = Need.TURN
@@ -90,7 +90,7 @@ class Browse:
 
     @property
     def has_page(self) -> bool:
-        """Whether some of the store is in memory for it."""
+        """Return whether a page of the store is in memory for it."""
         return self._page_end > 0
 
     def end(self) -> None:
@@ -112,7 +112,7 @@ class Browse:
         self.storage.look(self._queue, self._level, self._behind, self._last, show)
 
     def _following(self) -> list[Message] | None:
-        """The next messages; none if it has only moved on, None if ``needs`` tells why not."""
+        """Return the next messages: none if it only moved on, None if ``needs`` tells why not."""
         queue = self._queue
         if queue is None:
             try:

@@ -151,7 +151,7 @@ class Browses:
         self._work(now)
 
     def _call(self, now: float) -> None:
-        """Have the rest done in a later turn, if there is any; whoever else came is before it."""
+        """Have the rest done in a later turn, behind whatever else came."""
         if self._ready and not self._is_due:
             self._is_due = True
             self.timers.call_at(now, noop)

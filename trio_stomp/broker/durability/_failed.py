@@ -29,7 +29,7 @@ class Failed:
                 self.counts[int(digits)] = int(text)
 
     def note(self, id: int, count: int) -> Iterator[Keep | Forget]:
-        """Remember a count; what the store is to be told."""
+        """Remember a count, and yield what the store is to be told."""
         counts = self.counts
         if id not in counts and len(counts) >= MAX_FAILED:
             oldest = next(iter(counts))
@@ -39,7 +39,7 @@ class Failed:
         yield Keep(f"{PREFIX}{id}", f"{count}")
 
     def forget(self, ids: Sequence[int]) -> Iterator[Forget]:
-        """Messages are done with; likewise."""
+        """Forget messages that are done with, and yield what the store is to be told."""
         for id in ids:
             if self.counts.pop(id, None) is not None:
                 yield Forget(f"{PREFIX}{id}")

@@ -24,7 +24,7 @@ class Effect(Protocol):
 
     @property
     def client(self) -> "Client | None":
-        """Who is told if they are not; None = nobody: they are tried again, and this waits."""
+        """The client that is told if they are not safe; None means that they are tried again."""
 
     def commit(self, now: float) -> None:
         """The store has it."""
@@ -35,18 +35,18 @@ class Effect(Protocol):
 
 @define(eq=False, repr=False)
 class Callback:
-    """A call that waits for the store; to be forgotten if that fails."""
+    """A call that waits for the store, and is forgotten if that fails."""
 
     client: "Client | None"
     call: "Callable[[float], None]"
     receipt_id: bytes | None = None
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
         self.call(now)
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
 
 
 _DONE = Callback(None, noop)
@@ -62,27 +62,27 @@ class StreamAppended:
     client: "Client | None" = None
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
         self.stream.show(self.run)
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``; its offset is given to others."""
+        """Implement ``Effect.withdraw``. Its offset is given to others."""
 
 
 @define(eq=False, repr=False)
 class FrameReply:
-    """A frame to a client that waits for the store; a RECEIPT, if there is an id."""
+    """A frame to a client that waits for the store. It is a RECEIPT if there is an id."""
 
     client: "Client"
     frame: bytes
     receipt_id: bytes | None = None
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
         self.client.outbox.stage_frame(self.frame)
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
 
 
 @define(eq=False, repr=False)
@@ -106,7 +106,7 @@ def _ids() -> "array[int]":
 
 @define(eq=False, repr=False)
 class Ledger:
-    """What one turn came to.
+    """The records and effects of one turn.
 
     Args:
       number: Of its commit.
@@ -134,7 +134,7 @@ class Ledger:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the store has nothing to do."""
+        """Return whether the store has nothing to do."""
         return not (self.entries or self.done or self.delivered)
 
     def turn(self) -> Turn:
@@ -147,7 +147,7 @@ class Ledger:
         return Turn(records, self.patience_s < LAZY_S)
 
     def do(self, now: float, is_over: "Callable[[], bool]") -> bool:
-        """Do what is to be done once its records are safe, while there is time; whether all is."""
+        """Do the effects of safe records while there is time, and return whether all are done."""
         effects = self.effects
         while self.seen < len(effects):
             behind = self.wholes.get(self.seen, self.seen + 1)
@@ -168,7 +168,7 @@ class Ledger:
         return entries, effects
 
     def retry(self, most_delivered: int) -> None:
-        """What it holds now is all to be tried again, as soon as may be.
+        """Try all that it holds again, as soon as may be.
 
         Args:
           most_delivered: Deliveries that are worth keeping, the newest.

@@ -69,7 +69,7 @@ class PageWanted:
 
 @define(eq=False, repr=False)
 class StreamWanted:
-    """Messages of a stream that are only in the store; or where a time stands in it.
+    """A request for a stream's messages that are only in the store, or for the offset of a time.
 
     Args:
       found: Told the offset of what was written at ``written_ms`` or later; None = messages are
@@ -142,7 +142,7 @@ class Log:
         return log
 
     def named(self, boot: str) -> str:
-        """How the names of this store's messages begin, for as long as there is the store."""
+        """Return the prefix of this store's message ids, for as long as there is the store."""
         # Not as those of this start in memory alone: the next start goes on with other numbers.
         self.identity = self.identity or f"{boot}s"
         return self.identity
@@ -154,19 +154,21 @@ class Log:
             self.write(Keep(IDENTITY, self.identity), size=len(self.identity), is_free=True)
 
     def take_numbers(self, count: int) -> int:
-        """Numbers for messages that the store has not, in one order with its ids; the first."""
+        """Reserve numbers for messages that the store has not, in one order with its ids; return
+        the first.
+        """
         first = self.next_id
         self.next_id += count
         return first
 
     @property
     def is_atomic(self) -> bool:
-        """Whether what is written now holds with other things, or not at all."""
+        """Return whether what is written now holds with other things, or not at all."""
         return self._bound is not None
 
     @property
     def is_full(self) -> bool:
-        """Whether so much is under way that whoever sends more must wait."""
+        """Return whether so much is under way that senders must wait."""
         return self.pending_bytes > MAX_PENDING_BYTES
 
     @property
@@ -189,7 +191,7 @@ class Log:
         transient: bool = False,
         is_kept: bool = False,
     ) -> int:
-        """Messages come to a place; the id of the first.
+        """Write messages that come to a place, and return the id of the first.
 
         Args:
           is_kept: It must come to hold, since the core cannot take it back.
@@ -219,7 +221,7 @@ class Log:
         is_urgent: bool = True,
         is_free: bool = False,
     ) -> None:
-        """One record more; ``size`` of its bodies.
+        """Write one record, with ``size`` bytes of bodies.
 
         Args:
           is_free: It holds whatever becomes of ``together``.
@@ -255,7 +257,7 @@ class Log:
             self._forget_failed([id])
 
     def finish_all(self, ids: list[int]) -> None:
-        """Messages are done with; at least one."""
+        """Write that messages, at least one, are done with."""
         self.finish(ids[0])
         done = self._open.done if self._bound is None else self._bound.done
         done.extend(ids[1:])
@@ -263,7 +265,7 @@ class Log:
             self._forget_failed(ids)
 
     def note_failed(self, id: int, count: int) -> None:
-        """So many deliveries of a message have failed: nobody waits for that."""
+        """Write how many deliveries of a message have failed. Nothing waits for that."""
         for record in self.failed.note(id, count):
             self.write(record, is_urgent=False, is_free=True)
 
@@ -277,7 +279,7 @@ class Log:
 
     @contextmanager
     def together(self, *, is_kept: bool = True) -> Iterator[None]:
-        """What is written inside holds as a whole, or not at all.
+        """Make what is written inside hold as a whole, or not at all.
 
         Inside another it is part of that; unless this must come to hold, and that need not.
         """
@@ -300,12 +302,12 @@ class Log:
 
     @property
     def is_writing(self) -> bool:
-        """Whether something is written as a whole over several turns."""
+        """Return whether something is written as a whole over several turns."""
         return self._whole is not None
 
     @property
     def may_begin(self) -> bool:
-        """Whether ``begin_whole`` may be called: each is given to the store before the next."""
+        """Return whether ``begin_whole`` may be called: the store gets each before the next."""
         return not (self._whole is not None or self._has_ended)
 
     def begin_turn(self) -> None:
@@ -324,7 +326,7 @@ class Log:
         return whole
 
     def does_part(self, whole: AtomicGroup, work: Iterator[None]) -> bool:
-        """Do a piece of ``work``; what it writes is part of ``whole``. Whether it was not over."""
+        """Do a piece of ``work`` as part of ``whole``, and return whether it was not over."""
         self._bound = whole
         try:
             return next(work, whole) is not whole
@@ -332,7 +334,7 @@ class Log:
             self._bound = None
 
     def holds(self, whole: AtomicGroup) -> bool:
-        """Whether ``whole`` can still come to hold: the store has not failed meanwhile."""
+        """Return whether ``whole`` can still come to hold: the store has not failed meanwhile."""
         return self._whole is whole
 
     def end_whole(self, whole: AtomicGroup) -> None:
@@ -372,13 +374,13 @@ class Log:
         client.awaited = number
 
     def is_awaited_by(self, client: "Client") -> bool:
-        """Whether something that ``client`` sent is not safe yet."""
+        """Return whether something that ``client`` sent is not safe yet."""
         return client.awaited > self.committed
 
     # What the dispatcher takes and answers.
 
     def take(self) -> Turn | None:
-        """This turn's records, to be appended; None if there are none, or not all of a whole."""
+        """Return this turn's records to append, or None if there are none or a whole has not ended."""
         ledger = self._open
         if self._whole is not None:
             return None
@@ -390,12 +392,12 @@ class Log:
         return ledger.turn()
 
     def take_patience(self) -> float:
-        """How long all that was taken so far may still wait for company, in seconds."""
+        """Return how long all that was taken so far may still wait for company, in seconds."""
         patience_s, self.patience_s = self.patience_s, LAZY_S
         return patience_s
 
     def take_pages(self) -> list[PageWanted | StreamWanted]:
-        """What is to be read from the store."""
+        """Return what is to be read from the store."""
         pages, self.pages = self.pages, []
         return pages
 
@@ -406,7 +408,7 @@ class Log:
 
     @property
     def has_more(self) -> bool:
-        """Whether there was no time yet for all that waited for what the store has."""
+        """Return whether there was no time yet for all that waited for what the store has."""
         return bool(self._sent) and self._sent[0].number <= self._answered
 
     def go_on(self, now: float, is_over: Callable[[], bool] = _never) -> None:
@@ -422,12 +424,13 @@ class Log:
                 return
 
     def take_unshown(self) -> list[StreamAppended]:
-        """What of streams was under way when the store failed, in order."""
+        """Return what of streams was under way when the store failed, in order."""
         unshown, self._unshown = self._unshown, []
         return unshown
 
     def fail(self, now: float) -> "list[Effect]":
-        """The store could not: withdraw what can be, try the rest again; what was withdrawn.
+        """Withdraw what can be, since the store could not, try the rest again, and return the
+        withdrawn.
 
         What is tried again stays where it is, however often that comes to nothing.
         """

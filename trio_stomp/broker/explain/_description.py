@@ -21,7 +21,7 @@ def some(count: int, word: str) -> str:
 
 
 def rule_of(event: Event) -> str:
-    """The option, policy or header that decided that something was lost; "" if none did."""
+    """Return the option, policy or header that decided that something was lost, or ""."""
     fate, destination, rule = event[2], event[3], event[8]
     if fate != LossReason.NO_SUBSCRIBER:
         return str(rule)
@@ -32,7 +32,7 @@ def rule_of(event: Event) -> str:
 
 
 def why(event: Event) -> str:
-    """How something was lost: its fate, and what decided that."""
+    """Return how something was lost: the reason, and what decided it."""
     rule = rule_of(event)
     return f"{event[2]} by {rule}" if rule else str(event[2])
 

@@ -52,7 +52,7 @@ Answer = tuple[list[str], list[Event]]
 
 
 class ExplainHost(Protocol):
-    """Where the policies of now stand, what numbers the deliveries, and what clients wait for."""
+    """The part of the core that explain asks: policies, numbers of deliveries, waiting clients."""
 
     book: PolicyBook
     fan_out: FanOut
@@ -103,7 +103,9 @@ class Explainer:
         return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
 
     def _policy_of(self, name: str, rule: str) -> str:
-        """Where a rule is written, as policies are now; "" if it is an option, or has changed."""
+        """Return where a rule is written in today's policies, or "" if it is an option, or has
+        changed.
+        """
         field, _, value = rule.partition(" = ")
         book = self.host.book
         policy = book.policy_for(name)
@@ -113,18 +115,18 @@ class Explainer:
     # What the broker is like now.
 
     def subscription_of(self, tag: str) -> "Subscription | None":
-        """Whose message-ids begin so, if it is still subscribed."""
+        """Return the subscription whose message-ids begin so, if it is still there."""
         name = tag.encode()
         found = (client.tags[name] for client in self.clients if name in client.tags)
         return next(found, None)
 
     def queue_of(self, name: str) -> "Queue | None":
-        """The queue that is found by a name; of one subscription there is none."""
+        """Return the queue that is found by a name. A subscription's own is not."""
         destination = self.destinations.known(name)
         return destination.queue if destination is not None else None
 
     def knows_all_of(self, at: float) -> bool:
-        """Whether nothing that happened at a time has been forgotten."""
+        """Return whether nothing that happened at a time has been forgotten."""
         rings = (self.event_history.routine, self.event_history.trouble)
         return all(len(ring) < self.event_history.capacity or ring[0][1] < at for ring in rings)
 
@@ -173,7 +175,7 @@ class Explainer:
         return verdict(found, claim, number, events, self), found
 
     def _unknown(self, subscription: "Subscription | None", number: int) -> list[str]:
-        """What can be said of an id that no event tells of."""
+        """Return what can be said of an id that no event tells of."""
         last = self.host.fan_out.messages
         if not 0 < number <= last:
             return [f"no message has had that id: {last} is the last number that was given to one"]
@@ -314,7 +316,7 @@ def _first(facts: Iterator[str]) -> list[str]:
 
 
 def _claim(events: Sequence[Event], number: int) -> Event | None:
-    """What gave a delivery its number: the last that says so.
+    """Return the event that gave a delivery its number: the last that says so.
 
     A member of a work queue that acknowledges numbers what it was sent itself, and later.
     """
@@ -322,7 +324,7 @@ def _claim(events: Sequence[Event], number: int) -> Event | None:
 
 
 def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
-    """Whether a subscription, if it is there, can have got what all subscribers were sent."""
+    """Return whether a subscription, if it is there, can have got what all were sent."""
     return claim[0] != "sent" or subscription is None or _reaches(subscription, claim[2])
 
 
@@ -342,7 +344,7 @@ def _of_stream(subscription: "Subscription | None", digits: str) -> str:
 
 
 def _hears(subscription: "Subscription") -> bool:
-    """Whether a subscription is given what the broker tells of itself."""
+    """Return whether a subscription is given what the broker tells of itself."""
     if any(name.startswith("DIAG") for name, _ in subscription.places):
         return True
     return any(_reaches(subscription, name) for name in (*RESERVED, MONITOR))
@@ -356,7 +358,7 @@ def _reaches(subscription: "Subscription", name: str) -> bool:
 
 
 def _state(subscription: "Subscription") -> Iterator[str]:
-    """What stands between a subscription and its next message."""
+    """Yield what stands between a subscription and its next message."""
     yield f"subscribed as {subscription.destination} (id {subscription.id})"
     if subscription.selector is not None:
         yield "gets only what its selector wants"
@@ -382,7 +384,7 @@ def _sessions(events: Sequence[Event], user: str | None) -> set[str]:
 
 
 def _concerns(event: Event, names: Sequence[str], whose: Collection[str] | None) -> bool:
-    """Whether an event is of these destinations, and of nobody but these sessions.
+    """Return whether an event is of these destinations, and of no session but these.
 
     Args:
       whose: None = anybody's.

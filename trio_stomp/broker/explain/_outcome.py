@@ -23,20 +23,20 @@ _GIVEN = {
 
 
 class Present(Protocol):
-    """What the broker is like now."""
+    """The broker's present state, as an answer needs it."""
 
     def subscription_of(self, tag: str) -> "Subscription | None":
-        """Whose message-ids begin so, if it is still subscribed."""
+        """Return the subscription whose message-ids begin so, if it is still there."""
 
     def queue_of(self, name: str) -> "Queue | None":
         """The queue that is found by a name."""
 
     def knows_all_of(self, at: float) -> bool:
-        """Whether nothing that happened at a time has been forgotten."""
+        """Return whether nothing that happened at a time has been forgotten."""
 
 
 def first_of(event: Event) -> int:
-    """The number that an event's deliveries begin with; 0 = it has none."""
+    """Return the number that an event's deliveries begin with, or 0 if it has none."""
     match event[0]:
         case "sent":
             return int(event[4])
@@ -46,7 +46,7 @@ def first_of(event: Event) -> int:
 
 
 def claims(event: Event, number: int) -> bool:
-    """Whether an event tells of a MESSAGE by the number that it was given."""
+    """Return whether an event tells of a MESSAGE by the number that it was given."""
     first = first_of(event)
     if not first:
         return False
@@ -55,7 +55,7 @@ def claims(event: Event, number: int) -> bool:
 
 
 def tag_of(event: Event) -> str:
-    """Whose numbers these are; "" = of all who got it."""
+    """Return the subscription tag of an event's numbers, or "" if they are of all who got it."""
     return "" if event[0] == "sent" else str(event[4])
 
 
@@ -86,7 +86,7 @@ def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> list[
 
 
 def accepted_by(claim: Event, number: int) -> int:
-    """The place in order of acceptance of what was delivered as ``number``; 0 = unknown."""
+    """Return the place in order of acceptance of what was delivered as ``number``, or 0."""
     numbers = claim[7] if claim[0] in ("delivered", "shown") else ()
     return int(numbers[number - claim[5]]) if numbers else 0
 
@@ -97,7 +97,7 @@ def number_in(event: Event, accepted: int) -> int:
 
 
 def _is_loss(event: Event, claim: Event, number: int) -> bool:
-    """Whether somebody did not get what others did, or may not have."""
+    """Return whether a subscription did not get what others did, or may not have."""
     if event[0] != "lost" or event[3] != claim[2]:
         return False
     if claim[0] == "given" and event[4] != claim[3]:
@@ -110,7 +110,7 @@ def _is_loss(event: Event, claim: Event, number: int) -> bool:
 
 
 def is_of(event: Event, accepted: int) -> bool:
-    """Whether an event tells of a queue's message by its place in order of acceptance."""
+    """Return whether an event tells of a queue's message by its place in order of acceptance."""
     match event[0]:
         case "queued":
             return bool(event[4] <= accepted < event[4] + event[5])
@@ -123,7 +123,7 @@ def is_of(event: Event, accepted: int) -> bool:
 
 
 def _covers(event: Event, tag: str, number: int) -> bool:
-    """Whether an event tells of an ACK or NACK of a delivery."""
+    """Return whether an event tells of an ACK or NACK of a delivery."""
     if event[0] not in ("acknowledged", "rejected"):
         return False
     first, last, _, cumulative = event[3:7]
@@ -134,7 +134,7 @@ def _covers(event: Event, tag: str, number: int) -> bool:
 
 
 def number_of(name: bytes, tag: str) -> int | None:
-    """The number in a message-id of the subscription ``tag``; None if it is none of its."""
+    """Return the number in a message-id of the subscription ``tag``, or None if it is not its."""
     own, _, digits = name.rpartition(b"-")
     # Of bytes isdigit is about ASCII alone.
     is_number = digits.isdigit() and len(digits) <= MAX_DIGITS
@@ -151,7 +151,7 @@ def verdict(
     events: Sequence[Event],
     present: Present,
 ) -> list[str]:
-    """How it ended, or where it stands: the first sentence says it, the others say more.
+    """Return how it ended, or where it is: the first sentence says it, the others say more.
 
     Args:
       found: Its ``story``.
@@ -217,7 +217,7 @@ def _moment(events: Iterable[Event], claim: Event, session: str) -> list[Event]:
 
 
 def _lost_copies(reason: str, count: int, moment: Sequence[Event]) -> int:
-    """How many copies of one message were lost for certain, of so many lost in a moment.
+    """Return how many copies of one message were lost for certain, of ``count`` in a moment.
 
     Nobody noted which they were: it is certain if there is but one run that they can be of.
     """
@@ -279,7 +279,7 @@ def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[st
 
 
 def _waiting(queue: "Queue | None") -> list[str]:
-    """What was accepted and never delivered, as far as anybody knows."""
+    """Return what was accepted and never delivered, as far as is known."""
     if queue is None:
         return ["it waits in its queue, as far as is known"]
     if queue.held:

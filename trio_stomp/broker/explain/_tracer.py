@@ -64,7 +64,7 @@ class Tracer:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is traced."""
+        """Return whether anything is traced."""
         return bool(self.traces)
 
     def ask(self, text: str, now: float) -> None:
@@ -186,7 +186,7 @@ class TracingOutbox:
     client: "Client"
 
     def stage(self, prefix: bytes, delivery: "Delivery") -> bool:
-        """As ``Outbox``."""
+        """Implement ``Outbox.stage``."""
         is_taken = self.inner.stage(prefix, delivery)
         for tail in delivery.tails[1:]:
             block, _, body = (prefix + tail).partition(b"\n\n")
@@ -195,28 +195,28 @@ class TracingOutbox:
         return is_taken
 
     def stage_frame(self, frame: bytes) -> None:
-        """As ``Outbox``."""
+        """Implement ``Outbox.stage_frame``."""
         self.inner.stage_frame(frame)
         block, _, body = frame.partition(b"\n\n")
         if block.strip():
             self.tracer.tell(self.trace, self.client, OUT, excerpt(block), body[: -len(FRAME_END)])
 
     def drop_oldest(self, size: int) -> int:
-        """As ``Outbox``."""
+        """Implement ``Outbox.drop_oldest``."""
         return self.inner.drop_oldest(size)
 
     def has_room(self) -> bool:
-        """As ``Outbox``."""
+        """Implement ``Outbox.has_room``."""
         return self.inner.has_room()
 
     def discard(self) -> int:
-        """As ``Outbox``."""
+        """Implement ``Outbox.discard``."""
         return self.inner.discard()
 
     def pause_reading(self, *, paused: bool) -> None:
-        """As ``Outbox``."""
+        """Implement ``Outbox.pause_reading``."""
         self.inner.pause_reading(paused=paused)
 
     def close(self, reason: CloseReason) -> None:
-        """As ``Outbox``."""
+        """Implement ``Outbox.close``."""
         self.inner.close(reason)

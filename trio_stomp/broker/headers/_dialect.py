@@ -45,7 +45,7 @@ _ROUTING_HEADERS = frozenset({"destination-type", "subscription-type"})
 
 @frozen
 class Dialect:
-    """What one dialect decides differently from the others.
+    """The decisions of one dialect that differ from the others'.
 
     Args:
       word: Its name among the options.
@@ -171,7 +171,7 @@ def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
 
 
 def routing_of(headers: Headers) -> str:
-    """ANYCAST or MULTICAST, as Artemis' header of SEND or SUBSCRIBE asks; "" = not told.
+    """Return ANYCAST or MULTICAST, as Artemis' header of SEND or SUBSCRIBE asks, or "".
 
     Raises:
       ProtocolError: the header holds another word.
@@ -211,7 +211,7 @@ def read_number(name: str, text: str, least: int = 0) -> int:
 
 
 def is_true(text: str) -> bool:
-    """Whether a header says yes; in any case, since Python's clients write ``True``."""
+    """Return whether a header says yes, in any case, since Python's clients write ``True``."""
     return text.strip().lower() == "true"
 
 
@@ -225,7 +225,10 @@ def _invalid_destination(name: str, rule: str) -> ProtocolError:
 
 
 def _split(name: str) -> tuple[str, ...]:
-    """The parts of a composite; one without a prefix is of the first one's kind, as in ActiveMQ."""
+    """Return the parts of a composite.
+
+    One without a prefix is of the first one's kind, as in ActiveMQ.
+    """
     parts = [stripped for part in name.split(",") if (stripped := part.strip())]
     if not parts:
         raise _invalid_destination(name, "is a composite that names no destination")

@@ -42,7 +42,7 @@ def error_frame(error: RemoteError, rules: HeaderRules, texts: ErrorTexts = ()) 
 
 
 def internal_error() -> ProtocolError:
-    """What a peer is told of a bug: nothing of its details (R13)."""
+    """Return the error that a peer is told of a bug: nothing of its details (R13)."""
     return ProtocolError(
         "internal-error",
         "the broker failed to process this frame; its log says more",

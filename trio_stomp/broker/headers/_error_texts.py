@@ -137,7 +137,7 @@ _PLACE: Final = re.compile("/(queue|topic|exchange|temp-queue)((?:/.*)?)")
 
 
 def find_text(texts: ErrorTexts, error: "RemoteError", names: str) -> tuple[str, str] | None:
-    """Return ``message`` and body as another broker says them; None if it has no such ERROR.
+    """Return ``message`` and body in another broker's words, or None if it has no such ERROR.
 
     Args:
       texts: Of that broker.

@@ -18,19 +18,19 @@ _BLANKS = "".join(map(chr, range(33)))
 
 
 def _folded(name: str) -> str:
-    """A header's name as a lenient receiver may see it; "" where nothing of here begins so."""
+    """Return a header's name as a lenient receiver may see it, or "" if it is none of ours."""
     if name[:1].isalnum() and name[0] not in _FIRST:
         return ""
     return name.strip(_BLANKS).strip().lower()
 
 
 def is_suspect(headers: Headers) -> bool:
-    """Whether any of the headers may be one of those: what is asked of every SEND."""
+    """Return whether any header may be one of those. Every SEND is asked this."""
     return not _PLAIN.issuperset([name[:1] for name, _ in headers])
 
 
 def without_ours(head: Head) -> Head:
-    """The block without what only the broker may say; itself if nothing of that is in it."""
+    """Return the block without what only the broker may say, itself if nothing of that is in it."""
     return _without(head, _OURS, _ORIGIN)
 
 

@@ -22,7 +22,7 @@ TEMPORARY = ("/temp-queue/", "/temp-topic/")
 
 @frozen
 class SendPlan:
-    """Where the messages of a header block go, and how.
+    """The destinations of a header block's messages, and their options.
 
     Args:
       names: Destinations, several if it is composite.
@@ -45,7 +45,7 @@ class SendPlan:
     honest: Head | None = None
 
     def heads_by_name(self, head: Head) -> Iterator[tuple[str, Head]]:
-        """Where it goes, and with which block; ``head`` is the one that this is the plan of."""
+        """Yield each destination with its block. ``head`` is the one that this is the plan of."""
         return zip(self.names, self.renamed or (head,), strict=True)
 
     def without_temporary(self) -> "SendPlan":

@@ -31,12 +31,12 @@ def unmatched(name: str) -> bytes:
 
 
 def hint_of(name: str) -> str:
-    """Return the hint of that in words; "" = there is none."""
+    """Return that hint in words, or "" if there is none."""
     return HINTS.get(nearly(name), b"").decode().removeprefix(_HINT.decode()).rstrip()
 
 
 def of_earlier(evidence: bytes, behind: int) -> bytes:
-    """What a RECEIPT tells that covers all of a run but the last ``behind`` messages."""
+    """Return what a RECEIPT tells that covers all of a run but the last ``behind`` messages."""
     if not behind:
         return evidence
     return _NUMBERED.sub(lambda line: b"%b:%d" % (line[1], int(line[2]) - behind), evidence)

@@ -61,7 +61,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @frozen
 class Schedule:
-    """When a message is due, and how often.
+    """The time at which a message is due, and its repetitions.
 
     Args:
       delay_ms: From the SEND, or from a firing of ``cron``, to the first delivery.
@@ -78,7 +78,7 @@ class Schedule:
     cron: str = ""
 
     def first_due(self, now_ms_wall: int) -> int:
-        """When the first delivery is due; a time that has passed is due now.
+        """Return when the first delivery is due. A time that has passed is due now.
 
         Args:
           now_ms_wall: Of the SEND, as ms since 1970.
@@ -98,14 +98,14 @@ class Schedule:
         return max(self.time_ms, now_ms_wall)
 
     def is_by_day(self, sent: int) -> bool:
-        """Whether the delivery that follows ``sent`` others is due at a time of day.
+        """Return whether the delivery that follows ``sent`` others is due at a time of day.
 
         Else it follows so many ms after the one before it, or the SEND, has taken place.
         """
         return bool(self.cron and not sent % (self.repeat + 1)) or (not sent and self.time_ms > 0)
 
     def next_due(self, previous_ms: int, sent: int) -> int | None:
-        """When the delivery after the last one is due; None = that was the last.
+        """Return when the delivery after the last one is due, or None if that was the last.
 
         Args:
           previous_ms: When the last delivery was due; or when it took place, if those missed in
@@ -124,7 +124,9 @@ class Schedule:
         return self.delay_ms or self.period_ms
 
     def _fires_after(self, moment_ms: int) -> int | None:
-        """The first delivery of the next firing after ``moment_ms``; None = not in ten years."""
+        """Return the first delivery of the next firing after ``moment_ms``, or None within ten
+        years.
+        """
         from cronsim import CronSim
 
         try:
@@ -152,7 +154,7 @@ class Removal:
 
 
 def parse_removal(headers: Head) -> Removal | None:
-    """What a SEND to the scheduler's own destination asks to be ended; None = nothing.
+    """Return what a SEND to the scheduler's own destination asks to be ended, or None.
 
     Raises:
       ProtocolError: ``invalid-schedule``, naming header, value and rule.
@@ -178,7 +180,7 @@ def parse_removal(headers: Head) -> Removal | None:
 
 
 def parse_schedule(headers: Head | Lookup) -> Schedule | None:
-    """What the headers of a SEND ask for; None = deliver at once.
+    """Return the schedule that the headers of a SEND ask for, or None to deliver at once.
 
     A number of 0 and an empty CRON say nothing.
 
@@ -210,7 +212,7 @@ def _invalid(header: str, text: str, rule: str) -> ProtocolError:
 
 
 def _number(lookup: Lookup, header: str, least: int, most: int) -> int:
-    """The whole number in ``header``; 0 if it is not there."""
+    """Return the whole number in ``header``, or 0 if it is not there."""
     text = lookup(header)
     if text is None:
         return 0

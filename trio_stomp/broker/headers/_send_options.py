@@ -29,7 +29,7 @@ DEDUP_HEADERS = ("x-dedup-id", "_AMQ_DUPL_ID")
 
 @frozen
 class SendOptions:
-    """The meaning of one SEND's headers; computed once for each header block.
+    """The meaning of one SEND's headers, computed once for each header block.
 
     Args:
       priority: 0 (last) to 9 (first).
@@ -63,7 +63,7 @@ PLAIN_SEND = SendOptions()
 
 
 def parse_send_options(headers: Headers, dialect: Dialect) -> SendOptions:
-    """The meaning of a SEND's headers; ``PLAIN_SEND`` itself if there is nothing special.
+    """Return the meaning of a SEND's headers: ``PLAIN_SEND`` itself if there is nothing special.
 
     Args:
       headers: Of two aliases of one value the first counts, as of a repeated header (F36).

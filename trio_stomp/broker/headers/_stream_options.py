@@ -17,7 +17,7 @@ MAX_OFFSET = (1 << 63) - 1
 
 
 class Start(Enum):
-    """What the start is told by."""
+    """The ways to say where reading starts."""
 
     FIRST = "first"
     LAST = "last"
@@ -28,7 +28,7 @@ class Start(Enum):
 
 @frozen
 class StreamOptions:
-    """What part of a stream a reader wants.
+    """The part of a stream that a reader wants.
 
     Args:
       start: How its beginning is told.
@@ -64,7 +64,7 @@ _ID = re.compile(rf".+{re.escape(ID_MARK)}-([0-9]{{1,20}})")
 
 
 def parse_stream_options(headers: Headers) -> StreamOptions:
-    """What the headers of a SUBSCRIBE say of a stream.
+    """Return what the headers of a SUBSCRIBE say of a stream.
 
     Raises:
       ProtocolError: a value that is none.

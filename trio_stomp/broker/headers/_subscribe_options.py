@@ -65,7 +65,8 @@ PLAIN_SUBSCRIBE = SubscribeOptions()
 def parse_subscribe_options(
     headers: Headers, destination: str, kind: Kind, dialect: Dialect, client_id: str
 ) -> SubscribeOptions:
-    """The meaning of a SUBSCRIBE's headers; ``PLAIN_SUBSCRIBE`` itself if nothing is special.
+    """Return the meaning of a SUBSCRIBE's headers: ``PLAIN_SUBSCRIBE`` itself if nothing is
+    special.
 
     Args:
       headers: Of two aliases of one value the first counts, as of a repeated header (F36); of
@@ -138,7 +139,7 @@ def _durable_name(headers: Headers, client_id: str) -> str:
 
 
 def consumes(kind: Kind, ack: str, options: SubscribeOptions) -> bool:
-    """Whether its messages come from queues: all but those of plain subscriptions to topics."""
+    """Return whether its messages come from queues: all but plain subscriptions to topics."""
     return kind is Kind.QUEUE or ack != "auto" or bool(options.durable)
 
 

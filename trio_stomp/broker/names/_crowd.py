@@ -40,7 +40,7 @@ class _Bits:
             self.many, self.few = self.all(), None
 
     def discard(self, number: int) -> bool:
-        """Take a pattern out; whether none is left."""
+        """Take a pattern out, and return whether none is left."""
         if self.few is None:
             self.many ^= 1 << number
             return not self.many
@@ -59,7 +59,7 @@ class _Bits:
 
 @define(eq=False)
 class Crowd(Generic[T]):
-    """Items by pattern, each of one token at least; of ``WildcardTrie``."""
+    """The crowded patterns of a ``WildcardTrie``, each of one token at least, with their items."""
 
     _items: "dict[int, dict[T, None]]" = field(factory=dict)
     _numbers: dict[Pattern, int] = field(factory=dict)
@@ -70,7 +70,7 @@ class Crowd(Generic[T]):
     """Of glued texts, by the place where they begin: how many patterns have one of a length."""
 
     def add(self, pattern: Pattern, item: T) -> None:
-        """Enter ``item``; it must not be there yet."""
+        """Enter ``item``, which must not be there yet."""
         number = self._numbers.get(pattern)
         if number is None:
             number = heapq.heappop(self._free) if self._free else len(self._numbers)

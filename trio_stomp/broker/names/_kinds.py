@@ -42,7 +42,7 @@ _REST_WORDS = frozenset({">", "**", "#"})
 
 
 class Kind(Enum):
-    """How a destination delivers."""
+    """The kind of a destination: how it delivers."""
 
     TOPIC = "topic"
     WORK = "work-queue"
@@ -65,7 +65,7 @@ def classify(name: str) -> Kind:
 
 
 def nearly(name: str) -> str:
-    """Return ``/queue/`` or ``/topic/`` if a name nearly begins so, as ``queue/x`` does; or ""."""
+    """Return ``/queue/`` or ``/topic/`` if a name nearly begins so, as ``queue/x`` does, or ""."""
     found = _NEAR.match(name)
     if found is None or found[0] in (_QUEUE, _TOPIC):
         return ""
@@ -87,7 +87,7 @@ def check_length(name: str, limit: int) -> None:
 
 
 def is_reserved(name: str) -> bool:
-    """Whether only the broker publishes to ``name``."""
+    """Return whether only the broker publishes to ``name``."""
     return name in RESERVED or name.startswith(DIAG_EVENT) or name == MONITOR
 
 

@@ -14,7 +14,7 @@ def as_pattern(name: str) -> Pattern:
 
 
 def covers(outer: Pattern | str, inner: Pattern | str) -> bool:
-    """Whether each name that ``inner`` matches is matched by ``outer``."""
+    """Return whether each name that ``inner`` matches is matched by ``outer``."""
     outer, inner = _unglued(outer), _unglued(inner)
     if len(outer.tokens) > len(inner.tokens):
         return False  # some name of inner ends before, or goes on as it likes
@@ -35,7 +35,7 @@ def covers(outer: Pattern | str, inner: Pattern | str) -> bool:
 
 
 def overlaps(one: Pattern | str, other: Pattern | str) -> bool:
-    """Whether some name is matched by both."""
+    """Return whether some name is matched by both."""
     short, long = _unglued(one), _unglued(other)
     if len(short.tokens) > len(long.tokens):
         short, long = long, short
@@ -61,7 +61,7 @@ def _have_a_word_in_common(left: Token, right: Token) -> bool:
 
 
 def _unglued(pattern: Pattern | str) -> Pattern:
-    """The same set of names, with no separator in what its end is glued to.
+    """Return a pattern of the same names without a separator in what its end is glued to.
 
     The seed's patterns are one text with all words in it. Behind this, a glued end stands at an odd
     number of words and separators, and any other end at an even one: the two never meet.

@@ -19,7 +19,7 @@ class SortedNames:
         return sum(map(len, self._chunks))
 
     def add(self, name: str) -> None:
-        """Put a name in its place; it must not be there yet."""
+        """Put a name in its place. It must not be there yet."""
         if not self._chunks:
             self._chunks.append([])
         place = self._place(name)
@@ -37,7 +37,7 @@ class SortedNames:
             del self._chunks[place]
 
     def since(self, name: str) -> list[str]:
-        """Some names from ``name`` on, in order; none if there are no more."""
+        """Return some names from ``name`` on, in order, or none if there are no more."""
         if not self._chunks:
             return []
         place = self._place(name)

@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 @define(eq=False)
 class _Node(Generic[T]):
-    """What may stand behind the tokens that led here; most have a child and nothing else."""
+    """A node of the trie: what may stand behind its tokens.
+
+    Most have one child and nothing else.
+    """
 
     children: "dict[Token, _Node[T]] | None" = None
     here: dict[T, None] | None = None
@@ -32,7 +35,7 @@ class _Node(Generic[T]):
         return found
 
     def table(self, pattern: Pattern) -> dict[T, None]:
-        """Where the items of a pattern stand whose tokens lead here; made if need be."""
+        """Return the table of items for a pattern whose tokens lead here, made if need be."""
         if pattern.glued is not None:
             if self.glued is None:
                 self.glued = {}
@@ -64,7 +67,7 @@ class _Node(Generic[T]):
 
 @define(eq=False)
 class WildcardTrie(Generic[T]):
-    """Patterns in a trie of tokens; matching walks all branches of a name at once.
+    """A trie of patterns by token. Matching walks all branches of a name at once.
 
     A pattern with more than one ``*`` before other tokens doubles the branches with each: those
     stand in a ``Crowd``. So a name of n words has at most some n * n branches.
@@ -78,7 +81,7 @@ class WildcardTrie(Generic[T]):
         return self._count
 
     def add(self, pattern: Pattern, item: T) -> None:
-        """Enter ``item``; it must not be there yet."""
+        """Enter ``item``, which must not be there yet."""
         self._count += 1
         if _is_crowded(pattern):
             self._crowd.add(pattern, item)
@@ -138,7 +141,7 @@ class WildcardTrie(Generic[T]):
 
 
 def _is_crowded(pattern: Pattern) -> bool:
-    """Whether more than one ``*`` stands before another token."""
+    """Return whether more than one ``*`` stands before another token."""
     return pattern.tokens[:-1].count(ONE_WORD) > 1
 
 
@@ -158,7 +161,7 @@ def _match_glued(
 
 
 def matches(pattern: Pattern, name: str) -> bool:
-    """Whether one pattern matches one name; the same walk as ``WildcardTrie.match``."""
+    """Return whether one pattern matches one name, by the walk of ``WildcardTrie.match``."""
     tokens = split(name)
     size = len(pattern.tokens)
     if len(tokens) < size:

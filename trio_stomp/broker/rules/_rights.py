@@ -28,7 +28,7 @@ _VERBS = {
 
 @frozen
 class Verdict:
-    """Whether something is allowed, and why.
+    """The answer whether something is allowed, and why.
 
     Args:
       rule: The rule that decided; None = none did, which denies.
@@ -42,7 +42,7 @@ class Verdict:
 
 @define(eq=False, repr=False)
 class Rights:
-    """What one client may do, by rules that do not change; made by ``AccessRules.rights``.
+    """The rights of one client, by rules that do not change, made by ``AccessRules.rights``.
 
     Args:
       user: The client's name; "" = anonymous.
@@ -65,7 +65,7 @@ class Rights:
     _known_chars: int = field(init=False, default=0)
 
     def allows(self, action: "Action", name: str) -> bool:
-        """Whether the client may do ``action`` at the one destination ``name``.
+        """Return whether the client may do ``action`` at the one destination ``name``.
 
         One look in a table if it has been asked before.
         """
@@ -76,7 +76,7 @@ class Rights:
         return self._remember(action, name, len(name), rule is not None and rule.allow)
 
     def allows_pattern(self, action: "Action", name: str, pattern: Pattern) -> bool:
-        """Whether the client may do ``action`` at all that a wildcard matches.
+        """Return whether the client may do ``action`` at all that a wildcard matches.
 
         Args:
           name: The wildcard as it was written.
@@ -89,7 +89,10 @@ class Rights:
         return self._remember(action, pattern, len(name), rule is not None and rule.allow)
 
     def verdict(self, action: "Action", name: str, pattern: Pattern | None = None) -> Verdict:
-        """The same as ``allows`` or ``allows_pattern``, with the reason; not for the hot path."""
+        """Return the answer of ``allows`` or ``allows_pattern`` with its reason.
+
+        Not for the hot path.
+        """
         passed_over: Rule | None = None
         if pattern is None:
             rule = self._rule_for(action, name)

@@ -51,7 +51,7 @@ _SOME_USERS = ("\0", "\0.\0", "\0/\0", "")
 
 
 class Action(StrEnum):
-    """What a rule allows or denies."""
+    """The actions that a rule allows or denies."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -107,16 +107,20 @@ class Rule:
 
     @property
     def is_personal(self) -> bool:
-        """Whether ``{user}`` is in it."""
+        """Return whether ``{user}`` is in it."""
         return bool(self._personal)
 
     def personal(self, user: str) -> tuple[Pattern, ...]:
-        """The patterns with ``{user}`` that hold for a client called ``user``; "" = anonymous."""
+        """Return the patterns with ``{user}`` that hold for a client called ``user``, "" if
+        anonymous.
+        """
         found = (_insert(pattern, user, self.allow) for pattern in self._personal)
         return tuple(each for each in found if each is not None)
 
     def is_for(self, user: str, groups: frozenset[str]) -> bool:
-        """Whether it is about a client called ``user``, "" = anonymous, who is in ``groups``."""
+        """Return whether it is about a client called ``user`` ("" if anonymous) who is in
+        ``groups``.
+        """
         if not user:
             return ANONYMOUS_NAME in self.users
         if not self.users and not self.groups:
@@ -157,7 +161,7 @@ def _compile(text: str, place: str) -> Pattern:
 
 
 def _insert(pattern: Pattern, user: str, allows: bool) -> Pattern | None:
-    """``pattern`` with ``{user}`` replaced; None = it matches nothing for that user."""
+    """Return ``pattern`` with ``{user}`` replaced, or None if it matches nothing for that user."""
     if allows:
         if not user or len(split(user)) > 1:
             return None
@@ -175,7 +179,7 @@ def _insert(pattern: Pattern, user: str, allows: bool) -> Pattern | None:
 
 
 def glob_matches(glob: str, text: str) -> bool:
-    """Whether ``*`` (any text) and ``?`` (any character) can make ``glob`` be ``text``.
+    """Return whether ``*`` (any text) and ``?`` (any character) can make ``glob`` be ``text``.
 
     All places of the glob where one may be are the bits of one number, so that the time is linear
     in the text, whatever the glob.
@@ -216,7 +220,7 @@ class AccessRules:
                 self._index.add(pattern, place)
 
     def rights(self, identity: Identity) -> Rights:
-        """What a client may do.
+        """Return the rights of a client.
 
         Limits: looks at each rule once; so this is for CONNECT, not for every frame.
         """
@@ -241,7 +245,7 @@ class AccessRules:
 
 
 def built_in_rules() -> AccessRules:
-    """What holds where users are known, but no rules: whoever logs in may use destinations.
+    """Return the rules where users are known, but no rules: any user may use destinations.
 
     The roles ``monitor`` and ``admin`` come with users and tokens.
     """
@@ -273,12 +277,12 @@ def built_in_rules() -> AccessRules:
 
 
 def is_watching(name: str) -> bool:
-    """Whether to receive from, or to send to, ``name`` is to look at the broker or at others."""
+    """Return whether receiving from, or sending to, ``name`` is watching the broker or others."""
     return name.startswith((_DIAG, DIAG_STREAM)) or name == MONITOR
 
 
 def may_reach_watching(name: str, pattern: Pattern | None) -> bool:
-    """Whether a SUBSCRIBE to ``name``, which is ``pattern`` if a wildcard, may reach such a name.
+    """Return whether a SUBSCRIBE to ``name`` (``pattern`` if a wildcard) may reach such a name.
 
     Where this is true of a wildcard that reaches others, too, ``receive`` is needed beside
     ``monitor``: who may look at DIAG may not thereby read what is sent to ``/topic/…``.
@@ -321,7 +325,7 @@ def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Ne
 
 
 def places(destination: str) -> tuple[tuple[str, Pattern | None], ...]:
-    """What a client means by a destination: our own names, each with what it is if a wildcard.
+    """Return the names that a client means by a destination, each with its pattern if a wildcard.
 
     Raises:
       ProtocolError: as SEND and SUBSCRIBE would, in the native dialect.
@@ -337,7 +341,7 @@ def _topics_of(stream: str) -> tuple[str, ...]:
 
 
 def hides(earlier: Rule, later: Rule, groups: Mapping[str, frozenset[str]]) -> bool:
-    """Whether ``later`` decides nothing, since ``earlier`` is for all that it is for.
+    """Return whether ``later`` decides nothing, since ``earlier`` is for all that it is for.
 
     Says False where that is hard to see.
     """
@@ -365,7 +369,7 @@ def _is_for_all_of(earlier: Rule, later: Rule, groups: Mapping[str, frozenset[st
 
 
 def _is_wider(glob: str, other: str) -> bool:
-    """Whether ``glob`` matches what ``other`` does; False if that is hard to see.
+    """Return whether ``glob`` matches what ``other`` does, or False if that is hard to see.
 
     A star of ``other`` can be nothing to ``glob`` but a part of what a star of its own matches.
     """

@@ -27,7 +27,7 @@ _Segment = list[str | None]
 
 @define(eq=False)
 class _Holed:
-    """What stands between two ``%``, with ``_`` in it.
+    """A part of a LIKE pattern between two ``%`` that contains ``_``.
 
     Args:
       runs: Its characters in a row, with ``_`` between them.
@@ -39,7 +39,7 @@ class _Holed:
     offsets: "array[int]"
 
     def stands(self, text: str, place: int) -> bool:
-        """Whether it is at a place of a text that is long enough."""
+        """Return whether it fits at a place of a text that is long enough."""
         for offset, run in zip(self.offsets, self.runs, strict=True):
             if not text.startswith(run, place + offset):
                 return False
@@ -71,13 +71,13 @@ class Like:
 
     @property
     def steps(self) -> int:
-        """What it costs to look through a text, for each character of it."""
+        """Return the cost of looking through a text, for each character of it."""
         holed = [part for part in self.middle if not isinstance(part, str)]
         chars = sum(len(run) for part in holed for run in part.runs)
         return PATTERN_STEPS * (len(self.middle) > len(holed)) + CHAR_STEPS * chars
 
     def matches(self, text: str) -> bool | None:
-        """Whether a whole text matches; None = nobody knows, since it is too long for this."""
+        """Return whether a whole text matches, or None if it is too long to be sure this way."""
         if self.last is None:
             return len(text) == _size(self.first) and _stands(self.first, text, 0)
         place, stop = _size(self.first), len(text) - _size(self.last)
@@ -117,7 +117,7 @@ def share(likes: Sequence[Like]) -> None:
 
 
 def _segments(pattern: str, escape: str) -> list[_Segment]:
-    """What stands between the ``%``."""
+    """Return the parts between the ``%``."""
     segments: list[_Segment] = [[]]
     chars = zip_longest(pattern, pattern[1:], fillvalue="")
     for char, following in chars:
@@ -156,7 +156,7 @@ _ZEROS = bytes(256)
 
 
 def _find(part: _Holed, text: str, start: int, stop: int) -> int:
-    """Where a part with ``_`` first fits in a text, between two places; -1 = nowhere."""
+    """Return where a part with ``_`` first fits in a text, between two places, or -1."""
     count = stop - start - part.size + 1
     if count < 1 or not part.runs:
         return start if count > 0 else -1

@@ -98,7 +98,8 @@ class Selector:
     _truth: bool = field(default=False, init=False)
 
     def matches(self, headers: Head | Lookup) -> bool:
-        """Whether the condition is TRUE (not FALSE or UNKNOWN) for a MESSAGE with ``headers``.
+        """Return whether the condition is TRUE (not FALSE or UNKNOWN) for a MESSAGE with
+        ``headers``.
 
         Asked for one block by all subscriptions in turn, it is evaluated once.
         """
@@ -120,7 +121,7 @@ class Selector:
 
     @property
     def cost(self) -> int:
-        """Bytes that it takes at most, compiled; by its text alone."""
+        """Return the bytes that it takes at most when compiled, judged by its text alone."""
         tokens = sum(1 for _ in _TOKEN.finditer(self.text))
         has_holes = "_" in self.text
         each = SEGMENT_BYTES_WITH_HOLES if has_holes else SEGMENT_BYTES
@@ -130,7 +131,7 @@ class Selector:
 
 @define(eq=False)
 class SelectorCompiler:
-    """Selector text → Selector; the broker owns one.
+    """Compiles the text of selectors. The broker owns one.
 
     Args:
       max_bytes: Longest selector.
@@ -148,7 +149,7 @@ class SelectorCompiler:
     _asked: list[Selector] = field(factory=list, init=False)
 
     def compile(self, text: str) -> Selector:
-        """The selector that ``text`` says; a blank one matches every message.
+        """Return the selector of ``text``. A blank one matches every message.
 
         Raises:
           ProtocolError: ``invalid-selector``, naming the place, the rule and the remedy;
@@ -212,7 +213,9 @@ class SelectorCompiler:
         )
 
     def _parser(self, hyphens: str) -> "Lark":
-        """The parser of names that may end in what ``hyphens`` matches; built when first needed."""
+        """Return the parser of names that may end in what ``hyphens`` matches, built when first
+        needed.
+        """
         if hyphens not in self._parsers:
             try:
                 from lark import Lark
@@ -234,7 +237,7 @@ class SelectorCompiler:
 
 
 def _syntax_fault(error: "UnexpectedInput", text: str) -> Fault:
-    """What a person can do about a token, or a character, that may not stand where it does."""
+    """Return the fault for a token, or a character, that may not stand where it does."""
     token: Token | None = getattr(error, "token", None)
     if token is None:
         char = text[error.pos_in_stream or 0]

@@ -64,7 +64,7 @@ class Kind(Enum):
 
 @define
 class Fault(Exception):
-    """A well-formed selector makes no sense; a ProtocolError as soon as the text is known."""
+    """A well-formed selector makes no sense. It becomes a ProtocolError when the text is known."""
 
     start: int | None
     rule: str
@@ -88,7 +88,7 @@ class Term:
 
 
 class TermBuilder:
-    """What the parser calls for each rule, from the leaves up: nothing of ours recurses.
+    """Builds terms for the parser, rule by rule, from the leaves up: nothing of ours recurses.
 
     Args:
       likes: The patterns of the selector that is being compiled; emptied by who begins with one.
@@ -211,7 +211,7 @@ def _condition(run: Run, terms: list[Term]) -> Term:
 
 
 def _reader(name: str) -> Run:
-    """What returns the text of the header that ``name`` stands for."""
+    """Return the function that reads the text of the header that ``name`` stands for."""
     if name == "JMSDeliveryMode":
         return lambda look: "PERSISTENT" if look("persistent") == "true" else "NON_PERSISTENT"
     header, default = _JMS_HEADERS.get(name, (name, None))
@@ -221,7 +221,7 @@ def _reader(name: str) -> Run:
 
 
 def _number(text: str) -> float | None:
-    """The number that ``text`` looks like; one too long for 64 bits is a float."""
+    """Return the number that ``text`` looks like, as a float if it is too long for 64 bits."""
     if len(text) < 19 and text.isascii() and text.isdecimal():
         return int(text)
     match = _NUMERIC.fullmatch(text)
@@ -257,7 +257,7 @@ def convert(term: Term, kind: Kind) -> Term:
 
 
 def _divide(left: float, right: float) -> float | None:
-    """As Java does: whole numbers towards zero; NULL instead of an error."""
+    """Divide as Java does: whole numbers towards zero, and NULL instead of an error."""
     if not right:
         return None
     if isinstance(left, float) or isinstance(right, float):
@@ -269,7 +269,7 @@ _OPERATIONS = dict(zip("+-*/", (operator.add, operator.sub, operator.mul, _divid
 
 
 def _calculate(children: list[Any]) -> Term:
-    """A chain of terms and signs from left to right; NULL where one of them is."""
+    """Return a chain of terms and signs from left to right, NULL where one of them is."""
     terms = [convert(term, Kind.NUMBER) for term in children[::2]]
     first, *others = (term.run for term in terms)
     steps = list(zip((_OPERATIONS[sign] for sign in children[1::2]), others, strict=True))
@@ -289,7 +289,7 @@ def _calculate(children: list[Any]) -> Term:
 
 
 def _compare(left: Term, sign: str, right: Term) -> Term:
-    """A relation of two terms of one kind; UNKNOWN where one of them is NULL."""
+    """Return a relation of two terms of one kind, UNKNOWN where one of them is NULL."""
     relation, read, read_other = _RELATIONS[sign], left.run, right.run
 
     def test(lookup: Lookup) -> bool | None:
