@@ -20,7 +20,7 @@ Serve = Callable[[trio.abc.Stream], Awaitable[object]]
 async def accept_from(
     listener: trio.abc.Listener[trio.abc.Stream], serve: Serve, nursery: trio.Nursery
 ) -> NoReturn:
-    """Start ``serve`` in ``nursery`` for each connection; close the listener at the end.
+    """Start ``serve`` in ``nursery`` for each connection, and close the listener at the end.
 
     ``trio.serve_listeners`` has a coroutine of its own around each connection, as long as that
     lives, and closes what ``serve`` has closed.

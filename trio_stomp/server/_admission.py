@@ -17,7 +17,7 @@ REFUSALS_AT_ONCE = 256
 
 @define(eq=False, repr=False)
 class Admission:
-    """Counts connections; says of each new one whether it may stay."""
+    """Counts connections, and says of each new one whether it may stay."""
 
     limits: ServerLimits
     admitted: int = 0
@@ -26,7 +26,7 @@ class Admission:
     _being_refused: int = 0
 
     def enter(self, wire: Wire) -> RemoteError | None:
-        """Count a connection in; why it must be turned away, if it must."""
+        """Count a connection in, and return why it must be turned away, if it must."""
         refusal = self._refusal(wire)
         if refusal is None:
             self.admitted += 1
@@ -40,11 +40,11 @@ class Admission:
 
     @property
     def is_flooded(self) -> bool:
-        """Whether so many are being refused that the next is not even told why."""
+        """Return whether so many are being refused that the next is not even told why."""
         return self._being_refused >= REFUSALS_AT_ONCE
 
     def leave(self, wire: Wire, refusal: RemoteError | None) -> None:
-        """Count a connection out; ``refusal`` is what ``enter`` returned for it."""
+        """Count a connection out. ``refusal`` is what ``enter`` returned for it."""
         if refusal is not None:
             self._being_refused -= 1
             return
@@ -79,5 +79,5 @@ class Admission:
 
 
 def _host(wire: Wire) -> str:
-    """What a wire counts as: of IPv6 the network, for who has one address there has them all."""
+    """Return what a wire counts as: of IPv6 the network, all of which one peer may have."""
     return place_of(wire.remote)[0]

@@ -20,7 +20,7 @@ class Alarm:
     _scope: trio.CancelScope = field(factory=trio.CancelScope)
 
     def set(self, due: float) -> None:
-        """Ring at ``due``, in seconds of the broker's clock; ``math.inf`` = not at all."""
+        """Ring at ``due``, in seconds of the broker's clock, or not at all for ``math.inf``."""
         if due != self._due:
             self._due = due
             self._scope.deadline = due

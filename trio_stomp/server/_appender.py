@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Appender:
-    """Appends in a thread, which lives as long as the ``with`` block; of use to one task."""
+    """Appends in a thread that lives as long as the ``with`` block. For one task."""
 
     store: "Store"
     _jobs: "SimpleQueue[Job | None]" = field(factory=SimpleQueue)
@@ -50,7 +50,7 @@ class Appender:
         self._thread.join()
 
     async def append(self, turns: "Sequence[Turn]", expected: int) -> int:
-        """As ``Store.append``. Checkpoint: always. Cancel: not in the middle; it is waited for."""
+        """Append as ``Store.append`` does. Checkpoint: always. Cancel: it waits for the append."""
         self._jobs.put((trio.lowlevel.current_task(), turns, expected))
         number: int = await trio.lowlevel.wait_task_rescheduled(_go_on_waiting)
         return number

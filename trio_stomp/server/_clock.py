@@ -54,12 +54,12 @@ class Clock:
 
     @property
     def is_off(self) -> bool:
-        """Whether the machine slept, or the wall clock was set, since ``read`` was called last."""
+        """Return whether the machine slept, or the wall clock was set, since the last ``read``."""
         slept_s, step_s = self._differences(self.elapsed())
         return slept_s > TOLERANCE_S or abs(step_s) > TOLERANCE_S
 
     def read(self) -> float | None:
-        """Look at the clocks; what ``wall.offset_s`` is to be if the wall clock was set, or None.
+        """Look at the clocks; return the new ``wall.offset_s`` if the wall clock was set, or None.
 
         What the machine slept counts from now on.
         """
@@ -77,5 +77,5 @@ class Clock:
         return self.wall.offset_s + step_s
 
     def _differences(self, at: float) -> tuple[float, float]:
-        """How much longer the machine has slept, and by what the wall clock was set."""
+        """Return how much longer the machine has slept, and by what the wall clock was set."""
         return at - self.running() - self._asleep_s - self.slept_s, self.day() - at - self._set_s

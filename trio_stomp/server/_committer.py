@@ -46,21 +46,21 @@ Answer = Callable[[float], None]
 
 
 class StreamsHost(Protocol):
-    """How much of streams is to be kept."""
+    """The part of the server that keeps streams within their bounds."""
 
     def retentions(self, now: float) -> "list[Retention]":
         """Of each stream that the store holds."""
 
     def retain(self, name: str, state: "StreamState", before: int) -> None:
-        """A stream stands so; what is before an offset may go."""
+        """Take the state of a stream. What is before an offset may go."""
 
 
 class CommitterHost(Protocol):
-    """What the committer tells, in a turn of the dispatcher."""
+    """The part of the core that the committer tells, in a turn of the dispatcher."""
 
     @property
     def log(self) -> "Log | None":
-        """What the core writes to."""
+        """Return the log that the core writes to."""
 
     @property
     def streams(self) -> StreamsHost:
@@ -78,7 +78,7 @@ class CommitterHost(Protocol):
     def loaded_stream(
         self, wanted: "StreamWanted", found: "Sequence[Streamed] | int | None", now: float
     ) -> None:
-        """Messages of a stream, or an offset in it; or it could not be read."""
+        """Take messages of a stream, or an offset in it, or that it could not be read."""
 
 
 @define(eq=False, repr=False)
@@ -88,10 +88,10 @@ class _Probe:
     client: "Client | None" = None
 
     def commit(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.commit``."""
 
     def withdraw(self, now: float) -> None:
-        """As ``Effect``."""
+        """Implement ``Effect.withdraw``."""
 
 
 @define(eq=False, repr=False)
@@ -146,7 +146,7 @@ class StoreCommitter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits to be appended or answered."""
+        """Return whether nothing waits to be appended or answered."""
         return not (self._turns or self._busy)
 
     async def wait_answer(self) -> None:
@@ -190,7 +190,7 @@ class StoreCommitter:
         self._busy = False
 
     async def _failed(self, error: Exception) -> None:
-        """Withdraw everything that was not answered yet; try again after a while what must hold."""
+        """Withdraw everything unanswered, and try again after a while what must hold."""
         if not isinstance(error, StoreError):
             logger.error("a bug of the store", exc_info=error)
         if not self.error:

@@ -86,7 +86,7 @@ class Dispatcher:
         return bool(self._calls) or self.broker.has_more
 
     def _turn(self, item: Item) -> None:
-        """Apply ``item`` and what waits behind it, as much as is a turn's; then publish."""
+        """Apply ``item`` and what waits behind it, as much as fits a turn, then publish."""
         frames = 0
         offset_s = self.clock.read()
         began = now = self.clock.now()
@@ -176,7 +176,7 @@ class Dispatcher:
 
 
 def _guarded(call: Callable[..., None], *arguments: object) -> bool:
-    """Call what must not take the broker with it; whether it did not fail.
+    """Call what must not take the broker with it, and return whether it succeeded.
 
     If it does, that is a bug, for the log.
     """

@@ -31,7 +31,7 @@ def check_session_id(session_id: str) -> str:
 
 @frozen
 class ServerEvent:
-    """What happened in a broker, for the program that runs it.
+    """An event of a broker, for the program that runs it.
 
     Args:
       kind: ``connect``: a session was opened. ``disconnect``: one has ended.
@@ -93,7 +93,7 @@ class EventFeed:
             self.tell(ServerEvent("disconnect", *who, reason=event.reason, detail=event.detail))
 
     def tell(self, event: ServerEvent) -> None:
-        """Put an event into the channel, if it has room; else count it."""
+        """Put an event into the channel if it has room, else count it."""
         if self.channel is None:
             return
         try:
@@ -119,13 +119,13 @@ async def _nothing_to_reload(settings: object) -> None:
 
 
 def refuse(stream: trio.abc.Stream) -> None:
-    """What becomes of a new connection where no broker runs."""
+    """Refuse a new connection where no broker runs."""
     raise ConnectionRefusedError("the broker takes no connections now")
 
 
 @frozen(eq=False, repr=False)
 class Entrance:
-    """Where clients come from, and whether their bytes are secret.
+    """The origin of connections, and whether their bytes are secret.
 
     Args:
       tls: ``off``, ``optional`` (the first bytes tell) or ``required``.
@@ -170,11 +170,11 @@ class ServerHandle:
         return ours
 
     def stop(self) -> None:
-        """Begin the ordered shutdown; ``serve`` returns when it is done."""
+        """Begin the ordered shutdown. ``serve`` returns when it is done."""
         self._stopping.set()
 
     async def reload(self, settings: object = None) -> None:
-        """Read the files of users, rules, keys and certificates again; all of them, or none.
+        """Read the files of users, rules, keys and certificates again, all of them or none.
 
         Args:
           settings: ``Settings`` that shall hold from now on, as far as they can while the broker

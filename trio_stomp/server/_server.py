@@ -226,7 +226,7 @@ class Server:
                 self.inbox.close()
 
     def _joining(self, producers: trio.Nursery) -> Callable[[trio.abc.Stream], None]:
-        """How the program itself brings connections, which come from no listener."""
+        """Return how the program itself brings connections, which come from no listener."""
         # A task runs in the context of who starts it, and that shall be the broker's.
         context = contextvars.copy_context()
 
@@ -313,7 +313,7 @@ class Server:
             self.admission.leave(wire, refusal)
 
     async def _introduced(self, wire: Wire) -> tuple[Wire, bytes] | None:
-        """The wire of whom a proxy speaks for, and what came behind its header; None = nobody."""
+        """Return the wire of a proxy's client, and what came behind its header, or None."""
         problem = "nothing came in time"
         is_known = False
         try:
@@ -452,7 +452,7 @@ class Server:
         await self.inbox.put(Control(turn))
 
     def why_unready(self) -> str:
-        """Why nobody should be sent here now; "" = there is no reason."""
+        """Return why no client should be sent here now, or ""."""
         if self._is_stopping:
             return "the broker is stopping"
         return self.committer.error if self.committer is not None else ""

@@ -17,7 +17,7 @@ MAX_LOOKS = 100
 
 
 class Watched(Protocol):
-    """What the watchdog looks at."""
+    """Something that the watchdog looks at."""
 
     next_look: float
 
@@ -26,7 +26,7 @@ class Watched(Protocol):
         """Return whether nothing will be due any more."""
 
     def look(self, now: float) -> float:
-        """Act on what is due; when to look again (``math.inf`` = no need)."""
+        """Act on what is due, and return when to look again (``math.inf``: no need)."""
 
 
 @define(eq=False, repr=False)

@@ -380,7 +380,7 @@ class Log:
     # What the dispatcher takes and answers.
 
     def take(self) -> Turn | None:
-        """Return this turn's records to append, or None if there are none or a whole has not ended."""
+        """Return this turn's records to append, or None if there are none or a whole goes on."""
         ledger = self._open
         if self._whole is not None:
             return None

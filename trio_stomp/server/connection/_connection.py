@@ -123,7 +123,7 @@ class Connection:
 
     @property
     def outbox(self) -> Outbox:
-        """Return what is to be written; another one once the peer speaks SockJS."""
+        """Return the outbox. It is another one once the peer speaks SockJS."""
         return self.link.outbox
 
     @property
@@ -138,7 +138,7 @@ class Connection:
 
     @property
     def wire(self) -> Wire:
-        """Return the wire; another one once the connection is encrypted."""
+        """Return the wire. It is another one once the connection is encrypted."""
         return self.link.wire
 
     @property

@@ -19,7 +19,7 @@ _PINGS_PER_LIFE = 3
 
 @define(eq=False, repr=False)
 class Deadlines:
-    """What the watchdog looks at: everything that is due on a connection at some time.
+    """The deadlines of a connection, as the watchdog sees them.
 
     Handles: the connect timeout, stalled writes, heart-beats both ways, WebSocket pings, the
     expiry of a token.

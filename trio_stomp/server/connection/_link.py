@@ -62,12 +62,12 @@ class Link:
 
     @property
     def certificate_names(self) -> tuple[str, ...]:
-        """Return the names in the client's certificate; empty if it showed none."""
+        """Return the names in the client's certificate, none if it showed none."""
         return self.wire.certificate_names() if isinstance(self.wire, TlsWire) else ()
 
     @property
     def certificate_key(self) -> str:
-        """Return the unique key of the client's certificate; "" if it showed none."""
+        """Return the unique key of the client's certificate, or "" if it showed none."""
         return self.wire.certificate_key() if isinstance(self.wire, TlsWire) else ""
 
     def log_fields(self) -> dict[str, str]:

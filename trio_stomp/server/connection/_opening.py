@@ -197,5 +197,5 @@ class Opening:
 
 
 def _is_stopping(refusal: RemoteError) -> bool:
-    """Return whether the broker is stopping; it still answers pages, which then say so."""
+    """Return whether the broker is stopping. It still answers pages, which then say so."""
     return refusal.reason is CloseReason.SHUTTING_DOWN

@@ -70,7 +70,7 @@ async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
 
 
 def needs_no_login(link: Link) -> bool:
-    """Whether anybody may come in from where it comes from.
+    """Return whether anybody may come in from where it comes from.
 
     What its user may do so, a page must not do with its visitor's browser.
     """
@@ -79,7 +79,7 @@ def needs_no_login(link: Link) -> bool:
 
 
 async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
-    """Let in whoever has logged in and may monitor; in an open house, whoever is on this machine.
+    """Let in users who may monitor, or, where nobody has to log in, clients on this machine.
 
     Where there are rules, to be on this machine is no right: a proxy of it is so for everybody. A
     page of a name that was made to mean this machine is not on it (DNS rebinding).

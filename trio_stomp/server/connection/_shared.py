@@ -42,7 +42,7 @@ class WebSocketReads:
 
 @define(eq=False, repr=False)
 class ConnectionShared:
-    """What the connections of a broker have in common.
+    """The values and limits that all connections of a broker share.
 
     Args:
       pages: Answers plain HTTP requests.

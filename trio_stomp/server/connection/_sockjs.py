@@ -130,8 +130,7 @@ class SockJsPulse:
 
 
 def speak_sockjs(link: Link, lifecycle: Lifecycle, max_frame_bytes: int) -> None:
-    """Let a connection go on in SockJS; its upgrade has been answered, and
-    ``SOCKJS_OPEN`` been sent.
+    """Continue a connection in SockJS, after the upgrade was answered and ``SOCKJS_OPEN`` sent.
 
     Args:
       max_frame_bytes: The largest STOMP frame.

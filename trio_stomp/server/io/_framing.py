@@ -18,16 +18,16 @@ BIG_TAIL_BYTES = 64 * 1024
 
 
 class Framing(Protocol):
-    """How a connection's frames are told apart, beside their NULs."""
+    """The framing of a transport, beside the frames' NULs."""
 
     def frame(self, frame: bytes) -> bytes:
-        """A frame of the broker's own, as it is to be written; and charged."""
+        """Return a frame of the broker's own as it is to be written, and charged."""
 
     def run(self, prefix: bytes, delivery: Delivery) -> bytes:
         """A run of MESSAGEs as they are to be written."""
 
     def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
-        """The same in pieces; big tails as they are, since all subscribers share them."""
+        """Yield the same in pieces, big tails as they are, since all subscribers share them."""
 
 
 @define(eq=False, repr=False)
@@ -41,19 +41,19 @@ class WebSocketMessages:
     mode: str
 
     def frame(self, frame: bytes) -> bytes:
-        """As ``Framing``."""
+        """Implement ``Framing.frame``."""
         return frame_message(frame, self.mode)
 
     def run(self, prefix: bytes, delivery: Delivery) -> bytes:
-        """As ``Framing``."""
+        """Implement ``Framing.run``."""
         return prefix.join(self._tails(prefix, delivery))
 
     def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
-        """As ``Framing``."""
+        """Implement ``Framing.pieces``."""
         return cut(prefix, self._tails(prefix, delivery))
 
     def _tails(self, prefix: bytes, delivery: Delivery) -> list[bytes]:
-        """The tails to be joined by ``prefix``, with WebSocket headers between; made once."""
+        """Return the tails to be joined by ``prefix``, WebSocket headers between, made once."""
         spliced = delivery.spliced
         if spliced is None:
             spliced = delivery.spliced = {}
@@ -65,7 +65,7 @@ class WebSocketMessages:
 
 
 def cut(prefix: bytes, tails: list[bytes]) -> Iterator[bytes]:
-    """``prefix.join(tails)`` in pieces; big tails as they are, since all subscribers share them."""
+    """Yield ``prefix.join(tails)`` in pieces, big tails as they are, since all share them."""
     parts = [tails[0]]
     size = 0
     for tail in tails[1:]:

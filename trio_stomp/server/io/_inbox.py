@@ -29,7 +29,7 @@ class Batch:
 
 @value(eq=False, repr=False)
 class Gone:
-    """The end of a connection; the last item from it."""
+    """The end of a connection: the last item from it."""
 
     source: Source
     reason: CloseReason
@@ -68,7 +68,7 @@ class Inbox:
         self._sender, self._receiver = trio.open_memory_channel[Item](_CAPACITY)
 
     async def put_batch(self, batch: Batch) -> None:
-        """Hand a batch over, waiting while the queue is full; first come, first served.
+        """Hand a batch over, waiting in order of arrival while the queue is full.
 
         Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which
         the dispatcher bounds: what was received is processed, in the order in which it came,
@@ -132,7 +132,7 @@ class Inbox:
         return self._took(self._receiver.receive_nowait())
 
     def close(self) -> None:
-        """Accept nothing more; items in the queue can still be taken."""
+        """Accept nothing more. Items in the queue can still be taken."""
         self._sender.close()
 
     def abandon(self) -> None:

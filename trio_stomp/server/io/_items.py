@@ -10,20 +10,20 @@ Item = tuple[bytes, Delivery | None]
 
 
 def cost_of(prefix: bytes, delivery: Delivery | None) -> int:
-    """What an item was charged when it was staged."""
+    """Return what an item was charged when it was staged."""
     if delivery is None:
         return len(prefix)
     return delivery.size + delivery.count * len(prefix)
 
 
 def is_bulk(item: Item) -> bool:
-    """Whether an item is of messages that are better not copied."""
+    """Return whether an item is of messages that are better not copied."""
     delivery = item[1]
     return delivery is not None and delivery.size >= delivery.count * BIG_TAIL_BYTES
 
 
 def lose(items: Iterable[Item]) -> int:
-    """Count what will never be sent as dropped; how many messages that loses."""
+    """Count what will never be sent as dropped, and return how many messages that loses."""
     lost = 0
     for _, delivery in items:
         if delivery is not None:
@@ -32,7 +32,7 @@ def lose(items: Iterable[Item]) -> int:
 
 
 def lose_some(delivery: Delivery, count: int) -> int:
-    """The same for so many messages of one delivery; none that go back are lost."""
+    """Count ``count`` messages of one delivery as dropped, but none that go back."""
     if delivery.returns:
         return 0
     delivery.publication.destination.dropped += count

@@ -92,7 +92,7 @@ class Outbox:
     # The core's side: the port ``broker.Outbox``.
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """Put a run of MESSAGEs behind what is there; False, and nothing kept, if it is full."""
+        """Put a run of MESSAGEs behind what is there, or return False and keep nothing if full."""
         if self.is_closed:
             return True
         shared, memory = self.shared, self.shared.memory
@@ -136,7 +136,8 @@ class Outbox:
         self._staged.append((data, None))
 
     def drop_oldest(self, size: int) -> int:
-        """Throw away the oldest waiting MESSAGEs of at least ``size`` bytes; how many are lost.
+        """Drop the oldest waiting MESSAGEs of at least ``size`` bytes, and return how many are
+        lost.
 
         What queues gave is spared: it is not for the client's topics to lose.
         """
@@ -162,7 +163,7 @@ class Outbox:
         return lost
 
     def discard(self) -> int:
-        """Throw away all waiting MESSAGEs but what is half written; how many are lost."""
+        """Drop all waiting MESSAGEs but what is half written, and return how many are lost."""
         self.shared.dirty.append(self)
         waiting = [*self._ready, *self._staged]
         kept = [item for item in waiting if item[1] is None]
@@ -188,7 +189,7 @@ class Outbox:
             await trio.lowlevel.checkpoint()
 
     def has_room(self) -> bool:
-        """Whether a source that can wait should give more now."""
+        """Return whether a source that can wait should give more now."""
         if self.is_closed:
             return False
         if self.waiting_bytes < self.shared.low_water_bytes:
@@ -197,11 +198,11 @@ class Outbox:
         return False
 
     def pause_reading(self, *, paused: bool) -> None:
-        """Read nothing more from the client, or go on; what was read is still handed over."""
+        """Stop reading from the client, or go on. What was read is still handed over."""
         self.on_pause(paused)
 
     def close(self, reason: CloseReason) -> None:
-        """End the connection once what is staged is out; stage nothing more."""
+        """End the connection once what is staged is out, and stage nothing more."""
         if not self.is_closed:
             self.is_closed = True
             self.on_close(reason)
@@ -248,7 +249,7 @@ class Outbox:
         self._block(now)
 
     def _send_bulk(self, now: float) -> bool:
-        """Send what waits, if it is large and need not be joined; False if some of it is left."""
+        """Send what waits if it is large and need not be joined; return False if some is left."""
         if not self.wire.gathers or self.waiting_bytes > BULK_INLINE_BYTES:
             return False
         try:
@@ -261,7 +262,7 @@ class Outbox:
         return True
 
     def _send_parts(self, now: float) -> bool:
-        """Send ``_parts`` as far as can be without waiting; False if some are left.
+        """Send ``_parts`` as far as can be without waiting, and return False if some are left.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -273,7 +274,7 @@ class Outbox:
         return not self._parts
 
     def is_stuck(self, now: float) -> bool:
-        """Whether bytes wait that the wire has not taken for a while."""
+        """Return whether bytes wait that the wire has not taken for a while."""
         return bool(self.blocked_since) and now - self.blocked_since >= STUCK_S
 
     @property
@@ -348,7 +349,7 @@ class Outbox:
             self._empty.set()
 
     def _line(self) -> deque[Item]:
-        """What waits, to be changed."""
+        """Return what waits, to be changed."""
         if not self._ready:
             self._ready = deque()
         assert isinstance(self._ready, deque)
@@ -370,7 +371,7 @@ class Outbox:
             self._thrown = [*self._thrown, *items]
 
     def _fill(self, now: float) -> bool:
-        """Have something in ``_parts`` to send; False if nothing waits."""
+        """Have something in ``_parts`` to send, or return False if nothing waits."""
         parts = self._rest()
         while not parts:
             size = 0
@@ -389,7 +390,7 @@ class Outbox:
         return True
 
     def _take_chunk(self, now: float) -> None:
-        """Begin the next items, up to JOIN_BYTES; what is beyond that stands alone."""
+        """Begin the next items, up to JOIN_BYTES. What is beyond that stands alone."""
         ready, size = self._line(), 0
         items: list[Item] = []
         while ready and size < JOIN_BYTES:
@@ -474,7 +475,7 @@ class Outbox:
             self.shared.on_unsent(delivery)
 
     def _cut(self, items: Sequence[Item], now: float) -> Iterator[bytes]:
-        """As ``_join``, but in pieces; what is large as it is."""
+        """Join as ``_join`` does, but in pieces, and large parts as they are."""
         runs: list[Iterable[bytes]] = []
         now += self.shared.clock.slept_s
         for prefix, delivery in items:

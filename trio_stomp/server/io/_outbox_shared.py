@@ -18,7 +18,7 @@ LOW_WATER_BYTES = 256 * 1024
 
 @define(eq=False, repr=False)
 class OutboxShared:
-    """What the outboxes of a broker have in common.
+    """The values that all outboxes of a broker share.
 
     Args:
       memory: Charged for what waits.
@@ -50,7 +50,7 @@ class OutboxShared:
     """More than this waits only where a peer asks for answers that it does not read."""
 
     def is_strained(self) -> bool:
-        """Whether an outbox is more than three quarters full."""
+        """Return whether an outbox is more than three quarters full."""
         return any(each.waiting_bytes > self.strain_bytes for each in self.blocked)
 
     def __attrs_post_init__(self) -> None:

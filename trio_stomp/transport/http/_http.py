@@ -42,7 +42,7 @@ _PLAIN_TEXT = "text/plain; charset=utf-8"
 
 
 class HttpError(StompError):
-    """The peer's request cannot be served; it is told by ``response``, then the connection closes.
+    """A request that cannot be served. ``response`` tells the peer, then the connection closes.
 
     Args:
       status: The HTTP status code.
@@ -63,7 +63,7 @@ class HttpError(StompError):
 
 @value
 class HttpRequest:
-    """The head of a request; names of headers are in lower case."""
+    """The head of a request, with names of headers in lower case."""
 
     method: str
     target: str
@@ -81,7 +81,7 @@ class HttpRequest:
 
     @property
     def wants_websocket(self) -> bool:
-        """Whether the client asks for the upgrade, rightly or not."""
+        """Return whether the client asks for the upgrade, rightly or not."""
         return b"websocket" in self.tokens(b"upgrade")
 
     def values(self, name: bytes) -> list[bytes]:
@@ -118,11 +118,11 @@ class RequestReader:
 
     @property
     def trailing(self) -> bytes:
-        """What came behind the head: of a client that does not wait, its first frames."""
+        """Return what came behind the head: the first frames of a client that does not wait."""
         return self._connection.trailing_data[0]
 
     def receive_data(self, data: bytes) -> HttpRequest | None:
-        """Return the request once its head is whole; then the reader is used up.
+        """Return the request once its head is whole. Then the reader is used up.
 
         Raises:
           HttpError: 400 if this is no HTTP request, 431 if its head is too large.

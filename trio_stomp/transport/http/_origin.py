@@ -58,7 +58,7 @@ def check_origin(
 
 
 def names_this_machine(request: HttpRequest) -> bool:
-    """Whether a request was made to ``localhost`` or to an address, not to somebody's name."""
+    """Return whether a request was made to ``localhost`` or to an address, not to a name."""
     hosts = request.values(b"host")
     try:
         host = urlsplit(f"//{hosts[0].decode('latin-1')}").hostname if len(hosts) == 1 else None
@@ -68,7 +68,7 @@ def names_this_machine(request: HttpRequest) -> bool:
 
 
 def is_forwarded(request: HttpRequest) -> bool:
-    """Whether a request says that it was passed on: then who connects is not who asks.
+    """Return whether a request says that it was passed on, so that the peer is not who asks.
 
     Of use against what forwards without being asked to hide it; a header left out proves nothing.
     """
@@ -76,7 +76,7 @@ def is_forwarded(request: HttpRequest) -> bool:
 
 
 def _is_same_origin(origin: str, host: str, *, is_secret: bool) -> bool:
-    """Whether scheme, host and port are those of the request (RFC 6454 section 5)."""
+    """Return whether scheme, host and port are those of the request (RFC 6454 section 5)."""
     try:
         theirs, ours = urlsplit(origin), urlsplit(f"//{host}")
         ports = theirs.port or _DEFAULT_PORTS.get(theirs.scheme), ours.port

@@ -42,7 +42,7 @@ Address = IPv4Address | IPv6Address
 
 
 class ProxyError(RemoteError):
-    """What begins a proxy's connection is no PROXY header: the proxy's fault, or its operator's."""
+    """A proxy's connection begins without a PROXY header: the fault of it or its operator."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -54,7 +54,7 @@ class ProxyError(RemoteError):
 
 @frozen
 class Proxied:
-    """What a header tells.
+    """The contents of a PROXY header.
 
     Args:
       remote: The client's address, as a wire spells it; empty if ``is_local``.
@@ -70,7 +70,7 @@ class Proxied:
 
 
 def parse_proxy(data: bytes) -> Proxied | None:
-    """Read the header that ``data`` begins with; None if more bytes are needed.
+    """Read the header that ``data`` begins with, or return None if more bytes are needed.
 
     Raises:
       ProxyError: The peer's fault; told as soon as no further byte could help.
@@ -95,7 +95,7 @@ class ProxyNetworks:
 
     @classmethod
     def parse(cls, text: str) -> "ProxyNetworks":
-        """Read ``10.0.0.0/8,127.0.0.1,unix``; empty = there are none.
+        """Read ``10.0.0.0/8,127.0.0.1,unix``, of which an empty text means none.
 
         Raises:
           OptionError: the operator's fault, naming what is no network.
@@ -116,7 +116,7 @@ class ProxyNetworks:
         return cls(tuple(networks), len(networks) < len(words))
 
     def contains(self, remote: str) -> bool:
-        """Whether a wire's ``remote`` is one of the proxies."""
+        """Return whether a wire's ``remote`` is one of the proxies."""
         if remote == UNIX:
             return self.has_unix
         host = remote.rpartition(":")[0].strip("[]").partition("%")[0]

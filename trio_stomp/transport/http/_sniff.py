@@ -8,7 +8,7 @@ _TLS_HANDSHAKE = 0x16
 
 
 class Speech(Enum):
-    """What a peer speaks."""
+    """The protocols that a peer may speak."""
 
     STOMP = auto()
     HTTP = auto()
@@ -16,7 +16,7 @@ class Speech(Enum):
 
 
 def sniff(start: bytes) -> Speech | None:
-    """What begins with ``start``, or None if more bytes are needed to tell (X11, X12).
+    """Return what begins with ``start``, or None if more bytes are needed to tell (X11, X12).
 
     STOMP's CONNECT is followed by a line end, HTTP's by a space. Whatever is neither TLS nor HTTP
     goes to the STOMP decoder, which says what is wrong with it.

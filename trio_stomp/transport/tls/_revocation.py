@@ -49,7 +49,7 @@ def certificate_key(der: bytes) -> str:
 
 
 def read_revoked(path: str) -> frozenset[str]:
-    """Return the keys of the certificates that the lists in a file take back; "" = no file.
+    """Return the keys of the certificates that the lists in a file revoke, none for "".
 
     Raises:
       OptionError: the operator's fault; it names the file.
@@ -60,7 +60,7 @@ def read_revoked(path: str) -> frozenset[str]:
 
 
 def revocation_warnings(path: str, wall_s: float) -> Iterator[str]:
-    """What the operator should change soon, one line each.
+    """Yield what the operator should change soon, one line each.
 
     Args:
       path: As ``read_revoked``, which read it before.
@@ -100,7 +100,7 @@ def _lists(path: str) -> list[bytes]:
 
 
 def _body(der: bytes) -> tuple[int, bytes]:
-    """Where ``thisUpdate`` of a list begins, and who signed it."""
+    """Return where ``thisUpdate`` of a list begins, and who signed it."""
     _, at, _ = element(der, 0)
     _, at, _ = element(der, at)
     if der[at] == INTEGER:  # the version

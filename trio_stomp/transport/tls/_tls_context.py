@@ -103,7 +103,7 @@ def make_server_context(
 
 
 class TlsBox:
-    """The context for the connections to come; those that are made already keep theirs.
+    """The context for new connections. Those that are made already keep theirs.
 
     Args:
       certificate, key, client_ca, client_certificates, client_crl, minimum: as
@@ -140,7 +140,8 @@ class TlsBox:
 
     @classmethod
     def over(cls, context: ssl.SSLContext) -> "TlsBox":
-        """A box for a context that a program made; to read its files again is the program's task.
+        """Return a box for a context that a program made, whose files the program itself reads
+        again.
 
         Raises:
           OptionError: it is one for clients; the program's fault.
@@ -158,7 +159,7 @@ class TlsBox:
         return box
 
     def load(self) -> ssl.SSLContext:
-        """Read the files again; connections get the context once it is put into ``context``.
+        """Read the files again. Connections get the context once it is put into ``context``.
 
         Raises:
           OptionError: the operator's fault.
@@ -182,7 +183,7 @@ class TlsBox:
         return read_revoked(self._client_crl)
 
     def warnings(self, wall_s: float) -> tuple[str, ...]:
-        """As ``warnings_of``, for the files of this box."""
+        """Return ``warnings_of`` for the files of this box."""
         if not any(self._files):
             return ()
         lists = revocation_warnings(self._client_crl, wall_s) if self._client_crl else ()
@@ -190,7 +191,7 @@ class TlsBox:
 
 
 def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
-    """Return what an operator should change soon, one line each; to be logged.
+    """Return what an operator should change soon, one line each, to be logged.
 
     Args:
       certificate, key: as ``make_server_context``.
@@ -200,7 +201,7 @@ def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
 
 
 def certificate_names(decoded: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names in a certificate, as rules may know it; each once.
+    """Return the names in a certificate, as rules may know it, each once.
 
     Names with characters that cannot be printed are left out: they are only there to deceive.
 

@@ -54,7 +54,7 @@ _EXPLANATIONS = (
 
 
 class TlsError(RemoteError):
-    """The peer's TLS is wrong, or not good enough; the message says why, for the log."""
+    """The peer's TLS is wrong, or not good enough. The message says why, for the log."""
 
     def __init__(self, message: str) -> None:
         super().__init__("tls-failed", message, reason=CloseReason.TLS_FAILED)
@@ -116,17 +116,17 @@ class TlsWire:
 
     @property
     def version(self) -> str:
-        """``TLSv1.3``, say; empty before the handshake."""
+        """Return ``TLSv1.3``, say, or "" before the handshake."""
         return self._ssl.version() or ""
 
     @property
     def cipher(self) -> str:
-        """OpenSSL's name of the cipher; empty before the handshake."""
+        """Return OpenSSL's name of the cipher, or "" before the handshake."""
         cipher = self._ssl.cipher()
         return cipher[0] if cipher is not None else ""
 
     def certificate_names(self) -> tuple[str, ...]:
-        """Return what the peer proved to be by its certificate; empty if it showed none.
+        """Return the names that the peer proved by its certificate, none if it showed none.
 
         The whole subject as RFC 4514 writes it, then ``CN=…`` alone, then its other names as
         ``email:…``, ``DNS:…`` and ``URI:…``.
@@ -139,7 +139,7 @@ class TlsWire:
         return certificate_names(decoded or {})
 
     def certificate_key(self) -> str:
-        """Return what names the peer's certificate among all; "" if it showed none."""
+        """Return the key that names the peer's certificate among all, or "" if it showed none."""
         try:
             der = self._ssl.getpeercert(binary_form=True)
             return certificate_key(der) if der else ""
@@ -147,7 +147,7 @@ class TlsWire:
             return ""
 
     async def handshake(self) -> None:
-        """Shake hands; before anything else, and once.
+        """Shake hands, before anything else and once.
 
         Raises:
           TlsError: The peer's fault; it has been told by an alert, and can be told no more.
@@ -184,7 +184,7 @@ class TlsWire:
     # Reading.
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """As ``Wire``. A peer that leaves without a close_notify has just come to its end.
+        """Implement ``Wire.receive_some``. A peer that leaves without a close_notify is at its end.
 
         STOMP's frames show where they end, so a cut one is not taken for a whole one.
         """
@@ -205,7 +205,7 @@ class TlsWire:
             self._received = received
 
     def _decrypt(self, max_bytes: int) -> bytes:
-        """What can be had of what was received; empty if more is needed, or at the end."""
+        """Return what can be had of what was received: empty if more is needed, or at the end."""
         pieces = []
         while max_bytes > 0 and not self._failure and self._has_input():
             try:
@@ -231,7 +231,7 @@ class TlsWire:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def _has_input(self) -> bool:
-        """Feed OpenSSL if it is hungry; False if there is nothing to read for it.
+        """Feed OpenSSL if it is hungry, or return False if there is nothing to read for it.
 
         Bit by bit, as its buffer never shrinks; and asked first, as an exception is dear.
         """
@@ -250,7 +250,7 @@ class TlsWire:
         return True
 
     def _answer(self) -> None:
-        """Send what reading has made TLS say, if that needs no wait; else it goes along later."""
+        """Send what reading has made TLS say, if that needs no wait, else later."""
         with suppress(trio.BrokenResourceError):  # reading will tell
             self._flush_nowait()
         # Of what waits, a part as large as ``_held`` is ciphertext of data, if any is.
@@ -263,7 +263,10 @@ class TlsWire:
     # Sending.
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
-        """As ``Wire``; see the class for what becomes of bytes that are not reported as sent."""
+        """Implement ``Wire.send_nowait``.
+
+        The class says what becomes of bytes not reported as sent.
+        """
         if self._failure:
             raise trio.BrokenResourceError(self._failure)
         size, sent = len(data), 0
@@ -276,7 +279,7 @@ class TlsWire:
             self._encrypt(data, sent)
 
     async def wait_sent(self, data: Piece) -> int:
-        """As ``Wire``; see the class for what becomes of bytes that are not reported as sent.
+        """Implement ``Wire.wait_sent``. The class says what becomes of bytes not reported as sent.
 
         Cancel: over a socket nothing is lost; over any other stream nothing can be sent any more.
         """
@@ -297,7 +300,7 @@ class TlsWire:
         return sent
 
     def untaken(self) -> int:
-        """As ``Wire``, in bytes of ciphertext."""
+        """Implement ``Wire.untaken``, in bytes of ciphertext."""
         return self._inner.untaken()
 
     async def send_eof(self) -> None:
@@ -324,7 +327,7 @@ class TlsWire:
         await self._inner.aclose()
 
     def _encrypt(self, data: Piece, start: int) -> None:
-        """Encrypt the next chunk; only while no ciphertext waits."""
+        """Encrypt the next chunk, only while no ciphertext waits."""
         tls, outgoing = self._ssl, self._outgoing
         end = min(len(data), start + CHUNK_BYTES)
         held = end - start
@@ -348,7 +351,7 @@ class TlsWire:
         return len(self._ciphertext) + self._outgoing.pending
 
     def _report(self, most: int) -> int:
-        """How many of the bytes that are presented again are out, and were not reported yet.
+        """Return how many of the bytes that are presented again are out and were not reported yet.
 
         Ciphertext is never shorter than its plaintext, so no more is in here than still waits.
         """
@@ -358,7 +361,7 @@ class TlsWire:
         return sent
 
     def _flush_nowait(self) -> bool:
-        """Send ciphertext without waiting; whether all is out."""
+        """Send ciphertext without waiting, and return whether all is out."""
         if self._is_sending:
             return False  # what the writer holds in its hands goes first
         while True:

@@ -48,7 +48,7 @@ _quote = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def asks_sockjs(request: HttpRequest, subprotocol: str | None) -> bool:
-    """Whether an upgrade asks for SockJS, and not for STOMP itself.
+    """Return whether an upgrade asks for SockJS, and not for STOMP itself.
 
     Its path ends in ``/{server}/{session}/websocket``, with something before it; and it has not
     agreed on a subprotocol of STOMP, which SockJS clients offer none of.
@@ -57,7 +57,7 @@ def asks_sockjs(request: HttpRequest, subprotocol: str | None) -> bool:
 
 
 def asks_sockjs_info(request: HttpRequest) -> bool:
-    """Whether a plain request is for the page that SockJS clients read before they connect."""
+    """Return whether a plain request is for the page that SockJS clients read first."""
     return _INFO.fullmatch(request.path) is not None
 
 
@@ -92,7 +92,7 @@ def sockjs_info(
 
 @define(eq=False)
 class SockJsCodec(WebSocketCodec):
-    """A WebSocket whose text messages are JSON strings; their contents are what is received.
+    """A WebSocket whose text messages are JSON strings, whose contents are what is received.
 
     Where one string ends says no more than where a message does. What is no flat array of strings
     ends the connection with 1007, a binary message with 1003.
@@ -101,7 +101,7 @@ class SockJsCodec(WebSocketCodec):
     _strings: JsonStrings = field(factory=JsonStrings, init=False)
 
     def close(self, code: int, reason: str) -> bytes:
-        """Return the last words of SockJS, and the Close frame; as ``WebSocketCodec``."""
+        """Return the last words of SockJS, and the Close frame, as ``WebSocketCodec`` does."""
         close = super().close(code, reason)
         return _goodbye(code, reason) + close if close else b""
 
@@ -147,7 +147,7 @@ def quote_sockjs(data: bytes) -> bytes:
 
 
 def splice_sockjs(tails: list[bytes], prefix_length: int) -> list[bytes]:
-    """Return tails that a quoted prefix joins into messages of SockJS; as ``splice``, but quoted.
+    """Return tails that a quoted prefix joins into messages of SockJS, as ``splice`` does.
 
     Args:
       tails: An empty one, then what follows the prefix in each frame; it is not changed.

@@ -108,7 +108,7 @@ class WebSocketCodec:
 
     @property
     def is_in_frame(self) -> bool:
-        """Whether the next bytes continue a frame that has begun."""
+        """Return whether the next bytes continue a frame that has begun."""
         return bool(self._held) or self._streaming > 0
 
     @property
@@ -170,7 +170,7 @@ class WebSocketCodec:
         return close_frame(code, reason)
 
     def ping(self, payload: bytes) -> bytes:
-        """Return a Ping frame; nothing after our Close.
+        """Return a Ping frame, or nothing after our Close.
 
         Raises:
           ValueError: ``payload`` is longer than the 125 bytes of RFC 6455 section 5.5.
@@ -193,7 +193,7 @@ class WebSocketCodec:
         )
 
     def _take_fast(self, data: bytes, position: int, out: list[bytes]) -> int:
-        """Take the run of small whole messages at ``position``; return where it ends."""
+        """Take the run of small whole messages at ``position``, and return where it ends."""
         end, opcodes, payloads, keys = cut_run(data, position, self._max_message_bytes)
         if not payloads:
             return position
@@ -209,7 +209,7 @@ class WebSocketCodec:
         return end
 
     def _take_slow(self, data: bytes, position: int, out: list[bytes]) -> int:
-        """Give one frame, or what is there of a large one, to wsproto; return where it ends."""
+        """Give one frame, or a part of a large one, to wsproto, and return where it ends."""
         size = len(data)
         if self._streaming:
             end = min(position + self._streaming, size)
@@ -279,7 +279,7 @@ class WebSocketCodec:
             self._end(event.code, event.reason or "", by_peer=by_peer)
 
     def _end(self, code: int, reason: str, *, by_peer: bool) -> None:
-        """Keep the first reason why there is no more; tell the peer, unless we already have."""
+        """Keep the first reason why there is no more, and tell the peer unless it was told."""
         if self.closed is not None:
             return
         self.closed = WebSocketClose(int(code), reason, by_peer)

@@ -19,10 +19,10 @@ class Direction(Protocol):
     """Whoever sends has said that nothing more comes."""
 
     def room(self) -> int:
-        """Bytes that may be sent now; 0 or less = none."""
+        """Return the bytes that may be sent now, 0 or less if none."""
 
     def put(self, data: memoryview) -> int:
-        """Put bytes on their way, as many as it carries; how many."""
+        """Put bytes on their way, as many as it carries, and return how many."""
 
     def check_sending(self) -> None:
         """Raise what sending raises now, if anything."""
@@ -31,7 +31,7 @@ class Direction(Protocol):
         """Wait until something else may hold. Checkpoint: always."""
 
     async def receive(self, max_bytes: int) -> bytes:
-        """What arrives next; empty at the end. Checkpoint: if it has to wait."""
+        """Return what arrives next, empty at the end. Checkpoint: if it has to wait."""
 
     def end(self) -> None:
         """The sender sends no more."""
@@ -87,7 +87,7 @@ class _Buffer:
 
 @define(eq=False, repr=False)
 class MemoryStream(trio.abc.HalfCloseableStream):
-    """One end of a pair; made by ``memory_stream_pair``, or over links with faults for tests."""
+    """One end of a pair, made by ``memory_stream_pair``, or over links with faults for tests."""
 
     _incoming: Direction
     _outgoing: Direction

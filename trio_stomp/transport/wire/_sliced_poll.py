@@ -30,20 +30,20 @@ _SPEAKS = 0x001
 
 @define(eq=False, repr=False)
 class DirectSocket:
-    """A socket that its reader waits for with Trio; it has the face of ``PolledSocket``."""
+    """A socket that its reader waits for with Trio, with the face of ``PolledSocket``."""
 
     _direct: set[int]
     file: int
     is_new: bool = True
 
     def wait_readable(self) -> Awaitable[object]:
-        """Wait until there is perhaps something to read; see ``PolledSocket.wait_readable``."""
+        """Wait until there may be something to read, as ``PolledSocket.wait_readable`` does."""
         if self.file not in self._direct:
             raise trio.ClosedResourceError
         return trio.lowlevel.wait_readable(self.file)  # noqa: ASYNC105
 
     def forget(self) -> None:
-        """Leave its room to another; whoever closes it has Trio wake its reader."""
+        """Leave its room to another. Closing it has Trio wake its reader."""
         self._direct.discard(self.file)
 
 
@@ -89,7 +89,7 @@ class PolledSocket:
             trio.lowlevel.reschedule(task)
 
     def forget(self) -> None:
-        """Have the poll forget it, as it is about to be closed; its reader goes on, if it waits."""
+        """Have the poll forget it, as it is about to be closed. Its reader goes on, if it waits."""
         self._poll.forget(self.file)
         self.wake()
 
@@ -138,7 +138,7 @@ class SlicedPoll:
             self._epoll.unregister(file)
 
     async def run(self) -> None:
-        """Wake who waits until cancelled; at the end, all, who can wait here no more.
+        """Wake readers until cancelled, and at the end all, who can wait here no more.
 
         Checkpoint: always.
         """

@@ -29,7 +29,7 @@ broker that serves sockets imports none for tests."""
 
 
 class Wire(Protocol):
-    """What a connection reads from and writes to. One task reads, one writes.
+    """A connection's bytes: one task reads, one writes.
 
     Args:
       remote: The peer's address, for people.
@@ -41,10 +41,10 @@ class Wire(Protocol):
 
     @property
     def gathers(self) -> bool:
-        """Whether it sends pieces as they are; for others they had better be joined."""
+        """Return whether it sends pieces as they are. For others they had better be joined."""
 
     async def receive_some(self, max_bytes: int) -> bytes:
-        """Up to ``max_bytes`` that the peer sent; empty when it will send no more.
+        """Return up to ``max_bytes`` that the peer sent, empty when it will send no more.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -53,7 +53,7 @@ class Wire(Protocol):
         """
 
     def send_nowait(self, data: Piece, behind: Sequence[Piece] = ()) -> int:
-        """Send what can be sent without waiting; how many bytes that was, perhaps none.
+        """Send what can be sent without waiting, and return how many bytes that was, perhaps none.
 
         Args:
           data: What comes next.
@@ -65,7 +65,7 @@ class Wire(Protocol):
         """
 
     async def wait_sent(self, data: bytes | memoryview) -> int:
-        """Wait until something can be sent, send it; how many bytes that was, at least one.
+        """Wait until something can be sent, send it, and return how many bytes, at least one.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -74,7 +74,7 @@ class Wire(Protocol):
         """
 
     def untaken(self) -> int:
-        """How many bytes that were sent the peer's machine has not confirmed; 0 if unknown."""
+        """Return how many sent bytes the peer's machine has not confirmed, 0 if unknown."""
 
     async def send_eof(self) -> None:
         """Tell the peer that nothing more comes, if the transport can."""
@@ -215,7 +215,7 @@ class StreamWire:
 
 
 def wire_over(stream: trio.abc.Stream, poll: SlicedPoll | None = None) -> Wire:
-    """The best wire for a stream that a listener accepted; the stream is taken over.
+    """Return the best wire for a stream that a listener accepted, and take the stream over.
 
     A stream around another tells by ``transport_stream`` what it is around, as ``trio.SSLStream``
     does. One whose peer cannot be found out comes from another machine: to be wrong about that
@@ -236,7 +236,7 @@ def _is_encrypted(stream: trio.abc.Stream) -> bool:
 
 
 def _origin(stream: trio.abc.Stream) -> tuple[str, bool]:
-    """Where a stream comes from, and whether that is this machine, whatever is around it."""
+    """Return where a stream comes from, and whether that is this machine, whatever is around it."""
     inner: object = stream
     for _ in range(MAX_LAYERS):
         if isinstance(inner, trio.SocketStream):
