@@ -180,14 +180,14 @@ class Parts:
         return bool(self.destinations.own(name).subscribers)
 
     def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
-        """Messages that were in the store alone have been read; None = they could not be."""
+        """Take messages that were in the store alone. None means that they could not be read."""
         assert self.storage is not None
         self.storage.loaded(wanted, page, now)
 
     def loaded_stream(
         self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float
     ) -> None:
-        """Messages of a stream have been read, or an offset found; None = it failed."""
+        """Take messages of a stream, or an offset in it. None means that reading failed."""
         if isinstance(found, int):
             assert wanted.found is not None
             wanted.found(found)
@@ -195,7 +195,7 @@ class Parts:
             self.streams.loaded(wanted, found)
 
     def _make_places(self) -> None:
-        """Where messages are on their way, or wait."""
+        """Make the parts in which messages are on their way, or wait."""
         policies, memory = self.policies, self.memory
         memory.quota_percent = policies.max_share_per_user
         self.timers = Timers(self.wall)
@@ -236,7 +236,7 @@ class Parts:
         self.queues.forget(destination)
 
     def _is_there(self, name: str) -> bool:
-        """Whether a queue need not be created first."""
+        """Return whether a queue need not be created first."""
         destination = self.destinations.known(name)
         return self.book.names(name) or (destination is not None and destination.queue is not None)
 

@@ -111,7 +111,7 @@ class Broker(Parts):
     def apply(
         self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
-        """Do what one client asked, in order; stop at the first thing that it may not.
+        """Do what one client asked, in order, and stop at the first thing that it may not.
 
         Args:
           events: From its session. What a share of the turn is too short for, it does later.
@@ -207,7 +207,7 @@ class Broker(Parts):
         self.turns.start(self.authorizer.judging(rules, self.clients, is_known, self), now)
 
     def end_turn(self, now: float) -> None:
-        """Let those go on who wait, and hand out what came into queues; as far as there is time."""
+        """Let waiting clients go on, and hand out what came into queues, while there is time."""
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
         self.durability.go_on(now)
@@ -230,7 +230,7 @@ class Broker(Parts):
 
     @property
     def has_more(self) -> bool:
-        """Whether something is left for another turn, to be begun as soon as others had theirs."""
+        """Return whether something is left for another turn, once other tasks had theirs."""
         is_waiting = len(self.turns) > 0 or self.queues.is_marked
         return self._is_cut or is_waiting or self.durability.has_more
 
@@ -275,7 +275,7 @@ class Broker(Parts):
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left for later turns."""
+        """Return whether nothing is left for later turns."""
         return self.leaving.is_over and not self.has_more
 
     def finish(self, now: float) -> None:
@@ -300,7 +300,7 @@ class Broker(Parts):
             self.acknowledger.take_unsent(consumer, numbers, now)
 
     def tick(self, now: float) -> None:
-        """Let time pass: do what is due, throw away what has expired; some of it, if it is much."""
+        """Let time pass: do what is due, and drop what has expired, or some of it if it is much."""
         self.timers.run(now)
         self.leaving.go_on(now)
         self.event_history.now = now
@@ -318,7 +318,7 @@ class Broker(Parts):
     def publish(
         self, name: str, body: bytes, headers: Sequence[tuple[str, str]], now: float
     ) -> None:
-        """Send a message of the broker's own to the topic ``name``; it is never parked."""
+        """Send a message of the broker's own to the topic ``name``. It is never parked."""
         destination = self.destinations.own(name)
         if destination.subscribers:
             pairs = (("destination", name), *headers)
@@ -349,7 +349,9 @@ class Broker(Parts):
     def _send(
         self, client: Client, run: FrameRun, received_at: float, now: float
     ) -> FrameRun | None:
-        """Send a run on and answer its receipts; what must wait for room in a queue, or None."""
+        """Send a run and answer its receipts, and return what must wait for room in a queue, or
+        None.
+        """
         try:
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:
@@ -365,7 +367,7 @@ class Broker(Parts):
         return FrameRun(run.head, run.bodies[taken:], later)
 
     def _giving(self, client: Client, event: Event, giving: Giving) -> Work:
-        """Give a run that was sent to very many; its receipts are answered when all have it."""
+        """Give a run that was sent to very many. Its receipts are answered when all have it."""
         assert isinstance(event, FrameRun)
         giving.tell = partial(self.receipts.of_run, client, event, len(event.bodies))
         return giving.pieces()
@@ -413,7 +415,7 @@ class Broker(Parts):
         received_at: float,
         now: float,
     ) -> None:
-        """Do much, bit by bit; from now on it is nobody's, and done though its client goes."""
+        """Acknowledge much in pieces. From now on it is done even if its client goes."""
         claims, error = claim_all(self.acknowledger, client, (event,))
         if error is not None:
             error.receipt_id, error.excerpt = asked_receipt(event), quoted(event)
@@ -447,7 +449,7 @@ class Broker(Parts):
     # Everything else.
 
     def _apply_rare(self, client: Client, event: Event, now: float) -> Work | None:
-        """Do what comes seldom; what is left of it, if it is large."""
+        """Do what comes seldom, and return what is left of it if it is large."""
         match event:
             case Opened():
                 self.sessions.open(client, event)

@@ -16,7 +16,7 @@ STEP = 8
 
 
 class ConfigurationHost(Protocol):
-    """Where policies stand."""
+    """The part of the core that policies are applied to."""
 
     policies: "BrokerPolicies"
     book: "PolicyBook"

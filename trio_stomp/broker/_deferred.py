@@ -22,7 +22,7 @@ ITEM_BYTES = 64
 
 @define(eq=False, repr=False)
 class DeferredEvents:
-    """Keeps what was read of clients that wait; nothing more is read of them meanwhile.
+    """Keeps what was read of clients that wait. Nothing more is read of them meanwhile.
 
     It is charged apart from messages: it can become messages only when there is room for those.
     """
@@ -50,7 +50,7 @@ class DeferredEvents:
 
 
 def _cost_of(events: "Sequence[Event]") -> int:
-    """Bytes that events take, about, if they are large; head blocks as if nobody shared them."""
+    """Return the bytes that large events take, about, with head blocks as if none were shared."""
     cost = EVENT_BYTES * len(events)
     for event in events:
         if isinstance(event, FrameRun):

@@ -46,7 +46,7 @@ class DiagQueries:
         self._destination_names = destination_names
 
     def headers(self, body: str) -> dict[str, str]:
-        """The headers that a MESSAGE gets whose body asks ``body``; empty if it asks nothing."""
+        """Return the headers of a MESSAGE whose body asks ``body``, or none if it asks nothing."""
         sizes = _sizes(self._census, self._connected, self._subscriptions)
         for name, figure in sizes.items():
             if body.startswith(name):

@@ -20,7 +20,7 @@ from trio_stomp.protocol import Acked, Event, Left
 
 
 class SendOrderHost(Protocol):
-    """What it needs of the core."""
+    """The part of the core that it uses."""
 
     clients: dict[Client, None]
 
@@ -46,7 +46,7 @@ class SendOrderHost(Protocol):
 
 @define(eq=False, repr=False)
 class SendOrder:
-    """Lets clients wait for the store; without one (``log`` is None) nobody ever does."""
+    """Lets clients wait for the store. Without one (``log`` is None) none ever does."""
 
     log: Log | None
     publisher: Publisher
@@ -56,11 +56,11 @@ class SendOrder:
     """What the store has answered was seen to in this turn."""
 
     def is_awaited(self, client: Client) -> bool:
-        """Whether something that ``client`` sent is not safe yet."""
+        """Return whether something that ``client`` sent is not safe yet."""
         return self.log is not None and self.log.is_awaited_by(client)
 
     def must_wait(self, client: Client, event: Event) -> bool:
-        """Whether an event must not overtake what its client sent before."""
+        """Return whether an event must not overtake what its client sent before."""
         log = self.log
         if log is None or not log.is_awaited_by(client):
             if self.publisher.lines.has(client):
@@ -82,7 +82,7 @@ class SendOrder:
             self.host.wait_turn(client, work, events, received_at)
 
     def holds_leaving(self, client: Client, event: Left) -> bool:
-        """Whether a DISCONNECT must wait: its RECEIPT says that all ACKs before it are safe."""
+        """Return whether a DISCONNECT must wait: its RECEIPT says that ACKs before it are safe."""
         if self.log is None or event.receipt is None or client.acked <= self.log.committed:
             return False
         client.awaited = client.acked
@@ -90,7 +90,7 @@ class SendOrder:
         return True
 
     def keeps(self, client: Client, reason: CloseReason, forgotten: Callable[[], None]) -> bool:
-        """Whether a client that is gone cannot be forgotten yet; it will be."""
+        """Return whether a client that is gone cannot be forgotten yet. It will be later."""
         if self.log is None or not self.log.is_awaited_by(client):
             return False
         self.log.leaving.append((client, reason, forgotten))
@@ -113,7 +113,7 @@ class SendOrder:
 
     @property
     def has_more(self) -> bool:
-        """Whether more is to be done of what the store has answered."""
+        """Return whether more is to be done of what the store has answered."""
         return self.log is not None and self.log.has_more
 
     def go_on(self, now: float) -> None:

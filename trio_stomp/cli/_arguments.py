@@ -98,7 +98,7 @@ def _nothing_to_read() -> Settings:
 
 @frozen
 class Arguments:
-    """What the command line asked for, with the files and variables behind it.
+    """The settings that the command line asked for, with the files and variables behind them.
 
     Args:
       new_directory: To be made before the start; "" = none.
@@ -149,7 +149,7 @@ def _settings(argv: Sequence[str], environ: Mapping[str, str]) -> Settings:
 
 
 def _flags(storage: Storage) -> dict[str, Given]:
-    """What stompserver's flags set."""
+    """Return the settings that stompserver's flags make."""
     return {
         name: Given(value, Source(COMMAND_LINE, storage.flag(name)))
         for name, value in storage.values.items()
@@ -212,7 +212,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _add(section: argparse._ArgumentGroup, spec: OptionSpec) -> None:
-    """Add one option; what is not given stays out of the namespace, and keeps its default."""
+    """Add one option. What is not given stays out of the namespace, and keeps its default."""
     flags = (*ALIASES.get(spec.name, ()), spec.flag)
     help = f"{spec.help} (default: {_shown(spec.default)})".replace("%", "%%")
     if spec.type is bool:

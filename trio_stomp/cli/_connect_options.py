@@ -49,7 +49,7 @@ OVER_TLS = frozenset({"stomps", "stomp+ssl", "ssl", "wss", "https"})
 
 @frozen
 class Address:
-    """Where a broker is.
+    """The address of a broker.
 
     Args:
       path: Of a WebSocket; "" for all else.
@@ -82,7 +82,7 @@ class Address:
 
 @frozen
 class Access:
-    """Who we are.
+    """The name and proof with which a tool logs in.
 
     Args:
       login: "" = nobody.
@@ -134,7 +134,7 @@ def add_access(parser: argparse.ArgumentParser) -> None:
 
 
 def read_address(given: argparse.Namespace) -> Address:
-    """Where the broker is.
+    """Return the address of the broker.
 
     Raises:
       OptionError: that is no URL of a broker.
@@ -189,7 +189,7 @@ def _like() -> str:
 
 
 def read_access(given: argparse.Namespace) -> Access:
-    """Who we are; asks for the passcode if there is a terminal.
+    """Return the name and proof to log in with, asking for the passcode at a terminal.
 
     Raises:
       OptionError: a file cannot be read, or nothing tells the passcode.
@@ -222,7 +222,7 @@ def is_loopback(host: str) -> bool:
 
 
 def remedy_of(error: BaseException | None) -> str:
-    """What to do where no connection came about, for all tools."""
+    """Return what to do where no connection came about, for all tools."""
     import ssl
 
     while error is not None and not isinstance(error, ssl.SSLError):
@@ -257,7 +257,7 @@ def read_secret(path: str, flag: str) -> str:
 
 
 def ask_passcode(user: str) -> str:
-    """What the operator types; it is shown nowhere.
+    """Return what the operator types, without showing it.
 
     Raises:
       OptionError: there is no terminal to ask at, or nothing was typed.
@@ -281,7 +281,7 @@ def ask_passcode(user: str) -> str:
 
 
 def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | None":
-    """What the broker's certificate is checked against; None = there is no TLS.
+    """Return the context that checks the broker's certificate, or None without TLS.
 
     Raises:
       OptionError: the file cannot be used, or TLS is not what the URL means.

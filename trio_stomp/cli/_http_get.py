@@ -32,7 +32,7 @@ class Unreachable(CannotDo):
 
 @frozen
 class Answer:
-    """What a page says."""
+    """The answer to a request for a page."""
 
     status: int
     body: bytes

@@ -71,7 +71,7 @@ def read_headers(given: Iterable[str]) -> dict[str, str]:
 
 
 def own_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """What of a MESSAGE's headers is the sender's."""
+    """Return the headers of a MESSAGE that are its sender's."""
     return {
         name: text
         for name, text in headers.items()

@@ -24,7 +24,7 @@ _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "ta
 
 
 class HumanFormatter(logging.Formatter):
-    """One line for each record; only a bug's traceback has more."""
+    """Formats one line for each record. Only a bug's traceback has more."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
@@ -53,7 +53,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class LineHandler(logging.StreamHandler[TextIO]):
-    """Writes lines; those that are not urgent together, while ``gather`` runs.
+    """Writes lines, those that are not urgent together while ``gather`` runs.
 
     Each write takes 40 to 100 µs, a quarter of what a connection costs that opens and ends, and
     holds the event loop up meanwhile. So lines below WARNING may wait for GATHER_S; a process that
@@ -67,7 +67,7 @@ class LineHandler(logging.StreamHandler[TextIO]):
         self._some: trio.Event | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """As ``logging.Handler``; its lock is held."""
+        """Implement ``logging.Handler.emit``. Its lock is held."""
         if self._some is None or threading.get_ident() != self._thread:
             self.flush()
             super().emit(record)

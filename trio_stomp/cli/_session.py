@@ -37,7 +37,7 @@ MAX_OUTGOING_BYTES = 1 << 40
 def opener(
     given: argparse.Namespace, *, client_id: str | None = None
 ) -> Callable[[], AbstractAsyncContextManager[Client]]:
-    """What opens a client as the command line says; asks for the passcode once, now.
+    """Return what opens a client as the command line says. Asks for the passcode once, now.
 
     Raises:
       OptionError: the operator's fault.

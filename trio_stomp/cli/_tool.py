@@ -39,7 +39,7 @@ class Parser(argparse.ArgumentParser):
         args: Sequence[str] | None = None,
         namespace: argparse.Namespace | None = None,
     ) -> tuple[argparse.Namespace, list[str]]:
-        """As ``ArgumentParser``'s."""
+        """Implement ``ArgumentParser.parse_known_args``."""
         words = sys.argv[1:] if args is None else list(args)
         if any(_may_be_left_out(action) for action in self._actions):
             words = self._options_first(words)

@@ -76,7 +76,7 @@ def _policies(old: Settings, new: Settings) -> Iterator[Change]:
 
 
 def _fields(policy: DestinationPolicy | None) -> str:
-    """Return the fields of a policy that differ from the defaults; "" = there is no policy."""
+    """Return the fields of a policy that differ from the defaults, or "" without a policy."""
     if policy is None:
         return ""
     told = [

@@ -102,7 +102,7 @@ def build(values: Mapping[str, object], places: Mapping[str, str] = NOWHERE) -> 
 
 
 def _place_of(message: str, chosen: Iterable[str], places: Mapping[str, str]) -> str:
-    """Return the position of the first option that a group's message names; "" if unknown."""
+    """Return the position of the first option that a group's message names, or ""."""
     told = re.findall(r"\w+", message)
     at = [(told.index(name), places[name]) for name in chosen if name in told and name in places]
     return f"{min(at)[1]}: " if at else ""
@@ -132,7 +132,7 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def checked(spec: OptionSpec, value: object) -> object:
-    """Return ``value`` in the option's own type; ranges are checked by the group itself.
+    """Return ``value`` in the option's own type. The group itself checks ranges.
 
     Raises:
       OptionError: it is of another type.

@@ -35,7 +35,7 @@ class Source:
 
     @property
     def place(self) -> str:
-        """Return the position that an error begins with; "" for a flag, whose name suffices."""
+        """Return the position that an error begins with, or "" for a flag, whose name suffices."""
         return str(self) if self.kind in (FILE, ENVIRONMENT) else ""
 
 

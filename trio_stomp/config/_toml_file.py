@@ -34,7 +34,7 @@ class TomlFile:
     lines: Mapping[_toml_lines.Path, int]
 
     def line(self, *keys: str | int) -> int:
-        """Return the line of a key, or of the nearest thing around it; 0 if unknown."""
+        """Return the line of a key, or of the nearest thing around it, or 0."""
         return line_of(self.lines, keys)
 
     def place(self, *keys: str | int) -> str:

@@ -27,7 +27,7 @@ _BARE = re.compile(r"[^,\]}#\n]*")
 
 
 def lines_of(text: str) -> dict[Path, int]:
-    """Return the line of each key, table and element of an array; the first line is 1.
+    """Return the line of each key, table and element of an array, counted from 1.
 
     Args:
       text: TOML. Of anything else some lines are found, or none.
@@ -41,7 +41,7 @@ def lines_of(text: str) -> dict[Path, int]:
 
 
 def line_of(lines: Mapping[Path, int], path: Path) -> int:
-    """Return the line of a key, or of the nearest thing around it; 0 if there is none."""
+    """Return the line of a key, or of the nearest thing around it, or 0 if there is none."""
     while path and path not in lines:
         path = path[:-1]
     return lines.get(path, 0)

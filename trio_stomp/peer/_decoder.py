@@ -45,7 +45,10 @@ class PeerDecoder(FrameDecoder):
         return head, None
 
     def frames(self, data: bytes) -> Iterator[Frame]:
-        """The frames that ``data`` completes, in order; ``error`` is set if it breaks a rule."""
+        """Yield the frames that ``data`` completes, in order.
+
+        ``error`` is set if it breaks a rule.
+        """
         for run in self.receive_data(data):
             assert isinstance(run, FrameRun)  # plain ACKs are none of a peer's
             yield from run.frames()

@@ -39,7 +39,7 @@ class IncompleteFrame(FrameError):
 
 @define(eq=False, repr=False)
 class Peer:
-    """One side of a STOMP connection, frame by frame; made by ``open_peer``.
+    """One side of a STOMP connection, frame by frame, made by ``open_peer``.
 
     Args:
       send: Frames for the other side, in order. When it is full, its ``send`` waits. Once the
@@ -107,7 +107,7 @@ class Peer:
         await self.shutdown()
 
     async def close(self) -> None:
-        """As ``shutdown``, but raise nothing: ``error`` tells, and so does the end of the block."""
+        """Shut down and raise nothing: ``error`` tells, and so does the end of the block."""
         if self._is_closing:
             await self._has_closed.wait()
             return
@@ -168,7 +168,7 @@ class Peer:
             raise lost
 
     async def _take(self, data: bytes) -> bool:
-        """Give out the frames that ``data`` completes; whether anybody wants more.
+        """Give out the frames that ``data`` completes, and return whether more are wanted.
 
         Raises:
           FrameError: behind them comes what is none.

@@ -77,7 +77,7 @@ def connect(
 
 
 def connected(session: str = "", *, version: str = "1.2", headers: Pairs = ()) -> Frame:
-    """CONNECTED: what a server answers; ``session`` and ``version`` are left out if empty."""
+    """Return a server's CONNECTED. ``session`` and ``version`` are left out if empty."""
     told = (("version", version), ("session", session))
     return Frame(CONNECTED, (*_told(told), *_pairs(headers)))
 
@@ -88,7 +88,7 @@ def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
 
 
 def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
-    """SEND of a text, as UTF-8; ``content-type`` is ``text/plain`` unless ``headers`` tell it."""
+    """Return a SEND of a text as UTF-8, as ``text/plain`` unless ``headers`` tell otherwise."""
     told = _pairs(headers)
     if all(name != "content-type" for name, _ in told):
         told = (("content-type", "text/plain"), *told)
@@ -96,19 +96,19 @@ def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
 
 
 def subscribe(destination: str, *, id: str = "", ack: str = "", headers: Pairs = ()) -> Frame:
-    """SUBSCRIBE; ``id`` (needed since STOMP 1.1) and ``ack`` are left out if empty."""
+    """Return a SUBSCRIBE. ``id`` (needed since STOMP 1.1) and ``ack`` are left out if empty."""
     told = (("id", id), ("destination", destination), ("ack", ack))
     return Frame(SUBSCRIBE, (*_told(told), *_pairs(headers)))
 
 
 def unsubscribe(destination: str = "", *, id: str = "", headers: Pairs = ()) -> Frame:
-    """UNSUBSCRIBE, by id or (STOMP 1.0) by destination; what is empty is left out."""
+    """Return an UNSUBSCRIBE, by id or (STOMP 1.0) by destination. What is empty is left out."""
     told = (("id", id), ("destination", destination))
     return Frame(UNSUBSCRIBE, (*_told(told), *_pairs(headers)))
 
 
 def disconnect(receipt: str = "") -> Frame:
-    """DISCONNECT; with a ``receipt``, its RECEIPT tells that all before it has been handled."""
+    """Return a DISCONNECT. The RECEIPT for ``receipt`` tells that all before it was handled."""
     return Frame(DISCONNECT, _told((("receipt", receipt),)))
 
 
@@ -128,7 +128,7 @@ def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
 
 
 def needed(frame: Frame, name: str) -> str:
-    """The value of header ``name``; ``frame.get(name)`` is None where this raises.
+    """Return the value of header ``name``. ``frame.get(name)`` is None where this raises.
 
     Raises:
       ProtocolError: it is missing: the fault of who sent the frame.
@@ -140,7 +140,7 @@ def needed(frame: Frame, name: str) -> str:
 
 
 def encode(frame: Frame, version: str = "1.2") -> bytes:
-    """The frame as bytes; ``content-length`` is written here, if there is a body.
+    """Return the frame as bytes. ``content-length`` is written here, if there is a body.
 
     Args:
       version: By whose rules headers are escaped: 1.0, 1.1 or 1.2.
@@ -168,7 +168,7 @@ def encode(frame: Frame, version: str = "1.2") -> bytes:
 
 
 def rules_of(version: str) -> HeaderRules:
-    """How a version writes headers.
+    """Return how a version writes headers.
 
     Raises:
       OptionError: there is no such version.

@@ -92,7 +92,7 @@ class Client:
 
     @property
     def rules(self) -> HeaderRules:
-        """How headers to this client are escaped."""
+        """The escaping of headers to this client."""
         return self.version.rules
 
 

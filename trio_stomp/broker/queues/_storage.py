@@ -111,7 +111,7 @@ class Storage:
     def put_aside(
         self, place: str, origin: Publication, bodies: list[bytes], owner: Identity | None
     ) -> int:
-        """Messages come to a place that is no queue; the id of the first.
+        """Write messages to a place that is no queue, and return the id of the first.
 
         Args:
           owner: Who may have to answer for them; None = nobody is known.
@@ -160,7 +160,7 @@ class Storage:
         self.log.pages.append(PageWanted(queue, level, after, last, shown))
 
     def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
-        """The store has answered; None = it could not, and will be asked again."""
+        """Take the store's answer. None means that it could not, and will be asked again."""
         if wanted.shown is not None:
             if page is None:
                 self.log.pages.append(wanted)
@@ -225,7 +225,7 @@ class Storage:
         return found
 
     def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
-        """Where the messages of a run came from; None if nobody can tell."""
+        """Return the publication that a run's messages came from, or None if that is unknown."""
         try:
             head = self._head(run.head)
         except RemoteError:
@@ -233,7 +233,7 @@ class Storage:
         return self.origin_of(queue.destination, run, head)
 
     def origin_of(self, destination: "Destination", run: "Stored", head: "Head") -> Publication:
-        """Where the messages of a run came from, at the route that their destination has now."""
+        """Return the publication that a run's messages came from, at today's ``Destination``."""
         wall, first, options = self.wall, run.ids[0], self._options(head)
         received_at = wall.stored_s(run.received_ms, first)
         origin = Publication(destination, head, [], received_at, NEVER, options=options)
@@ -252,7 +252,7 @@ class Storage:
             return None
 
     def _head(self, lines: bytes) -> "Head":
-        """The header block; the same object for the same lines, as far as it is remembered."""
+        """Return the header block, the same object for the same lines while it is remembered."""
         head = self._heads.get(lines)
         if head is None:
             head = decode_head(lines)

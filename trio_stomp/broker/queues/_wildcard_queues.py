@@ -43,12 +43,13 @@ class WildcardQueues:
 
     @property
     def is_searching(self) -> bool:
-        """Whether somebody may want what waits somewhere."""
+        """Return whether a consumer may want what waits somewhere."""
         return bool(self._searching)
 
     def add(self, consumer: Consumer, said: str, pattern: Pattern) -> None:
-        """Have new queues join ``consumer`` that a wildcard reaches; those that are there do in
-        ``join``.
+        """Have new queues that a wildcard reaches join ``consumer``.
+
+        Present ones do in ``join``.
         """
         self._trie.add(pattern, consumer)
         self._patterns.setdefault(consumer, []).append((said, pattern))
@@ -152,7 +153,7 @@ class WildcardQueues:
         self.memory.give_table(JOIN_BYTES * returned, consumer.subscription.quota)
 
     def walk(self, said: str, pattern: Pattern) -> Iterator[Queue | None]:
-        """The queues that a wildcard reaches, in order of name; None at a name that it does not.
+        """Yield the queues that a wildcard reaches, in order of name, and None at other names.
 
         Others may come and go between two steps.
         """
@@ -174,7 +175,7 @@ class WildcardQueues:
             self._searching[consumer] = len(patterns) * (len(self.names) + 1)
 
     def look_on(self) -> Queue | None:
-        """Go on looking for what waits and may be handed out; the first queue that has any."""
+        """Look on for what waits and may be handed out, and return the first queue that has any."""
         consumer, left = self._searching.popitem()
         around = self._rounds.get(consumer)
         if around is None:
@@ -199,14 +200,14 @@ class WildcardQueues:
 
 
 def reaches(said: str, pattern: Pattern, name: str) -> bool:
-    """Whether a wildcard matches; dead letters only where it spells them out."""
+    """Return whether a wildcard matches, dead letters only where it spells them out."""
     if name.startswith(DEAD_PREFIX) and not said.startswith(DEAD_PREFIX):
         return False
     return matches(pattern, name)
 
 
 def _beginning(pattern: Pattern) -> str:
-    """What each name begins with that ``pattern`` matches."""
+    """Return the beginning of each name that ``pattern`` matches."""
     text = ""
     for token in pattern.tokens:
         if token is ONE_WORD:

@@ -54,7 +54,7 @@ class Asker:
 
     @contextmanager
     def at_once(self) -> "Iterator[None]":
-        """What is sent inside has been begun, and waits for nothing."""
+        """Let what is sent inside, which has been begun, wait for nothing."""
         self.must_not_wait = True
         try:
             yield
@@ -67,7 +67,7 @@ class Asker:
 
 
 def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:
-    """Ask the selectors of all subscribers to some routes, bit by bit; then they remember it.
+    """Ask the selectors of all subscribers to some destinations in pieces. They remember it.
 
     Args:
       parts: Each of the routes, with the block as that one's subscribers are told it.
@@ -86,7 +86,7 @@ def asking(parts: "Sequence[tuple[Destination, Head]]") -> Work:
 
 
 def answers_of(members: "Sequence[Member]", head: Head) -> Answers:
-    """What the selectors of many ``members`` have just said, for when they forget."""
+    """Return what the selectors of many ``members`` have just said, for when they forget."""
     if len(members) <= FEW_SELECTORS:
         return {}
     selectors = {each.selector for each in members if each.selector is not None}

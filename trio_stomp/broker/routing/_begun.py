@@ -4,7 +4,7 @@ from trio_stomp.broker.routing._fanout_pieces import Giving
 
 
 class Begun(Exception):
-    """Something that a client asked for is done; to tell others of it is left to ``giving``."""
+    """A client's request is done, and telling others of it is left to ``giving``."""
 
     def __init__(self, giving: Giving) -> None:
         super().__init__()

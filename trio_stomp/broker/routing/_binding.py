@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class BindingHost(Protocol):
-    """What a feed needs of the core."""
+    """The part of the core that a binding uses."""
 
     def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
-        """Put messages into a feed's queue, as far as policy lets them in; how many it did."""
+        """Put messages into a binding's queue as far as policy lets them in; return how many."""
 
 
 @define(eq=False, repr=False)
@@ -56,23 +56,23 @@ class Binding:
 
     @property
     def is_there(self) -> bool:
-        """Whether it stands among the subscribers still."""
+        """Return whether it still stands among the subscribers."""
         return not self.is_ended
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
-        """Queue the messages; how many were taken. ``delivery`` is for those without a queue."""
+        """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
         if publication.is_stored and self.durable:
             return 0  # it was given its copies before the store had them
         return self.take(publication, publication.bodies)
 
     def wants(self, publication: Publication) -> bool:
-        """Whether it is to get these messages."""
+        """Return whether it is to get these messages."""
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
 
     def take(self, publication: Publication, bodies: list[bytes]) -> int:
-        """Queue some bodies of a publication, as far as they fit; how many were taken."""
+        """Queue some bodies of a publication as far as they fit, and return how many."""
         if not self.wants(publication):
             return 0
         return self.host.enqueue(self, publication, bodies)

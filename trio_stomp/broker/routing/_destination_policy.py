@@ -53,7 +53,7 @@ def _check_dead_letter(_: object, __: object, value: str) -> None:
 
 @frozen
 class DestinationPolicy:
-    """What holds for the destinations of one pattern.
+    """The policy for the destinations of one pattern.
 
     Args:
       backoff_s: Waits in seconds before the first, second, … redelivery; the last one repeats,
@@ -113,7 +113,7 @@ class DestinationPolicy:
 
     @property
     def drops_old(self) -> bool:
-        """Whether a full destination loses what stands first in it."""
+        """Return whether a full destination loses what stands first in it."""
         return self.overflow in (DROP_OLDEST, DEAD_LETTER)
 
     def delay_s(self, failures: int) -> float:
@@ -127,7 +127,7 @@ class DestinationPolicy:
         return self.backoff_s[min(failures, len(self.backoff_s)) - 1]
 
     def dead_letter_for(self, name: str) -> str:
-        """Where the dead messages of destination ``name`` go; "" = nowhere, it is the end."""
+        """Return where the dead messages of destination ``name`` go, or "" for nowhere."""
         if self.dead_letter:
             return "" if self.dead_letter == name else self.dead_letter
         if name == STOMPSERVER_DEAD_LETTERS or name.startswith(DEAD_LETTERS):
@@ -229,16 +229,16 @@ class PolicyBook:
         return f"{pattern!r}{self.places.get(pattern, '')}"
 
     def names(self, name: str) -> bool:
-        """Whether a policy is for destination ``name`` alone."""
+        """Return whether a policy is for destination ``name`` alone."""
         return name in self._exact
 
     def policy_for(self, name: str) -> DestinationPolicy:
-        """The policy of destination ``name``; to be asked once, when the destination is made."""
+        """Return the policy of destination ``name``. Asked once, when the destination is made."""
         place = self._place_of(name)
         return self.default if place is None else self.policies[place][1]
 
     def _place_of(self, name: str) -> int | None:
-        """Which of the policies holds for ``name``; None = the default."""
+        """Return the place of the policy that holds for ``name``, or None for the default."""
         must = _must_be_spelled_out(name)
         places = [
             place for place in self._wild.match(name) if self.policies[place][0].startswith(must)
@@ -249,7 +249,7 @@ class PolicyBook:
 
 
 def _must_be_spelled_out(name: str) -> str:
-    """What a wildcard must begin with to match ``name``."""
+    """Return what a wildcard must begin with to match ``name``."""
     if name in (MONITOR, STOMPSERVER_DEAD_LETTERS):
         return name
     return DEAD_LETTERS.rstrip(".") if name.startswith(DEAD_LETTERS) else ""

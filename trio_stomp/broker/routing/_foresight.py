@@ -45,7 +45,7 @@ class Asked:
 
 @define(eq=False, repr=False)
 class Said:
-    """Those whose selector takes a header block, of those asked."""
+    """The members whose selector takes a header block, of those asked."""
 
     told: Head
     asked: Asked

@@ -23,7 +23,7 @@ TYPES = (MEMORY, FILE, DBM, ACTIVERECORD)
 
 @frozen
 class Storage:
-    """What the flags come to.
+    """The storage that the flags choose.
 
     Args:
       values: Options by name; ours, where they are told too, win.
@@ -39,7 +39,7 @@ class Storage:
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags; what is not given stays out of the namespace."""
+    """Add the flags. What is not given stays out of the namespace."""
     section = parser.add_argument_group(
         "stompserver's flags", "what survives, in stompserver's words; the options above win"
     )
@@ -132,12 +132,12 @@ def store_of(kind: str, directory: str) -> Storage:
 
 
 def _directory(given: argparse.Namespace) -> str:
-    """The storage directory; absolute where the working directory is told."""
+    """Return the storage directory, absolute where the working directory is told."""
     return os.path.join(getattr(given, "working_dir", ""), getattr(given, "storage", STORAGE))
 
 
 def _passwd_file(working_dir: str, etc: str) -> str:
-    """Where stompserver's code looks for users, then where its manual says that it does."""
+    """Return where stompserver's code looks for users, else where its manual says it does."""
     places = [os.path.join(working_dir, etc, PASSWD), os.path.join(working_dir, PASSWD)]
     return next((each for each in places if os.path.exists(each)), places[0])
 
@@ -231,7 +231,7 @@ def _is_relative(name: str, value: str) -> bool:
 
 
 def _get(file: RubyFile, key: str, kind: type, default: object) -> object:
-    """A setting in the type that it must have; the default if it is empty, or not there."""
+    """Return a setting in the type that it must have, or the default if empty or missing."""
     value = file.values.get(key)
     if value is None:
         return default

@@ -196,7 +196,7 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
-    """Rules that never decide, each with the first that is in its way; whether all were tried."""
+    """Return rules that never decide, each with the first in its way; and if all were tried."""
     found: list[tuple[Rule, Rule]] = []
     compared = 0
     for number, later in enumerate(rules.rules):
@@ -226,7 +226,7 @@ def _show(given: argparse.Namespace) -> int:
 
 
 def _told(rule: Rule) -> str:
-    """Return a rule in words; names are quoted, so that they cannot control the terminal."""
+    """Return a rule in words. Names are quoted, so that they cannot control the terminal."""
     every = len(rule.actions) == len(Action)
     actions = "everything" if every else ", ".join(a.value for a in Action if a in rule.actions)
     where = ", ".join(map(repr, rule.patterns))

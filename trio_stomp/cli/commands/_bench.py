@@ -67,7 +67,7 @@ class Latencies:
         self.most_s = max(self.most_s, taken_s)
 
     def percentile_ms(self, share: float) -> float:
-        """The upper bound of the bucket in which the share is reached; never above the maximum."""
+        """Return the upper bound of the bucket that reaches the share, at most the maximum."""
         left = share * self.total
         for place in sorted(self.counts):
             left -= self.counts[place]

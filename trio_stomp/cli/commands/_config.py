@@ -97,7 +97,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _read(rest: Sequence[str]) -> Arguments:
-    """The settings of a broker that is started so; a first word without ``=`` is its file."""
+    """Return a broker's settings. A first word without ``=`` is its file."""
     if rest and "=" not in rest[0] and not rest[0].startswith("-"):
         rest = ["--config", *rest]
     return parse(rest)

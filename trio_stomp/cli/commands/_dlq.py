@@ -158,7 +158,7 @@ def _print(as_json: bool, message: Message) -> None:
 
 
 def deliveries(count: str) -> str:
-    """So many, for people; ``count`` is as a header tells it."""
+    """Return a number of deliveries for people. ``count`` is as a header tells it."""
     return f"{count} {'delivery' if count == '1' else 'deliveries'}"
 
 
@@ -198,7 +198,7 @@ def _retry(given: argparse.Namespace) -> int:
 
 
 def _is_meant(given: argparse.Namespace, origin: str) -> bool:
-    """Whether a message says that it was sent to what QUEUE stands for.
+    """Return whether a message says that it was sent to what QUEUE stands for.
 
     Else its sender could have whoever retries send it to where he himself may not.
     """

@@ -79,14 +79,14 @@ def _ask(site: Site, timeout_s: float) -> tuple[str, Answer]:
 
 
 def _wants_tls(site: Site, answer: Answer) -> bool:
-    """Whether a broker of this machine is asked without TLS and speaks nothing else."""
+    """Return whether a broker of this machine is asked without TLS and speaks nothing else."""
     is_refused = answer.status == 403 and TLS_ONLY in answer.text()
     is_open = site.tls is None and site.access == NOBODY
     return is_refused and is_open and is_loopback(site.address.host)
 
 
 def _over_tls(site: Site) -> Site:
-    """The same broker, over TLS, whoever it says it is.
+    """Return the same broker over TLS, whatever its certificate says.
 
     Its certificate need not be for 127.0.0.1. No secret is told, and who could answer in its place
     on this machine's own address could do so without TLS as well.
@@ -100,7 +100,7 @@ def _over_tls(site: Site) -> Site:
 
 
 def _lines(details: dict[str, Any]) -> Iterator[str]:
-    """What /healthz tells: its word for all, and the checks that make it so."""
+    """Yield what /healthz tells: its word for all, and the checks that decide it."""
     if isinstance(status := details.get("status"), str):
         yield f" ({printable(status)})"
     checks = details.get("checks")
@@ -112,7 +112,7 @@ def _lines(details: dict[str, Any]) -> Iterator[str]:
 
 
 def _figures(check: dict[str, Any]) -> str:
-    """What was found and its bound, where there are any."""
+    """Return the figures that were found and their bounds, where there are any."""
     shown = [
         f"{each:,.4g}" if isinstance(each, float) else f"{each:,}"
         for each in (check.get("value"), check.get("limit"))
@@ -131,7 +131,7 @@ def _show(told: dict[str, object], verdict: str, *, as_json: bool) -> None:
 
 
 def _details(answer: Answer) -> dict[str, Any] | None:
-    """What the page tells beside its status; None = it is no JSON object."""
+    """Return what the page tells beside its status, or None if it is no JSON object."""
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):

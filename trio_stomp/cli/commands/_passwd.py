@@ -197,7 +197,7 @@ def _mode(file: str) -> int | None:
 
 
 def _ask_passcode(user: str, *, stdin: bool, twice: bool = False) -> str:
-    """Return what the operator types, or a line of standard input; it is shown nowhere."""
+    """Return what the operator types, or a line of standard input, without showing it."""
     if stdin:
         line: bytes = sys.stdin.buffer.readline(MAX_PASSCODE_BYTES + 3)
         if not line:

@@ -14,7 +14,7 @@ from trio_stomp.config import Settings
 
 
 def run(**settings: object) -> None:
-    """Run a broker until a signal stops it, as ``python -m trio_stomp`` does; it blocks.
+    """Run a broker until a signal stops it, as ``python -m trio_stomp`` does. It blocks.
 
     SIGINT and SIGTERM stop it in order, a second one at once; SIGHUP has files of users, rules,
     keys and certificates read again. It logs to standard error, unless the program has set up

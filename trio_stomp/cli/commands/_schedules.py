@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 async def _list(what: str, user: str | None, client: Client) -> list[Row]:
-    """All that users have left; those of one alone, if it is told."""
+    """Return all that users have left, or that one user has."""
     rows: list[Row] = []
     asked: Row = {"what": what} if user is None else {"what": what, "user": user}
     async with client.subscribe(LEFT) as answers:

@@ -97,7 +97,7 @@ class _Source:
     size: int
 
     async def read(self, size: int = READ_BYTES) -> bytes:
-        """Return some bytes once they are available; none at the end.
+        """Return some bytes once they are available, none at the end.
 
         Not through Python's own buffer: a thread that still reads there when the program ends,
         after Ctrl-C, would crash it.

@@ -155,7 +155,7 @@ async def _obey(
     servers: trio.CancelScope,
     reread: Callable[[], Settings] | None,
 ) -> None:
-    """Read files again at SIGHUP; stop in order at the first other signal, at once at the next."""
+    """Read files again at SIGHUP, stop in order at the first other signal, at once at the next."""
     while (number := await anext(signals)) == signal.SIGHUP:
         notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:

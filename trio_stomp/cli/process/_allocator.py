@@ -39,7 +39,7 @@ _M_MMAP_THRESHOLD = -3
 
 
 def resident_bytes(statm: Path = Path("/proc/self/statm")) -> int:
-    """Return the memory of this process, in bytes; 0 if the system does not tell (proc(5))."""
+    """Return the memory of this process in bytes, or 0 if the system does not tell (proc(5))."""
     try:
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

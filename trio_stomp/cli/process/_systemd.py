@@ -33,7 +33,7 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> bool:
 
 
 def watchdog_s(environment: Mapping[str, str] = os.environ) -> float:
-    """Return the watchdog's interval in seconds; 0 if there is no watchdog."""
+    """Return the watchdog's interval in seconds, or 0 if there is no watchdog."""
     told = environment.get(WATCHDOG, "")
     pid = environment.get("WATCHDOG_PID", str(os.getpid()))
     if not told.isdigit() or pid != str(os.getpid()):
@@ -54,7 +54,7 @@ async def feed_watchdog(environment: Mapping[str, str] = os.environ) -> None:
 
 
 def handed_over(environment: Mapping[str, str] = os.environ) -> list[trio.SocketListener]:
-    """Return the listening sockets that systemd passed (socket activation); usually none.
+    """Return the listening sockets that systemd passed (socket activation), usually none.
 
     Raises:
       OSError: one of them is no listening socket.

@@ -71,7 +71,7 @@ def check_space(path: str, free_bytes: int) -> Finding:
 
 
 def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
-    """Return the kind of file system; "" if unknown."""
+    """Return the kind of file system, or "" if it is unknown."""
     try:
         lines = Path(mounts).read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

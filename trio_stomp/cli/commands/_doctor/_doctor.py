@@ -106,7 +106,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _settings(given: argparse.Namespace) -> Settings:
-    """What ``serve`` would be given with these options, where they stand, and whoever calls.
+    """Return what ``serve`` would be given with these options, wherever they stand.
 
     Raises:
       OptionError: as for ``serve``.

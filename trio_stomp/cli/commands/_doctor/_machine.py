@@ -172,7 +172,7 @@ def check_clock(now: float | None = None) -> Iterator[Finding]:
 
 
 def is_synchronized() -> bool | None:
-    """Return whether the system synchronizes its clock; None if unknown."""
+    """Return whether the system synchronizes its clock, or None if that is unknown."""
     if not sys.platform.startswith("linux"):
         return None
     try:

@@ -63,7 +63,7 @@ class Things:
             self.now = {name: item for name, item in self.now.items() if name in self._seen}
 
     def per_s(self, name: tuple[object, ...], total: str) -> float:
-        """Return a counter's growth per second; 0 if the newest list does not have it."""
+        """Return a counter's growth per second, or 0 if the newest list does not have it."""
         if name not in self.before or self.interval_s <= 0:
             return 0.0
         grown = _number(self.now[name].get(total)) - _number(self.before[name].get(total))
@@ -99,7 +99,7 @@ class Board:
 
     @property
     def at_s(self) -> float:
-        """Return the time of the newest figures, in seconds since 1970; 0 = there are none."""
+        """Return the time of the newest figures, in seconds since 1970, or 0 without any."""
         try:
             return datetime.fromisoformat(str(self.process.get("ts"))).timestamp()
         except ValueError:
@@ -262,7 +262,7 @@ class Board:
 def percentile(
     bounds: Sequence[float], counts: Sequence[float], share: float, longest: float = inf
 ) -> float | None:
-    """The value that ``share`` of a histogram's counts do not exceed, interpolated; None = none.
+    """Return the value that ``share`` of a histogram's counts do not exceed, interpolated.
 
     Args:
       bounds: Upper ones of the buckets but the last, which has none.

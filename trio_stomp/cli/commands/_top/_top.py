@@ -165,7 +165,7 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
 
 
 def _say_waiting(interval_s: float) -> None:
-    """Say why nothing is shown yet; ``interval_s`` is 0 until it is known."""
+    """Say why nothing is shown yet. ``interval_s`` is 0 until it is known."""
     if sys.stderr.isatty():
         often = f"{interval_s:g} s" if interval_s else "few seconds (--diag-interval-s)"
         sys.stderr.write(f"waiting for figures, which the broker tells every {often}\n")
@@ -239,7 +239,7 @@ async def _take_all(messages: Subscription, board: Board) -> None:
 
 @contextmanager
 def _keys() -> Iterator[int | None]:
-    """Lend the keyboard, whose keys come one by one; None if there is none."""
+    """Lend the keyboard, whose keys come one by one, or None if there is none."""
     if sys.platform == "win32" or not sys.stdin.isatty():
         yield None
         return
