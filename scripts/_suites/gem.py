@@ -14,7 +14,7 @@ PATIENCE_S = 120
 LONG = tuple(
     f"test_conn_1p_{number}" for number in ("0080", "0090", "0100", "0130", "0135", "0140")
 )
-"""Of heart-beats; each sleeps for 65 s."""
+"""The tests of heart-beats, each of which sleeps for 65 s."""
 NO_CONTENT_LENGTH = "test_conn_1p_0210"
 """Only there if told of ActiveMQ, which leaves out others' assertions: it is run by itself."""
 

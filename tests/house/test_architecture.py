@@ -1,6 +1,7 @@
 """The house rules that a program can check: floors, imports, state, sizes."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -83,7 +84,7 @@ MAX_MODULES = 16
 MAX_CIRCLE = 2
 MAX_POSITIONAL = 5
 OF_COLUMNS = {"pack", "pack_into", "select", "agg", "Table"}
-"""What takes as many values as there are columns: ``struct``, SQL and Spark."""
+"""Functions that take a value for each column, of ``struct``, SQL and Spark."""
 MAX_FILE_LINES = 500
 MAX_FUNCTION_LINES = 60
 
@@ -469,7 +470,7 @@ def test_files_and_functions_are_small(module: Module) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
 def test_calls_name_their_arguments(module: Module) -> None:
-    """Of more than a few by position nobody sees which is which."""
+    """A call with many arguments by position does not say which is which."""
     violations = [
         f"{module.path}:{node.lineno}: {ast.unparse(node.func)} has {len(node.args)} by position"
         for node in ast.walk(module.tree)
@@ -477,3 +478,32 @@ def test_calls_name_their_arguments(module: Module) -> None:
         if ast.unparse(node.func).split(".")[-1] not in OF_COLUMNS
     ]
     assert not violations, show(violations)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.path)
+def test_docstrings_name_arguments_that_there_are(module: Module) -> None:
+    """A rename that forgets ``Args:`` leaves a reader with a name that is nowhere."""
+    violations = [
+        f"{module.path}:{node.lineno}: {node.name} has no {name}"
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        if (there := arguments(node))
+        for name in documented(ast.get_docstring(node) or "")
+        if name not in there
+    ]
+    assert not violations, show(violations)
+
+
+def arguments(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """Return the arguments of a function, or the fields of a class."""
+    if isinstance(node, ast.ClassDef):
+        fields = (each.target for each in node.body if isinstance(each, ast.AnnAssign))
+        return {each.id.lstrip("_") for each in fields if isinstance(each, ast.Name)}
+    every = ast.walk(node.args)
+    return {each.arg for each in every if isinstance(each, ast.arg)}
+
+
+def documented(docstring: str) -> list[str]:
+    """Return the names in the ``Args:`` of a docstring."""
+    _, _, block = docstring.partition("Args:\n")
+    return re.findall(r"^  (\w+):", block.partition("\n\n")[0], re.MULTILINE)

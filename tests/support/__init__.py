@@ -1,1 +1,1 @@
-"""What tests share: a core without a server, clients, listeners, stores, certificates."""
+"""Helpers that tests share: a core without a server, clients, listeners, stores, certificates."""

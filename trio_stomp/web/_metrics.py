@@ -103,7 +103,7 @@ class Counted:
 
     Args:
       times: Deliveries, from socket to socket, of all messages since the boot.
-      destinations: Of the busiest by name, and of the others together.
+      counted: Of the busiest by name, and of the others together.
     """
 
     present: "Present"

@@ -25,7 +25,7 @@ class Publication:
     """A run of messages as its publisher sent it. Not to be changed.
 
     Args:
-      route: Destination that it was sent to.
+      destination: The one that it was sent to.
       head: The header block of its SENDs.
       bodies: One for each message, in order.
       received_at: When it was read from its publisher, in seconds of the broker's clock.

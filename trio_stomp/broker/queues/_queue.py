@@ -33,7 +33,7 @@ class Queue:
     """One queue. It exists while it has messages, consumers, or a durable subscription's name.
 
     Args:
-      route: Its destination, for the counters; of a topic if this is a subscription's own queue.
+      destination: For the counters; of a topic if this is a subscription's own queue.
       policy: Bounds and policies.
       host: The core.
       place: What the store calls it; "" = nothing of it is ever stored.

@@ -23,7 +23,7 @@ class WildcardQueues:
     """The wildcards of consumers, and the names of all queues in order.
 
     Args:
-      routes: Where a queue is found by its name.
+      destinations: Where a queue is found by its name.
       memory: Charged for each queue that a wildcard joins.
     """
 

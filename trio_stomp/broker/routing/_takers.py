@@ -25,7 +25,7 @@ class Takers:
 
     Args:
       found: As they were looked up, if they are very many.
-      feeds: How many put each message into a queue (topics).
+      bindings: How many put each message into a queue (topics).
     """
 
     found: list[Member] | None = None

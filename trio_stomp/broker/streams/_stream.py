@@ -91,7 +91,7 @@ class Stream:
 
     Args:
       name: ``/stream/…``.
-      route: Where what is read is counted.
+      destination: Where what is read is counted.
       epoch: Changes only if the log was lost.
       first: Offset of the oldest message kept.
       next: Offset of the message to come.

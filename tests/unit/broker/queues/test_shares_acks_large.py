@@ -24,7 +24,7 @@ BOOK = {"/queue/q": DestinationPolicy(ack_timeout_ms=round(1000 * TIMEOUT_S))}
 
 
 def has(desk: Bench, persistent: str = "false") -> tuple[Actor, Sequence[str]]:
-    """Somebody who has HELD messages of a queue; and the ids of all."""
+    """Return a client that has HELD messages of a queue unacknowledged, and their ids."""
     actor = desk.actor()
     actor.subscribes("/queue/q", ack="client", prefetch_count=f"{HELD}")
     sender = desk.actor()
@@ -264,7 +264,7 @@ def test_what_the_store_could_not_write_is_given_back():
 
 
 def test_what_one_ack_takes_into_a_transaction_in_a_turn_is_bounded():
-    """Of a window of 65,535, the most that may be, it was one step of 9 to 10 ms."""
+    """The largest window, 65,535 deliveries, took one step of 9 to 10 ms."""
     desk = Clocked(BOOK)
     actor, ids = has(desk)
     consumer = actor.consumer()

@@ -30,7 +30,7 @@ def crowd(
     version: str = "1.2",
     **headers: str,
 ) -> Actor:
-    """Somebody who is subscribed so many times."""
+    """Return a client with ``count`` subscriptions."""
     reader = desk.actor(version)
     for number in range(count):
         reader.subscribes(destination, f"{number}", ack, **headers)
@@ -40,7 +40,7 @@ def crowd(
 
 
 def bodies(actor: Actor, count: int = MANY) -> list[list[str]]:
-    """What each of its subscriptions got."""
+    """Return the bodies that each of its subscriptions got."""
     frames = [each for each in actor.writes() if each.command == "MESSAGE"]
     got: dict[str, list[str]] = {f"{number}": [] for number in range(count)}
     for frame in frames:
