@@ -1,7 +1,7 @@
-"""Print the columns of the stored statistics for docs/analysis.md, from the broker's own schema.
+"""Print the columns of the stored statistics for docs/operate/analysis.md, from the schema.
 
 python scripts/columns_table.py            print them
-python scripts/columns_table.py --write    put them into docs/analysis.md, between the two marks
+python scripts/columns_table.py --write    put them into the page, between the two marks
 """
 
 import sys
@@ -11,7 +11,7 @@ from pathlib import Path
 from trio_stomp.base.schema import PAGE, PREFIX, TABLES, Field
 from trio_stomp.spark._tables import DATE, IDX, RAW
 
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "analysis.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "operate" / "analysis.md"
 BEGIN = "<!-- columns: made by scripts/columns_table.py -->"
 END = "<!-- columns: end -->"
 

@@ -1,4 +1,4 @@
-"""Say in docs/conformance.md which tests cover each statement, from the markers of the tests.
+"""Say in docs/reference/conformance.md which tests cover each statement, from their markers.
 
 python scripts/conformance_table.py            print the document
 python scripts/conformance_table.py --write    write it
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENT = ROOT / "docs" / "conformance.md"
+DOCUMENT = ROOT / "docs" / "reference" / "conformance.md"
 TITLE = "covered by"
 NOBODY = "**nothing**"
 

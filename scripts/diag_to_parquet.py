@@ -7,7 +7,7 @@
         --py-files trio_stomp.zip scripts/diag_to_parquet.py --once --root hdfs:///diag
 
 Every batch is told in one line of JSON. SIGTERM and SIGINT let the batch at work be finished. The
-login and passcode come from the environment or a file: see docs/spark.md.
+login and passcode come from the environment or a file: see docs/operate/spark.md.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Make docs/interoperability.md: what clients that we did not write can do with this broker.
+"""Make docs/reference/interoperability.md: what foreign clients can do with this broker.
 
 python scripts/interop_table.py            print the page
 python scripts/interop_table.py --write    write it
@@ -19,7 +19,7 @@ from _suites import report
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "tests" / "interop"
-PAGE = ROOT / "docs" / "interoperability.md"
+PAGE = ROOT / "docs" / "reference" / "interoperability.md"
 
 STEPS: Mapping[str, str] = {
     "connect": "CONNECT, and CONNECTED with a version of STOMP",
@@ -87,11 +87,11 @@ def page() -> str:
         " `scripts/_suites/explained.toml` has.\n",
         "ActiveMQ's start ActiveMQ in their own process, with Debian's jars (`apt-get install"
         " activemq junit4 libxstream-java libjettison-java`). Here the same tests run against a"
-        " broker started as [migrate-activemq.md](migrate-activemq.md) has it: `--dialect"
+        " broker started as [activemq.md](../migrate/activemq.md) has it: `--dialect"
         " activemq`, and a policy with `max_redeliveries = 0`, `dead_letter` and"
         " `dead_letter_expired`. Their JMS is spoken in STOMP, and what they ask ActiveMQ's beans"
-        " is answered from [/queuez, /subsz and /connz](metrics.md#lists). Classes that set"
-        " up the broker themselves (limits, timeouts, transports, plugins, virtual topics,"
+        " is answered from [/queuez, /subsz and /connz](../operate/metrics.md#lists). Classes"
+        " that set up the broker themselves (limits, timeouts, transports, plugins, virtual topics,"
         " advisories) are not run.\n",
         *report.section(),
         "",

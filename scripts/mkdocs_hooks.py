@@ -60,11 +60,11 @@ def on_page_markdown(markdown: str, page: Page, config: object, files: object) -
     """Have the links of a page lead to what is there in the site; called by mkdocs."""
     if page.file.src_uri in PAGES.values():
         return markdown  # done already
-    return moved(markdown, DOCS)
+    return moved(markdown, (DOCS / page.file.src_uri).parent)
 
 
 def moved(markdown: str, home: Path) -> str:
-    """The text with links that lead from the directory ``docs`` of the site."""
+    """Return the text of a page in ``home`` with links as the site needs them."""
 
     def replaced(found: "re.Match[str]") -> str:
         before, target, after = found.groups()
@@ -74,20 +74,26 @@ def moved(markdown: str, home: Path) -> str:
 
 
 def place_of(target: str, home: Path) -> str:
-    """Where in the site it is what a link of a page in ``home`` leads to."""
+    """Return where in the site the target of a link is, as seen from a page in ``home``."""
     source = _source(target, home)
     if source is None:
         return target
     if source.startswith("docs/"):
-        return source.removeprefix("docs/")
-    return PAGES.get(source, f"{COPIES}{source}")
+        place = source.removeprefix("docs/")
+    else:
+        place = PAGES.get(source, f"{COPIES}{source}")
+    folder = home.relative_to(DOCS) if home.is_relative_to(DOCS) else Path()
+    return Path(os.path.relpath(place, folder)).as_posix()
 
 
 def linked_files() -> set[str]:
-    """Files of the source that pages lead to, and that are no pages themselves."""
-    texts = [(path.read_text(encoding="utf-8"), DOCS) for path in DOCS.glob("*.md")]
-    texts += [((ROOT / name).read_text(encoding="utf-8"), ROOT) for name in PAGES]
-    found = {_source(link[1], home) for text, home in texts for link in _LINK.findall(text)}
+    """Return the files of the source that pages link to, and that are no pages themselves."""
+    sources = [*DOCS.rglob("*.md"), *(ROOT / name for name in PAGES)]
+    found = {
+        _source(link[1], path.parent)
+        for path in sources
+        for link in _LINK.findall(path.read_text(encoding="utf-8"))
+    }
     return {
         source
         for source in found

@@ -1,4 +1,4 @@
-"""Print the options as a table for docs/limits.md, from the very source of the command line.
+"""Print the options as a table for docs/reference/limits.md, from the source of the options.
 
 python scripts/options_table.py            print it
 python scripts/options_table.py --sample   print conf/trio_stomp.toml instead
@@ -15,7 +15,7 @@ from pathlib import Path
 from trio_stomp.config import OptionSpec, options, toml
 
 SAMPLE = Path(__file__).resolve().parent.parent / "conf" / "trio_stomp.toml"
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "limits.md"
+DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "reference" / "limits.md"
 BEGIN = "<!-- options: made by scripts/options_table.py -->"
 END = "<!-- options: end -->"
 
@@ -78,15 +78,15 @@ HEAD = """\
 
 TAIL = """\
 
-# Policies by destination (docs/queues.md, docs/dialects.md): the first pattern that matches decides
+# Policies by destination (docs/reference/dialects.md): the first pattern that matches decides
 # alone. Live
 #
 #   [destinations."/topic/prices.>"]
 #   stream = true
 #   stream_max_age_ms = 3600000
 
-# Rules: who may do what (docs/security.md). The first that matches decides; without any, acl_file
-# says it. Live
+# Rules: who may do what (docs/operate/security.md). The first that matches decides; without any,
+# acl_file says it. Live
 #
 #   [groups]
 #   ops = ["alice", "bob"]
@@ -116,7 +116,7 @@ def sample() -> str:
 
 
 def reasons(document: str) -> dict[str, str]:
-    """Return why a default is what it is, by option, from the column "why" of docs/limits.md."""
+    """Return the reason for each default, by option: the column "why" of the document."""
     found: dict[str, str] = {}
     _, _, rest = document.partition("| option | default | why |")
     for row in rest.partition("\n\n")[0].splitlines()[2:]:

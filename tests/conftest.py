@@ -8,7 +8,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-STATEMENTS = Path(__file__).parent.parent / "docs" / "conformance.md"
+STATEMENTS = Path(__file__).parent.parent / "docs" / "reference" / "conformance.md"
 ROW = re.compile(r"^\| ([A-Z]\d\d) \|", re.MULTILINE)
 
 SERVER_OF_OTHERS = "postgresql"
@@ -31,7 +31,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 class ConformanceCount:
-    """Counts the statements of docs/conformance.md that passed tests cover."""
+    """Counts the statements of docs/reference/conformance.md that passed tests cover."""
 
     def __init__(self, statements: list[str]) -> None:
         self.statements = statements

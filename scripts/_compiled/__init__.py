@@ -1,1 +1,1 @@
-"""Makes the compiled variant of the broker from the same sources: docs/performance.md."""
+"""Makes the compiled variant of the broker from the same sources: docs/inside/performance.md."""

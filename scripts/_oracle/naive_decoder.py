@@ -1,10 +1,10 @@
 """A third opinion on STOMP frames, for the fuzzer: the whole input at once, slow, obvious.
 
-Written from the three specifications and from docs/conformance.md ("Framing"), without a look at
-``trio_stomp.frames``: it has no chunks, no cache, no offsets, and no codes of errors. It says what
-must come out and leaves open what the specifications do: see ``Ending``. The decoder that the
-tests of the codec compare with (``_strategies.NaiveDecoder``) knows the codes as well, but
-was written beside ours.
+Written from the three specifications and from docs/reference/conformance.md ("Framing"), without a
+look at ``trio_stomp.frames``: it has no chunks, no cache, no offsets, and no codes of errors. It
+says what must come out and leaves open what the specifications do: see ``Ending``. The decoder that
+the tests of the codec compare with (``_strategies.NaiveDecoder``) knows the codes as well, but was
+written beside ours.
 """
 
 import re

@@ -55,7 +55,7 @@ NEEDS = ("java", "javac", *_JARS)
 """Programs and files."""
 
 
-# As docs/migrate-activemq.md has it for who relies on these.
+# As docs/migrate/activemq.md has it for who relies on these.
 _POLICIES = """\
 ["*"]
 max_redeliveries = 0

@@ -75,7 +75,7 @@ def record(suite: str, title: str, ours: Outcomes, theirs: Outcomes | None) -> N
 
 
 def section() -> Iterator[str]:
-    """Yield the part of docs/interoperability.md."""
+    """Yield the part of docs/reference/interoperability.md."""
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
     yield "| suite | here | the broker that it was written for |"
     yield "|---|---|---|"

@@ -1,7 +1,7 @@
 """The client with RabbitMQ and ActiveMQ as Debian has them, and with our broker for comparison.
 
 One test for all: what fails with one broker alone is that broker's habit, and stands in ``HABITS``
-and in docs/client.md; what fails with all of them is the client's fault.
+and in docs/use/client.md; what fails with all of them is the client's fault.
 """
 
 import re

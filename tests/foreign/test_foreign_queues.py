@@ -2,7 +2,7 @@
 
 https://www.rabbitmq.com/docs/stomp and https://activemq.apache.org/components/classic/documentation
 /stomp: headers and destinations are written as their users write them. What should happen is what
-those documents say; where we differ, docs/deviations.md says so, and the test's docstring.
+those documents say; where we differ, docs/reference/deviations.md and the docstring say so.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """What clients that we did not write can do with this broker: client by transport, step by step.
 
-The expectations stand in interop/expected.toml, and docs/interoperability.md is made from them.
-With TRIO_STOMP_INTEROP_RESULTS=FILE what was found is written there as well (JSON).
+The expectations stand in interop/expected.toml; docs/reference/interoperability.md is made from
+them. With TRIO_STOMP_INTEROP_RESULTS=FILE the results are written there as well (JSON).
 """
 
 import importlib
@@ -172,7 +172,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_the_page_is_made_from_the_expectations(table: ModuleType) -> None:
-    page = (ROOT / "docs" / "interoperability.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "interoperability.md").read_text(encoding="utf-8")
     assert table.page() == page, "run: python scripts/interop_table.py --write"
 
 

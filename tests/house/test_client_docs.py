@@ -16,7 +16,7 @@ from tests.support.fakes import TCP
 from trio_stomp.client import ClientError, open_client
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "client.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SAID = ["stored: memory\ntea large\n", "subscribers: 0\n", "42\n", ""]
 
@@ -24,7 +24,7 @@ SAID = ["stored: memory\ntea large\n", "subscribers: 0\n", "42\n", ""]
 @pytest.mark.parametrize(("example", "said"), list(zip(EXAMPLES, SAID, strict=True)))
 async def test_examples(example: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, object] = {"trio": trio, "open_client": open_client}
-    exec(compile(textwrap.dedent(example), "docs/client.md", "exec"), names)
+    exec(compile(textwrap.dedent(example), "docs/use/client.md", "exec"), names)
     with trio.fail_after(30):
         async with open_broker(TCP) as dial:
             url = f"stomp://{dial.handle.addresses[0]}"

@@ -17,10 +17,13 @@ from trio_stomp.config import options
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob(".github/**/*.md"), *DOCS.rglob("*.md")])
 
 ERRORS = {"RemoteError", "FrameError", "ProtocolError"}
-LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)]*))?\)")
+HEADING = re.compile(r"^#+ +(.+?)$", re.MULTILINE)
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+NAMED = re.compile(r"\bdocs(?:/[\w-]+)+\.md\b")
 PATIENCE_S = 60
 
 SET_UP = [
@@ -57,11 +60,11 @@ def first_cells(document: str) -> set[str]:
 def test_every_code_is_documented() -> None:
     codes = set(raised_codes())
     assert len(codes) > 20
-    assert sorted(codes - first_cells(read("wire.md"))) == []
+    assert sorted(codes - first_cells(read("reference/wire.md"))) == []
 
 
 def test_every_close_reason_is_documented_with_its_websocket_code() -> None:
-    wire = read("wire.md")
+    wire = read("reference/wire.md")
     missing = [
         reason.text
         for reason in CloseReason
@@ -73,19 +76,21 @@ def test_every_close_reason_is_documented_with_its_websocket_code() -> None:
 def test_the_table_of_options_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     script = importlib.import_module("options_table")
-    limits = read("limits.md")
+    limits = read("reference/limits.md")
     assert script.updated(limits) == limits, "run: python scripts/options_table.py --write"
 
 
 def test_every_option_is_documented() -> None:
-    limits = read("limits.md")
+    limits = read("reference/limits.md")
     assert [
         spec.flag for spec in options() if f"| `{spec.flag}` | `{spec.name}` |" not in limits
     ] == []
 
 
 def test_every_field_of_a_policy_is_documented() -> None:
-    (told,) = re.findall(r"^## Policies per destination$.*", read("dialects.md"), re.M | re.DOTALL)
+    (told,) = re.findall(
+        r"^## Policies per destination$.*", read("reference/dialects.md"), re.M | re.DOTALL
+    )
     rows = "".join(line for line in told.splitlines() if line.startswith("| `"))
     names = [field.name for field in fields(DestinationPolicy)]
     assert [name for name in names if f"`{name}`" not in rows] == []
@@ -97,11 +102,41 @@ def test_the_readme_has_the_two_commands() -> None:
         assert readme.count(f"\n{command}\n") == 1
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def anchors(document: Path) -> set[str]:
+    """Return the anchors of the headings, as GitHub and the site make them."""
+    text = FENCE.sub("", document.read_text(encoding="utf-8"))
+    titles = (re.sub(r"\]\([^)]*\)", "", title).lower() for title in HEADING.findall(text))
+    return {re.sub(r"[^\w -]", "", title).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(document: Path) -> None:
-    targets = LINK.findall(document.read_text(encoding="utf-8"))
-    local = [target for target in targets if "://" not in target]
-    assert [target for target in local if not (document.parent / target).exists()] == []
+    broken = []
+    for target, anchor in LINK.findall(FENCE.sub("", document.read_text(encoding="utf-8"))):
+        if "://" in target:
+            continue
+        file = document.parent / target if target else document
+        is_page = file.suffix == ".md" and anchor
+        if not file.exists() or (is_page and anchor not in anchors(file)):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
+
+
+def test_the_code_names_pages_that_are_there() -> None:
+    """An error message or a help text that sends a reader to a page, sends him to one."""
+    folders = ("trio_stomp", "scripts", "tests", "conf", ".github", ".ci")
+    files = [path for name in folders for path in (ROOT / name).rglob("*") if path.is_file()]
+    kinds = {".py", ".toml", ".yml", ".js", ".json", ".html", ".ipynb", ""}
+    read_files = [
+        path for path in files if path.suffix in kinds and "node_modules" not in path.parts
+    ]
+    named = {
+        (path.relative_to(ROOT).as_posix(), page)
+        for path in [*read_files, *DOCUMENTS, ROOT / "pyproject.toml"]
+        for page in NAMED.findall(path.read_text(encoding="utf-8", errors="replace"))
+    }
+    assert len(named) > 30
+    assert sorted(each for each in named if not (ROOT / each[1]).exists()) == []
 
 
 def test_the_embedding_example_runs() -> None:

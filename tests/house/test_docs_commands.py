@@ -25,8 +25,11 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 STATIC = ROOT / "trio_stomp" / "web" / "static"
 
-TUTORIAL = "tutorial.md"
-PAGES = ("../README.md", *sorted(path.name for path in DOCS.glob("*.md")))
+TUTORIAL = "start/tutorial.md"
+PAGES = (
+    "../README.md",
+    *sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")),
+)
 
 # Only something broken takes so long.
 PATIENCE_S = 60
@@ -62,7 +65,7 @@ PLACEHOLDERS = {
     "passwd verify users alice": "passwd verify --stdin users alice <<< secret",
 }
 
-LONG = {"benchmarks.md", "durability.md"}
+LONG = {"inside/benchmarks.md", "operate/durability.md"}
 """Pages whose commands are run before an issue is closed, and not on each push."""
 
 # Blocks and commands that are not run, by page and beginning, and why.
@@ -72,40 +75,40 @@ SPARK = (
     "Spark takes minutes: tests/test_spark_*.py run its parts, and the options are looked up below"
 )
 NOT_RUN = {
-    ("tutorial.md", "python3 -m venv"): INSTALLS,
-    ("tutorial.md", "npm install"): INSTALLS,
+    ("start/tutorial.md", "python3 -m venv"): INSTALLS,
+    ("start/tutorial.md", "npm install"): INSTALLS,
     ("../README.md", "python3 -m venv .venv && .venv/bin/pip install . "): INSTALLS,
     ("../README.md", "python3 -m venv .venv && .venv/bin/pip install --req"): INSTALLS,
-    ("tutorial.md", ".venv/bin/pip install stomp.py"): INSTALLS,
-    ("tutorial.md", "node tests/js/exchange.mjs"): EXCHANGE,
-    ("tutorial.md", ".venv/bin/python scripts/examples/exchange.py"): EXCHANGE,
-    ("analysis.md", "python scripts/diag_to_parquet.py"): SPARK,
-    ("analysis.md", "cp -r tests/data/diag_day"): SPARK,
-    ("analysis.md", "spark-submit"): SPARK,
-    ("spark.md", "pip install"): INSTALLS,
-    ("spark.md", "git archive"): SPARK,
-    ("spark.md", "export SPARK_CONF_DIR"): SPARK,
-    ("spark.md", "SPARK_REMOTE="): SPARK,
-    ("spark.md", "python scripts/kill_spark.py"): SPARK,
-    ("spark.md", "python scripts/bench_spark.py"): SPARK,
-    ("spark.md", "python scripts/diag_demo.py"): SPARK,
-    ("benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
+    ("start/tutorial.md", ".venv/bin/pip install stomp.py"): INSTALLS,
+    ("start/tutorial.md", "node tests/js/exchange.mjs"): EXCHANGE,
+    ("start/tutorial.md", ".venv/bin/python scripts/examples/exchange.py"): EXCHANGE,
+    ("operate/analysis.md", "python scripts/diag_to_parquet.py"): SPARK,
+    ("operate/analysis.md", "cp -r tests/data/diag_day"): SPARK,
+    ("operate/analysis.md", "spark-submit"): SPARK,
+    ("operate/spark.md", "pip install"): INSTALLS,
+    ("operate/spark.md", "git archive"): SPARK,
+    ("operate/spark.md", "export SPARK_CONF_DIR"): SPARK,
+    ("operate/spark.md", "SPARK_REMOTE="): SPARK,
+    ("operate/spark.md", "python scripts/kill_spark.py"): SPARK,
+    ("operate/spark.md", "python scripts/bench_spark.py"): SPARK,
+    ("operate/spark.md", "python scripts/diag_demo.py"): SPARK,
+    ("inside/benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
         "a minute; tests/scripts/test_bench.py runs it with --quick"
     ),
-    ("performance.md", ".venv/bin/python scripts/bench.py --profile"): (
+    ("inside/performance.md", ".venv/bin/python scripts/bench.py --profile"): (
         "five minutes; tests/scripts/test_bench_profile.py runs it for less"
     ),
-    ("performance.md", ".venv/bin/python scripts/bench.py --floor"): (
+    ("inside/performance.md", ".venv/bin/python scripts/bench.py --floor"): (
         "ten minutes; tests/scripts/test_bench.py runs it with --quick"
     ),
-    ("performance.md", ".venv/bin/python scripts/bench.py --peers"): (
+    ("inside/performance.md", ".venv/bin/python scripts/bench.py --peers"): (
         "half an hour; tests/scripts/test_bench_peers.py runs it with --quick"
     ),
-    ("performance.md", "TRIO_STOMP_COMPILE=1 pip install"): (
+    ("inside/performance.md", "TRIO_STOMP_COMPILE=1 pip install"): (
         "two minutes; scripts/check.py compiles a copy and runs the tests in it"
     ),
-    ("operations.md", "digest=$(docker"): "it needs Docker; hadolint reads the Dockerfile",
-    ("durability.md", "python -m trio_stomp --store-url postgresql:"): (
+    ("operate/operations.md", "digest=$(docker"): "it needs Docker; hadolint reads the Dockerfile",
+    ("operate/durability.md", "python -m trio_stomp --store-url postgresql:"): (
         "it needs a PostgreSQL: tests/unit/store/test_sql_postgresql.py starts one"
     ),
 }
@@ -113,14 +116,14 @@ NOT_RUN = {
 # Blocks without a language that hold no command.
 NO_COMMANDS = {
     ("../README.md", "socket"),
-    ("configuration.md", "trio-stomp: error: "),
+    ("operate/configuration.md", "trio-stomp: error: "),
     ("design.md", "serve()"),
-    ("diag.md", "DIAG\n"),
-    ("diag.md", "MESSAGE\n"),
-    ("queues.md", "Queue: "),
-    ("queues.md", "SEND\n"),
-    ("queues.md", "SUBSCRIBE  "),
-    ("queues.md", "client  "),
+    ("reference/diag.md", "DIAG\n"),
+    ("reference/diag.md", "MESSAGE\n"),
+    ("use/queues.md", "Queue: "),
+    ("use/queues.md", "SEND\n"),
+    ("use/queues.md", "SUBSCRIBE  "),
+    ("use/queues.md", "client  "),
 }
 
 # What these print is of the machine; that they go well is looked at all the same.
@@ -141,7 +144,7 @@ CODE = ("python", "js", "html", "toml")
 SHELLS = ("", "sh", "console")
 SERVES = re.compile(r"(?:\S*python\S* -m trio_stomp|trio-stomp) +(?:-\S|\w+=|serve\b)")
 CARRIES_OVER = ("scripts/examples/move_queue.py", "stomp://old:")
-SHOWS_DEAD = ("cli.md", "trio-stomp dlq ls")
+SHOWS_DEAD = ("use/cli.md", "trio-stomp dlq ls")
 SCRIPT = re.compile(r"\b(scripts/[\w/]+\.py)((?: +[^\s`|#]+)*)")
 
 

@@ -50,10 +50,11 @@ def test_the_site_can_be_built(tmp_path: Path) -> None:
         check=False,
     )
     assert built.returncode == 0, built.stderr
-    pages = {path.stem for path in tmp_path.glob("*.html")}
-    assert {path.stem for path in DOCS.glob("*.md")} | {"readme", "changes"} <= pages
+    pages = {path.relative_to(tmp_path).with_suffix("") for path in tmp_path.rglob("*.html")}
+    sources = {path.relative_to(DOCS).with_suffix("") for path in DOCS.rglob("*.md")}
+    assert sources | {Path("readme"), Path("changes")} <= pages
     readme = (tmp_path / "readme.html").read_text(encoding="utf-8")
-    assert 'href="wire.html"' in readme
+    assert 'href="reference/limits.html"' in readme
     assert 'src="dashboard.png"' in readme
     assert (tmp_path / "files" / "conf" / "acl.toml").is_file()
 
@@ -61,22 +62,24 @@ def test_the_site_can_be_built(tmp_path: Path) -> None:
 def test_every_page_has_a_place_in_the_navigation(hooks: ModuleType) -> None:
     told = (ROOT / "conf" / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     found = re.findall(r"(\S+\.md)$", told, re.MULTILINE)
-    pages = [path.name for path in DOCS.glob("*.md")]
+    pages = [path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")]
     assert sorted(found) == sorted([*pages, *hooks.PAGES.values()])
 
 
 @pytest.mark.parametrize(
     ("home", "link", "moved"),
     [
-        (DOCS, "[a](queues.md#queues)", "[a](queues.md#queues)"),
+        (DOCS, "[a](use/queues.md#queues)", "[a](use/queues.md#queues)"),
+        (DOCS / "use", "[a](queues.md) [b](../design.md)", "[a](queues.md) [b](../design.md)"),
         (DOCS, "[a](../README.md#wildcards)", "[a](readme.md#wildcards)"),
+        (DOCS / "use", "[a](../../README.md#wildcards)", "[a](../readme.md#wildcards)"),
         (DOCS, "[a](../CHANGELOG.md)", "[a](changes.md)"),
-        (DOCS, "[a](../conf/acl.toml)", "[a](files/conf/acl.toml)"),
+        (DOCS / "use", "[a](../../conf/acl.toml)", "[a](../files/conf/acl.toml)"),
         (DOCS, "[a](../nothing.md) [b](#here)", "[a](../nothing.md) [b](#here)"),
         (DOCS, "[a](../../etc/passwd)", "[a](../../etc/passwd)"),
         (DOCS, "[a](https://x.example/README.md)", "[a](https://x.example/README.md)"),
         (ROOT, "![a](docs/dashboard.png)", "![a](dashboard.png)"),
-        (ROOT, "[a](docs/wire.md#error) [b](CHANGELOG.md)", "[a](wire.md#error) [b](changes.md)"),
+        (ROOT, "[a](docs/use/cli.md#top) [b](CHANGELOG.md)", "[a](use/cli.md#top) [b](changes.md)"),
     ],
 )
 def test_links_of_pages_are_moved(hooks: ModuleType, home: Path, link: str, moved: str) -> None:
@@ -103,7 +106,7 @@ def test_the_conformance_table_is_true() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stderr
-    told = (DOCS / "conformance.md").read_text(encoding="utf-8")
+    told = (DOCS / "reference" / "conformance.md").read_text(encoding="utf-8")
     assert made.stdout == told, "run: python scripts/conformance_table.py --write"
 
 
@@ -122,18 +125,18 @@ def test_a_table_gets_its_column_once(table: ModuleType) -> None:
 
 
 def test_every_header_that_means_something_is_in_the_list() -> None:
-    page = (DOCS / "headers.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "headers.md").read_text(encoding="utf-8")
     known = {*_send_options._MEANINGS, *_subscribe_options._MEANINGS}
     known |= _subscribe_options._DURABLE_HEADERS
     assert len(known) > 20
     assert sorted(name for name in known if f"`{name}`" not in page) == []
 
 
-# docs/testing.md.
+# docs/use/testing.md.
 
 
 def test_the_examples_of_testing_pass(pytester: pytest.Pytester) -> None:
-    examples = EXAMPLE.findall((DOCS / "testing.md").read_text(encoding="utf-8"))
+    examples = EXAMPLE.findall((DOCS / "use" / "testing.md").read_text(encoding="utf-8"))
     assert len(examples) == 3
     for name, text in examples:
         pytester.path.joinpath(name).write_text(text, encoding="utf-8")

@@ -176,13 +176,13 @@ def test_a_release_can_name_the_base_by_its_digest() -> None:
     named = "${PYTHON}${PYTHON_DIGEST:+@${PYTHON_DIGEST}}"
     assert re.findall(r"^FROM (\S+)", image, re.M) == ["${BUILD}", named]
     assert f"\nARG BUILD={named}\n" in image
-    operations = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    operations = (ROOT / "docs" / "operate" / "operations.md").read_text(encoding="utf-8")
     assert '--build-arg PYTHON_DIGEST="$digest"' in operations
 
 
 def test_the_documents_show_the_one_unit() -> None:
     unit = (CONF / "trio-stomp.service").read_text(encoding="utf-8")
-    pages = [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
     shown = {
         (page.name, block)
         for page in pages

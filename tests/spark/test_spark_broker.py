@@ -47,9 +47,9 @@ logger.gateway.level = debug
 """Without the second, pyspark puts its own level in place of the first."""
 PATIENCE_S = 60
 ALL = ReadAllAvailable()
-DOCUMENTED = (SCRIPT.parent.parent / "docs" / "spark.md").read_text(encoding="utf-8")
+DOCUMENTED = (SCRIPT.parent.parent / "docs" / "operate" / "spark.md").read_text(encoding="utf-8")
 RULES = DOCUMENTED.partition("```toml\n")[2].partition("```")[0]
-"""What docs/spark.md says that the login needs: all that is allowed in these tests."""
+"""What docs/operate/spark.md says that the login needs: all that is allowed in these tests."""
 
 
 class Brokers:

@@ -72,7 +72,7 @@ def test_a_field_added_on_one_side_only_is_noticed(kind: str) -> None:
 def test_the_documentation_lists_the_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     script = importlib.import_module("columns_table")
-    text = (ROOT / "docs" / "analysis.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operate" / "analysis.md").read_text(encoding="utf-8")
     assert script.updated(text) == text, "run: python scripts/columns_table.py --write"
 
 

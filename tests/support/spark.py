@@ -44,7 +44,7 @@ def require(*modules: str) -> None:
     absent = ", ".join(dict.fromkeys([*missing(), *filter(is_absent, modules)]))
     if not absent:
         return
-    reason = f"SPARK TESTS LEFT OUT: not installed: {absent}; see docs/analysis.md"
+    reason = f"SPARK TESTS LEFT OUT: not installed: {absent}; see docs/operate/analysis.md"
     if os.environ.get("CI") or os.environ.get("SPARK_REQUIRED"):
         pytest.fail(reason, pytrace=False)
     pytest.skip(reason, allow_module_level=True)

@@ -18,7 +18,7 @@ from trio_stomp.store import MemoryStore, Record, Recovered, Store, StoreError, 
 KINDS = ("memory", "sqlite", "postgresql", "journal")
 EVERYTHING = 1 << 30
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "sql.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operate" / "sql.md"
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", DOCUMENT.read_text("utf-8"), re.MULTILINE | re.DOTALL)
 
 

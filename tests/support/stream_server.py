@@ -1,4 +1,4 @@
-"""A STOMP server that has streams and little else, after docs/streams.md: threads, and a list.
+"""A STOMP server that has streams and little else, after docs/use/streams.md: threads, and a list.
 
 In a test: ``StreamServer()`` as a context manager, with ``append``, ``trim``, ``new_epoch``,
 ``kill`` and ``restart``. As a program it stands in for a broker whose log outlives it::

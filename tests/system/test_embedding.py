@@ -45,7 +45,7 @@ from trio_stomp.startup._entrances import _is_loopback
 from trio_stomp.startup._log_switch import OURS, TARGET
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "use" / "embedding.md").read_text(encoding="utf-8")
 QUIET = {"diag_interval_s": 0.0}
 
 
@@ -695,7 +695,7 @@ async def test_the_examples_of_the_page(
     example: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names: dict[str, object] = {"CERTIFICATE": authority().certificate}
-    exec(compile(textwrap.dedent(example), "docs/embedding.md", "exec"), names)
+    exec(compile(textwrap.dedent(example), "docs/use/embedding.md", "exec"), names)
     with trio.fail_after(30):
         await names["main"]()  # type: ignore[operator]
     assert capsys.readouterr().out == said

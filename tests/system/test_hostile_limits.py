@@ -3,7 +3,7 @@
 What a limit does where it is kept is tested beside that code; here a client runs into it over the
 wire: at the limit it is served, one above it is told the documented code, and its connection ends
 for the documented reason, with the WebSocket code of that. ``WHERE`` lists each limit of
-docs/limits.md with the test that holds it to one; a limit that is not there fails a test.
+docs/reference/limits.md with the test that holds it to one; a limit that is not there fails a test.
 """
 
 import re
@@ -41,14 +41,14 @@ from trio_stomp.server.io._outbox import JOIN_BYTES
 from trio_stomp.transport import StreamWire, Wire
 
 TESTS = Path(__file__).parents[1]
-LIMITS = (TESTS.parent / "docs" / "limits.md").read_text(encoding="utf-8")
+LIMITS = (TESTS.parent / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
 HERE = "test_hostile_limits"
 
 AT_THE_LIMIT = f"{HERE}::test_at_the_limit_it_is_served_and_one_above_refused"
 NO_PEERS = "no peer's: "
 
 WHERE = {
-    # Options, in the order of docs/limits.md.
+    # Options, in the order of docs/reference/limits.md.
     "max_body_bytes": AT_THE_LIMIT,
     "max_headers": AT_THE_LIMIT,
     "max_header_line_bytes": AT_THE_LIMIT,
@@ -134,7 +134,7 @@ def test_each_test_of_the_table_is_there() -> None:
 
 
 def test_each_limit_without_an_option_is_as_documented() -> None:
-    """The sentence in docs/limits.md; who changes a number changes both."""
+    """The sentence in docs/reference/limits.md; who changes a number changes both."""
     (sentence,) = re.findall(r"What is bounded without an option: (.*)", LIMITS)
     compiler = SelectorCompiler()
     for said in (

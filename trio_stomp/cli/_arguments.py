@@ -186,7 +186,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         default=None,
         help="TOML file of settings, and *.toml of conf.d beside it; or a directory of such files;"
-        f" by itself what {CONFIG_VARIABLE} names (docs/configuration.md)",
+        f" by itself what {CONFIG_VARIABLE} names (docs/operate/configuration.md)",
     )
     parser.add_argument(
         "-d",
@@ -201,7 +201,7 @@ def make_parser() -> argparse.ArgumentParser:
         "--policies",
         metavar="FILE",
         default="",
-        help="TOML file of policies by destination (docs/queues.md)",
+        help="TOML file of policies by destination (docs/use/queues.md)",
     )
     for group, members in groupby(options(), key=lambda spec: spec.group):
         section = parser.add_argument_group(TITLES.get(group, group))

@@ -84,7 +84,7 @@ A STOMP 1.0, 1.1 and 1.2 message broker, over TCP and WebSocket on one port, and
 EPILOG = f"""\
 {PROGRAM} COMMAND --help tells all of a command, {PROGRAM} serve --help every option of a broker.
 Tools reach the broker at stomp://127.0.0.1:61613, or where --url or TRIO_STOMP_URL says.
-docs/cli.md tells more.
+docs/use/cli.md tells more.
 """
 
 

@@ -14,7 +14,7 @@ class Receipt:
     """The headers of a RECEIPT beside its id.
 
     Args:
-      headers: All of it: the evidence of docs/wire.md, or what another broker tells.
+      headers: All of it: the evidence of docs/reference/wire.md, or what another broker tells.
     """
 
     headers: Mapping[str, str]

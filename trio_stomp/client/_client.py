@@ -98,7 +98,7 @@ class Client:
         Args:
           body: Text is sent as UTF-8.
           headers: Further headers, unescaped.
-          persistent: Whether the message is to survive the broker (docs/durability.md).
+          persistent: Whether the message is to survive the broker (docs/operate/durability.md).
 
         Returns: What became of it, as the RECEIPT tells.
 

@@ -42,7 +42,7 @@ class Refused(ClientError):
     """The broker answered with an ERROR.
 
     Args:
-      code: Its stable word (docs/wire.md), or "" where another broker tells none.
+      code: Its stable word (docs/reference/wire.md), or "" where another broker tells none.
       message: Its line for people.
       headers: All headers of the ERROR.
       body: What else it says, as text.

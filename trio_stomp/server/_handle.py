@@ -178,7 +178,7 @@ class ServerHandle:
 
         Args:
           settings: ``Settings`` that shall hold from now on, as far as they can while the broker
-            runs (docs/configuration.md); None = those it has.
+            runs (docs/operate/configuration.md); None = those it has.
 
         Raises:
           OptionError: something is wrong: the operator's fault. What held before still holds.

@@ -1,4 +1,4 @@
-"""A synchronous client of the broker's streams (docs/streams.md), for processes without Trio.
+"""A synchronous client of the broker's streams (docs/use/streams.md), for processes without Trio.
 
 It asks for the bounds of a stream, and reads ranges of it. Every wait has an end: a peer that is
 silent is given up and called again, and one that stays away is told of after ``retry_s``.

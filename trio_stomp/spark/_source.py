@@ -43,7 +43,7 @@ class Range(InputPartition):  # type: ignore[misc, unused-ignore]
 
 
 class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
-    """``spark.read`` or ``readStream`` with ``.format("stomp")``; docs/spark.md has the options."""
+    """``spark.read`` or ``readStream`` with ``.format("stomp")`` (docs/operate/spark.md)."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)

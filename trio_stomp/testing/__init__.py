@@ -5,7 +5,7 @@
             ...
 
 ``pip install 'trio-stomp[testing]'`` brings pytest-trio; the fixtures are there by themselves
-(docs/testing.md). Without pytest, use ``open_test_broker``; for clients that are not Trio's,
+(docs/use/testing.md). Without pytest, use ``open_test_broker``; for clients that are not Trio's,
 ``threaded_broker``.
 """
 

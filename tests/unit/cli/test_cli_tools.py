@@ -77,7 +77,7 @@ def test_the_help_names_every_command_in_one_line(word: str) -> None:
 
 
 def test_the_document_tells_of_every_command() -> None:
-    text = (Path(__file__).parents[3] / "docs" / "cli.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[3] / "docs" / "use" / "cli.md").read_text(encoding="utf-8")
     assert [name for name in _main.names() if f"| `{name}` |" not in text] == []
 
 

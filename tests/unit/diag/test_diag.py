@@ -342,7 +342,7 @@ def test_tables_are_sound(table: Table) -> None:
     assert {key for _, key in table.headers} <= set(names)
 
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "diag.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "diag.md"
 SECTION = re.compile(r"^### `(DIAG/[^`]+)`$(.*?)(?=^###? )", re.MULTILINE | re.DOTALL)
 EXAMPLE = re.compile(r"^```json\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -31,7 +31,7 @@ from trio_stomp.web._ranking import OTHER, Counts, Ranking
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = ROOT / "conf" / "grafana-dashboard.json"
-DOCUMENT = ROOT / "docs" / "metrics.md"
+DOCUMENT = ROOT / "docs" / "operate" / "metrics.md"
 QUIET = {"diag_interval_s": 0.0, "monitor_interval_s": 0.0}
 OPENMETRICS = ((b"accept", b"application/openmetrics-text; version=1.0.0, text/plain;q=0.5"),)
 NASTY = '/topic/"a\\b\n{}=#\r\x00\u2028\U0001f4a5'

@@ -210,7 +210,7 @@ def test_a_user_who_may_not_make_tables_is_told(place: Schema, grant: str) -> No
     execute(place.server, "CREATE ROLE guest LOGIN;" + grant.format(place.name))
     try:
         store = stores.SqlStore(place.server.url(place.name).replace("tester@", "guest@"))
-        with pytest.raises(StoreError, match=r"grant this user what docs/sql\.md says"):
+        with pytest.raises(StoreError, match=r"grant this user what docs/operate/sql\.md says"):
             store.recover(lambda done, size: None)
     finally:
         execute(place.server, "DROP OWNED BY guest; DROP ROLE guest")

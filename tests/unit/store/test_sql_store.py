@@ -290,7 +290,7 @@ def test_its_files_are_its_owners_alone(file: Path, mask: int) -> None:
 
 
 def test_a_file_that_others_may_read_stays_so(file: Path) -> None:
-    """Its owner has let other applications in, as docs/sql.md says."""
+    """Its owner has let other applications in, as docs/operate/sql.md says."""
     file.touch()
     file.chmod(0o640)
     opened = Opened(Directory(file.parent, "sqlite"))

@@ -1,7 +1,7 @@
 """The dialects of STOMP brokers: where they conflict, and what their destinations mean here.
 
 Every alias of every dialect is taken by all of them; a ``Dialect`` holds only what can not be true
-at the same time. docs/dialects.md shows the whole table.
+at the same time. docs/reference/dialects.md shows the whole table.
 """
 
 import re
@@ -62,8 +62,9 @@ class Dialect:
       connected_receipt: CONNECT's ``receipt`` or ``request-id`` is answered in CONNECTED.
       composite_destinations: ``a,b`` means two destinations; else a comma is part of a name.
       bare_is_queue: A name without a prefix is a queue; else a topic.
-      knows_all_prefixes: A destination is a bare name, or one of the prefixes of docs/dialects.md
-        and behind it one word; anything else is an ERROR. Else it is a topic of that name.
+      knows_all_prefixes: A destination is a bare name, or one of the prefixes of
+        docs/reference/dialects.md followed by one word; anything else is an ERROR. Else it is a
+        topic of that name.
       knows_addresses: ``jms.queue.x``, ``jms.topic.x`` and ``address::queue`` mean what they do in
         Artemis; else they are plain names.
       shares_durables: Connections of one client id share a durable subscription; else a newcomer

@@ -20,7 +20,7 @@ MAX_PENDING = 10_000
 
 @value
 class BrokerEvent:
-    """One event, with the fields of the ``event`` table (docs/diag.md)."""
+    """One event, with the fields of the ``event`` table (docs/reference/diag.md)."""
 
     name: str
     session_id: str = ""

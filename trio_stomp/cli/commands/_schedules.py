@@ -37,7 +37,7 @@ UNKNOWN = "?"
 
 EPILOG = """\
 Messages that were sent with AMQ_SCHEDULED_DELAY and the like wait in the broker, whoever has sent
-them may be gone (docs/queues.md). ls needs the right to monitor; cancel ends what the user of
+them may be gone (docs/use/queues.md). ls needs the right to monitor; cancel ends what the user of
 --login sent, or may administer. An ID is what ls shows, or the RECEIPT of the SEND told
 (scheduledJobId): 17, or 17-20. With --last-values ls shows the last values of topics instead; one
 is ended by a SEND with retain:remove.

@@ -22,11 +22,11 @@ PAGE = 1000
 MAX_PAGES = 1000
 
 EPILOG = """\
-A durable subscription keeps what comes to a topic while its subscriber is away (docs/queues.md).
-NAME is what SUBSCRIBE called it; one that belongs to a client id needs --client-id. Without a
-client id one name may be kept for several destinations: then --destination tells which is meant. rm
-ends it for good, and what waits for it is thrown away; a subscriber who is there goes on until it
-leaves.
+A durable subscription keeps what comes to a topic while its subscriber is away
+(docs/use/queues.md). NAME is what SUBSCRIBE called it; one that belongs to a client id needs
+--client-id. Without a client id one name may be kept for several destinations: then --destination
+tells which is meant. rm ends it for good, and what waits for it is thrown away; a subscriber who is
+there goes on until it leaves.
 """
 
 

@@ -41,7 +41,7 @@ Bodies are printed, a line for each; with --json whole messages, a line for each
 `send --json` takes. A message is acknowledged when it has been printed; with --ack auto the broker
 takes it for done when it is on its way. What was not printed goes back.
 
---from reads a stream (docs/streams.md): first, last or next message, a number = that offset,
+--from reads a stream (docs/use/streams.md): first, last or next message, a number = that offset,
 @SECONDS since 1970, or a time like 2026-11-21T12:00:00Z. --browse looks into a queue and takes
 nothing away.
 

@@ -106,4 +106,6 @@ async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
     except RemoteError as error:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
     if rules is None or not rules.rights(identity).allows(Action.MONITOR, WATCHING):
-        raise HttpError(403, "this page is for those who may monitor the broker (docs/security.md)")
+        raise HttpError(
+            403, "this page is for those who may monitor the broker (docs/operate/security.md)"
+        )

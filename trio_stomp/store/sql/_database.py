@@ -39,10 +39,10 @@ REMEDIES = {
     "unable to open": "the directory must exist, and this user must be able to write to it",
     "not a database": "name another file, or restore this one from a backup",
     "malformed": "restore it from a backup",
-    "no schema": "grant this user what docs/sql.md says",
-    "permission denied": "grant this user what docs/sql.md says",
+    "no schema": "grant this user what docs/operate/sql.md says",
+    "permission denied": "grant this user what docs/operate/sql.md says",
     "password": "put the right user and password into the URL",
-    "does not exist": "create it, as docs/sql.md says",
+    "does not exist": "create it, as docs/operate/sql.md says",
 }
 ELSE = "see that the database is up, and its log"
 

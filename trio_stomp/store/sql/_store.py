@@ -1,4 +1,4 @@
-"""A store in a database, which other applications can query. Tables: docs/sql.md."""
+"""A store in a database, which other applications can query. Tables: docs/operate/sql.md."""
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The tables of docs/sql.md, and how places and heads are written in them. Needs SQLAlchemy."""
+"""The tables of docs/operate/sql.md: how places and heads are written. Needs SQLAlchemy."""
 
 from hashlib import sha256
 

@@ -1,4 +1,4 @@
-"""JSON lines, in which the content of a store moves to another. The format: docs/durability.md.
+"""JSON lines, in which the content of a store moves to another (docs/operate/durability.md).
 
 | ``type`` | fields |
 |---|---|

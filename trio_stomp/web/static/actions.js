@@ -126,7 +126,7 @@ export function retry(credentials, name, count, chosen, onProgress) {
 }
 
 /**
- * The broker's answer to a question (docs/diag.md), for which `isAnswer(answer)`.
+ * The broker's answer to a question (docs/reference/diag.md), for which `isAnswer(answer)`.
  *
  * It is asked for where it is told to all who listen, not with `reply-to`: that takes the right
  * `monitor` alone, which whoever sees this page has.

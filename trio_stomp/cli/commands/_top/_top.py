@@ -43,10 +43,10 @@ QUIET_S = 1.0
 """After this it is told what is waited for."""
 
 EPILOG = """\
-It shows what the broker tells on its DIAG topics (docs/diag.md), first of the past minute; so it
-takes the right to monitor, and a broker whose --diag-interval-s is not 0. Rates are of the broker's
-last interval, drops are counted since the past minute. Keys: q ends it, p pauses, s sorts the
-destinations by something else.
+It shows what the broker tells on its DIAG topics (docs/reference/diag.md), first of the past
+minute; so it takes the right to monitor, and a broker whose --diag-interval-s is not 0. Rates are
+of the broker's last interval, drops are counted since the past minute. Keys: q ends it, p pauses, s
+sorts the destinations by something else.
 """
 
 
