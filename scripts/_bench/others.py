@@ -101,7 +101,12 @@ def rabbitmq(
 
 @contextmanager
 def activemq(
-    login: str = LOGIN, passcode: str = PASSCODE, *, persistent: bool = False
+    login: str = LOGIN,
+    passcode: str = PASSCODE,
+    *,
+    persistent: bool = False,
+    anonymous: bool = False,
+    port: int = 0,
 ) -> Iterator[OtherBroker]:
     """Run ActiveMQ. Debian's has no WebSocket transport.
 
@@ -109,6 +114,8 @@ def activemq(
       login: Who may do everything.
       passcode: Theirs.
       persistent: It keeps messages in KahaDB, its default; else in memory.
+      anonymous: Who does not log in may do everything too.
+      port: Where it listens; 0 = on any free port.
 
     Raises:
       NotInstalledError: it is not there.
@@ -120,7 +127,7 @@ def activemq(
         raise NotInstalledError("activemq", "activemq")
     user = _account("activemq")
     with _directory(user) as home:
-        told = _activemq_xml(login, passcode, persistent=persistent)
+        told = _activemq_xml(login, passcode, persistent=persistent, anonymous=anonymous, port=port)
         _write(home / "activemq.xml", told)
         _write(home / "log4j.properties", _LOG4J)
         properties = {
@@ -137,9 +144,9 @@ def activemq(
         with _running(command, home, user, {}) as child:
             listening = child.wait_for(r"Listening for connections at: stomp://[^:]+:(\d+)")
             child.wait_for(r"Apache ActiveMQ \S+ \(.*\) started")
-            port = int(listening[1])
-            _knock(port)
-            yield OtherBroker("activemq", port, 0, child.pid)
+            bound = int(listening[1])
+            _knock(bound)
+            yield OtherBroker("activemq", bound, 0, child.pid)
 
 
 # --- a child process ----------------------------------------------------------------------------
@@ -313,7 +320,9 @@ log.console.level = info
 """
 
 
-def _activemq_xml(login: str, passcode: str, *, persistent: bool) -> str:
+def _activemq_xml(
+    login: str, passcode: str, *, persistent: bool, anonymous: bool, port: int
+) -> str:
     return f"""\
 <beans xmlns="http://www.springframework.org/schema/beans"
   xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
@@ -322,16 +331,17 @@ def _activemq_xml(login: str, passcode: str, *, persistent: bool) -> str:
     http://activemq.apache.org/schema/core
     http://activemq.apache.org/schema/core/activemq-core.xsd">
   <broker xmlns="http://activemq.apache.org/schema/core" brokerName="other" useJmx="false"
-    persistent="{"true" if persistent else "false"}" advisorySupport="false">
+    persistent="{str(persistent).lower()}" advisorySupport="false">
     <plugins>
-      <simpleAuthenticationPlugin anonymousAccessAllowed="false">
+      <simpleAuthenticationPlugin anonymousAccessAllowed="{str(anonymous).lower()}"
+        anonymousGroup="users">
         <users>
           <authenticationUser username="{login}" password="{passcode}" groups="users"/>
         </users>
       </simpleAuthenticationPlugin>
     </plugins>
     <transportConnectors>
-      <transportConnector name="stomp" uri="stomp://127.0.0.1:0"/>
+      <transportConnector name="stomp" uri="stomp://127.0.0.1:{port}"/>
     </transportConnectors>
   </broker>
 </beans>

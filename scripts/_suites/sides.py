@@ -92,6 +92,8 @@ def ours(
 def _free(port: int) -> int:
     """Return a port if nobody has it; else 0, and say so: who has that port in a test misses it."""
     with socket.socket() as tried:
+        # What is left of closed connections is nobody who listens.
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             tried.bind(("127.0.0.1", port))
         except OSError:
@@ -120,9 +122,9 @@ def rabbitmq(*, anonymous: bool = False) -> Iterator[Side]:
 
 
 @contextmanager
-def activemq() -> Iterator[Side]:
-    """Run ActiveMQ."""
-    with others.activemq(LOGIN, PASSCODE) as broker:
+def activemq(*, anonymous: bool = False, port: int = 0) -> Iterator[Side]:
+    """Run ActiveMQ, on that port if it is free."""
+    with others.activemq(LOGIN, PASSCODE, anonymous=anonymous, port=_free(port)) as broker:
         yield Side(broker.name, broker.port, broker.web_port, 0)
 
 

@@ -1,7 +1,8 @@
 """stomp.py's tests, those over TLS too."""
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,7 +11,33 @@ import trustme
 from _suites import sides
 from _suites.outcomes import Outcomes
 from _suites.running import run_pytest
-from _suites.sides import LOGIN, PASSCODE, Side
+from _suites.sides import LOGIN, PASSCODE, STANDARD_PORT, Side
+
+# Its tests of stompserver do not log in; others log in with a passcode that must be wrong.
+_RULES = f"""\
+[[rule]]
+user = ["anonymous", "{LOGIN}"]
+allow = "all"
+to = "**"
+"""
+
+
+@contextmanager
+def ours() -> Iterator[Side]:
+    """Run our broker at the port that the tests name, for a user and clients without a login."""
+    with tempfile.TemporaryDirectory(prefix="suites-") as name:
+        rules = Path(name) / "acl.toml"
+        rules.write_text(_RULES, encoding="utf-8")
+        options = ("--anonymous", "loopback", "--acl-file", str(rules))
+        with sides.ours(*options, port=STANDARD_PORT) as side:
+            yield side
+
+
+@contextmanager
+def theirs() -> Iterator[Side]:
+    """Run ActiveMQ likewise."""
+    with sides.activemq(anonymous=True, port=STANDARD_PORT) as side:
+        yield side
 
 
 def run(sources: Path, side: Side, scratch: Path) -> Outcomes:

@@ -8,7 +8,7 @@ from attrs import frozen
 from _suites import activemq, gem, outcomes, sides, stomp_py
 from _suites.outcomes import Outcomes
 from _suites.running import run, run_pytest
-from _suites.sides import STANDARD_PORT, Side, Start
+from _suites.sides import Side, Start
 
 
 class Runs(Protocol):
@@ -106,8 +106,8 @@ def _stompjs(sources: Path, side: Side, scratch: Path) -> Outcomes:
     return outcomes.of_spec_lines(run(["node", str(runner)], scratch, told))
 
 
-def _our(*options: str, port: int = 0) -> Start:
-    return lambda: sides.ours(*options, port=port)
+def _our(*options: str) -> Start:
+    return lambda: sides.ours(*options)
 
 
 SUITES = (
@@ -117,9 +117,8 @@ SUITES = (
         "stomp.py",
         "github.com/jasonrbriggs/stomp.py",
         (),
-        # Its tests of stompserver log in as nobody, others with a login that must be wrong.
-        _our("--anonymous", "loopback", port=STANDARD_PORT),
-        sides.activemq,
+        stomp_py.ours,
+        stomp_py.theirs,
         stomp_py.run,
     ),
     Suite(
