@@ -30,6 +30,10 @@ hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
+MOST_MISSING = 20
+"""Statements not covered that are listed: more are missing if only a part of the tests was run."""
+
+
 class ConformanceCount:
     """Counts the statements of docs/reference/conformance.md that passed tests cover."""
 
@@ -56,12 +60,14 @@ class ConformanceCount:
             self.passed |= covered
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self.passed and not self.failed:
+            return  # other tests were run
         covered = self.passed - self.failed
         missing = [name for name in self.statements if name not in covered]
         every = len(self.statements)
         write = terminalreporter.write_line
         write(f"conformance: covered {every - len(missing)} of {every} statements")
-        if missing:
+        if 0 < len(missing) <= MOST_MISSING:
             write(f"conformance: not covered: {' '.join(missing)}")
 
 

@@ -23,9 +23,9 @@ Piece = bytes | memoryview
 MAX_LAYERS = 8
 """Streams around a stream that are looked through: TLS around a socket is one."""
 _INT = struct.Struct("i")
-_IN_MEMORY = ("trio.testing", "trio.testing._memory_streams")
-"""Where the other streams are from that no other process can be at the end of. Known by name: a
-broker that serves sockets imports none for tests."""
+_TESTING = ["trio", "testing"]
+"""The package of the other streams that stay within this process. Known by name, so that a broker
+that serves sockets does not import it."""
 
 
 class Wire(Protocol):
@@ -250,7 +250,9 @@ def _origin(stream: trio.abc.Stream) -> tuple[str, bool]:
 def _is_in_memory(stream: object) -> bool:
     if isinstance(stream, trio.StapledStream):
         return _is_in_memory(stream.send_stream) and _is_in_memory(stream.receive_stream)
-    return isinstance(stream, MemoryStream) or type(stream).__module__ in _IN_MEMORY
+    if isinstance(stream, MemoryStream):
+        return True
+    return type(stream).__module__.split(".")[:2] == _TESTING
 
 
 def _peer(raw: socket.socket | trio.socket.SocketType) -> tuple[str, bool]:
