@@ -18,6 +18,7 @@ PAGES = {
     "README.md": "readme.md",
     "CHANGELOG.md": "changes.md",
     "CONTRIBUTING.md": "contributing.md",
+    "SECURITY.md": "security-policy.md",
 }
 COPIES = "files/"
 

@@ -1,4 +1,4 @@
-"""Print the options as a table for docs/reference/limits.md, from the source of the options.
+"""Print the options as a table for docs/reference/configuration.md, from their source.
 
 python scripts/options_table.py            print it
 python scripts/options_table.py --sample   print conf/trio_stomp.toml instead
@@ -15,7 +15,9 @@ from pathlib import Path
 from trio_stomp.config import OptionSpec, options, toml
 
 SAMPLE = Path(__file__).resolve().parent.parent / "conf" / "trio_stomp.toml"
-DOCUMENT = Path(__file__).resolve().parent.parent / "docs" / "reference" / "limits.md"
+REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
+DOCUMENT = REFERENCE / "configuration.md"
+LIMITS = REFERENCE / "limits.md"
 BEGIN = "<!-- options: made by scripts/options_table.py -->"
 END = "<!-- options: end -->"
 
@@ -85,8 +87,8 @@ TAIL = """\
 #   stream = true
 #   stream_max_age_ms = 3600000
 
-# Rules: who may do what (docs/operate/security.md). The first that matches decides; without any,
-# acl_file says it. Live
+# Rules: who may do what (docs/operate/authorization.md). The first that matches decides; without
+# any, acl_file says it. Live
 #
 #   [groups]
 #   ops = ["alice", "bob"]
@@ -105,7 +107,7 @@ UNITS = (("_bytes", "bytes"), ("_ms", "milliseconds"), ("_s", "seconds"))
 
 def sample() -> str:
     """Return a settings file in which every option has its default, and none is set."""
-    why = reasons(DOCUMENT.read_text(encoding="utf-8"))
+    why = reasons(LIMITS.read_text(encoding="utf-8"))
     lines = [HEAD.rstrip("\n")]
     for group, members in groupby(options(), key=lambda spec: spec.group):
         lines += ["", f"[{group}]"]
@@ -116,7 +118,7 @@ def sample() -> str:
 
 
 def reasons(document: str) -> dict[str, str]:
-    """Return the reason for each default, by option: the column "why" of the document."""
+    """Return the reason for each default, by option, from the column "why" of LIMITS."""
     found: dict[str, str] = {}
     _, _, rest = document.partition("| option | default | why |")
     for row in rest.partition("\n\n")[0].splitlines()[2:]:

@@ -35,7 +35,7 @@ PROCESSES = ("-n", "4", "--dist", "loadfile")
 """More processes than cores: many tests wait for sockets, not for a processor."""
 
 FUZZ_S = {"push": 2, "full": 15}
-"""For each target; docs/operate/security.md tells of longer runs."""
+"""For each target; docs/inside/lab-notes/reliability.md tells of longer runs."""
 
 TORTURE = {
     "push": ("--minutes", "0.2", "--clients", "50"),

@@ -76,14 +76,14 @@ def test_every_close_reason_is_documented_with_its_websocket_code() -> None:
 def test_the_table_of_options_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "scripts")
     script = importlib.import_module("options_table")
-    limits = read("reference/limits.md")
-    assert script.updated(limits) == limits, "run: python scripts/options_table.py --write"
+    reference = read("reference/configuration.md")
+    assert script.updated(reference) == reference, "run: python scripts/options_table.py --write"
 
 
 def test_every_option_is_documented() -> None:
-    limits = read("reference/limits.md")
+    reference = read("reference/configuration.md")
     assert [
-        spec.flag for spec in options() if f"| `{spec.flag}` | `{spec.name}` |" not in limits
+        spec.flag for spec in options() if f"| `{spec.flag}` | `{spec.name}` |" not in reference
     ] == []
 
 

@@ -65,7 +65,7 @@ PLACEHOLDERS = {
     "passwd verify users alice": "passwd verify --stdin users alice <<< secret",
 }
 
-LONG = {"inside/benchmarks.md", "operate/durability.md"}
+LONG = {"inside/benchmarks.md", "inside/lab-notes/reliability.md"}
 """Pages whose commands are run before an issue is closed, and not on each push."""
 
 # Blocks and commands that are not run, by page and beginning, and why.
@@ -121,9 +121,9 @@ NO_COMMANDS = {
     ("reference/diag.md", "DIAG\n"),
     ("reference/diag.md", "MESSAGE\n"),
     ("use/queues.md", "Queue: "),
-    ("use/queues.md", "SEND\n"),
-    ("use/queues.md", "SUBSCRIBE  "),
-    ("use/queues.md", "client  "),
+    ("use/scheduling.md", "SEND\n"),
+    ("use/durable-subscriptions.md", "SUBSCRIBE  "),
+    ("use/temporary-destinations.md", "client  "),
 }
 
 # What these print is of the machine; that they go well is looked at all the same.
