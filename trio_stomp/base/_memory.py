@@ -101,7 +101,7 @@ class MemoryBudget:
         return True
 
     def force_kept(self, size: int, quota: Quota | None = None) -> None:
-        """Charge stored bytes even beyond the limit; the caller bounds them."""
+        """Charge stored bytes even beyond the limit, which the caller observes."""
         self.kept_bytes += size
         self.used_bytes += size
         if quota is not None:
@@ -178,7 +178,7 @@ class MemoryBudget:
         return True
 
     def force_table(self, size: int, quota: Quota | None = None) -> None:
-        """Charge names and subscriptions even beyond the limit; the caller bounds them."""
+        """Charge names and subscriptions even beyond the limit, which the caller observes."""
         self.tables_bytes += size
         if quota is not None:
             quota.tables_bytes += size

@@ -177,7 +177,7 @@ def _whole(text: str, least: int, most: int) -> int:
 
 
 def near(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean …?"`` for the nearest known name, or nothing."""
+    """Return the text ``did you mean …?`` for the nearest known name, or an empty string."""
     # Only who has mistyped waits for it.
     import difflib
 

@@ -84,7 +84,9 @@ class Message:
         return self.delivered.head.get("redelivered") == "true"
 
     async def ack(self) -> None:
-        """Acknowledge it. Does not wait for the broker; checkpoints if cancelled.
+        """Acknowledge the message without waiting for the broker.
+
+        A checkpoint, which raises ``trio.Cancelled`` if the scope is cancelled.
 
         Raises:
           StaleMessage: the link that brought it is gone, and the subscription says ``raise``.

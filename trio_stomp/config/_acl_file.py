@@ -229,7 +229,7 @@ class _Table:
         return frozenset(Action) if ALL in words else frozenset(map(Action, words))
 
     def _texts(self, key: str) -> tuple[str, ...]:
-        """Return the texts of a key, be it one text or a list; () only if it is missing."""
+        """Return the texts of a key that holds one text or a list, or () if it is missing."""
         if key not in self.values:
             return ()
         value = self.values[key]

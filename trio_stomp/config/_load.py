@@ -126,7 +126,7 @@ def from_text(spec: OptionSpec, text: str) -> object:
 
 
 def hint(name: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean ...?"`` for the nearest known name, or nothing."""
+    """Return the text ``did you mean ...?`` for the nearest known name, or an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

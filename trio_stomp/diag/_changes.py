@@ -34,7 +34,10 @@ class Changes:
     _full_at: float = float("-inf")
 
     def is_full(self, now: float) -> bool:
-        """Return whether everything is to be told now; if so, the next time is ``full_s`` later."""
+        """Return whether a full snapshot is due.
+
+        If it is, schedule the next one ``full_s`` later.
+        """
         if now < self._full_at:
             return False
         self._full_at = now + self.full_s

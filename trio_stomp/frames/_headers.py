@@ -25,7 +25,7 @@ def quote(line: bytes) -> str:
 
 
 def _decode_text(raw: bytes, rules: HeaderRules, line: bytes, block: bytes) -> str:
-    """Decode and unescape header bytes by the version's rules; ``line`` is where they stand.
+    """Decode and unescape header bytes by the version's rules. Errors quote ``line``.
 
     Raises:
       FrameError: not UTF-8 (F08), or an escape that the version does not define (F19, F20).
@@ -116,7 +116,7 @@ def parse_head(
 def _split_plain(
     block: bytes, rules: HeaderRules, limits: FrameLimits
 ) -> tuple[str, dict[str, str]] | None:
-    """Command and headers of a block in which no byte needs care; None if one may."""
+    """Return the command and headers of a block without special bytes, or None for any other."""
     if rules.trims or len(block) > limits.max_header_line_bytes or b"\\" in block or b"\r" in block:
         return None
     try:

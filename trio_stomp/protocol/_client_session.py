@@ -74,7 +74,7 @@ class Delivered:
     body: bytes
 
     def headers(self) -> dict[str, str]:
-        """Return all headers as a new mapping; of a repeated header, the first."""
+        """Return all headers as a new mapping. The first of a repeated header counts."""
         lead = {"subscription": self.subscription, "message-id": self.message_id}
         found = {name: text for name, text in lead.items() if text}
         if self.ack:
@@ -277,7 +277,7 @@ class ClientSession:
         return blank + 3
 
     def _parse_tail(self, tail: bytes) -> Head | None:
-        """The headers of a block behind its lead; None if they want a closer look."""
+        """Return the headers behind a block's lead, or None if they need the full parser."""
         if b"\r" in tail or b"\0" in tail or b"\nack:" in tail or b"\nx-stream-offset:" in tail:
             return None
         if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:

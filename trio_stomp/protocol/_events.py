@@ -13,7 +13,7 @@ from trio_stomp.protocol._versions import Version
 
 @value
 class Opened:
-    """The acceptance of CONNECT; CONNECTED is due."""
+    """CONNECT was accepted, and CONNECTED is to be sent."""
 
     version: Version
     heartbeats: HeartbeatPlan
@@ -82,7 +82,7 @@ class Received:
 
 @value
 class Committed:
-    """The actions of a COMMIT, applied in order and all or none; receipts are due at the end."""
+    """The actions of a COMMIT, applied in order, all or none. Receipts follow at the end."""
 
     actions: Sequence[FrameRun | Acked]
     receipt: bytes | None

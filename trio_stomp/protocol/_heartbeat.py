@@ -26,7 +26,7 @@ class HeartbeatPlan:
 
     @property
     def send_after_s(self) -> float:
-        """Return the idle time after which a heart-beat is sent; 0 = never."""
+        """Return the idle time in seconds before a heart-beat is sent. 0 = no heart-beats."""
         return self.send_every_s * _MARGIN
 
 

@@ -54,7 +54,7 @@ def unsubscribed(frame: Frame, version: Version, *, is_lenient: bool = False) ->
 
 
 def acked(frame: Frame, version: Version, *, is_lenient: bool = False) -> Acked:
-    """Parse ACK or NACK of one delivery; a ``message-id`` is accepted in every version.
+    """Parse ACK or NACK of one delivery. ``message-id`` is accepted in every version.
 
     Args:
       is_lenient: NACK works in STOMP 1.0, and ``subscription`` is not looked at.

@@ -37,7 +37,7 @@ class State(Enum):
 
 
 class Action(Enum):
-    """The handling of a command in a state; each value names a method of the session."""
+    """The handling of a command in a state. Each value names a method of the session."""
 
     OPEN = auto()
     SEND = auto()

@@ -109,7 +109,7 @@ class Authenticator:
         return self.accounts.exists(identity)
 
     def exposure(self, visitor: Visitor) -> ProtocolError | None:
-        """Return the error for credentials sent over an unencrypted connection; None if allowed."""
+        """Return the error for credentials over an unencrypted connection, or None if allowed."""
         if not (self.demands_tls and visitor.is_exposed and self.accounts.exist):
             return None
         return ProtocolError(

@@ -117,7 +117,7 @@ def read_hash(text: str) -> Cost:
 
 
 def _length(text: str) -> int:
-    """Return the number of bytes that unpadded base64 decodes to; 0 if it is invalid."""
+    """Return the number of bytes that unpadded base64 decodes to, or 0 if it is invalid."""
     try:
         value = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except ValueError:

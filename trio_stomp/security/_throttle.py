@@ -73,7 +73,7 @@ Records = OrderedDict[Hashable, _Record]
 
 @define(eq=False, repr=False)
 class Delays:
-    """A bounded table of failures by key; every operation takes constant time.
+    """A bounded table of failures by key. Every operation takes constant time.
 
     Args:
       free: So many failures cost nothing.
@@ -91,7 +91,7 @@ class Delays:
         return len(self._fresh) + len(self._delayed)
 
     def wait_s(self, key: Hashable, now: float) -> float:
-        """Return the seconds until ``key`` may try; 0.0 = now."""
+        """Return the seconds until ``key`` may try again. 0.0 = now."""
         record = self._fresh.get(key) or self._delayed.get(key)
         wait_s = record.until - now if record is not None else 0.0
         return wait_s if wait_s >= GRAIN_S else 0.0
@@ -167,7 +167,7 @@ class Throttle:
         return sum(len(table) for table in tables)
 
     def wait_s(self, address: str, login: str, now: float) -> float:
-        """Return the seconds that a login must wait; 0.0 = it may be tried now.
+        """Return the seconds until a login may be tried again. 0.0 = now.
 
         Where logins wait for one another, as those whose passcode is hashed in a thread, this is
         to be asked when a login's turn comes: else all that came before the first of them failed

@@ -19,24 +19,24 @@ Path = Sequence[Hashable]
 
 
 class Displaced(Exception):
-    """Too many wait, and most of them are of the same network."""
+    """The queue is full, and most of its items are of the same network."""
 
 
 @define(eq=False, repr=False)
 class FairQueue(Generic[T]):
-    """What waits, by path; each name of a path has its turn beside its neighbours.
+    """A queue that serves the names at each level of a path in turn.
 
-    All operations take as long as a path is, but ``displace``, which looks at all neighbours.
-    All paths are of one length.
+    All paths have the same length. Every operation takes time in that length, except ``displace``,
+    which compares all names of a level.
     """
 
     count: int = 0
-    """What waits here, in all."""
+    """The number of items queued at or below this level."""
     _inner: "OrderedDict[Hashable, FairQueue[T]]" = field(factory=OrderedDict)
     _here: "OrderedDict[T, None]" = field(factory=OrderedDict)
 
     def put(self, path: Path, item: T) -> None:
-        """Have ``item`` wait."""
+        """Add ``item`` at the end of its path's queue."""
         self.count += 1
         if not path:
             self._here[item] = None
@@ -47,7 +47,7 @@ class FairQueue(Generic[T]):
         inner.put(path[1:], item)
 
     def take(self) -> T:
-        """Take out whose turn it is; there is something."""
+        """Remove and return the next item. The queue must not be empty."""
         self.count -= 1
         if self._here:
             return self._here.popitem(last=False)[0]
@@ -58,7 +58,7 @@ class FairQueue(Generic[T]):
         return item
 
     def displace(self) -> T:
-        """Take out the newest of where most wait; there is something."""
+        """Remove and return the newest item of the longest queue. There must be one."""
         self.count -= 1
         if self._here:
             return self._here.popitem()[0]
@@ -70,7 +70,7 @@ class FairQueue(Generic[T]):
         return item
 
     def remove(self, path: Path, item: T) -> None:
-        """Take out ``item``, which waits."""
+        """Remove a queued ``item``."""
         self.count -= 1
         if not path:
             del self._here[item]
@@ -91,10 +91,10 @@ class _Waiter:
 
 @define(eq=False, repr=False)
 class Turns:
-    """So many have their turn at once, and the others wait.
+    """A limit on concurrent turns; further tasks queue fairly.
 
     Args:
-      slots: How many at once.
+      slots: The number of concurrent turns.
     """
 
     slots: int
@@ -103,7 +103,7 @@ class Turns:
 
     @property
     def count(self) -> int:
-        """Those who have their turn, and those who wait."""
+        """Return the number of tasks that have a turn or wait for one."""
         return self.busy + self._queue.count
 
     @asynccontextmanager

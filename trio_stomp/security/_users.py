@@ -52,7 +52,7 @@ def _frozen_copy(users: Mapping[str, str]) -> Mapping[str, str]:
 
 @frozen(eq=False, repr=False)
 class UserBook:
-    """Who may log in. Secret: it is not to be logged.
+    """The users who may log in. Secret: never log it.
 
     Args:
       users: Of each name the PHC string of its passcode, or the passcode itself.
@@ -116,7 +116,7 @@ def read_user_file(path: str) -> UserBook:
 
 
 def warnings(path: str, book: UserBook) -> tuple[str, ...]:
-    """Return what the operator should mend, one line each; () = all is well.
+    """Return the faults of a users file that the operator should mend, one line each.
 
     Args:
       path: Where the book was read from; a link counts as what it points at.
@@ -281,7 +281,7 @@ def _edited(text: str, places: Mapping[str, int], changes: Changes) -> str:
 
 @contextmanager
 def _held(target: str, *, create: bool) -> Iterator[int]:
-    """Lend the users file, open, while nobody else changes it; one that was made stays on success.
+    """Open the users file under an exclusive lock. A file created here stays on success.
 
     The lock is on the file itself, not on its directory, which anybody who may read it could lock.
     """

@@ -59,9 +59,10 @@ class Clock:
         return slept_s > TOLERANCE_S or abs(step_s) > TOLERANCE_S
 
     def read(self) -> float | None:
-        """Look at the clocks; return the new ``wall.offset_s`` if the wall clock was set, or None.
+        """Compare the clocks. Return the new ``wall.offset_s`` if the wall clock was set, else
+        None.
 
-        What the machine slept counts from now on.
+        Time that the machine slept counts from now on.
         """
         at = self.elapsed()
         slept_s, step_s = self._differences(at)

@@ -1,13 +1,13 @@
-"""What the tables of the statistics tell: rates, latencies, trouble, room that is left.
+"""Analyse the tables of the statistics: rates, latencies, trouble, headroom.
 
-Handles: counters that begin anew, lists that tell only of changes, messages that were lost.
-Does not handle: words and pictures (``_report``), making the tables (``_compact``).
+Handles: counters that restart, lists that report only changes, lost messages. Does not handle:
+words and pictures (``reporting``), making the tables (``_compact``).
 
-Each function makes one table of results from tables of statistics; ``RESULTS`` lists them. None is
-computed before it is written or shown, and none but the percentiles passes through the driver.
+Each function makes one table of results from tables of statistics; ``RESULTS`` lists them. All
+are lazy, and none but the percentiles passes through the driver.
 
-A thing that is missing from a list within a minute has not changed. So a counter's increase between
-two rows belongs to the end of that time, and nothing has to be filled in.
+An item that is missing from a list within a minute has not changed. So a counter's increase
+between two rows belongs to the end of that time, and no gaps need filling.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,30 +34,30 @@ TRAFFIC = (
 )
 
 SPAN_S = 6 * 3600
-"""From this on, data are cut as finely as the thresholds say."""
+"""From this span on, data are cut into the buckets that the thresholds set."""
 WIDTHS_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900)
-"""How finely shorter ones are cut."""
+"""The bucket widths for shorter spans."""
 NEW_S = 180
-"""Everything is told of once a minute: what comes later than this is new."""
+"""Everything is reported once a minute: an item first seen later than this is new."""
 WHOLE_TICKS = 3
-"""A broker heard within so many intervals of its start has told of all that it counted."""
+"""A broker heard within this many intervals of its start has reported all that it counted."""
 
 
 @frozen
 class Thresholds:
-    """What counts as trouble, and how finely time is cut.
+    """The thresholds of trouble, and the widths of time buckets.
 
     Args:
-      bucket_s: Of rates, where the data cover six hours or more; else see ``fitted``.
-      coarse_s: Of latencies and drops, likewise.
-      saturated: Share of a queue's capacity.
-      episode_s: The shortest saturation worth telling of.
-      pause_s: How long a queue may be below in between, to count as one episode still.
-      slow_s: Age of the oldest message not acknowledged.
-      leak_s: For how long a consumer must have grown behind to be called leaking.
-      lag_ms: How long 99 of 100 turns may hold the event loop.
-      memory_bytes: What the broker may use; 0 = not known.
-      fds: How many file descriptors it may have; 0 = not known.
+      bucket_s: Width for rates, if the data cover six hours or more (else see ``fitted``).
+      coarse_s: Width for latencies and drops, under the same condition.
+      saturated: Share of a queue's capacity that counts as full.
+      episode_s: The shortest saturation worth reporting.
+      pause_s: The longest interruption within one episode.
+      slow_s: Age of the oldest unacknowledged message that counts as slow.
+      leak_s: How long a consumer's backlog must grow to count as a leak.
+      lag_ms: How long 99 of 100 turns may occupy the event loop.
+      memory_bytes: The broker's memory limit; 0 = not known.
+      fds: The broker's limit on file descriptors; 0 = not known.
     """
 
     bucket_s: int = 60
@@ -72,7 +72,7 @@ class Thresholds:
     fds: int = 0
 
     def fitted(self, span_s: float, interval_s: float) -> "Thresholds":
-        """Return them with widths for data of that span, so that plots have something to show."""
+        """Return the thresholds with bucket widths that suit data of this span."""
         if span_s >= SPAN_S:
             return self
         fine = _width(min(span_s / 120, self.bucket_s), interval_s)
@@ -92,22 +92,23 @@ def bucket(width_s: int) -> Column:
 
 
 def is_new(is_first: Column, after_s: int) -> Column:
-    """Return whether a thing's first row tells of all it ever did.
+    """Return whether a thing's first row reports all that it ever did.
 
-    Either its broker's start is within the data, or it came when the broker had long been heard.
+    That is so if its broker's start is within the data, or if the thing appeared when the broker
+    had been heard for a while.
     """
     heard_s = F.unix_seconds("bucket") - F.unix_seconds("begin")
     return is_first & (F.col("is_whole") | (heard_s >= max(after_s, NEW_S)))
 
 
 def whole_boots(process: DataFrame) -> DataFrame:
-    """Return which starts of a broker are within the data: all that they count began at 0."""
+    """Return the starts of a broker within the data. Their counters began at 0."""
     whole = F.min("uptime_s") <= WHOLE_TICKS * F.max("interval_s")
     return process.groupBy("broker_id", "boot").agg(whole.alias("is_whole"))
 
 
 def unheard(process: DataFrame, width_s: int) -> DataFrame:
-    """Return for each bucket in which a broker was heard how long it was not, in all before."""
+    """Return for each bucket how long the broker had not been heard before it."""
     order = Window.partitionBy("broker_id").orderBy("bucket")
     gone = F.unix_seconds("bucket") - F.unix_seconds(F.lag("bucket").over(order))
     hole = F.when(gone > 3 * width_s, gone - width_s).otherwise(0)
@@ -184,7 +185,7 @@ def top_destinations(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def bucket_counts(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return how many messages fell into each bucket of the histograms, by destination and time."""
+    """Return the number of messages in each histogram bucket, by destination and time."""
     things = ["broker_id", "destination", "stage"]
     frame = tables["latency"].withColumn("bucket", bucket(limits.coarse_s))
     # The last row of each stretch of time, found without moving the arrays about.
@@ -239,17 +240,17 @@ def latency(frame: DataFrame, things: Sequence[str]) -> DataFrame:
 
 
 def latency_by_time(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return the percentiles of each stretch of time, over all destinations."""
+    """Return the percentiles of each time bucket, over all destinations."""
     return latency(tables["bucket_counts"], ["bucket"])
 
 
 def latency_by_destination(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return the percentiles of each destination, over all the time."""
+    """Return the percentiles of each destination, over all times."""
     return latency(tables["bucket_counts"], ["destination"])
 
 
 def drops(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return how many messages were lost, by reason, place, user and time."""
+    """Return how many messages were lost, by reason, destination, user and time."""
     count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))
     return (
         tables["event"]
@@ -293,7 +294,7 @@ def clients(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def depths(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return how much waited at most in each bucket: input, queues, parked, not acknowledged."""
+    """Return the largest backlogs by bucket: input, queues, parked, unacknowledged."""
     is_input = F.col("destination") == "input"
     by_tick = (
         tables["queue"]
@@ -310,7 +311,7 @@ def depths(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def starts(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return each start of a broker that was seen: when it was, and when it was last heard."""
+    """Return each start of a broker in the data, with when it was last heard."""
     return (
         tables["process"]
         .groupBy("broker_id", "boot")
@@ -327,6 +328,6 @@ def starts(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def gaps(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return what was lost of the statistics themselves."""
+    """Return the gaps in the statistics themselves."""
     lost = (F.col("hi") - F.col("lo")).alias("messages")
     return tables["_gap"].select("broker_id", "ts", "prev_epoch", "lo", "hi", lost, "reason")

@@ -1,7 +1,7 @@
 """A synchronous client of the broker's streams (docs/use/streams.md), for processes without Trio.
 
-It asks for the bounds of a stream, and reads ranges of it. Every wait has an end: a peer that is
-silent is given up and called again, and one that stays away is told of after ``retry_s``.
+It asks for the bounds of a stream, and reads ranges of it. Every wait is bounded: a silent peer
+is dropped and reconnected to, and after ``retry_s`` the failure is raised.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _PASSING = {
 
 
 class StreamError(Exception):
-    """The broker refuses, or an option is wrong: asking again would not help."""
+    """The broker refused, or an option is wrong: a retry would not help."""
 
 
 class StreamAway(ConnectionError):
@@ -52,7 +52,7 @@ class StreamAway(ConnectionError):
 
 
 class Bounds(NamedTuple):
-    """What a stream holds: offsets ``first`` to ``next`` - 1 of ``epoch``."""
+    """The bounds of a stream: offsets ``first`` to ``next`` - 1 of ``epoch``."""
 
     epoch: str
     first: int
@@ -60,14 +60,15 @@ class Bounds(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a stream is, and how to get there. Names where secrets are, and holds none.
+    """The address of a stream. It names the files of secrets, and contains none.
 
     Args:
       url: ``stomp://host:port``, or ``stomps://`` for TLS.
       ca_file: Certificates to trust instead of the system's; "" = the system's.
-      credentials_file: Its first line is the login, its second the passcode; "" = environment.
+      credentials_file: A file with the login in its first line and the passcode in its second;
+        "" = environment.
       timeout_s: The longest silence of the broker.
-      retry_s: For how long an absent broker is called again.
+      retry_s: How long to retry while the broker is away.
     """
 
     url: str
@@ -83,7 +84,7 @@ class Place(NamedTuple):
         """Host, port, and whether to speak TLS.
 
         Raises:
-          StreamError: ``url`` is none; its text is not repeated if it may hold a secret.
+          StreamError: ``url`` is invalid. The error does not quote a URL that may hold a secret.
         """
         try:
             parts = urlsplit(self.url)
@@ -100,7 +101,7 @@ class Place(NamedTuple):
         return host, port or DEFAULT_PORT, parts.scheme == "stomps"
 
     def credentials(self, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Headers for CONNECT, read anew: whoever changes a passcode restarts nothing.
+        """Return the headers for CONNECT, read anew, so that a new passcode needs no restart.
 
         Raises:
           StreamError: the file cannot be read.
@@ -118,10 +119,10 @@ class Place(NamedTuple):
 
 
 class Patience:
-    """Waits between attempts: longer each time, never equally long, and not for ever.
+    """Waits between attempts: increasing, randomized, and bounded in total.
 
     Args:
-      limit_s: From the first failure behind a success to the last attempt.
+      limit_s: The time from the first failure after a success to the last attempt.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Patience:
         self._delay_s = FIRST_DELAY_S
 
     def restore(self) -> None:
-        """Something worked: the next failure is the first again."""
+        """Note a success: the next failure is the first again."""
         if self._since is not None:
             self._since, self._delay_s = None, FIRST_DELAY_S
 
@@ -143,7 +144,7 @@ class Patience:
         """Sleep before the next attempt.
 
         Raises:
-          StreamAway: there is no time for one.
+          StreamAway: the time is up.
         """
         now = self._clock()
         self._since = now if self._since is None else self._since
@@ -156,11 +157,11 @@ class Patience:
 
 
 class Connection:
-    """One session. Whatever goes wrong with it, it is closed, and another one is opened.
+    """One session. After any failure it is closed, and another one is opened.
 
     Raises:
       StreamError: the broker refuses.
-      OSError: it is away.
+      OSError: the broker is away.
     """
 
     def __init__(self, place: Place) -> None:
@@ -196,7 +197,7 @@ class Connection:
         self._socket.sendall(encoded(command, headers))
 
     def frames(self) -> Iterator[list[Frame]]:
-        """Yield what each read brings, if it is any frame.
+        """Yield the frames of each read that completes any.
 
         Raises:
           StreamAway: the broker closed, or sent nothing but heart-beats for ``timeout_s``.
@@ -213,10 +214,10 @@ class Connection:
         raise StreamAway(f"{self._name} closed the connection")
 
     def messages(self) -> Iterator[list[Frame]]:
-        """As ``frames``; every frame is a MESSAGE.
+        """Yield the frames of each read, all of which are MESSAGEs.
 
         Raises:
-          StreamError: it was an ERROR, and not one that passes.
+          StreamError: the broker sent an ERROR that is not temporary.
         """
         for frames in self.frames():
             # An ERROR is the last frame of a connection, so that the others need no look.
@@ -246,24 +247,24 @@ def _tls(plain: socket.socket, place: Place, host: str) -> ssl.SSLSocket:
 
 
 class StreamClient:
-    """Asks for one stream, over a connection for each question.
+    """A client of one stream, which opens a connection for each request.
 
-    Every method raises ``StreamError`` if the broker refuses, ``StreamAway`` if it stays away.
+    Every method raises ``StreamError`` if the broker refuses, and ``StreamAway`` if it stays away.
     """
 
     def __init__(self, place: Place) -> None:
         self.place = place
 
     def bounds(self) -> Bounds:
-        """What the stream holds now."""
+        """Return the current bounds of the stream."""
         return self._retried(self._ask)
 
     def offset_at(self, timestamp: float) -> int:
-        """The offset of the first message of that time or later, in seconds since 1970."""
+        """Return the offset of the first message at or after a time in seconds since 1970."""
         return self._retried(lambda: self._search(timestamp))
 
     def read(self, epoch: str, lo: int, hi: int) -> "Replay":
-        """The messages ``lo`` to ``hi`` - 1 of ``epoch``, as far as they are still there."""
+        """Return the messages ``lo`` to ``hi`` - 1 of ``epoch`` that retention has left."""
         return Replay(self.place, epoch, lo, hi)
 
     def _retried(self, ask: Callable[[], Answer]) -> Answer:
@@ -298,10 +299,10 @@ class StreamClient:
 
 
 class Replay:
-    """Iterates over the messages of a range, connecting again where a connection ended.
+    """An iterator over the messages of a range, which reconnects where a connection ended.
 
-    Yields lists of messages, of growing offsets. What retention took away is missing; how the
-    stream was in the end stands in ``end``.
+    It yields lists of messages with increasing offsets. Messages removed by retention are missing.
+    ``end`` holds the stream's bounds at the end.
     """
 
     def __init__(self, place: Place, epoch: str, lo: int, hi: int) -> None:
@@ -345,7 +346,7 @@ def subscription(place: Place, epoch: str, until: int) -> dict[str, str]:
 
 
 def is_end(head: bytes, body: bytes) -> bool:
-    """Whether a MESSAGE is the end marker."""
+    """Return whether a MESSAGE is the end marker."""
     return not body and header(head, b"x-stream-end") == b"true"
 
 
@@ -366,7 +367,7 @@ def numbered(frames: list[Frame]) -> Iterator[Message]:
 
 
 def bounds_of(head: bytes) -> Bounds:
-    """What an answer, or an end marker, tells of its stream.
+    """Return the bounds that an answer or an end marker reports.
 
     Raises:
       StreamError: nothing.

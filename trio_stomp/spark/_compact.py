@@ -58,7 +58,7 @@ COMPACTING = SETTINGS | {
 
 @frozen
 class Compacted:
-    """What is known of a day that was made.
+    """The result of a day's compaction.
 
     Args:
       files: How many raw files held messages of that day.
@@ -128,7 +128,7 @@ def stale_days(root: Path) -> list[date]:
 def expire_raw(
     root: Path | str, checkpoint: Path | str, keep: timedelta, now: datetime | None = None
 ) -> int:
-    """Remove raw that the tables no longer need; return the number of batches removed.
+    """Remove raw that the tables no longer need and return the number of batches removed.
 
     A batch goes when all of this is true: its query is the checkpoint's and has committed a later
     one; its days ended ``keep`` ago; they were compacted after it was written.
@@ -153,7 +153,7 @@ def expire_raw(
 
 
 def compacted(root: Path, day: date) -> Compacted | None:
-    """Return what is known of a day; None = it was never made."""
+    """Return the result of a day's compaction, or None if there was none."""
     try:
         text = _mark(root, day).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -204,7 +204,7 @@ def _compact_day(spark: SparkSession, root: Path, day: date, files: Sequence[Raw
 def _stage(
     spark: SparkSession, day: date, files: Sequence[RawFile], staging: Path
 ) -> tuple[int, int]:
-    """Put a day's messages apart by kind; return how many there are, and how many came twice.
+    """Put a day's messages apart by kind and return how many there are, and how many came twice.
 
     Raw mixes the kinds in each of its many files; without this, each table would read all of it.
     """

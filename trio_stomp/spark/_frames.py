@@ -20,7 +20,7 @@ _ESCAPES = {"\\": "\\", "c": ":", "n": "\n", "r": "\r"}
 
 
 class FrameError(Exception):
-    """What came is no STOMP 1.2, or a frame beyond all bounds: the peer is no broker of ours."""
+    """The input is no STOMP 1.2, or beyond all limits: the peer is no broker of ours."""
 
 
 class FrameSplitter:
@@ -53,7 +53,7 @@ class FrameSplitter:
 
 
 def split(data: bytes) -> tuple[list[Frame], int, int]:
-    """Cut ``data`` into frames; heart-beats between them vanish.
+    """Cut ``data`` into frames, without the heart-beats between them.
 
     Returns:
       The frames, where the first unfinished one begins, and how many bytes from there on are
@@ -97,7 +97,7 @@ def header(head: bytes, name: bytes) -> bytes | None:
 
 
 def unescaped(value: bytes) -> str:
-    """The text of a header's raw value; what is no escape of STOMP 1.2 stays as it is."""
+    """Return the text of a header's raw value. Invalid escapes stay as they are."""
     text = value.decode("utf-8", "replace")
     return _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[0]), text)
 

@@ -53,7 +53,7 @@ class RawFile:
 
 
 def local_root(root: Path | str) -> Path:
-    """Return the directory of all files; these functions need a file system, if a shared one.
+    """Return the directory of all files. It must be on a file system, which may be shared.
 
     Raises:
       ValueError: it is a URI.
@@ -65,7 +65,7 @@ def local_root(root: Path | str) -> Path:
 
 
 def raw_files(root: Path) -> list[RawFile]:
-    """Return all files of messages, in order; one that is not whole is left out, and told of."""
+    """Return all files of messages, in order. Incomplete files are reported and left out."""
     found = []
     for path in sorted((root / "raw").glob(GLOB)):
         try:

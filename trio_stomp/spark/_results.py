@@ -57,7 +57,7 @@ Row = dict[str, object]
 
 @frozen
 class Results:
-    """What a report is made of.
+    """The contents of a report.
 
     Args:
       tables: Rows of each result that is not large, moments in UTC.
@@ -74,7 +74,7 @@ class Results:
 
     @property
     def span(self) -> tuple[datetime, datetime]:
-        """When the data begin and end, if they cover less than half of the days; else the days."""
+        """Return the span of the data if it covers less than half of the days, else the days."""
         begin = datetime.combine(self.first, time(), UTC)
         end = datetime.combine(self.last, time(), UTC) + timedelta(days=1)
         starts: Sequence[Mapping[str, Any]] = self["starts"]

@@ -49,7 +49,7 @@ Heading = tuple[bytes | str | None, bytes | str | None, int | None]
 
 
 def kind_of(topic: str) -> str:
-    """The table that a topic's messages belong to; "" = none that is known here."""
+    """Return the table that a topic's messages belong to, or "" if no table is known."""
     for table in TABLES:
         if table.topic and (
             topic.startswith(table.topic) if table.topic.endswith("/") else topic == table.topic
@@ -78,7 +78,7 @@ class RowBuilder:
         self._size = 0
 
     def add(self, messages: list[Message]) -> Iterator[pa.RecordBatch]:
-        """Take messages; yield a batch when enough rows are together."""
+        """Add messages, and yield a batch whenever enough rows have come together."""
         brokers, epochs, offsets, topics, kinds, times, versions, bodies = self._columns
         for offset, head, body in messages:
             destination = header(head, b"destination") or b""
@@ -147,7 +147,7 @@ class RowBuilder:
 
 
 def heading(body: bytes) -> Heading:
-    """What a DIAG message tells of itself; None for what it does not."""
+    """Return the envelope of a DIAG message, with None for what is missing."""
     found = _HEADING.match(body)
     if found is not None:
         version, broker_id, ts = found.groups()
@@ -175,7 +175,7 @@ def sent_at(head: bytes) -> str | None:
 
 
 def _array(values: list[object], kind: pa.DataType) -> pa.Array:
-    """A column; where a value is not what it should be, it alone gives way."""
+    """Return a column, with null for each value of the wrong type."""
     try:
         if pa.types.is_timestamp(kind):
             return pa.array(values, pa.string()).cast(kind)

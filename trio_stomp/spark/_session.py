@@ -32,11 +32,11 @@ _LAUNCHED_BY = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENAB
 
 
 class SparkMissing(Exception):
-    """Spark cannot run here; the text says what to install."""
+    """Spark cannot run here. The text says what to install."""
 
 
 def is_launched() -> bool:
-    """Whether somebody else chose the master: ``spark-submit``, or Connect's address."""
+    """Return whether ``spark-submit`` or Spark Connect has chosen the master."""
     if "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", ""):
         return True
     return any(name in os.environ for name in _LAUNCHED_BY)

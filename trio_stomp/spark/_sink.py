@@ -15,7 +15,7 @@ ID_LENGTH = 8
 
 
 class RawSink:
-    """What ``foreachBatch`` calls. Only texts are held: with Spark Connect it is pickled.
+    """The function for ``foreachBatch``. It holds only texts, as Spark Connect pickles it.
 
     Args:
       root: Directory or URI; the files go below its ``raw``.
@@ -36,6 +36,6 @@ class RawSink:
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """The start of the id that a checkpoint gives its query; wherever it lies, Spark reads it."""
+    """Return the start of the query id in a checkpoint, on any storage that Spark can read."""
     row: Any = spark.read.text(checkpoint.rstrip("/") + "/metadata").first()
     return str(json.loads(row[0])["id"])[:ID_LENGTH]

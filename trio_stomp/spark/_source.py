@@ -1,8 +1,8 @@
-"""The Spark data source ``stomp``: a stream of the broker as a table, in batches or for ever.
+"""The Spark data source ``stomp``: a stream of the broker as a table, in batches or continuously.
 
-What a micro-batch holds is decided once, as a range of offsets that Spark writes to its checkpoint,
-and read from the broker as often as Spark likes. So nothing depends on ``commit``, and several
-queries can read one stream. Where messages are gone there is a row of the kind ``_gap``.
+The content of a micro-batch is decided once, as a range of offsets that Spark writes to its
+checkpoint, and read from the broker as often as Spark likes. So nothing depends on ``commit``,
+and several queries can read one stream. A row of the kind ``_gap`` stands for lost messages.
 """
 
 from collections.abc import Iterator, MutableMapping
@@ -24,10 +24,10 @@ from trio_stomp.spark._rows import EPOCH, RAW_DDL, RETENTION, RowBuilder
 from trio_stomp.spark._source_options import Position, SourceOptions
 
 Offset = dict[str, str | int]
-"""What Spark keeps of a query. Compared as text: the order of the keys is part of it.
+"""The position that Spark stores for a query. Compared as text, so the order of keys matters.
 
-``epoch``, ``offset``: the next message to be read. ``next``: where the stream ended when this was
-decided; if the epoch is lost, so many of its messages are known to have been there. ``at``: when.
+``epoch``, ``offset``: the next message to be read. ``next``: the end of the stream at that time;
+if the epoch is lost, messages up to it are known to have existed. ``at``: the time.
 """
 
 MIN_PARTITION_ROWS = 5_000
@@ -51,7 +51,7 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def name(cls) -> str:
-        """What ``format`` is told."""
+        """The name for ``format``."""
         return "stomp"
 
     def schema(self) -> str:
@@ -60,27 +60,30 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     # Spark passes ``schema`` by its name.
     def reader(self, schema: StructType) -> "StompReader":
-        """A reader of what the stream holds now."""
+        """Return a reader of what the stream holds now."""
         return StompReader(self._checked)
 
     def streamReader(self, schema: StructType) -> "StompStreamReader":
-        """A reader of what comes, too."""
+        """Return a reader that also follows new messages."""
         return StompStreamReader(self._checked)
 
 
 class _RangeReader:
-    """What both readers do in the executors. It is pickled: no connection is held."""
+    """The part of both readers that runs in the executors.
+
+    It is pickled, and holds no connection.
+    """
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     @property
     def client(self) -> StreamClient:
-        """To ask the broker with."""
+        """A new client of the stream."""
         return StreamClient(self.options.place)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a range, in order; a gap row for what is no longer there.
+        """Yield the rows of a range, in order, with a gap row for lost messages.
 
         Raises:
           StreamError: the broker refuses.
@@ -100,7 +103,7 @@ class _RangeReader:
         yield from rows.flush()
 
     def locate(self, position: Position, bounds: Bounds) -> int:
-        """The offset that ``position`` means."""
+        """Return the offset that ``position`` means."""
         if position.name == "timestamp":
             return self.client.offset_at(position.value)
         if position.name == "offset":
@@ -108,7 +111,10 @@ class _RangeReader:
         return bounds.first if position.name == "first" else bounds.next
 
     def divided(self, epoch: str, lo: int, hi: int, planned_at: str) -> list[Range]:
-        """A range in as many parts as are wanted and worth it; none if it is empty."""
+        """Divide a range into at most ``partitions`` parts of a useful size.
+
+        An empty range has none.
+        """
         count = min(self.options.partitions, max(1, (hi - lo) // MIN_PARTITION_ROWS))
         edges = [lo + (hi - lo) * number // count for number in range(count + 1)]
         return [
@@ -117,10 +123,10 @@ class _RangeReader:
 
 
 class StompReader(_RangeReader, DataSourceReader):  # type: ignore[misc, unused-ignore]
-    """From ``starting`` to ``ending``, once."""
+    """A batch reader from ``starting`` to ``ending``."""
 
     def partitions(self) -> list[Range]:
-        """Decide what to read; at least one range, as Spark wants it."""
+        """Return the ranges to read: at least one, as Spark demands."""
         bounds = self.client.bounds()
         lo = self.locate(self.options.starting, bounds)
         hi = max(lo, min(bounds.next, self.locate(self.options.ending, bounds)))
@@ -133,7 +139,7 @@ class StompStreamReader(
     DataSourceStreamReader,  # type: ignore[misc, unused-ignore]
     SupportsTriggerAvailableNow,  # type: ignore[misc, unused-ignore]
 ):
-    """Micro-batches of at most ``max_rows``, from ``starting`` on."""
+    """A reader of micro-batches of at most ``max_rows``, from ``starting`` on."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
@@ -141,20 +147,20 @@ class StompStreamReader(
         self._latest: Bounds | None = None
 
     def initialOffset(self) -> Offset:
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         bounds = self.client.bounds()
         return _offset(bounds.epoch, self.locate(self.options.starting, bounds), bounds.next)
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """``max_rows``."""
+        """Return ``max_rows`` as Spark's limit."""
         return ReadMaxRows(self.options.max_rows)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take what is there now as the end of the query."""
+        """Fix the current end of the stream as the end of the query."""
         self._target = self.client.bounds()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Where the next micro-batch ends: ``start`` itself if there is nothing new."""
+        """Return the end of the next micro-batch, or ``start`` if there are no new messages."""
         self._latest = bounds = self.client.bounds()
         if self._target is not None:
             # If the epoch was lost since, the end is what the new one holds now.
@@ -172,11 +178,11 @@ class StompStreamReader(
         return _offset(bounds.epoch, end, bounds.next)
 
     def reportLatestOffset(self) -> Offset | None:
-        """The end of the stream, for Spark's progress reports; as ``latestOffset`` last saw it."""
+        """Return the end of the stream at the last ``latestOffset``, for progress reports."""
         return self._latest and _offset(self._latest.epoch, self._latest.next, self._latest.next)
 
     def partitions(self, start: Offset, end: Offset) -> list[Range]:
-        """The ranges between two offsets: the same whenever Spark asks."""
+        """Return the ranges between two offsets, the same on every call."""
         epoch, planned_at = str(end["epoch"]), str(end["at"])
         if epoch == start["epoch"]:
             return self.divided(epoch, int(start["offset"]), int(end["offset"]), planned_at)
@@ -185,10 +191,10 @@ class StompStreamReader(
         return [lost, *self.divided(epoch, 0, int(end["offset"]), planned_at)]
 
     def commit(self, end: Offset) -> None:
-        """Nothing: the broker keeps messages by its own retention."""
+        """Do nothing: messages stay as long as the broker's own retention says."""
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the reader holds no resources."""
 
 
 def _offset(epoch: str, offset: int, following: int) -> Offset:

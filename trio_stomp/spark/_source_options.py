@@ -1,4 +1,4 @@
-"""The options of the source ``stomp``: text from a plan → what the readers use."""
+"""The options of the source ``stomp``, parsed from the texts of a plan."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -22,11 +22,11 @@ DEFAULTS = {
     "login_env": LOGIN_ENV,
     "passcode_env": PASSCODE_ENV,
 }
-"""What there is to set. Spark shows these in plans and logs: no secret is among them."""
+"""The names of all options. Spark shows values in plans and logs, so none is a secret."""
 
 
 class Position(NamedTuple):
-    """A place in a stream: ``first``, ``next``, an ``offset``, or a ``timestamp`` in s."""
+    """A position in a stream: ``first``, ``next``, an ``offset``, or a ``timestamp`` in s."""
 
     name: str
     value: float = 0
@@ -59,9 +59,9 @@ class SourceOptions(NamedTuple):
     Args:
       starting: Where a new query, or a batch, begins.
       ending: Where a batch ends.
-      max_rows: Of one micro-batch.
-      partitions: Connections that share the reading of one micro-batch.
-      broker_id: For gap rows, and messages that do not tell it.
+      max_rows: The limit of one micro-batch.
+      partitions: The number of connections that share the reading of one micro-batch.
+      broker_id: The id for gap rows, and for messages without one.
     """
 
     place: Place
@@ -76,7 +76,7 @@ class SourceOptions(NamedTuple):
         """Read options whose names are in any case.
 
         Raises:
-          StreamError: one is unknown, or its value is wrong.
+          StreamError: an option is unknown, or its value is wrong.
         """
         given = {name.lower(): value for name, value in told.items()}
         for name in given.keys() - DEFAULTS.keys():

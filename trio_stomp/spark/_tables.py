@@ -142,7 +142,7 @@ def records(raw: DataFrame, table: Table) -> DataFrame:
 
 
 def read_table(spark: SparkSession, root: Path | str, kind: str) -> DataFrame:
-    """Return one table; without a row if nothing of the kind was ever written."""
+    """Return one table, which is empty if nothing of its kind was ever written."""
     schema = table_type(KINDS[kind])
     path = Path(root) / "stats" / kind
     days = [str(day) for day in sorted(path.glob("date=*"))]

@@ -1,7 +1,7 @@
-"""Where the statistics tell of trouble: full queues, consumers that fall behind, little room left.
+"""Find trouble in the statistics: full queues, slow consumers, little headroom.
 
-Episodes are islands: rows that are bad, and follow one another without a longer pause. Rows that
-are not bad are left out first, so that a good day costs little.
+Episodes are islands: bad rows that follow each other without a longer pause. Good rows are
+filtered first, so that a good day costs little.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 from trio_stomp.spark._analysis import Tables, Thresholds
 
 LEAK_FIT = 0.7
-"""How straight the growth of a leak is at least, as the square of the correlation."""
+"""The minimum straightness of a leak's growth, as the square of the correlation."""
 GROWTH_S = 1800
-"""For how long a start must have been heard until a growth an hour is told of it."""
+"""The minimum time after a start before growth per hour is computed."""
 LEAK_SHARE = 0.2
-"""The share of the prefetch from which on a growth is looked at, where no ages are told."""
+"""The share of the prefetch above which growth is analysed, for brokers that report no ages."""
 
 
 def islands(bad: DataFrame, things: Sequence[str], pause_s: float) -> DataFrame:
@@ -72,11 +72,13 @@ def episodes(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return when messages stayed without acknowledgement for too long, and of what kind it was.
+    """Return when messages stayed unacknowledged for too long, and of what kind that was.
 
-    ``leaking``: ever more are never acknowledged, in a straight line. ``stuck``: the oldest is
-    never acknowledged. ``slow``: they are, but late. A broker that does not tell the age of the
-    oldest leaves it at 0: then only leaks are found, by their growth.
+    ``leaking``: a growing number is never acknowledged, in a straight line. ``stuck``: the oldest
+    is
+    never acknowledged. ``slow``: they are acknowledged late. A broker that does not report the age
+    of
+    the oldest leaves it at 0, and only leaks are found, by their growth.
     """
     age, unacked = F.col("oldest_unacked_age_s"), F.col("ack_depth")
     many = (age == 0) & (F.col("prefetch") > 0) & (unacked >= LEAK_SHARE * F.col("prefetch"))
@@ -109,7 +111,7 @@ def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def slow_subscribers(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return who read topics too slowly: how often, what it lost, and whether it was put out."""
+    """Return the slow subscribers of topics, with their losses and disconnections."""
     event = tables["event"]
     count = F.coalesce(F.expr("try_cast(detail AS BIGINT)"), F.lit(1))
     is_drop = (F.col("name") == "drop") & (F.col("reason") == "slow-consumer")
@@ -127,9 +129,9 @@ def slow_subscribers(tables: Tables, limits: Thresholds) -> DataFrame:
 
 
 def headroom(tables: Tables, limits: Thresholds) -> DataFrame:
-    """Return the most that was used of what is scarce, and how fast it grows.
+    """Return the peak use of each scarce resource, and its growth per hour.
 
-    Growth is that of the last start: before it, something may have been repaired.
+    Growth is measured since the last start, as a fault may have been repaired before it.
     """
     process = tables["process"]
     last = process.groupBy("broker_id").agg(F.max_by("boot", "ts").alias("last_boot"))

@@ -43,7 +43,7 @@ async def check_addresses(
 
 
 def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
-    """Return whether Trio's TLS wraps the listener; other kinds of TLS are not recognized."""
+    """Return whether Trio's TLS wraps the listener. Other TLS streams are not recognized."""
     inner: object = listener
     for _ in range(MAX_LAYERS):
         if isinstance(inner, trio.SSLListener):

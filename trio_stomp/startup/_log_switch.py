@@ -23,7 +23,7 @@ class _Switch(logging.Filter):
         self.targets: list[logging.Logger] = []
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a record takes its usual way; otherwise its target handles it."""
+        """Return whether a record takes its usual way. If not, its target has handled it."""
         target = TARGET.get()
         if target is None:
             return record.levelno >= self.usual_level()

@@ -78,7 +78,7 @@ async def serve(
 
 @frozen(eq=False, repr=False)
 class Embedding:
-    """The objects that a program gives its broker beside the settings; see ``serve``."""
+    """The objects that a program passes to ``serve`` beside the settings."""
 
     feed: EventFeed
     ssl_context: ssl.SSLContext | None

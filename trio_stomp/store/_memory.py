@@ -180,7 +180,7 @@ class MemoryStore:
         )
 
     def close(self) -> None:
-        """Implement ``Store.close``; there is nothing to do."""
+        """Implement ``Store.close`` by doing nothing."""
 
     def _held(self) -> Iterator[tuple[int, _Held]]:
         for lane in self._lanes.values():

@@ -14,11 +14,11 @@ class StoreError(Exception):
 
 
 class StoreUnavailable(StoreError):
-    """The disk or database failed this time; nothing of the append was stored. Try again."""
+    """The disk or database failed, and nothing of the append was stored. Try again."""
 
 
 class StoreBroken(StoreError):
-    """The store no longer knows what is on the disk; it must be opened anew."""
+    """The store no longer knows the state on the disk, and must be reopened."""
 
 
 class StoreLocked(StoreError):

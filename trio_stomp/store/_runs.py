@@ -31,7 +31,7 @@ class StreamRow(NamedTuple):
 
 
 def count_within(sizes: Iterable[int], limit_bytes: int) -> int:
-    """Return how many messages of these sizes fit the limit; at least one, if there is any."""
+    """Return how many messages of these sizes fit the limit: at least one, if there is any."""
     taken = 0
     for size in sizes:
         if taken and limit_bytes <= 0:

@@ -95,7 +95,7 @@ class TestBroker:
         faults: Faults | None = None,
         **options: Any,  # noqa: ANN401
     ) -> AsyncIterator[Client]:
-        """Connect the project's own client over a link; each reconnection is a new link.
+        """Connect the project's own client over a link. Each reconnection opens a new link.
 
         Args:
           name: Of its links, in ``links``; the default is a new one.
@@ -141,7 +141,7 @@ class TestBroker:
 async def open_test_broker(
     settings: Settings | None = None, **options: object
 ) -> AsyncIterator[TestBroker]:
-    """Run a broker for a test in the current loop; leaving the block cuts all links and stops it.
+    """Run a broker in the current loop until the block ends, and then close all its links.
 
     What the block raises comes out as it is, in no group. A mock clock that stands at 0 is
     turned on by a millisecond.

@@ -77,7 +77,7 @@ class _Direction:
         self.note()
 
     def room(self) -> int:
-        """Return the number of bytes that may be sent now; 0 or less = none."""
+        """Return the number of bytes that may be sent now. 0 or less = none."""
         return self.faults.buffer_bytes - self._held - self._lost
 
     def put(self, data: memoryview) -> int:
@@ -135,7 +135,7 @@ class _Direction:
             raise trio.BrokenResourceError("the link was cut")
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Return the next bytes that arrive; empty at the end.
+        """Return the next bytes that arrive, or b"" at the end.
 
         Checkpoint: if it has to wait.
         """

@@ -29,7 +29,10 @@ class ThreadedBroker:
 
     @property
     def url(self) -> str:
-        """Return the URL for a STOMP client; a WebSocket's has ``ws://`` and ``/ws`` instead."""
+        """Return the URL for a STOMP client.
+
+        WebSocket clients use ``ws://`` and ``/ws`` instead.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"stomp://{host}:{self.port}"
 
@@ -99,7 +102,7 @@ class _Runner:
 
 @contextmanager
 def threaded_broker(**options: object) -> Iterator[ThreadedBroker]:
-    """Run a broker on a free loopback port; leaving the block stops it.
+    """Run a broker on a free loopback port until the block ends.
 
     Args:
       options: As in ``Settings.of``; the port is chosen, unless it is told.

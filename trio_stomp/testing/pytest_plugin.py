@@ -57,7 +57,7 @@ def options_of(request: pytest.FixtureRequest) -> dict[str, Any]:
 
 @trio_fixture
 async def stomp_broker(request: pytest.FixtureRequest) -> "AsyncIterator[TestBroker]":
-    """A broker in the test's Trio loop, over memory; run by pytest-trio.
+    """Run a broker in the test's Trio loop, over memory. Needs pytest-trio.
 
     With ``autojump_clock`` a heart-beat of 60 s takes no time.
     """

@@ -103,11 +103,14 @@ class Authorizer:
             client.rights.cleared.add(name)
 
     def lets_send(self, owner: Identity | None, plan: SendPlan, count: int) -> bool:
-        """Return whether an owner may send messages left behind today; if not, tell and count that.
+        """Return whether an owner may send deferred messages now. A refusal is logged and counted.
+
+        Wills and scheduled messages are sent after their owner has gone.
 
         Args:
-          owner: None = nobody knows, and they go on: an older broker did not write it down.
-          count: How many they are.
+          owner: None = unknown, and allowed: an older broker did not store it.
+          plan: What is to be sent, and where to.
+          count: The number of messages.
         """
         if self.rules is None or owner is None:
             return True

@@ -160,7 +160,7 @@ class Subscription:
         return self.selector is None or self.selector.matches(publication.head)
 
     def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
-        """Take a delivery after asking the selector; return how many of its messages it took."""
+        """Take a delivery's messages that match the selector, and return how many those are."""
         if not self.wants(publication):
             return 0
         fan_out.give(self, delivery)

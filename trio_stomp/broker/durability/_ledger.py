@@ -24,7 +24,7 @@ class Effect(Protocol):
 
     @property
     def client(self) -> "Client | None":
-        """The client that is told if they are not safe; None means that they are tried again."""
+        """The client to inform if the records cannot be stored. None: they are retried."""
 
     def commit(self, now: float) -> None:
         """The store has it."""

@@ -154,9 +154,7 @@ class Log:
             self.write(Keep(IDENTITY, self.identity), size=len(self.identity), is_free=True)
 
     def take_numbers(self, count: int) -> int:
-        """Reserve numbers for messages that the store has not, in one order with its ids; return
-        the first.
-        """
+        """Reserve ids for messages that the store does not hold, and return the first."""
         first = self.next_id
         self.next_id += count
         return first

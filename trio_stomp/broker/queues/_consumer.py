@@ -176,7 +176,7 @@ class Consumer:
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
 
     def deliver(self, queue: "Queue", messages: list[Message]) -> int:
-        """Stage messages that ``charge`` has counted; return the number of the first delivery."""
+        """Stage messages charged by ``charge``, and return the number of the first delivery."""
         first = self.fan_out.number(len(messages))
         tracks = self.ack != AUTO
         for start, stop in _spans(messages):

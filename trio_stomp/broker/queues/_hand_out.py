@@ -59,8 +59,7 @@ def _deal(
     served: "dict[Consumer, list[Message]]",
     bound: int,
 ) -> int:
-    """Hand out unfiltered messages, whole rounds at once, and return how many; 0 if that cannot be
-    done.
+    """Hand out unfiltered messages in whole rounds, and return how many; 0 = not possible.
 
     To whom a message goes is what counting them out would say, at a third of the cost.
     """

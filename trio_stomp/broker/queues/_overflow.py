@@ -43,8 +43,8 @@ class Overflow:
     def admit(
         self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
     ) -> bool:
-        """Put a message into ``queue``, or do what its policy says; return False if the sender must
-        wait.
+        """Put a message into ``queue`` or apply its overflow policy. Return False to block the
+        sender.
 
         Args:
           taken: How many messages of the same run were admitted before; for the error.
@@ -157,7 +157,7 @@ class Overflow:
         )
 
     def send_quietly(self, send: Callable[[], int]) -> int:
-        """Send on behalf of no sender who could be told; return how many messages were taken."""
+        """Send without a sender to inform, and return how many messages were accepted."""
         try:
             return send()
         except QueueFull as error:

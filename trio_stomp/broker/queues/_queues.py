@@ -440,7 +440,9 @@ class QueueBook:
         self.storage.page_in(queue, level, paged)
 
     def _deadly(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
-        """Return the option, policy or header that made a message die; "" if its consumer did."""
+        """Return the option, policy or header that caused a dead letter, or "" for a consumer's
+        NACK.
+        """
         if death is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
         if death is DeadLetterReason.OVERFLOW:

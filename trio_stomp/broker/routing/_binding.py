@@ -17,7 +17,7 @@ class BindingHost(Protocol):
     """The part of the core that a binding uses."""
 
     def enqueue(self, binding: "Binding", publication: Publication, bodies: list[bytes]) -> int:
-        """Put messages into a binding's queue as far as policy lets them in; return how many."""
+        """Put messages into a binding's queue as far as its policy allows, and return how many."""
 
 
 @define(eq=False, repr=False)

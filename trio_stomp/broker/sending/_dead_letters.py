@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def send_dead(
     publisher: "Publisher", destination: "Destination", head: "Head", message: "Message", now: float
 ) -> bool:
-    """Send a dead letter to a topic or work queue; return whether it reaches or waits for one."""
+    """Send a dead letter to a topic or work queue. Return whether anybody receives it."""
     if destination.kind not in (Kind.TOPIC, Kind.WORK):
         return False
     options = SendOptions(message.level, persistent=bool(message.stored))

@@ -51,7 +51,7 @@ class Postponed:
     def see(
         self, publication: "Publication", asked: str, keeper: "LastValueOwner", now: float
     ) -> bytes:
-        """Have a topic's messages seen, now or behind others; return what RECEIPTs tell."""
+        """Publish a topic's messages, now or after earlier ones, and return the RECEIPT headers."""
         destination = publication.destination
         if publication.sender is None and (
             destination.line is not None or destination.is_large(len(publication.bodies))
@@ -117,7 +117,7 @@ class Postponed:
         return evidence + offset + (log.stored if is_safe else b"")
 
     def remember(self, count: int) -> bool:
-        """Charge ``count`` answers, or give back negative ones; False if they are too many."""
+        """Charge ``count`` pending answers (negative: release). Return False beyond the limit."""
         if self.remembered + count > MAX_REMEMBERED:
             return False
         self.remembered += count

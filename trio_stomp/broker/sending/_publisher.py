@@ -132,7 +132,7 @@ class Publisher:
     def send(
         self, client: Client | None, run: FrameRun, received_at: float, now: float
     ) -> tuple[int, bytes]:
-        """Send a run; return how many of its messages were taken, and what their RECEIPTs tell.
+        """Send a run. Return how many of its messages were accepted, and their RECEIPT headers.
 
         Fewer than all are taken only by a queue that makes its producers wait.
 
@@ -225,7 +225,10 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> list[bytes]:
-        """Send bodies to several destinations where there is room; return what RECEIPTs tell."""
+        """Send bodies to several destinations as far as there is room.
+
+        Return the RECEIPT headers.
+        """
         log = self.log
         # Nothing of it is seen before all of it may be.
         binds = log is not None and any(destination.stores(options) for destination, _ in parts)
@@ -257,7 +260,7 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> bytes:
-        """Send bodies to one destination, as far as there is room; return what RECEIPTs tell."""
+        """Send bodies to one destination as far as there is room. Return the RECEIPT headers."""
         send = self._send_once if options and options.dedup_id else self.send_to
         return send(client, destination, head, options, bodies, received_at=received_at, now=now)[1]
 
@@ -363,7 +366,10 @@ class Publisher:
         received_at: float,
         now: float,
     ) -> tuple[int, bytes]:
-        """Send bodies to one destination; return how many were taken, and what RECEIPTs tell."""
+        """Send bodies to one destination.
+
+        Return how many were accepted, and the RECEIPT headers.
+        """
         expires_at = destination.ends_at(options, received_at)
         publication = Publication(
             destination,

@@ -192,7 +192,7 @@ class Stream:
         self._firsts.clear()
 
     def _shrink(self, now_ms: int, most: int = MAX_AGED) -> int:
-        """Drop what is too much, and ``most`` runs that are too old; return how many."""
+        """Drop the excess, and up to ``most`` expired runs. Return the number of runs dropped."""
         limit, newest = self.window_limit_bytes, len(self._runs) - 1
         dropped = 0
         while self._dropped <= newest:

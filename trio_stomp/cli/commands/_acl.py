@@ -196,7 +196,7 @@ def _check(given: argparse.Namespace) -> int:
 
 
 def _hidden(rules: AccessRules) -> tuple[list[tuple[Rule, Rule]], bool]:
-    """Return rules that never decide, each with the first in its way; and if all were tried."""
+    """Return rules that never decide, each with the one that hides it, and if all were tried."""
     found: list[tuple[Rule, Rule]] = []
     compared = 0
     for number, later in enumerate(rules.rules):

@@ -249,7 +249,7 @@ class Outbox:
         self._block(now)
 
     def _send_bulk(self, now: float) -> bool:
-        """Send what waits if it is large and need not be joined; return False if some is left."""
+        """Send a large backlog without joining it. Return False if some of it is left."""
         if not self.wire.gathers or self.waiting_bytes > BULK_INLINE_BYTES:
             return False
         try:

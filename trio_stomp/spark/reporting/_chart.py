@@ -32,7 +32,7 @@ class Series:
 
 @frozen
 class Bar:
-    """A stretch of time on a lane; ``kind`` is its class in the style: bad, warn or note."""
+    """A stretch of time on a lane. ``kind`` is its class in the style: bad, warn or note."""
 
     begin: datetime
     end: datetime
@@ -42,11 +42,11 @@ class Bar:
 
 @frozen
 class Frame:
-    """What all plots over one time have in common.
+    """The properties shared by all plots over one time.
 
     Args:
-      starts: When a broker began anew.
-      holes: When statistics are missing.
+      starts: The starts of a broker.
+      holes: The times without statistics.
       longest: The longest time without a value that a line crosses.
     """
 
@@ -61,7 +61,7 @@ class Frame:
 
     @property
     def bottom(self) -> float:
-        """Where the axis of time lies."""
+        """The vertical position of the time axis."""
         return self.height - BOTTOM
 
     def x(self, moment: datetime) -> float:
@@ -125,7 +125,7 @@ class Scale:
     def of(
         cls, frame: Frame, most: float, show: Callable[[float], str] = short, least: float = 0.0
     ) -> "Scale":
-        """Return a scale up to ``most``; with powers of ten from ``least`` if that is not 0."""
+        """Return a scale from 0 up to ``most``, or by powers of ten if ``least`` is not 0."""
         if least:
             low = 10.0 ** floor(log10(least))
             return cls(frame, max(most, low * 10), low, show)
@@ -165,7 +165,7 @@ class Scale:
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
-    """Return fewer points, the highest of each few: a peak must not vanish."""
+    """Return fewer points: the highest of each group, so that peaks do not vanish."""
     few = -(-len(points) // most)
     if few <= 1:
         return list(points)
@@ -175,7 +175,7 @@ def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> list[Point]:
 
 
 def pieces(points: Sequence[Point], longest: timedelta) -> list[list[Point]]:
-    """Cut a line where nothing is known for longer than that: it must not claim what it is not."""
+    """Cut a line where values are missing for longer than ``longest``."""
     found: list[list[Point]] = []
     for point in points:
         if not found or point[0] - found[-1][-1][0] > longest:
@@ -219,7 +219,7 @@ def lines(
 
 
 def _told(frame: Frame, series: Sequence[Series], show: Callable[[float], str]) -> Iterable[str]:
-    """Yield invisible columns that tell what the lines say there."""
+    """Yield invisible columns that show the lines' values on hover."""
     columns = 96
     step = (frame.end - frame.begin) / columns
     told: list[dict[str, tuple[datetime, float]]] = [{} for _ in range(columns)]

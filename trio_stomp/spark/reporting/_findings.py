@@ -1,4 +1,4 @@
-"""What the results say, in words with numbers: the part of a report that everybody reads."""
+"""The results in words with numbers: the part of a report that everybody reads."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ BAD, WARN, NOTE, GOOD = "bad", "warn", "note", "good"
 ORDER = (BAD, WARN, NOTE, GOOD)
 
 SOON_H = 24.0 * 14
-"""A growth that would take longer to fill what is there is not told of."""
+"""Growth that would take longer than this to fill the rest is not reported."""
 
 REASONS = {
     "slow-consumer": "a subscriber was too slow",
@@ -74,7 +74,7 @@ def findings(results: Results, broker: str) -> list[Finding]:
 
 
 def holes(results: Results, broker: str) -> list[tuple[datetime, datetime]]:
-    """Return when no statistics came, though the broker did not begin anew."""
+    """Return the times without statistics in which the broker did not restart."""
     rows = sorted(of_broker(results["load"], broker), key=lambda row: row["bucket"])
     width = timedelta(seconds=results.thresholds.bucket_s)
     found = []
@@ -85,7 +85,7 @@ def holes(results: Results, broker: str) -> list[tuple[datetime, datetime]]:
 
 
 def starts(results: Results, broker: str) -> list[tuple[datetime, float]]:
-    """Return when the broker began anew, and for how many seconds it was not heard before."""
+    """Return the restarts of the broker, with the seconds that it was not heard before each."""
     rows = sorted(of_broker(results["starts"], broker), key=lambda row: row["first"])
     return [
         (after["started"], max(0.0, (after["first"] - before["last"]).total_seconds()))
@@ -94,7 +94,7 @@ def starts(results: Results, broker: str) -> list[tuple[datetime, float]]:
 
 
 def during(row: dict[str, Any], results: Results) -> str:
-    """Return from when to when something lasted, and how long that is."""
+    """Return the start, the end and the length of something."""
     begin, end = results.clock(row["begin"]), results.clock(row["end"])
     return f"{begin}-{end} ({lasting(row['seconds'])})"
 

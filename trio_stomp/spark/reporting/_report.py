@@ -1,6 +1,6 @@
-"""Results → one page of HTML that stands alone: nothing is loaded, no script runs.
+"""Results → one self-contained page of HTML: nothing is loaded, and no script runs.
 
-First what somebody must know, in words; then the day in one picture; then the details.
+The order is: what everybody must know, in words; the day in one picture; the details.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -65,7 +65,7 @@ def report(results: Results, made_at: datetime) -> str:
 
 @define(eq=False)
 class Section:
-    """All on one broker."""
+    """The report's section on one broker."""
 
     results: Results
     broker: str
@@ -131,7 +131,7 @@ class Section:
                 yield _tile(size(row["peak"]), "most memory", WARN if high else "")
 
     def _delivery(self, part: float) -> float:
-        """A percentile of the time from socket to socket, over everything."""
+        """Return a percentile of the time from socket to socket, over everything."""
         sums: dict[tuple[float, ...], list[int]] = {}
         for row in self.rows("latency_by_destination"):
             if row["stage"] == "delivery":
@@ -154,7 +154,7 @@ class Section:
         return Series(label, points, colour)
 
     def _rate(self, column: str, label: str, colour: int) -> Series:
-        """A line that is at 0 where the broker was heard, and had nothing to tell."""
+        """Return a line that is 0 where the broker reported nothing, and cut where it was away."""
         heard = {row["bucket"]: 0.0 for row in self.rows("load")}
         told = {row["bucket"]: row[column] for row in self.rows("traffic")}
         return Series(label, sorted({**heard, **told}.items()), colour)
@@ -249,7 +249,7 @@ class Section:
 
 
 def _hours(results: Results) -> str:
-    """Say what part of the days the plots are of, where it is not the whole."""
+    """Return a note on the hours that the plots cover, or "" if they cover the whole."""
     begin, end = results.span
     if end - begin == timedelta(days=(results.last - results.first).days + 1):
         return ""

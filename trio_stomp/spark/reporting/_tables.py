@@ -16,7 +16,7 @@ Column = tuple[str, Callable[[Row], str], bool]
 
 
 def detail_tables(results: Results, broker: str) -> Iterator[str]:
-    """Yield all tables of one broker; none that would be empty."""
+    """Yield the tables of one broker that are not empty."""
     yield _destinations(results, broker)
     yield _table(
         "Saturation",

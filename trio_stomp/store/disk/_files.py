@@ -22,7 +22,7 @@ class Files(Protocol):
         """Write all of ``buffers``, one after the other, from ``offset`` on."""
 
     def read(self, handle: int, offset: int, size: int) -> bytes:
-        """Return up to ``size`` bytes from ``offset``; fewer only at the end."""
+        """Return up to ``size`` bytes from ``offset``. Only the end of the file cuts them short."""
 
     def sync(self, handle: int) -> None:
         """Wait until what was written is on the disk (fdatasync)."""
@@ -52,7 +52,7 @@ class Files(Protocol):
         """Return the names in a directory."""
 
     def make_directory(self, path: str) -> None:
-        """Make a directory, and those above it, for this user alone; it may exist.
+        """Create a directory and its parents, accessible to this user alone. It may exist.
 
         Its name, and those of all that were made, are on the disk then.
         """
@@ -62,7 +62,7 @@ class OsFiles:
     """The operating system's files."""
 
     def create(self, path: str) -> int:
-        """Implement ``Files.create``; only this user can read the file."""
+        """Implement ``Files.create`` with a file that only this user can read."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def open(self, path: str) -> int:

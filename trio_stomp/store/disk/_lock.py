@@ -8,7 +8,7 @@ from trio_stomp.store._port import StoreLocked
 
 
 class DirectoryLock:
-    """What the system keeps locked while this process lives, or until it is released.
+    """An operating system's lock on a directory, until it is released or this process ends.
 
     It is the directory itself, and in it a file that tells by whom: who removes the file by hand
     lets nobody in. Where directories cannot be locked (some network file systems) the file alone

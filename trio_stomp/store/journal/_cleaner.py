@@ -161,7 +161,7 @@ class Cleaner:
         return piece
 
     def give_up(self, piece: Piece) -> None:
-        """Give up the extents of a piece that was appended; its copies are applied next.
+        """Give up the extents of a piece whose copies were appended. They are applied next.
 
         Hold the lock.
         """

@@ -46,10 +46,14 @@ class Ending:
 def find_ending(
     files: Files, handle: int, marker: bytes, header: SegmentHeader | None, size: int
 ) -> Ending:
-    """Where the newest segment ends.
+    """Return where the newest segment ends.
 
     Args:
-      header: Its; None if that is damaged.
+      files: The file system.
+      handle: The open segment.
+      marker: The segment's marker.
+      header: The segment's header, or None if it is damaged.
+      size: The size of the file.
     """
     if size <= SEGMENT_HEADER_BYTES:
         # It was begun; its header may not have come so far.
@@ -74,7 +78,7 @@ def find_ending(
 
 
 def _commit_at(files: Files, handle: int, marker: bytes, at: int) -> Commit | None:
-    """The commit that stands there, of whatever format; None if none does."""
+    """Return the commit at a position, of either format, or None if there is none."""
     data = files.read(handle, at, COMMIT_BYTES)
     if len(data) < HEADER_BYTES or data[MARKER_BYTES] != COMMIT:
         return None
@@ -83,7 +87,7 @@ def _commit_at(files: Files, handle: int, marker: bytes, at: int) -> Commit | No
 
 
 def _is_whole(files: Files, handle: int, marker: bytes, at: int, commit: Commit) -> bool:
-    """Whether all that follows a commit in its batch is what was written."""
+    """Return whether the rest of a commit's batch matches its checksum."""
     check = 0
     for found in scan(files, handle, marker, at + COMMIT_BYTES, at + commit.length):
         if found.kind in (DAMAGED, TORN) or not found.is_whole():
@@ -93,7 +97,7 @@ def _is_whole(files: Files, handle: int, marker: bytes, at: int, commit: Commit)
 
 
 def _last_commit(files: Files, handle: int, marker: bytes, size: int) -> Commit | None:
-    """The last valid commit of a segment; None if there is none."""
+    """Return the last valid commit of a segment, or None if there is none."""
     end = size
     while end > SEGMENT_HEADER_BYTES:
         start = max(end - WINDOW_BYTES, SEGMENT_HEADER_BYTES)

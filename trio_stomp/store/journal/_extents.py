@@ -80,7 +80,7 @@ class Extents:
         return Extent(*self._rows[at : at + WIDTH])
 
     def add(self, extent: Extent, share: int) -> bool:
-        """Add messages; they are merged with those before them, where that is of use.
+        """Add messages, merged into the extent before them where that saves space.
 
         Args:
           share: The place's own messages are to be at least one in so many bytes.
@@ -175,13 +175,13 @@ class Extents:
         return low
 
     def find(self, first: int) -> int:
-        """The position of the extent that begins with this id; -1 if there is none."""
+        """Return the position of the extent that begins with this id, or -1 if there is none."""
         position = self.position_after(first - 1)
         at = self._head + position * WIDTH
         return position if at < len(self._rows) and self._rows[at] == first else -1
 
     def remove(self, position: int) -> None:
-        """Give up an extent; cheap at the front."""
+        """Remove the extent at a position. This is cheap at the front."""
         if position:
             at = self._head + position * WIDTH
             del self._rows[at : at + WIDTH]
@@ -202,14 +202,14 @@ class Extents:
 
 
 def share_for(extents: int) -> int:
-    """How much of an extent may be other places': the more, the more extents there are."""
+    """Return how much of an extent other keys may own. It grows with the number of extents."""
     return SPARSE << 3 * (extents // MANY_EXTENTS)
 
 
 def extent_of(
     ids: Sequence[int], segment: int, start: int, end: int, bodies: int, *, is_copy: bool = False
 ) -> Extent:
-    """The extent of a single record; ``bodies`` is the size of the messages' bodies."""
+    """Return the extent of a single record. ``bodies`` is the size of the messages' bodies."""
     own, kind = end - start, COPIED if is_copy else 0
     return Extent(
         ids[0],

@@ -25,7 +25,7 @@ class IdSet:
         return bool(self._chunks.get(id >> CHUNK_SHIFT, 0) >> (id & CHUNK_MASK) & 1)
 
     def add(self, ids: Sequence[int]) -> None:
-        """Add ids; a ``range`` is added at once."""
+        """Add ids. A ``range`` is added in one step."""
         if len(ids) == 1:
             self._add_one(ids[0])
             return
@@ -44,7 +44,7 @@ class IdSet:
             self._chunks[key] = FULL if chunk == FULL else chunk
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Remove ids, if they are there; a ``range`` is removed at once."""
+        """Remove the ids that are present. A ``range`` is removed in one step."""
         for key, mask in _masks(ids):
             chunk = self._chunks.get(key, 0)
             if found := chunk & mask:

@@ -50,7 +50,7 @@ class Index:
         self.extents += extents.add(extent, share_for(self.extents))
 
     def set_deliveries(self, ids: Sequence[int], deliveries: Sequence[int]) -> None:
-        """Set how often messages were delivered before; () means never."""
+        """Set how often messages were delivered before. () = never."""
         for id, count in zip(ids, deliveries, strict=False):
             if count and id in self.live:
                 self.deliveries[id] = count

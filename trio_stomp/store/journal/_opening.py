@@ -19,7 +19,7 @@ def replay(
     progress: Progress,
     keeps_transient: bool = False,
 ) -> Replay:
-    """Learn what segments hold; their ``end`` becomes where the valid part ends.
+    """Read the content of segments, and set each ``end`` to the end of its valid part.
 
     Raises:
       StoreError: a file is not ours.

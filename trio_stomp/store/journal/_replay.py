@@ -52,7 +52,7 @@ class Replay:
     """Of the newest segment."""
 
     def run(self, segments: Sequence[Segment], told: Callable[[int], None]) -> None:
-        """Replay segments; their ``end`` becomes where the valid part ends.
+        """Replay segments, and set each ``end`` to the end of its valid part.
 
         Args:
           told: Called with the bytes of each segment.

@@ -40,7 +40,7 @@ class Scanner:
     _base: int = 0
 
     def record_at(self, position: int) -> Found:
-        """Return the record at a position; damage reaches to the next marker."""
+        """Return the record at a position. Damage extends to the next marker."""
         needed = HEADER_BYTES
         while self._load(position, needed):
             found = parse_header(self._data, position - self._base, self._base, self._marker)
@@ -68,7 +68,7 @@ class Scanner:
         return len(self._data) - (position - self._base) >= size
 
     def _find_marker(self, position: int) -> int:
-        """Return the position of the next marker; the end if there is none."""
+        """Return the position of the next marker, or the end if there is none."""
         while position < self._end:
             size = min(WINDOW_BYTES, self._end - position)
             data = self._files.read(self._handle, position, size)

@@ -120,7 +120,7 @@ class Shared:
     def read_extent(
         self, key: Key, extent: Extent, limit: int = EVERYTHING, after: int = 0, start: int = 0
     ) -> Content:
-        """As ``Reader.read``. What is found damaged is finished with, and counted.
+        """Read an extent as ``Reader.read`` does. Damaged messages are finished and counted.
 
         Raises:
           OSError: the disk failed; FileNotFoundError: the segment has gone meanwhile.

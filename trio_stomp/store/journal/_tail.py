@@ -88,7 +88,7 @@ class Tail:
 
     @classmethod
     def begin(cls, files: Files, directory: str, number: int, commit: int, next_id: int) -> "Tail":
-        """Create a new segment; a failure leaves at most an empty file."""
+        """Create a new segment. A failure leaves at most an empty file."""
         segment = name_segment(directory, number, token_bytes(MARKER_BYTES))
         try:
             handle = create_segment(files, segment, commit, next_id)
@@ -104,7 +104,7 @@ class Tail:
         return self.synced == self.segment.end
 
     def write(self, buffers: Sequence[bytes], size: int) -> None:
-        """Write at the end; if that fails, none of it counts."""
+        """Write at the end. If that fails, nothing counts as written."""
         self._files.write(self._handle, self.segment.end, buffers)
         self.segment.end += size
 

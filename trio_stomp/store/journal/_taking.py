@@ -12,7 +12,7 @@ from trio_stomp.store.journal.format import split
 
 @value
 class Stand:
-    """The position within an extent where a page ended; the next page begins there or later."""
+    """The position within an extent where a page ended, and from which the next page starts."""
 
     after: int
     segment: int

@@ -59,7 +59,11 @@ class Database(Protocol):
     engine: sql.Engine
 
     def lock(self) -> None:
-        """Keep other brokers out. Call it before all else; it may raise StoreLocked."""
+        """Keep other brokers out. Call this before everything else.
+
+        Raises:
+          StoreLocked: another broker uses the database.
+        """
 
     def open_writer(self) -> sql.Connection:
         """Return the connection for writing, which keeps other brokers out."""
@@ -81,7 +85,7 @@ class Database(Protocol):
 
 
 def open_database(text: str) -> Database:
-    """Return the database of a URL; nothing is connected to yet.
+    """Return the database of a URL, without connecting to it.
 
     Raises:
       StoreError: the URL is none of ours, or the driver is not installed.
@@ -145,7 +149,8 @@ class Sqlite:
             raise StoreError(f"{path}: cannot be opened: {error.strerror}; {remedy}") from error
 
     def open_writer(self) -> sql.Connection:
-        """Implement ``Database.open_writer``; a new file is its owner's alone, whatever the umask.
+        """Implement ``Database.open_writer``. Only its owner may read a new file, whatever the
+        umask.
 
         What SQLite puts beside it is as open as the file itself.
         """

@@ -152,5 +152,5 @@ def _end(
 
 
 def written_at(connection: sql.Connection, stream_id: int, offset: int) -> int:
-    """Return when a message of a stream was written; 0 if it has been trimmed meanwhile."""
+    """Return when a message of a stream was written, or 0 if it has been trimmed meanwhile."""
     return connection.scalar(_WRITTEN, {"stream": stream_id, "offset": offset}) or 0

@@ -60,7 +60,7 @@ def claim(
 
 
 def last_commit(writer: sql.Connection, token: str) -> int | None:
-    """Return the number of the last commit; None if another broker has taken over."""
+    """Return the number of the last commit, or None if another broker has taken over."""
     return writer.scalar(sql.select(STATE.c.last_commit).where(STATE.c.writer == token))
 
 

@@ -147,8 +147,9 @@ class SqlStore:
         return None if entry is None else entry.state
 
     def statistics(self) -> StoreStatistics:
-        """Implement ``Store.statistics``; the size is queried once in ``APPENDS_A_MEASURE``
-        appends.
+        """Implement ``Store.statistics``.
+
+        The size is queried once in ``APPENDS_A_MEASURE`` appends.
         """
         return StoreStatistics(
             bytes=self._bytes,
@@ -159,7 +160,7 @@ class SqlStore:
         )
 
     def close(self) -> None:
-        """Implement ``Store.close``; does nothing if the store is not open."""
+        """Implement ``Store.close``. A store that is not open stays closed."""
         try:
             if self._writer is not None and self._commit != self._durable:
                 with explained(self._database, "cannot be written to"):
@@ -189,7 +190,7 @@ class SqlStore:
         return self._writer
 
     def _end(self, writer: sql.Connection, commit: int) -> None:
-        """Commit; if that fails, find out whether the commit took effect anyway."""
+        """Commit. If that fails, find out whether the commit took effect."""
         try:
             with explained(self._database, "cannot be written to", StoreUnavailable):
                 writer.commit()
@@ -240,7 +241,7 @@ class SqlStore:
             yield connection
 
     def _roll_back(self) -> None:
-        """Roll the transaction back; give up a connection that cannot do even that."""
+        """Roll the transaction back. Give up a connection on which even that fails."""
         if (writer := self._writer) is None:
             return
         # A connection that SQLAlchemy has given up would connect anew, without our lock.

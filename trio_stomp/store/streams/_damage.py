@@ -73,7 +73,7 @@ class StreamDamage:
         return notes
 
     def take_lines(self) -> list[str]:
-        """Return the lines reported since the last call; of very many, only the first."""
+        """Return the lines reported since the last call, the first ones if there are very many."""
         with self._lock:
             lines, self._lines = self._lines, []
         return lines

@@ -43,7 +43,7 @@ def begin_directory(directory: str, files: Files, name: str, epoch: str) -> None
 
 
 def read_directory(directory: str, files: Files) -> tuple[str, str, set[str]] | None:
-    """Return a stream's name, its epoch and its file names; None if there is no stream."""
+    """Return a stream's name, its epoch and its file names, or None if there is no stream."""
     names = set(files.names(directory))
     if DROPPED in names:
         clear_directory(directory, files)

@@ -152,7 +152,7 @@ def encode_run(
 
 
 def read_run_header(data: bytes, at: int, marker: bytes) -> RunHeader | None:
-    """Return the header of the record at a position; None if there is no whole one."""
+    """Return the header of the record at a position, or None if there is no whole one."""
     kind_at = at + MARKER_BYTES
     packing = _OLD_RUN_FIELDS if data.startswith(_OLD_RUN, kind_at) else _RUN_FIELDS
     end = at + packing.size
@@ -182,7 +182,7 @@ def walk(data: bytes, marker: bytes) -> Iterator[tuple[int, int, RunHeader | Non
 
 
 def _find_run(data: bytes, at: int, marker: bytes) -> int:
-    """Return the position of the next whole record; the end, if there is none."""
+    """Return the position of the next whole record, or the end if there is none."""
     while (at := data.find(marker, at)) >= 0:
         header = read_run_header(data, at, marker)
         if header is not None and at + header.size <= len(data):
@@ -251,10 +251,10 @@ def count_messages(runs: Sequence[Streamed]) -> int:
 
 
 def clip(run: Streamed, first: int, limit_bytes: int) -> tuple[Streamed, int]:
-    """Of a run, what does not stand before ``first``, to a limit; at least one message.
+    """Return the part of a run from ``first`` on, within a limit but of at least one message.
 
     Returns:
-      It, and its size: that of the bodies, and a little for each.
+      The part, and its size: the bodies, and an overhead for each.
     """
     skipped = max(first - run.first, 0)
     bodies = run.bodies[skipped:]
@@ -289,7 +289,7 @@ def encode_block(
 
 
 def read_block_header(data: bytes, at: int, marker: bytes) -> BlockHeader | None:
-    """Return the header of the block at a position; None if there is no whole one."""
+    """Return the header of the block at a position, or None if there is no whole one."""
     end = at + _BLOCK_FIELDS.size
     if not data.startswith(marker, at) or end + _CHECKSUM.size > len(data):
         return None
@@ -300,7 +300,7 @@ def read_block_header(data: bytes, at: int, marker: bytes) -> BlockHeader | None
 
 
 def decode_block(data: bytes, marker: bytes) -> bytes | None:
-    """Return the records of the block that ``data`` starts with; None if it is damaged."""
+    """Return the records of the block that ``data`` starts with, or None if it is damaged."""
     header = read_block_header(data, 0, marker)
     if header is None:
         return None
@@ -315,7 +315,7 @@ def encode_index(marker: bytes, headers: Sequence[bytes]) -> bytes:
 
 
 def index_bytes(footer: bytes, marker: bytes) -> int | None:
-    """Return the size of the index that precedes a footer; None if it is no footer."""
+    """Return the size of the index that precedes a footer, or None if it is no footer."""
     if len(footer) != FOOTER_BYTES:
         return None
     found, kind, count, _ = _FOOTER_FIELDS.unpack(footer)
@@ -323,7 +323,7 @@ def index_bytes(footer: bytes, marker: bytes) -> int | None:
 
 
 def decode_index(index: bytes, footer: bytes, marker: bytes) -> list[BlockHeader] | None:
-    """Return the headers of a file's blocks; None if the index is damaged."""
+    """Return the headers of a file's blocks, or None if the index is damaged."""
     if zlib.crc32(index) != _FOOTER_FIELDS.unpack(footer)[3]:
         return None
     headers = [

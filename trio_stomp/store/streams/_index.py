@@ -59,7 +59,7 @@ class StreamIndex:
             self.next = tail.next
 
     def mark(self) -> None:
-        """What is there stands: ``cut`` goes back to here, and what is full may be compressed."""
+        """Commit the current end: ``cut`` returns to it, and full files may be compressed."""
         with self._lock:
             self._mark = self._end()
 

@@ -89,7 +89,7 @@ class StreamLog:
         segment_bytes: int = SEGMENT_BYTES,
         known: Known = ALL_KNOWN,
     ) -> "StreamLog | None":
-        """Find out what a stream holds; None if there is none: never begun, or dropped.
+        """Open a stream's log and read what it holds. None: it was never begun, or was dropped.
 
         What it holds is on the disk then: nobody sees what a power cut could take away.
         What is damaged is set aside and reported; ``take_damage`` tells.
@@ -120,7 +120,7 @@ class StreamLog:
             raise StoreBroken(f"{self.directory}: what is on the disk is not known; restart")
 
     def start_at(self, offset: int) -> None:
-        """Have the next message of an empty log be that one; it is kept in the name of a file."""
+        """Set the offset of an empty log's next message. The name of a file stores it."""
         self._index.next = offset
         self._is_touched = True
         self._writable()
@@ -329,7 +329,7 @@ class StreamLog:
         return runs
 
     def _load(self, extent: Extent) -> bytes | None:
-        """Return the records of an extent; None if its file was replaced or removed meanwhile."""
+        """Return the records of an extent, or None if its file was replaced or removed."""
         try:
             handle = self._files.open(extent.path)
         except FileNotFoundError:

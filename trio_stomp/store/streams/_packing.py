@@ -34,7 +34,7 @@ wait for its compression."""
 
 
 def write_packed(raw: Segment, files: Files, damage: StreamDamage) -> Segment:
-    """Compress a full file into one beside it, which then is on the disk; the raw one stays.
+    """Compress a full file into a synced file beside it, and keep the original.
 
     Raises:
       OSError: it could not be, and is not there.

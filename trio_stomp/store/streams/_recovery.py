@@ -32,7 +32,7 @@ from trio_stomp.store.streams._segment import (
 
 @value
 class Known:
-    """What the journal knows of the streams beside it.
+    """The state of the streams according to the journal.
 
     Args:
       commit: The last one that holds. What came with a later one, and is bound to it, never did.
@@ -105,7 +105,7 @@ def _recover_segment(
 
 
 def scan(segment: Segment, data: bytes) -> Iterator[tuple[int, int]]:
-    """Note all records of a raw file; yield from where to where it is damaged."""
+    """Index all records of a raw file, and yield the bounds of damaged parts."""
     for at, end, header in walk(data, segment.marker):
         if header is None:
             yield at, end
@@ -180,7 +180,7 @@ def _promised(data: bytes, segment: Segment, rules: Known, damage: StreamDamage)
 
 
 def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:
-    """Read a compressed file's index; if that is damaged, look for the blocks."""
+    """Read a compressed file's index. If it is damaged, search for the blocks."""
     segment = named_segment(path)
     segment.is_sealed = True
     with opened(files, files.open(path)) as handle:
@@ -201,7 +201,7 @@ def read_packed(path: str, files: Files, damage: StreamDamage) -> Segment:
 def _read_index(
     handle: int, files: Files, segment: Segment
 ) -> list[tuple[int, BlockHeader]] | None:
-    """The blocks, and where they stand; None if the index is damaged."""
+    """Return the blocks and their positions, or None if the index is damaged."""
     footer_at = max(segment.bytes - FOOTER_BYTES, 0)
     footer = files.read(handle, footer_at, FOOTER_BYTES)
     size = index_bytes(footer, segment.marker)

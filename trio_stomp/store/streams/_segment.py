@@ -65,7 +65,7 @@ class Segment:
         return self.path.endswith(PACKED)
 
     def add_run(self, at: int, end: int, first: int, behind: int, written_ms: int) -> None:
-        """Add a record behind all others; offset ``behind`` follows it."""
+        """Add a record behind all others. ``behind`` is the offset after its last message."""
         if not self.positions or at - self.positions[-1] >= EXTENT_BYTES:
             self._add_point(at, first, written_ms)
         self.next = max(self.next, behind)  # a record may stand there twice, by a stray write

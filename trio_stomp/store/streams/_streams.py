@@ -58,7 +58,7 @@ def is_bound(turns: Sequence[Turn]) -> bool:
 
 
 def stream_directory(directory: str, name: str) -> str:
-    """Return the directory of a stream's log. Any name will do; the log stores it."""
+    """Return the directory of a stream's log. The log stores the name, so any is valid."""
     return f"{directory}/{sha256(name.encode()).hexdigest()[:32]}"
 
 
@@ -157,7 +157,7 @@ class Streams:
                 log.rollback()
 
     def leave(self) -> None:
-        """Leave what was written unseen; recovery decides whether it holds."""
+        """Abandon uncommitted writes without undoing them. Recovery decides whether they count."""
         touched, self._touched = self._touched, {}
         self._begun.clear()
         for log in touched.values():

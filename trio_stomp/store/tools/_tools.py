@@ -192,7 +192,7 @@ def _open_store(target: str) -> Store:
 
 
 def compact(directory: str, progress: Progress) -> tuple[int, int]:
-    """Copy what lives in a journal together, and delete the rest; compress full stream files.
+    """Copy a journal's live records together, delete the rest, and compress full stream files.
 
     It goes the way of a broker that makes room, so it may be killed at any moment.
 

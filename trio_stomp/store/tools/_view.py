@@ -26,7 +26,11 @@ class View(Protocol):
     name: str
 
     def recover(self, progress: Progress) -> Recovered:
-        """Return the content. Call it once, before all else; it may raise StoreError."""
+        """Return the content. Call this once, before everything else.
+
+        Raises:
+          StoreError: the store cannot be read.
+        """
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
         """Read messages as ``Store.read`` does, without transient ones."""
@@ -38,7 +42,7 @@ class View(Protocol):
         """Return a line for each damage found since the last call."""
 
     def files(self) -> list[tuple[str, int]]:
-        """Return its files and their bytes; [] if it has none of its own."""
+        """Return the store's files and their bytes, or [] if it has no files."""
 
     def close(self) -> None:
         """Close everything."""
@@ -70,7 +74,7 @@ class PinnedFiles(OsFiles):
         self._pinned: dict[str, int] = {}
 
     def names(self, path: str) -> list[str]:
-        """Implement ``Files.names``; [] where there is no directory."""
+        """Implement ``Files.names``. A missing directory has no names."""
         for _ in range(TRIES):
             try:
                 return self._pin(path)
@@ -90,7 +94,7 @@ class PinnedFiles(OsFiles):
         return names
 
     def close_all(self, directory: str = "") -> None:
-        """Close the files of a directory; without one, all files."""
+        """Close the files of a directory, or all files without one."""
         for path in [path for path in self._pinned if path.startswith(directory)]:
             os.close(self._pinned.pop(path))
 

@@ -87,7 +87,7 @@ class SqlView:
         return lines
 
     def files(self) -> list[tuple[str, int]]:
-        """Implement ``View.files``: the file of sqlite; of a server, what its tables take."""
+        """Implement ``View.files``: the file of SQLite, or the size of a server's tables."""
         try:
             size = self._database.size(self._opened)
         except SQLAlchemyError:

@@ -101,7 +101,7 @@ class Commit:
 
 @value
 class Copy:
-    """Messages of one Put, brought out of a segment that is to go; they need not be contiguous."""
+    """Messages of one Put, copied from a segment that is to be removed. Ids may have gaps."""
 
     place: str
     ids: Sequence[int]
@@ -159,7 +159,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def decode_segment_header(data: bytes) -> SegmentHeader | None:
-    """Decode the header of a segment; None if it is damaged."""
+    """Decode the header of a segment, or None if it is damaged."""
     packed = data[: SEGMENT.size]
     if len(data) < SEGMENT_HEADER_BYTES or data[SEGMENT.size :][: CRC.size] != CRC.pack(
         crc32(packed)
