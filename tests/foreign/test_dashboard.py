@@ -672,6 +672,29 @@ def test_a_client_can_put_nothing_into_the_figures(chromium: Chromium) -> None:
         assert page.complaints == []
 
 
+def test_who_has_most_of_what_all_share_is_shown_as_text(
+    chromium: Chromium, tmp_path: Path
+) -> None:
+    users, rules = tmp_path / "users", tmp_path / "acl.toml"
+    hashed = argon2.PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash("secret")
+    users.write_text(f"{MARKUP}:{hashed}\nanna:{hashed}\n")
+    users.chmod(0o600)
+    rules.write_text('[[rule]]\nallow = "all"\nto = "**"\nuser = "*"\n')
+    options = ("--passwd-file", str(users), "--acl-file", str(rules))
+    with running_broker(*OFTEN, *options) as port, chromium.page(url(port)) as page:
+        peer = anonymous(port, login=MARKUP, passcode="secret")
+        peer.send("/queue/a", "x" * 1000)
+        log_in(page, "anna")
+        live(page)
+        page.go("schedules")
+        page.click("#schedules-again")
+        shows(page, "#quotas-table", MARKUP)
+        shows(page, "#quotas-table", "user")
+        shows(page, "#quotas-refused", "since the start: 0")
+        assert page.complaints == []
+        peer.leave()
+
+
 def test_names_and_bodies_are_text(chromium: Chromium, port: int) -> None:
     """Whatever clients call things, it does not become part of the page."""
     bury(port, f"/queue/{MARKUP}", MARKUP, **{"trace": MARKUP})

@@ -78,6 +78,8 @@ class RemoteError(StompError):
         self.receipt_id = receipt_id
         self.excerpt = excerpt
         self.headers = headers
+        self.is_by_quota = False
+        """It is refused for want of room in a user's share alone: others could have done it."""
 
     def kept(self) -> Self:
         """Drop the error's traceback and causes, so that it can be stored, and return it.

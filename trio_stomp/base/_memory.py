@@ -24,6 +24,10 @@ class Quota:
     """Names in use that it made."""
     scheduled: int = 0
     """Messages that wait for their time."""
+    refused: int = 0
+    """ERRORs that its owner was told for want of room in it, while it was remembered."""
+    kind: str = "user"
+    """Or ``network``, where nobody logs in."""
 
     @property
     def is_unused(self) -> bool:

@@ -360,4 +360,4 @@ class Parts:
         )
         self.scheduler.turns = self.turns
         self.publisher.later = SendLater(self.destinations, self.known, self.scheduler, self.log)
-        self.answers.left = LeftBehind(self.scheduler, self.destinations).answer
+        self.answers.left = LeftBehind(self.scheduler, self.destinations, self.quotas).answer

@@ -487,6 +487,7 @@ class Broker(Parts):
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
         """Tell a client what was wrong, and that it was the last it will be told."""
         client.outbox.stage_frame(error_frame(error, client.rules, self.dialect.error_texts))
+        self.quotas.note_refused(client.quota, error)
         if self.dialect.keeps_socket_after_error and error.is_survivable:
             return
         client.is_refused = True

@@ -260,6 +260,8 @@ class BrokerCollector:
         )
         kept = [((death.value,), count) for death, count in broker.queues.deaths.kept.items()]
         yield from counters("messages_dead_lettered", "Dead letters made.", ("reason",), kept)
+        refused = broker.quotas.refused
+        yield counter("quota_refusals", "ERRORs for want of room in a user's share.", refused)
         lost = broker.events.lost
         yield counter("diag_events_lost", "Events of one turn beyond what is told of.", lost)
 

@@ -21,7 +21,6 @@ from trio_stomp.web._pieces import LOOKS, Greatest, Pieces, chosen, greatest
 from trio_stomp.web._query import Answer, Query, as_json, as_list
 
 if TYPE_CHECKING:
-    from trio_stomp.base import Quota
     from trio_stomp.diag import Figures
     from trio_stomp.server import Server, Traffic
 
@@ -100,21 +99,6 @@ QUEUE_ORDERS: Mapping[str, "Key[Queue]"] = MappingProxyType(
     }
 )
 """Greatest first."""
-
-
-QUOTAS = 10
-"""Quotas that ``/varz`` tells of: those of whoever has most."""
-
-
-def _quota_record(quota: "Quota") -> dict[str, object]:
-    """Return what one user, or one network where nobody logs in, has of what all share."""
-    return {
-        "owner": quota.owner,
-        "kept_bytes": quota.kept_bytes,
-        "tables_bytes": quota.tables_bytes,
-        "destinations": quota.destinations,
-        "scheduled": quota.scheduled,
-    }
 
 
 @define(eq=False, repr=False)
@@ -196,7 +180,8 @@ class Tables:
                 },
                 "destinations": len(server.broker.destinations),
                 "wildcards": server.broker.destinations.wildcards,
-                "quotas": [_quota_record(each) for each in server.broker.quotas.largest(QUOTAS)],
+                "quotas": server.broker.quotas.told(),
+                "quota_refusals_total": server.broker.quotas.refused,
             }
         )
 

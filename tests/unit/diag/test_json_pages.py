@@ -338,8 +338,8 @@ async def test_who_has_most_of_what_all_share() -> None:
         told = ask(dial, "/varz").json["quotas"]
         assert [each["owner"] for each in told] == [f"user-{number}" for number in range(10, 0, -1)]
         assert told[0] == {
-            **{"owner": "user-10", "kept_bytes": 10, "tables_bytes": 0},
-            **{"destinations": 0, "scheduled": 0},
+            **{"owner": "user-10", "kind": "user", "kept_bytes": 10, "tables_bytes": 0},
+            **{"destinations": 0, "scheduled": 0, "refused_total": 0},
         }
 
 
@@ -367,6 +367,7 @@ async def test_the_process_and_its_totals() -> None:
         assert told["logins"]["anonymous_total"] == 2
         assert told["memory"]["limit_bytes"] == dial.server.memory.limit_bytes
         assert told["quotas"] == []  # of who is on this machine and did not log in
+        assert told["quota_refusals_total"] == 0
         diagnostics = dial.server.diagnostics
         assert isinstance(diagnostics, Reporter)
         assert told["boot"] == diagnostics.stream.boot

@@ -203,6 +203,7 @@ async def test_what_was_done_is_what_is_told() -> None:
         assert told("messages_nacked_total") == 1
         assert told("messages_dead_lettered_total", reason="rejected") == 1
         assert told("messages_dropped_total", reason="rejected") == 0
+        assert told("quota_refusals_total") == 0
         assert told("queue_messages", state="unacked") == 1
         assert told("queue_messages", state="ready") == 1  # the dead letter
         assert told("queue_bytes") == 2

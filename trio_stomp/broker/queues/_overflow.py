@@ -11,7 +11,7 @@ from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, c
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.routing import kept_told
+from trio_stomp.broker.routing import beyond_quota, kept_told
 
 REJECT = "reject"
 OLDEST = "drop-oldest"
@@ -144,11 +144,10 @@ class Overflow:
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
         """The error for a message that the process, or a quota, has no memory for."""
         if quota is not None and cost <= self.memory.kept_room:
-            return ProtocolError(
+            return beyond_quota(
                 "quota-exceeded",
                 f"there is no room for a message to {name[:80]}: {kept_told(self.memory, quota)};"
                 " consume some of them, or send fewer",
-                reason=CloseReason.LIMIT_EXCEEDED,
             )
         return ProtocolError(
             "memory-limit",
@@ -196,7 +195,8 @@ class Overflow:
         """Return the error for a full queue, or for a user who has too much waiting."""
         memory = self.memory
         why = " and is full (policy max_messages, max_bytes; option max_memory_bytes)"
-        if quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room:
+        is_by_quota = quota is not None and memory.kept_room_for(quota) < cost <= memory.kept_room
+        if quota is not None and is_by_quota:
             why = f", and no room for more: {kept_told(memory, quota)}"
         error = QueueFull(
             "queue-full",
@@ -204,5 +204,5 @@ class Overflow:
             " or send more slowly",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
-        error.taken = taken
+        error.taken, error.is_by_quota = taken, is_by_quota
         return error

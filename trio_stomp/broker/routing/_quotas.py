@@ -16,6 +16,7 @@ from trio_stomp.base import (
     MemoryBudget,
     ProtocolError,
     Quota,
+    RemoteError,
 )
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 MIN_KNOWN = 1024
 """So many quotas are remembered before those that are not needed are looked for."""
+TOLD = 10
+"""Quotas that operators are told of: those of whoever has most."""
 
 
 @define(eq=False, repr=False)
@@ -36,6 +39,8 @@ class Quotas:
     """
 
     clients: "Callable[[], Iterable[Client]]"
+    refused: int = 0
+    """ERRORs for want of room in a quota, of all: also of quotas that are forgotten."""
     _quotas: dict[tuple[str, str], Quota] = field(factory=dict)
     _sweep_at: int = MIN_KNOWN
 
@@ -62,12 +67,34 @@ class Quotas:
         """Return at most ``count`` quotas, those with the most bytes first."""
         return nlargest(count, self._quotas.values(), lambda it: it.kept_bytes + it.tables_bytes)
 
+    def told(self) -> list[dict[str, object]]:
+        """Return what those with the most have of what all share, for operators."""
+        return [
+            {
+                "owner": quota.owner,
+                "kind": quota.kind,
+                "kept_bytes": quota.kept_bytes,
+                "tables_bytes": quota.tables_bytes,
+                "destinations": quota.destinations,
+                "scheduled": quota.scheduled,
+                "refused_total": quota.refused,
+            }
+            for quota in self.largest(TOLD)
+        ]
+
+    def note_refused(self, quota: Quota | None, error: RemoteError) -> None:
+        """Count an ERROR that a client is told, if its quota is why."""
+        if error.is_by_quota:
+            self.refused += 1
+            if quota is not None:
+                quota.refused += 1
+
     def _named(self, kind: str, name: str) -> Quota:
         quota = self._quotas.get((kind, name))
         if quota is None:
             if len(self._quotas) >= self._sweep_at:
                 self._sweep()
-            quota = self._quotas[kind, name] = Quota(name)
+            quota = self._quotas[kind, name] = Quota(name, kind=kind)
         return quota
 
     def _sweep(self) -> None:
@@ -79,14 +106,20 @@ class Quotas:
         self._sweep_at = max(MIN_KNOWN, 2 * len(self._quotas))
 
 
+def beyond_quota(code: str, told: str) -> ProtocolError:
+    """Return the error for what a user has as much of as one may."""
+    error = ProtocolError(code, told, reason=CloseReason.LIMIT_EXCEEDED)
+    error.is_by_quota = True
+    return error
+
+
 def no_names(memory: MemoryBudget, quota: Quota, what: str) -> ProtocolError:
     """The error for a name or subscription that a quota has no room for."""
-    return ProtocolError(
+    return beyond_quota(
         "quota-exceeded",
         f"there is no room for {what}: {quota.owner[:60]} has {quota.destinations} destinations and"
         f" {quota.tables_bytes} bytes of names and subscriptions, as much as {_rule(memory)};"
         " UNSUBSCRIBE what is not needed, empty queues, or use fewer names",
-        reason=CloseReason.LIMIT_EXCEEDED,
     )
 
 

@@ -1,4 +1,4 @@
-"""Answers ``DIAG/left``: the scheduled messages and last values that users have left."""
+"""Answers ``DIAG/left``: scheduled messages and last values that users have left; their shares."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,13 +9,13 @@ from attrs import define
 
 from trio_stomp.base import ANONYMOUS_NAME, Identity, ProtocolError
 from trio_stomp.broker.headers import MAX_NUMBER
-from trio_stomp.broker.routing import Destinations
+from trio_stomp.broker.routing import Destinations, Quotas
 from trio_stomp.broker.sending._scheduler import Scheduler
 
 if TYPE_CHECKING:
     from trio_stomp.broker.sending._scheduler import Scheduled
 
-SCHEDULES, LAST_VALUES = "schedules", "last-values"
+SCHEDULES, LAST_VALUES, QUOTAS = "schedules", "last-values", "quotas"
 MAX_ROWS = 200
 """In one answer."""
 MAX_LOOKED = 2000
@@ -31,6 +31,7 @@ class LeftBehind:
 
     scheduler: Scheduler
     destinations: Destinations
+    quotas: Quotas
 
     def answer(self, question: str) -> dict[str, object]:
         """The answer to a question: JSON, with ``what``, ``user`` and ``after``, or nothing.
@@ -41,6 +42,8 @@ class LeftBehind:
           ProtocolError: it is no question.
         """
         what, user, after = _read(question)
+        if what == QUOTAS:
+            return {"what": what, "left": self.quotas.told(), "refused_total": self.quotas.refused}
         found = self._last_values(after) if what == LAST_VALUES else self._schedules(after)
         rows: list[Row] = []
         for looked, (place, row) in enumerate(found):
@@ -99,11 +102,11 @@ def _read(question: str) -> tuple[str, str | None, int]:
         asked = None
     if isinstance(asked, Mapping):
         what, user, after = asked.get("what", SCHEDULES), asked.get("user"), asked.get("after", 0)
-        is_known = what in (SCHEDULES, LAST_VALUES) and isinstance(user, str | None)
+        is_known = what in (SCHEDULES, LAST_VALUES, QUOTAS) and isinstance(user, str | None)
         if is_known and type(after) is int and 0 <= after <= MAX_NUMBER:
             return what, user, after
     raise ProtocolError(
         "invalid-question",
         f"{question[:80]!r} is no question; ask for what is left, in JSON:"
-        ' {"what": "schedules", "user": "alice"} or {"what": "last-values"}',
+        ' {"what": "schedules", "user": "alice"}, {"what": "last-values"} or {"what": "quotas"}',
     )

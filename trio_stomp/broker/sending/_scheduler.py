@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota, value
+from trio_stomp.base import Identity, MemoryBudget, ProtocolError, Quota, value
 from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import (
     NEVER,
@@ -32,7 +32,7 @@ from trio_stomp.broker.headers import (
     parse_schedule,
 )
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Overflow, Storage, cost_alone
-from trio_stomp.broker.routing import Destination
+from trio_stomp.broker.routing import Destination, beyond_quota
 from trio_stomp.broker.sending._jobs import Jobs
 from trio_stomp.frames import FrameRun, Head
 
@@ -252,12 +252,11 @@ class Scheduler:
         """
         limit = self.policies.max_schedules_per_user
         if quota is not None and quota.scheduled + count > limit:
-            raise ProtocolError(
+            raise beyond_quota(
                 "too-many-schedules",
                 f"{quota.owner[:60]} has {quota.scheduled} messages that wait for their time, and"
                 f" {limit} is the limit for one user (option max_schedules_per_user); send to"
                 f" {name[:80]} when some of them have been sent",
-                reason=CloseReason.LIMIT_EXCEEDED,
             )
 
     def _numbers(self, count: int) -> range:

@@ -26,6 +26,7 @@ from trio_stomp.broker.routing import (
     Destinations,
     FanOut,
     Member,
+    beyond_quota,
     force_selector,
     id_cost,
     no_table_memory,
@@ -239,11 +240,10 @@ class Bindings:
         """
         most = self.policies.max_durables_per_user
         if quota is not None and self.durables.count(quota) >= most:
-            raise ProtocolError(
+            raise beyond_quota(
                 "too-many-durable-subscriptions",
                 f"{quota.owner[:60]} has {most} durable subscriptions, the limit for"
                 " one user (option max_durables_per_user); end some with UNSUBSCRIBE",
-                reason=CloseReason.LIMIT_EXCEEDED,
             )
 
     def restore(self, binding: Binding) -> None:

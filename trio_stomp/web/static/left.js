@@ -1,4 +1,5 @@
 // Schedules: what users have left that acts later, and whose it is; some of it can be cancelled.
+// Beneath it, who has most of what all share.
 
 import { cancel, left } from "./actions.js";
 import { Table, byId, el, matches, say, show } from "./dom.js";
@@ -8,6 +9,7 @@ import { ask } from "./queues.js";
 
 /** Parts of a list that are asked for, one after the other: the page shows 200 rows anyway. */
 const MAX_PARTS = 10;
+const NO_SHARES = { left: [], refused_total: 0 };
 
 /** Whose something is, in words. */
 export const owner = ({ user }) => user ?? "unknown";
@@ -19,6 +21,7 @@ export function due({ due_ms: at }) {
 
 export class Left {
   #items = [];
+  #shares = NO_SHARES;
   #turn = 0;
   #refused = new Set();
 
@@ -48,6 +51,22 @@ export class Left {
         { name: "Actions", isHidden: true, node: (item, cell) => this.#action(item, cell) },
       ],
     });
+    this.quotas = new Table(byId("quotas-table"), {
+      label: "Who has most of what all share",
+      key: ({ kind, owner }) => `${kind} ${owner}`,
+      sort: "In memory",
+      isDescending: true,
+      empty: "Nobody is charged for anything.",
+      columns: [
+        words("User or network", ({ owner }) => owner),
+        words("Kind", ({ kind }) => kind),
+        number("In memory", (item) => item.kept_bytes, format.bytes),
+        number("Names and subscriptions", (item) => item.tables_bytes, format.bytes),
+        number("Destinations", (item) => item.destinations, format.brief),
+        number("Schedules", (item) => item.scheduled, format.brief),
+        number("Refused", (item) => item.refused_total, format.brief),
+      ],
+    });
   }
 
   /** Ask for the list; it is not kept up to date by itself. */
@@ -57,6 +76,9 @@ export class Left {
     const question = { what: this.what.value };
     const items = [];
     try {
+      const shares = await left(this.credentials(), { what: "quotas" });
+      if (turn !== this.#turn) return;
+      this.#shares = shares;
       for (let part = 0; part < MAX_PARTS; part += 1) {
         const answer = await left(this.credentials(), question);
         if (turn !== this.#turn) return;
@@ -77,6 +99,7 @@ export class Left {
   leave() {
     this.#turn += 1;
     this.#items = [];
+    this.#shares = NO_SHARES;
     this.#refused.clear();
     show(this.result, false);
     this.draw();
@@ -86,6 +109,9 @@ export class Left {
     const wanted = this.filter.value;
     say(byId("schedules-count"), format.count(this.#items.length));
     this.table.update(this.#items.filter((each) => matches(wanted, owner(each), each.destination)));
+    this.quotas.update(this.#shares.left);
+    const refused = this.#shares.refused_total;
+    say(byId("quotas-refused"), `Refused for want of room in a share since the start: ${format.count(refused)}`);
   }
 
   #action(item, cell) {

@@ -12,6 +12,7 @@ from tests.support.share_fakes import Clocked
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, Client, DestinationPolicy, PolicyBook
 from trio_stomp.broker.queues._message import charge, refund
+from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.protocol import NO_HEARTBEATS, Opened, Subscribed
 
 DURABLE = "durable_subscription_name"
@@ -133,6 +134,42 @@ def test_what_is_dropped_rather_than_refused_leaves_room_too(
     for number in range(1000):
         act(victim, number)
     assert core.memory.kept_bytes - used > used // 4
+
+
+@pytest.mark.parametrize("act", [sends_name, sends_much, schedules_much, tells_ids])
+def test_what_a_quota_refuses_is_counted_for_its_owner_and_for_all(
+    act: Callable[[Actor, int], None],
+) -> None:
+    core = bench_of(max_schedules_per_user=20)
+    _, refused = until_refused(core, "mallory", act)
+    quotas, quota = core.broker.quotas, refused.client.quota
+    assert quota is not None
+    assert quotas.refused == quota.refused > 0
+    before = quotas.refused
+    mallory = user(core, "mallory")
+    act(mallory, 9999)
+    assert mallory.client.is_refused
+    assert quotas.refused == quota.refused == before + 1
+    other = user(core, "victim")
+    other.sends("/topic/a", "x", AMQ_SCHEDULED_DELAY="nonsense")
+    assert other.client.is_refused
+    assert quotas.refused == before + 1  # for another reason
+    (told,) = [each for each in quotas.told() if each["owner"] == "mallory"]
+    assert told["refused_total"] == before + 1
+
+
+def test_durable_subscriptions_beyond_a_share_are_counted_where_nobody_has_a_quota_any_more() -> (
+    None
+):
+    core = DurableBench(policies=BrokerPolicies(max_durables_per_user=1))
+    core.broker.use_rules(ALL, lambda _: True, core.now)
+    alice = user(core, "alice")
+    alice.subscribes("/topic/a", "a", **{DURABLE: "a"})
+    alice.subscribes("/topic/a", "b", **{DURABLE: "b"})
+    assert alice.error().get("code") == "too-many-durable-subscriptions"
+    assert core.broker.quotas.refused == 1
+    core.broker.quotas.note_refused(None, beyond_quota("quota-exceeded", "held, and told later"))
+    assert core.broker.quotas.refused == 2
 
 
 # Who is charged.

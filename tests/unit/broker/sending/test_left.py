@@ -23,6 +23,7 @@ from tests.unit.broker.access.test_owners import (
 )
 from trio_stomp.base._identity import ANONYMOUS
 from trio_stomp.broker import AccessRules, BrokerPolicies
+from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.broker.sending._jobs import FEW
 from trio_stomp.broker.sending._left_behind import MAX_LOOKED, MAX_ROWS
@@ -412,3 +413,19 @@ def test_who_ends_one_of_a_run_may_schedule_another() -> None:
     assert item.quota.scheduled == 2
     assert removes_all(alice) == 2
     assert item.quota.scheduled == item.quota.kept_bytes == 0
+
+
+def test_who_has_most_of_what_all_share_is_told_with_what_was_refused() -> None:
+    core = made()
+    judged(core, rules("alice"))
+    alice = enters(core, ALICE)
+    alice.client.quota = core.broker.quotas.left_by(ALICE)
+    schedules(alice, *"ab")
+    core.broker.quotas.note_refused(alice.client.quota, beyond_quota("quota-exceeded", "too much"))
+    reader = reads_all(core)  # type: ignore[arg-type]
+    reader.subscribes("DIAG/left")
+    reader.sends("DIAG/left", '{"what": "quotas"}')
+    told = json.loads(reader.reads()[0].text)
+    (row,) = [each for each in told["left"] if each["owner"] == "alice"]
+    assert (row["kind"], row["scheduled"], row["refused_total"]) == ("user", 2, 1)
+    assert told["refused_total"] == 1
