@@ -27,6 +27,7 @@ MODULES = (
     "trio_stomp/transport/websocket/_websocket_frames.py",
     "trio_stomp/protocol/_server_session.py",
     "trio_stomp/broker/queues/_acknowledger.py",
+    "trio_stomp/broker/_acking.py",
     "trio_stomp/broker/_broker.py",
     "trio_stomp/broker/queues/_filtered_messages.py",
     "trio_stomp/broker/delivery/_event_history.py",

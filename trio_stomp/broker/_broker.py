@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, Identity, Quota, RemoteError, noop
+from trio_stomp.broker._acking import Acking
 from trio_stomp.broker._assembly import Parts
 from trio_stomp.broker._configuration import configuring
 from trio_stomp.broker._ordering import SendOrder
@@ -29,11 +30,11 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import asked_receipt, error_frame, quoted
-from trio_stomp.broker.queues import QueueFull, Settlement, claim_all
+from trio_stomp.broker.queues import QueueFull
 from trio_stomp.broker.routing import Begun, Giving, PolicyBook
 from trio_stomp.broker.sending import TransactionCommitter
 from trio_stomp.broker.subscribing import LOST
-from trio_stomp.frames import FrameRun, Head, encode_receipt
+from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
     Acked,
     Asked,
@@ -64,6 +65,7 @@ class Broker(Parts):
 
     durability: SendOrder = field(init=False)
     receipts: Receipts = field(init=False)
+    acking: Acking = field(init=False)
     sessions: Sessions = field(init=False)
     committer: TransactionCommitter = field(init=False)
     explainer: Explainer = field(init=False)
@@ -88,6 +90,7 @@ class Broker(Parts):
         )
         self.durability = SendOrder(self.log, self.publisher, self.streams, self)
         self.receipts = Receipts(self.durability)
+        self.acking = Acking(self.acknowledger, self.event_history, self.durability, self.log)
         self.explainer = Explainer(
             self.event_history,
             boot=self.boot,
@@ -150,10 +153,11 @@ class Broker(Parts):
                 elif type(event) is Acked:
                     event = self.acknowledger.resolve(client, event)
                     if self.acknowledger.is_much(client, event):
-                        self._acknowledge(client, event, events[place + 1 :], received_at, now)
+                        acking, behind = self.acking.begin(client, event, events[place + 1 :], now)
+                        self.wait_turn(client, acking, behind, received_at)
                         return
                     is_stored = self.acknowledger.apply(client, event, now)
-                    self._acknowledged(client, event, is_stored=is_stored)
+                    self.acking.answer(client, event, is_stored=is_stored)
                 else:
                     work = self._apply_rare(client, event, now)
                     if work is not None and not self.turns.finishes(work):
@@ -404,47 +408,6 @@ class Broker(Parts):
         if client.farewell is not None:
             (reason, forgotten), client.farewell = client.farewell, None
             self.forget(client, reason, now, forgotten)
-
-    # ACK, NACK.
-
-    def _acknowledge(
-        self,
-        client: Client,
-        event: Acked,
-        later: Sequence[Event],
-        received_at: float,
-        now: float,
-    ) -> None:
-        """Acknowledge much in pieces. From now on it is done even if its client goes."""
-        claims, error = claim_all(self.acknowledger, client, (event,))
-        if error is not None:
-            error.receipt_id, error.excerpt = asked_receipt(event), quoted(event)
-            later = [Refused(error.kept())]
-        work = self._acknowledging(client, event, claims, now, is_whole=error is None)
-        self.wait_turn(client, work, later, received_at)
-
-    def _acknowledging(
-        self,
-        client: Client,
-        event: Acked,
-        claims: Sequence[Settlement],
-        now: float,
-        *,
-        is_whole: bool,
-    ) -> Work:
-        for claim in claims:
-            yield from claim.all_of_it(now)
-        if is_whole:
-            self._acknowledged(client, event, is_stored=True)
-
-    def _acknowledged(self, client: Client, event: Acked, *, is_stored: bool) -> None:
-        """Answer ACKs or NACKs that were done, once that is safe."""
-        if is_stored and self.log is not None:
-            client.acked = self.log.turn
-        if self.event_history.is_kept:
-            self.event_history.acknowledged(client, event)
-        for _, name in event.receipts:
-            self.durability.tell(client, encode_receipt(name), name)
 
     # Everything else.
 
