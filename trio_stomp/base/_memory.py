@@ -118,7 +118,7 @@ class MemoryBudget:
         return min(kept, self.limit_bytes - self.used_bytes)
 
     def kept_room_for(self, quota: Quota | None) -> int:
-        """The most bytes that ``take_kept`` would charge to a quota now."""
+        """Return the most bytes that ``take_kept`` would charge to a quota now."""
         room = self.kept_room
         return room if quota is None else min(room, self._kept_left(quota))
 
@@ -164,7 +164,7 @@ class MemoryBudget:
         return self.tables_limit - self.tables_bytes
 
     def tables_room_for(self, quota: Quota | None) -> int:
-        """The most bytes that ``take_table`` would charge to a quota now."""
+        """Return the most bytes that ``take_table`` would charge to a quota now."""
         room = self.tables_room
         if quota is None:
             return room

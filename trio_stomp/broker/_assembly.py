@@ -143,7 +143,7 @@ class Parts:
         self._make_publisher(temporary)
 
     def use_wall(self, offset_s: float, now: float) -> None:
-        """The wall clock was set: what ends or begins at a time of day follows it from now on.
+        """Apply a new setting of the wall clock to everything that begins or ends at a time of day.
 
         Args:
           offset_s: Wall time less the broker's clock, in seconds.
@@ -231,7 +231,7 @@ class Parts:
         self.overflow = Overflow(memory, self.queues)
 
     def _forget_route(self, destination: Destination) -> None:
-        """A destination is forgotten."""
+        """Drop what other parts hold of a destination that was forgotten."""
         self.known.forget(destination)
         self.queues.forget(destination)
 

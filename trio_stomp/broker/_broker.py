@@ -245,7 +245,7 @@ class Broker(Parts):
         now: float,
         forgotten: Callable[[], None] = noop,
     ) -> None:
-        """The client is gone: do what it sent before, then end its subscriptions.
+        """Release a disconnected client: finish what it sent before, then end its subscriptions.
 
         Args:
           forgotten: Called when that is done, which may take until the store has answered, and
@@ -289,7 +289,7 @@ class Broker(Parts):
         self.leaving.finish(now)
 
     def writable(self, client: Client, now: float) -> None:
-        """The client takes more: go on with what waits for it."""
+        """Resume delivery to a client whose outbox has room again."""
         if client.is_leaving:
             return
         self.subscriber.go_on(client, now)
@@ -335,13 +335,13 @@ class Broker(Parts):
     # The store.
 
     def committed(self, number: int, now: float) -> None:
-        """The store has everything up to a commit number: let it be seen."""
+        """Publish everything up to a commit number, now that it is stored."""
         self.durability.committed(number, now)
         if self.fan_out.slow:
             self._settle_slow(now, tells=True)
 
     def uncommitted(self, error: str, now: float) -> None:
-        """The store could not: who sent what is lost is told so, and nobody sees it."""
+        """Withdraw everything that the store refused, and report the loss to its senders."""
         self.durability.uncommitted(error, now)
 
     def _send_answer(self, run: FrameRun, quota: Quota | None) -> None:
@@ -379,14 +379,14 @@ class Broker(Parts):
     def _block(
         self, client: Client, rest: FrameRun, events: Sequence[Event], received_at: float
     ) -> None:
-        """A full queue makes its producer wait: nothing more of it is read or done until then."""
+        """Block a producer on a full queue: process nothing more of it until there is room."""
         self.overflow.wait(client, rest.bodies[0])
         self.hold(client, events, received_at)
 
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
     ) -> None:
-        """A client has had its share: ``work``, and then ``events``, are for later turns."""
+        """Defer a client's ``work``, and then its ``events``, to later turns."""
         self.turns.wait(client, work)
         self.hold(client, events, received_at)
 

@@ -61,7 +61,7 @@ class DiagQueries:
         return {}
 
     def command(self, query: str) -> str | None:
-        """The answer to the DIAG command, or None if the seed does not know the query."""
+        """Return the answer to the DIAG command, or None if the seed does not know the query."""
         query = query.strip("\n\r")
         sizes = _sizes(self._census, self._connected, self._subscriptions)
         if query in sizes:

@@ -33,7 +33,7 @@ class SendOrderHost(Protocol):
     def wait_turn(
         self, client: Client, work: Work, events: Sequence[Event], received_at: float
     ) -> None:
-        """A client has had its share: ``work``, and then ``events``, are for later turns."""
+        """Defer a client's ``work``, and then its ``events``, to later turns."""
 
     def unblock(self, client: Client, now: float) -> None:
         """Do what was kept back while its client had to wait."""
@@ -41,7 +41,7 @@ class SendOrderHost(Protocol):
     def forget(
         self, client: Client, reason: CloseReason, now: float, forgotten: Callable[[], None]
     ) -> None:
-        """The client is gone."""
+        """Release a disconnected client."""
 
 
 @define(eq=False, repr=False)
@@ -104,7 +104,7 @@ class SendOrder:
             self.log.stage_when_safe(client, frame, receipt_id)
 
     def committed(self, number: int, now: float) -> None:
-        """The store has everything up to a commit number."""
+        """Publish everything up to a commit number, now that it is stored."""
         assert self.log is not None
         turns, self._has_seen = self.publisher.lines.turns, True
         turns.begin(SHARE_S)
@@ -130,7 +130,7 @@ class SendOrder:
         self._go_on(log, now)
 
     def uncommitted(self, error: str, now: float) -> None:
-        """The store could not: who sent what is lost is told so, and nobody sees it."""
+        """Withdraw everything that the store refused, and report the loss to its senders."""
         assert self.log is not None
         withdrawn = self.log.fail(now)
         self.streams.again(self.log.take_unshown())

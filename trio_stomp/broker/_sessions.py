@@ -79,7 +79,7 @@ class Sessions:
         client.quota = None
 
     def answer(self, client: Client, query: str) -> None:
-        """The command DIAG: the figures that it asks for.
+        """Answer the command DIAG with the requested figures.
 
         Raises:
           ProtocolError: it asks for something else, or may not ask.

@@ -235,7 +235,7 @@ def remedy_of(error: BaseException | None) -> str:
 
 
 def read_secret(path: str, flag: str) -> str:
-    """The first line of a file.
+    """Return the first line of a file.
 
     Raises:
       OptionError: it cannot be read, or is no text; nothing of it is told.

@@ -38,7 +38,7 @@ class Answer:
     body: bytes
 
     def text(self) -> str:
-        """The first line, or the ``error`` of a page of JSON: for people."""
+        """Return the first line, or the ``error`` of a page of JSON: for people."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -137,7 +137,7 @@ def _cause(error: Exception) -> str:
 
 
 def open_site(given: argparse.Namespace) -> Site:
-    """The pages of the broker that the command line names.
+    """Return the pages of the broker that the command line names.
 
     Raises:
       OptionError: a bad option.

@@ -54,7 +54,7 @@ def add_headers(parser: argparse.ArgumentParser, of: str) -> None:
 
 
 def read_headers(given: Iterable[str]) -> dict[str, str]:
-    """The headers of the command line.
+    """Return the headers of the command line.
 
     Raises:
       OptionError: one has no name or no colon, or is told twice.
@@ -132,7 +132,7 @@ def _body(found: dict[str, Any], where: str) -> bytes:
 
 
 def line_of(destination: str, headers: Mapping[str, str], body: bytes) -> str:
-    """A message as a line of JSON, which ``read_line`` takes."""
+    """Return a message as a line of JSON, which ``read_line`` takes."""
     told: dict[str, object] = {"destination": destination, "headers": dict(headers)}
     try:
         told["body"] = body.decode()

@@ -126,7 +126,7 @@ def _failed(who: str, error: Exception, code: int) -> int:
 
 
 def _command(argv: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """The command, and its arguments.
+    """Return the command, and its arguments.
 
     Raises:
       OptionError: there is no such command.
@@ -160,7 +160,7 @@ def names() -> list[str]:
 
 
 def help_text() -> str:
-    """The commands in groups, with a line for each."""
+    """Return the commands in groups, with a line for each."""
     width = max(map(len, names()))
     parts = [USAGE]
     for title, commands in GROUPS:

@@ -99,7 +99,7 @@ def _blame(
     told: Callable[[ClientError], str],
     note: Callable[[], str],
 ) -> BaseException:
-    """The one error of several that is to be told."""
+    """Return the one error of several that is to be told."""
     leaves = list(_leaves(group))
     for kind in (KeyboardInterrupt, BrokenPipeError, CannotDo, OptionError):
         if found := next((each for each in leaves if isinstance(each, kind)), None):

@@ -188,7 +188,7 @@ def near(name: str, known: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """A client's text, in one line that cannot drive the terminal."""
+    """Return a client's text, in one line that cannot drive the terminal."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

@@ -117,13 +117,13 @@ class Core:
         return f"/temp-queue/replies-{self.nonce}"
 
     def number(self) -> str:
-        """A number that this client did not use before."""
+        """Return a number that this client did not use before."""
         return str(next(self._numbers))
 
     # --- asking ---------------------------------------------------------------------------
 
     async def ready(self) -> Link:
-        """The open link, once there is one with room to write.
+        """Return the open link, once there is one with room to write.
 
         Raises:
           ClientError: the client has ended.
@@ -231,7 +231,7 @@ class Core:
         self.subscriptions[subscription.id] = subscription
 
     def forget(self, subscription: Subscription) -> None:
-        """It gets nothing more."""
+        """Stop passing messages to a subscription."""
         self.subscriptions.pop(subscription.id, None)
 
     async def unsubscribe(self, headers: tuple[tuple[str, str], ...]) -> None:

@@ -108,7 +108,7 @@ _HINTS = ("access refused", "authent", "login", "password", "passcode", "bad con
 
 
 def refusal(failed: Failed, *, opening: bool) -> Refused:
-    """The error for an ERROR frame.
+    """Return the error for an ERROR frame.
 
     Args:
       opening: Whether it answers CONNECT.

@@ -49,7 +49,7 @@ class Message:
         return self.delivered.body.decode()
 
     def json(self) -> Any:  # noqa: ANN401
-        """The body as JSON.
+        """Return the body as JSON.
 
         Raises:
           ValueError: it is none; its sender's fault.

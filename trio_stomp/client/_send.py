@@ -8,6 +8,6 @@ PERSISTENT: Pairs = (("persistent", "true"),)
 
 
 def send_headers(headers: Mapping[str, str] | None, persistent: bool) -> Pairs:
-    """The application's headers, and what its arguments mean."""
+    """Return the application's headers, and what its arguments mean."""
     told = tuple(headers.items()) if headers else ()
     return PERSISTENT + told if persistent else told

@@ -51,7 +51,7 @@ class Owner(Protocol):
     link_number: int
 
     async def ready(self) -> Link:
-        """The open link, with room to write."""
+        """Return the open link, with room to write."""
 
     async def unsubscribe(self, headers: tuple[tuple[str, str], ...]) -> None:
         """UNSUBSCRIBE with these headers and a receipt, and wait for it."""
@@ -66,7 +66,7 @@ class Owner(Protocol):
         """Bring it what comes for it, on later links too."""
 
     def forget(self, subscription: "Subscription") -> None:
-        """It gets nothing more."""
+        """Stop passing messages to a subscription."""
 
 
 @define(eq=False, repr=False)
@@ -134,7 +134,7 @@ class Subscription:
             raise StopAsyncIteration from None
 
     async def receive(self) -> Message:
-        """The next message. A checkpoint if none is there, else only a check for cancellation.
+        """Return the next message. Always a checkpoint; waits if there is none.
 
         Raises:
           ClientClosed: the subscription has been left.
@@ -149,7 +149,7 @@ class Subscription:
         return self._pop()
 
     def receive_nowait(self) -> Message:
-        """The next message.
+        """Return the next message.
 
         Raises:
           trio.WouldBlock: there is none.

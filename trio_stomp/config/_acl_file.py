@@ -38,7 +38,7 @@ _HEADER = re.compile(r"""^[ \t]*\[\[[ \t]*(?:rule|"rule"|'rule')[ \t]*\]\]""", r
 
 
 def read_acl_file(path: str) -> AccessRules:
-    """The rules that a file holds, in its order.
+    """Return the rules that a file holds, in its order.
 
     Raises:
       OptionError: the operator's fault; it names the file, the line and number of the rule, the
@@ -72,12 +72,12 @@ class RulePart:
     lines: Mapping[tuple[str | int, ...], int] = NO_LINES
 
     def place(self, *keys: str | int) -> str:
-        """The file, and the line of a key if that is known."""
+        """Return the file, and the line of a key if that is known."""
         return f"{self.path}:{self.lines[keys]}" if keys in self.lines else self.path
 
 
 def rules_of(parts: Sequence[RulePart]) -> AccessRules:
-    """The rules of some files, as if they were one: what comes later is tried later.
+    """Return the rules of some files, as if they were one: what comes later is tried later.
 
     Of groups and certificates with the same name the last one counts, as a whole.
 

@@ -14,7 +14,7 @@ CONFIG_VARIABLE = "TRIO_STOMP_CONFIG"
 
 
 def variable_of(spec: OptionSpec) -> str:
-    """The variable that sets an option."""
+    """Return the variable that sets an option."""
     return f"{PREFIX}{spec.group}__{spec.name}".upper()
 
 

@@ -92,7 +92,7 @@ def load(
 
 
 def find_files(path: str) -> list[str]:
-    """The files to read for what an operator named: itself and conf.d beside it, or a directory.
+    """Return the files to read: a directory's, or a file with its ``conf.d``.
 
     Raises:
       OptionError: a directory cannot be read, or has too many files.

@@ -93,7 +93,7 @@ def _rules(old: Settings, new: Settings) -> Iterator[Change]:
 
 
 def _without_places(settings: Settings) -> object:
-    """The rules, wherever in a file they stand."""
+    """Return the rules, wherever in a file they stand."""
     rules = settings.rules
     if rules is None:
         return None
@@ -173,7 +173,7 @@ def _check(settings: Settings, live: dict[str, dict[str, Any]]) -> None:
 
 
 def policy_book(settings: Settings) -> PolicyBook:
-    """The policies by destination of some settings, and what holds where there is none.
+    """Return the policies by destination of some settings, and what holds where there is none.
 
     Raises:
       OptionError: a pattern that is none, or is there twice.

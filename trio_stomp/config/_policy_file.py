@@ -24,7 +24,7 @@ Policies = tuple[tuple[str, DestinationPolicy], ...]
 
 
 def read_policy_file(path: str) -> Policies:
-    """The policies that a file holds, in its order.
+    """Return the policies that a file holds, in its order.
 
     Raises:
       OptionError: the operator's fault; it names the file, the pattern, the field and the rule.

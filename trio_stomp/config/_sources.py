@@ -48,7 +48,7 @@ class Given:
 
 
 def toml(value: object) -> str:
-    """A value as TOML: a truth, a number, a text, or a list of them."""
+    """Return a value as TOML: a truth, a number, a text, or a list of them."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list | tuple):
@@ -60,7 +60,7 @@ def toml(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as TOML that may be logged: the password in a database's URL is left out."""
+    """Return a value as TOML that may be logged: the password in a database's URL is left out."""
     if isinstance(value, str):
         value = _PASSWORD_IN_QUERY.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", value))
     return toml(value)

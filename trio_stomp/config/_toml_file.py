@@ -38,7 +38,7 @@ class TomlFile:
         return line_of(self.lines, keys)
 
     def place(self, *keys: str | int) -> str:
-        """The file and that line, as an error begins."""
+        """Return the file and that line, as an error begins."""
         line = self.line(*keys)
         return f"{self.path}:{line}" if line else self.path
 

@@ -66,7 +66,7 @@ class Changes:
         return [thing for thing, key, mark in each if told(key) != mark]
 
     def end_pass(self) -> None:
-        """The whole list has been looked at: what was not in it is gone, and forgotten."""
+        """End a pass over the list: forget the items that were not in it."""
         # Rebuilt each time: what is gone must not be remembered for ever.
         self._before, self._marks = self._marks, {}
         self.passes += 1
@@ -103,7 +103,7 @@ class Touched:
 
 
 def destination_mark(destination: "Destination", broker: "Broker") -> Mark:
-    """Changes with every message, subscriber and loss."""
+    """Return a mark that changes with every message, subscriber and loss."""
     current = broker.destinations.known(destination.name) or destination
     queue = current.queue
     figures = (0, 0, 0, 0, 0)

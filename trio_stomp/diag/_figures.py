@@ -52,7 +52,7 @@ class Present:
 
 
 def summed(histograms: Sequence[Histogram]) -> Histogram:
-    """The observations of all of ``histograms``, of which there is one at least."""
+    """Return the observations of all of ``histograms``, of which there is one at least."""
     return Histogram(
         list(map(sum, zip(*[each.buckets for each in histograms], strict=True))),
         sum([each.count for each in histograms]),
@@ -124,7 +124,7 @@ class Figures:
         )
 
     def session_and_stale(self) -> tuple[Record, Record]:
-        """The fields of these two tables, from one census."""
+        """Return the fields of these two tables, from one census."""
         broker, census = self.server.broker, self.server.census()
         return session_record(broker, census), stale_record(broker, census)
 
@@ -148,11 +148,11 @@ class Figures:
         }
 
     def state(self, connection: Connection) -> str:
-        """``opening``, ``open`` or ``closed``."""
+        """Return ``opening``, ``open`` or ``closed``."""
         return connection_state(connection)
 
     def connection(self, each: Connection) -> Record:
-        """The fields of the table ``connection``, and of ``ws`` if it is a WebSocket."""
+        """Return the fields of the table ``connection``, and of ``ws`` if it is a WebSocket."""
         record = connection_record(each, trio.current_time(), self.stream.wall())
         record["pending_bytes"] = each.outbox.waiting_bytes
         if each.websocket is not None:

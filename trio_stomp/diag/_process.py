@@ -48,7 +48,7 @@ class PauseMeter:
             self._watch = None
 
     def note(self, phase: str) -> None:
-        """A collection has begun or ended."""
+        """Note the begin or end of a garbage collection."""
         now = time.perf_counter()
         if phase == "start":
             self._began = now
@@ -125,7 +125,7 @@ def process_record(
     uptime_s: float,
     store: StoreStatistics | None = None,
 ) -> Record:
-    """The fields of the table ``process``.
+    """Return the fields of the table ``process``.
 
     Args:
       turns: How long the dispatcher's turns of the last interval took.
@@ -160,7 +160,7 @@ def process_record(
 
 
 def percentile_ms(histogram: Histogram, share: float) -> float:
-    """The time that ``share`` of the observations stayed below, interpolated within its bucket."""
+    """Return the time below which ``share`` of the observations fall, interpolated."""
     rank = histogram.count * share
     longest = histogram.max_s * 1000
     seen, low = 0, 0.0

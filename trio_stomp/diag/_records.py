@@ -45,7 +45,7 @@ class Stage:
 
 
 def connection_record(connection: "Connection", now: float, wall_now: float) -> Record:
-    """The fields of the table ``connection``.
+    """Return the fields of the table ``connection``.
 
     Args:
       now: Seconds of the broker's clock.
@@ -74,12 +74,12 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
 
 
 def connection_state(connection: "Connection") -> str:
-    """Opening, open or closed."""
+    """Return ``opening``, ``open`` or ``closed``."""
     return "closed" if connection.outbox.is_closed else connection.session.state.name.lower()
 
 
 def websocket_record(connection: "Connection") -> Record:
-    """The fields of the table ``ws``, of a connection that is a WebSocket."""
+    """Return the fields of the table ``ws``, of a connection that is a WebSocket."""
     assert connection.websocket is not None
     websocket, outbox = connection.websocket.statistics(), connection.outbox
     return {
@@ -113,7 +113,7 @@ def buffers_record(server: "Server", census: Census) -> Record:
 
 
 def queue_record(server: "Server", thing: Queue | ParkedDestination | None, now: float) -> Record:
-    """The fields of the table ``queue``, of one thing.
+    """Return the fields of the table ``queue``, of one thing.
 
     Args:
       thing: None = the input queue.
@@ -184,7 +184,7 @@ def _queue_record(destination: str, **known: object) -> Record:
 
 
 def destination_record(destination: Destination, broker: Broker) -> Record:
-    """The fields of the table ``destination``."""
+    """Return the fields of the table ``destination``."""
     # Only the table of routes knows whether a wildcard subscription has changed who receives.
     current = broker.destinations.known(destination.name) or destination
     queue = current.queue
@@ -205,7 +205,7 @@ def destination_record(destination: Destination, broker: Broker) -> Record:
 
 
 def stages(destination: Destination) -> Iterator[Stage]:
-    """The parts of the way that messages to ``destination`` have been observed on."""
+    """Yield the parts of the way that messages to ``destination`` have been observed on."""
     if destination.ingress is not None:
         yield Stage(destination.name, "ingress", destination.ingress)
     if destination.delivery is not None:
@@ -213,7 +213,7 @@ def stages(destination: Destination) -> Iterator[Stage]:
 
 
 def latency_record(stage: Stage) -> Record:
-    """The fields of the table ``latency``."""
+    """Return the fields of the table ``latency``."""
     times = stage.times
     return {
         "destination": stage.destination,
@@ -249,7 +249,7 @@ def subscription_record(subscription: Subscription) -> Record:
 
 
 def durable_record(binding: Binding) -> Record:
-    """A durable subscription as ``subscription_record`` has them, whether anybody is there or not.
+    """Return a durable subscription in the form of ``subscription_record``, connected or not.
 
     What belongs to one subscriber is told if there is only one.
     """
@@ -285,7 +285,7 @@ def _durable_fields(binding: Binding | None) -> Record:
 
 
 def session_record(broker: Broker, census: Census) -> Record:
-    """The fields of the table ``session``."""
+    """Return the fields of the table ``session``."""
     return {
         "clients": census.clients,
         "websockets": census.websockets,
@@ -295,7 +295,7 @@ def session_record(broker: Broker, census: Census) -> Record:
 
 
 def stale_record(broker: Broker, census: Census) -> Record:
-    """The fields of the table ``stale``."""
+    """Return the fields of the table ``stale``."""
     stale, totals = broker.stale, broker.stale.statistics
     return {
         "input_queue_size": census.input_queue_size,
@@ -310,7 +310,7 @@ def stale_record(broker: Broker, census: Census) -> Record:
 
 
 def event_record(event: "BrokerEvent") -> Record:
-    """The fields of the table ``event``."""
+    """Return the fields of the table ``event``."""
     return {
         "name": event.name,
         "session_id": event.session_id,

@@ -283,7 +283,9 @@ class Reporter:
     def _window(
         self, table: Table, things: Iterable[T], total: int, size: int
     ) -> tuple[list[T], bool]:
-        """The next ``size`` of ``things`` in turn, and whether the last one is among them."""
+        """Return the next ``size`` of ``things`` in rotation, and whether that reaches the last
+        one.
+        """
         if total <= size:
             return list(things), True
         start = self._places.get(table, 0) % total

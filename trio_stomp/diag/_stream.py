@@ -30,7 +30,7 @@ def encode(value: object) -> str:
 
 
 def encode_items(records: Sequence[Mapping[str, object]]) -> str:
-    """Some of the ``items`` of a message, as ``DiagStream.publish`` joins them."""
+    """Return some of the ``items`` of a message, as ``DiagStream.publish`` joins them."""
     return encode(records)[1:-1]
 
 

@@ -247,7 +247,7 @@ class FrameDecoder:
         return position
 
     def _skip_noise(self, data: bytes, position: int) -> int:
-        """The first byte that is no line end and no NUL (F05, F06)."""
+        """Return the first byte that is no line end and no NUL (F05, F06)."""
         match = _NOISE.match(data, position)
         position = match.end() if match is not None else position
         if data[position : position + 1] == b"\r" and position + 1 < len(data):
@@ -260,7 +260,7 @@ class FrameDecoder:
         return position
 
     def _split_block(self, data: bytes, position: int, blank: int) -> tuple[bytes, int] | None:
-        """The header block at ``position`` and where its body starts, if it is all here.
+        """Return the header block at ``position`` and where its body starts, if it is all here.
 
         Raises:
           FrameError: it cannot become a header block any more.

@@ -81,7 +81,7 @@ def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
 def subscription_prefix(
     subscription_id: str | None, tag: str, rules: HeaderRules, lead: bytes = b"message-id"
 ) -> bytes:
-    """The front half of every MESSAGE of one subscription.
+    """Return the front half of every MESSAGE of one subscription.
 
     Args:
       tag: How what it says there begins; "" = each message says all of it.
@@ -92,7 +92,7 @@ def subscription_prefix(
 
 
 def redelivered_head(head: Head, delivery_count: int) -> Head:
-    """A header block for a message that is handed out again."""
+    """Return a header block for a message that is handed out again."""
     mark = b"\nredelivered:true\ndelivery-count:%d" % delivery_count
     first, second, third = message_blocks(head)
     again = Head(head.command, head.headers, head.content_length, head.destination)
@@ -119,7 +119,7 @@ def message_blocks(head: Head) -> tuple[bytes, bytes, bytes]:
 
 
 def _plain_block(head: Head) -> bytes | None:
-    """The block for all versions, if no header needs escaping in any: nearly always."""
+    """Return the block for all versions, if no header needs escaping in any: nearly always."""
     lines = [f"destination:{head.destination}"]
     lines += [f"{name}:{text}" for name, text in head.headers if name not in _NOT_PASSED_ON]
     text = "\n".join(lines)
@@ -157,7 +157,7 @@ def _message_block(head: Head, rules: HeaderRules) -> bytes:
 
 
 def message_tails(head: Head, block: bytes, bodies: list[bytes], first: int) -> list[bytes]:
-    """The back halves of a run's messages, counted from ``first``, behind an empty one.
+    """Return the back halves of a run's messages, counted from ``first``, behind an empty one.
 
     ``prefix.join(message_tails(…))`` is then the whole run for one subscriber.
     """

@@ -79,7 +79,7 @@ class Head:
     """Who is charged for it while any of them waits: whose message came first."""
 
     def get(self, name: str) -> str | None:
-        """The value of header ``name``, or None."""
+        """Return the value of header ``name``, or None."""
         for key, text in self.headers:
             if key == name:
                 return text
@@ -101,7 +101,7 @@ class Frame:
     receipt: bytes | None = None
 
     def get(self, name: str) -> str | None:
-        """The value of the first header ``name``, or None."""
+        """Return the value of the first header ``name``, or None."""
         return next((text for key, text in self.headers if key == name), None)
 
 
@@ -123,7 +123,7 @@ class FrameRun:
     receipts: list[tuple[int, bytes]]
 
     def frames(self) -> Iterator[Frame]:
-        """The run, frame by frame."""
+        """Yield the run, frame by frame."""
         asked = dict(self.receipts)
         for number, body in enumerate(self.bodies, 1):
             yield Frame(self.head.command, self.head.headers, body, asked.get(number))

@@ -15,7 +15,7 @@ MAX_BLANK_BODY_BYTES = 4
 
 
 def excerpt(block: bytes) -> bytes:
-    """The start of a frame at fault, fit to be quoted: at most 512 bytes, no secrets (R13)."""
+    """Return the start of a faulty frame for an error: at most 512 bytes, no secrets (R13)."""
     return _SECRET.sub(rb"\1:***", block[: 4 * _QUOTED])[:_QUOTED]
 
 
@@ -192,7 +192,7 @@ def _parse_line(
 def parse_receipt(
     line: bytes, rules: HeaderRules, limits: FrameLimits, block: bytes
 ) -> bytes | None:
-    """A ``receipt`` line's id as it will be sent back: decoded, checked, escaped again (R01).
+    """Return a ``receipt`` line's id for the RECEIPT: decoded, checked and escaped again (R01).
 
     Returns: None if there is nothing to send back: STOMP 1.0 knows no empty value (F14).
 
@@ -233,7 +233,7 @@ def is_blank(body: bytes) -> bool:
 
 
 def body_too_large(what: str, limits: FrameLimits, block: bytes) -> FrameError:
-    """The error for a body over the limit (F40)."""
+    """Return the error for a body over the limit (F40)."""
     return FrameError(
         "body-too-large",
         f"{what} is more than {limits.max_body_bytes} bytes, which is the limit for a body"

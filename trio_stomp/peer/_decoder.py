@@ -55,7 +55,7 @@ class PeerDecoder(FrameDecoder):
 
 
 def make_decoder(version: str, limits: FrameLimits) -> PeerDecoder:
-    """A decoder that remembers no header blocks.
+    """Return a decoder that remembers no header blocks.
 
     Raises:
       OptionError: there is no such version.

@@ -111,7 +111,7 @@ class Failed:
     body: bytes
 
     def get(self, name: str) -> str | None:
-        """The value of header ``name``, or None."""
+        """Return the value of header ``name``, or None."""
         return next((text for key, text in self.headers if key == name), None)
 
 
@@ -262,7 +262,7 @@ class ClientSession:
         return position, find(b"\0", position) < 0
 
     def _receive_receipt(self, data: bytes, position: int, told: list[Told]) -> int:
-        """The place behind a plain RECEIPT at ``position``, or -1 if there is none."""
+        """Return the place behind a plain RECEIPT at ``position``, or -1 if there is none."""
         plain = _PLAIN_RECEIPT.match(data, position)
         blank = data.find(b"\n\n", position) if plain is not None else -1
         if plain is None or blank < 0 or data[blank + 2 : blank + 3] != b"\0":

@@ -34,7 +34,7 @@ NO_HEARTBEATS = HeartbeatPlan(0.0, 0.0, 0.0)
 
 
 def negotiate_heartbeats(header: str | None, options: ProtocolOptions) -> HeartbeatPlan:
-    """The plan from the client's ``heart-beat`` header (H01-H04, H08).
+    """Return the plan from the client's ``heart-beat`` header (H01-H04, H08).
 
     Raises:
       ProtocolError: the header is not two non-negative integers with a comma.

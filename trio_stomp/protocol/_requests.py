@@ -93,7 +93,7 @@ def acked(frame: Frame, version: Version, *, is_lenient: bool = False) -> Acked:
 
 
 def needed(frame: Frame, name: str, version: Version) -> str:
-    """The value of header ``name``.
+    """Return the value of header ``name``.
 
     Raises:
       ProtocolError: it is missing or empty.
@@ -105,7 +105,7 @@ def needed(frame: Frame, name: str, version: Version) -> str:
 
 
 def missing(frame: Frame, name: str, version: Version) -> ProtocolError:
-    """The error for a header that is not there."""
+    """Return the error for a header that is not there."""
     return ProtocolError(
         "header-missing", f"{frame.command} of STOMP {version.name} needs the header {name}"
     )

@@ -269,7 +269,7 @@ class ServerSession:
         return self.transactions
 
     def close(self) -> None:
-        """The connection has ended: open transactions are aborted (T05)."""
+        """End the session, and abort open transactions (T05)."""
         self.state = State.CLOSED
         self.decoder.discard()
         if self.transactions is not None:

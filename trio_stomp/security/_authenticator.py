@@ -175,7 +175,7 @@ class Authenticator:
     async def _check_passcode(
         self, login: str, passcode: str | None, remote: str
     ) -> tuple[Identity | None, str]:
-        """The identity, or None and why not, for the operator alone."""
+        """Return the identity, or None and why not, for the operator alone."""
         self._check_wait(remote, login)
         identity, why = await self._look_up(login, passcode, remote)
         if identity is None:

@@ -123,7 +123,7 @@ def chosen(stomp: Credentials | None, http: Credentials | None) -> Credentials |
 
 
 def without_secrets(target: str) -> str:
-    """A request's target or a URL, fit for a log: no token, no user's passcode, not too long.
+    """Return a URL or request target for a log: shortened, without tokens and passcodes.
 
     Whatever ``from_http`` takes for a token is hidden, and whatever else looks like one.
     """
@@ -154,7 +154,7 @@ def _of_passcode(login: str, passcode: str | None, *, tokens: bool) -> Credentia
 
 
 def _read_authorization(written: str, *, tokens: bool) -> Credentials:
-    """The credentials of one header ``Authorization``."""
+    """Return the credentials of one header ``Authorization``."""
     scheme, content = _scheme(written)
     if scheme == "bearer":
         return Credentials(token=_checked_token(content, "Authorization: Bearer"))
@@ -174,7 +174,7 @@ def _read_authorization(written: str, *, tokens: bool) -> Credentials:
 
 
 def _scheme(written: str) -> tuple[str, str]:
-    """The scheme in lower case, and what stands behind it (RFC 9110 section 11.4)."""
+    """Return the scheme in lower case, and what stands behind it (RFC 9110 section 11.4)."""
     scheme, _, content = written.strip(" \t").partition(" ")
     return scheme.lower(), content.strip(" ")
 
@@ -186,7 +186,7 @@ def _checked_token(token: str, where: str) -> str:
 
 
 def _query_token(target: str) -> str:
-    """The token of the query, or "" if there is none."""
+    """Return the token of the query, or "" if there is none."""
     query = target.partition("#")[0].partition("?")[2]
     pairs = (pair.partition("=") for pair in query.split("&"))
     found = [
@@ -198,7 +198,7 @@ def _query_token(target: str) -> str:
 
 
 def _cookie(headers: Sequence[_Header], name: str) -> Credentials | None:
-    """The token of a cookie. Two that differ are refused: a neighbour may have put one there."""
+    """Return the token of a cookie. Two that differ are refused, as one may be planted."""
     found = set(_cookies(headers, name)) - {""}
     if len(found) > 1:
         raise _bad("the cookie of the token is there more than once, and not the same")

@@ -251,7 +251,7 @@ def _networks_of(remote: str) -> tuple[str, str]:
 
 
 def _site_of(remote: str) -> str | None:
-    """The /48 of an IPv6 address, which costs nothing more than a /64."""
+    """Return the /48 of an IPv6 address, which costs nothing more than a /64."""
     name = _networks_of(remote)[1]
     return name if name.startswith("6:") else None
 

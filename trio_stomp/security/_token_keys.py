@@ -91,7 +91,7 @@ def _read(path: str) -> bytes:
 
 
 def read_key(path: str) -> TokenKey:
-    """The one key of a file: public in PEM, or a secret."""
+    """Return the one key of a file: public in PEM, or a secret."""
     data = _read(path)
     material: AllowedPublicKeys | bytes
     try:
@@ -130,7 +130,7 @@ def _public_key(data: bytes) -> "AllowedPublicKeys":
 
 
 def _secret(data: bytes) -> bytes:
-    """A secret. A key in another form is refused: it may be public, and so may sign nothing."""
+    """Return a secret. Keys in another form are refused: a public key must not sign."""
     text = data.replace(b"\0", b"").lstrip(_BYTE_ORDER_MARKS).strip()  # UTF-16 has NULs
     forms = [data, text]
     with contextlib.suppress(ValueError):
@@ -187,7 +187,7 @@ def _algorithms_of(material: object) -> tuple[str, ...]:
 
 
 def read_key_set(path: str) -> tuple[tuple[TokenKey, ...], tuple[str, ...]]:
-    """The keys of a set, and why others of it cannot be used (RFC 7517 section 5)."""
+    """Return the keys of a set, and why others of it cannot be used (RFC 7517 section 5)."""
     try:
         found = json.loads(_read(path).decode("utf-8-sig"))
     except (ValueError, RecursionError):

@@ -244,7 +244,7 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
 
 
 def _object(segment: str, what: str) -> dict[str, Any]:
-    """The JSON object in a part of a token."""
+    """Return the JSON object in a part of a token."""
     try:
         found = json.loads(base64.urlsafe_b64decode(segment + "==").decode())
     except (ValueError, RecursionError):
@@ -266,7 +266,7 @@ def _seconds(claims: Mapping[str, Any], name: str) -> float | None:
 
 
 def _claim(claims: Mapping[str, Any], path: str) -> object:
-    """A claim, or None: that of the whole name if there is one, else by its dots."""
+    """Return a claim, or None: that of the whole name if there is one, else by its dots."""
     if path in claims:
         return claims[path]
     for place, letter in enumerate(path):
@@ -278,7 +278,7 @@ def _claim(claims: Mapping[str, Any], path: str) -> object:
 
 
 def _word(word: object, where: str) -> str:
-    """A claim that is fit to be the name of a user or a role."""
+    """Return a claim that is fit to be the name of a user or a role."""
     if not isinstance(word, str):
         raise TokenRefused(f"{where} is no text")
     if not word or word != word.strip():

@@ -49,7 +49,7 @@ class Clock:
         return trio.current_time() + self.slept_s
 
     def wall_s(self) -> float:
-        """The time of day, in seconds since 1970."""
+        """Return the time of day, in seconds since 1970."""
         return self.now() + self.wall.offset_s
 
     @property

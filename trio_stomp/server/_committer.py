@@ -67,13 +67,13 @@ class CommitterHost(Protocol):
         """The core's streams."""
 
     def committed(self, number: int, now: float) -> None:
-        """The store has everything up to a commit number."""
+        """Publish everything up to a commit number, now that it is stored."""
 
     def uncommitted(self, error: str, now: float) -> None:
-        """The store has nothing of what it was given since the last commit."""
+        """Withdraw everything handed to the store since the last commit."""
 
     def loaded(self, wanted: "PageWanted", page: "Page | None", now: float) -> None:
-        """A page was read, or could not be."""
+        """Take a page that was read, or the failure to read it."""
 
     def loaded_stream(
         self, wanted: "StreamWanted", found: "Sequence[Streamed] | int | None", now: float

@@ -108,7 +108,7 @@ class Dispatcher:
         self.turn_times.observe(self.clock.now() - began, 1)
 
     def _follow(self, offset_s: float, now: float) -> None:
-        """The wall clock was set."""
+        """Follow a new setting of the wall clock."""
         step_s = offset_s - self.clock.wall.offset_s
         logger.warning(
             "the wall clock was set by %+.3f s: what begins or ends at a time of day follows it",

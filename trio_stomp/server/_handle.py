@@ -16,7 +16,7 @@ SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 def check_session_id(session_id: str) -> str:
-    """A session id of the embedding program's.
+    """Return a session id of the embedding program's.
 
     Raises:
       OptionError: it is none; the program's fault.
@@ -153,7 +153,7 @@ class ServerHandle:
         return self.feed.lost
 
     async def connect(self) -> trio.abc.HalfCloseableStream:
-        """A new connection to the broker, over memory: the client's end of a bounded stream.
+        """Return a new connection to the broker, over memory: the client's end of a bounded stream.
 
         Nothing of it passes the operating system. It counts as one from this machine, and is not
         encrypted; who logs in, and what he may do, is asked as everywhere. It can be a connector

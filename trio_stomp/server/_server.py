@@ -72,7 +72,7 @@ class Diagnostics(Protocol):
     interval_s: float
 
     def begin(self) -> None:
-        """The broker is as it was left, and about to run."""
+        """Begin to run the recovered broker."""
 
     def tick(self, now: float) -> None:
         """Publish the statistics of the last interval, as far as anybody listens."""
@@ -458,7 +458,7 @@ class Server:
         return self.committer.error if self.committer is not None else ""
 
     def census(self) -> Census:
-        """The figures that only the server knows (the core's ``TakesCensus``).
+        """Return the figures that only the server knows (the core's ``TakesCensus``).
 
         Takes as long as many connections have something that waits, however many there are.
         """

@@ -87,7 +87,7 @@ def split(data: bytes) -> tuple[list[Frame], int, int]:
 
 
 def header(head: bytes, name: bytes) -> bytes | None:
-    """The raw value of a header, of the first one if it is repeated, or None."""
+    """Return the raw value of a header, of the first one if it is repeated, or None."""
     mark = b"\n%b:" % name
     at = head.find(mark)
     if at < 0:
@@ -103,7 +103,7 @@ def unescaped(value: bytes) -> str:
 
 
 def encoded(command: str, headers: dict[str, str]) -> bytes:
-    """A frame without a body. CONNECT must hold nothing that wants escaping: it has none."""
+    """Return a frame without a body. CONNECT must hold nothing that wants escaping: it has none."""
     lines = [command]
     for name, text in headers.items():
         if command != "CONNECT":

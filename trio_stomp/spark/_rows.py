@@ -167,7 +167,7 @@ def heading(body: bytes) -> Heading:
 
 
 def sent_at(head: bytes) -> str | None:
-    """The time of a user's message, if its sender told it in ``timestamp``, in ms since 1970."""
+    """Return the ``timestamp`` header of a user's message, in ms since 1970, or None."""
     told = header(head, b"timestamp")
     if told is None or not told.isdigit() or len(told) > 14:
         return None

@@ -107,6 +107,6 @@ def chosen(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _java() -> str | None:
-    """The Java that Spark takes, as its own start script finds it."""
+    """Return the Java that Spark takes, as its own start script finds it."""
     home = os.environ.get("JAVA_HOME", "")
     return shutil.which("java", path=str(Path(home, "bin")) if home else None)

@@ -51,11 +51,11 @@ class StompDataSource(DataSource):  # type: ignore[misc, unused-ignore]
 
     @classmethod
     def name(cls) -> str:
-        """The name for ``format``."""
+        """Return the name for ``format``."""
         return "stomp"
 
     def schema(self) -> str:
-        """The raw table."""
+        """Return the raw table."""
         return RAW_DDL
 
     # Spark passes ``schema`` by its name.

@@ -20,7 +20,7 @@ LEAK_SHARE = 0.2
 
 
 def islands(bad: DataFrame, things: Sequence[str], pause_s: float) -> DataFrame:
-    """Number the stretches of rows that belong together, in the column ``island``.
+    """Assign numbers to the runs of neighbouring rows, in the column ``island``.
 
     Args:
       pause_s: The longest time without a bad row within one, beside the interval of the rows.

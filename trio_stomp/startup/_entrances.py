@@ -76,7 +76,7 @@ def _is_loopback(host: str) -> bool:
 async def open_entrances(
     settings: Settings, security: Security, listeners: Listeners | None, unused: AsyncExitStack
 ) -> list[Entrance]:
-    """The listeners given, or those of the settings.
+    """Return the listeners given, or those of the settings.
 
     Args:
       unused: Closes what was opened, unless somebody else will.

@@ -17,7 +17,7 @@ PROGRESS_S = 2.0
 
 
 async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
-    """The store and what it holds, or None if nothing is to survive.
+    """Return the store and what it holds, or None if nothing is to survive.
 
     Raises:
       StoreError: it cannot be had; the operator's to mend.

@@ -38,5 +38,5 @@ else:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
 
     def __dir__() -> list[str]:
-        """The public names, imported or not."""
+        """Return the public names, imported or not."""
         return sorted([*globals(), *_HOMES])

@@ -64,7 +64,7 @@ class TestBroker:
     _older: list[Link] = field(factory=list)
 
     async def connect(self, name: str = "", faults: Faults | None = None) -> trio.abc.Stream:
-        """A new connection to the broker: bytes of STOMP, or of a WebSocket's handshake.
+        """Return a new connection to the broker: bytes of STOMP, or of a WebSocket's handshake.
 
         Args:
           name: How ``links`` calls it; a name that is in use means the newest from now on. The

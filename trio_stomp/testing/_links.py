@@ -106,14 +106,14 @@ class _Direction:
         return trio.current_time() + self.faults.delay_s
 
     def end(self) -> None:
-        """The sender sends no more."""
+        """Close the sender's end."""
         if not self.is_ended:
             self.is_ended = True
             self._chunks.append((self._due(), memoryview(b"")))
             self.note()
 
     def leave(self) -> None:
-        """The reader reads no more."""
+        """Close the reader's end."""
         self.is_unread = True
         self._chunks.clear()
         self._held = 0
@@ -216,7 +216,7 @@ class Link:
             direction.note()
 
     def ends(self) -> tuple[trio.abc.HalfCloseableStream, trio.abc.HalfCloseableStream]:
-        """The client's end and the broker's."""
+        """Return the client's end and the broker's."""
         return (
             MemoryStream(self._to_client, self._to_broker),
             MemoryStream(self._to_broker, self._to_client),

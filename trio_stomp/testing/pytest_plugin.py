@@ -69,7 +69,7 @@ async def stomp_broker(request: pytest.FixtureRequest) -> "AsyncIterator[TestBro
 
 @pytest.fixture
 def stomp_broker_port(request: pytest.FixtureRequest) -> "Iterator[ThreadedBroker]":
-    """A broker in a thread, on a port of its own: for clients that are not Trio's."""
+    """Yield a broker in a thread, on a port of its own: for clients that are not Trio's."""
     from trio_stomp.testing import threaded_broker
 
     with threaded_broker(**options_of(request)) as broker:

@@ -14,7 +14,7 @@ _JSON = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 
 
 def explain_page(explain: Callable[[str], dict[str, object]], request: HttpRequest) -> bytes:
-    """The whole answer.
+    """Return the whole answer.
 
     Args:
       explain: Of the core.

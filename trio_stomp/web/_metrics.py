@@ -58,23 +58,23 @@ _OPENMETRICS, _END = "application/openmetrics-text", b"# EOF\n"
 
 
 def counter(name: str, help: str, value: float) -> Metric:
-    """A counter without labels."""
+    """Return a counter without labels."""
     return CounterMetricFamily(PREFIX + name, help, value=value)
 
 
 def counters(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Families:
-    """A counter for each set of labels."""
+    """Yield a counter for each set of labels."""
     family = CounterMetricFamily(PREFIX + name, help, labels=labels)
     yield from _filled(family, values)
 
 
 def gauge(name: str, help: str, value: float) -> Metric:
-    """A gauge without labels."""
+    """Return a gauge without labels."""
     return GaugeMetricFamily(PREFIX + name, help, value=value)
 
 
 def gauges(name: str, help: str, labels: tuple[str, ...], values: Labelled) -> Families:
-    """A gauge for each set of labels."""
+    """Yield a gauge for each set of labels."""
     family = GaugeMetricFamily(PREFIX + name, help, labels=labels)
     yield from _filled(family, values)
 
@@ -88,7 +88,7 @@ def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Labelled) -
 
 
 def histogram(name: str, help: str, times: Histogram) -> Metric:
-    """The broker's histogram, its buckets added up as Prometheus wants them."""
+    """Return the broker's histogram, its buckets added up as Prometheus wants them."""
     buckets: list[tuple[str, float]] = []
     below = 0
     for bound, count in zip(_LE, times.buckets, strict=True):
@@ -377,7 +377,7 @@ class _Only:
     metric: Metric
 
     def collect(self) -> list[Metric]:
-        """The one."""
+        """Return the metric."""
         return [self.metric]
 
 

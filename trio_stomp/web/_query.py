@@ -60,7 +60,7 @@ class Query:
         return cls(request.path, told)
 
     def number(self, name: str, default: int, *, least: int, most: int) -> int:
-        """A whole number.
+        """Return a whole number.
 
         Raises:
           HttpError: it is none, or out of range.
@@ -101,7 +101,7 @@ Answer = tuple[int, tuple[tuple[str, str], ...], bytes]
 
 
 def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
-    """A private page that may raise ``HttpError``, and leaves the body of a HEAD out."""
+    """Return a private page that may raise ``HttpError``, and leaves the body of a HEAD out."""
 
     def answer(request: HttpRequest) -> Pieces[bytes]:
         try:
@@ -116,7 +116,7 @@ def page(build: Callable[[HttpRequest], Pieces[Answer]]) -> Page:
 
 
 def as_json(record: Mapping[str, object], status: int = 200) -> Answer:
-    """A record as the answer."""
+    """Return a record as the answer."""
     # As on the DIAG topics: pure ASCII, neither NaN nor infinity.
     return status, JSON, json.dumps(record, allow_nan=False).encode() + b"\n"
 

@@ -45,7 +45,7 @@ class StaticFile:
 
     @classmethod
     def of(cls, name: str, content: bytes) -> "StaticFile":
-        """The file called ``name``, whose ending is one of ``TYPES``."""
+        """Return the file called ``name``, whose ending is one of ``TYPES``."""
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         headers = [
             ("Content-Type", TYPES[name[name.rindex(".") :]]),
@@ -58,7 +58,7 @@ class StaticFile:
         return cls(content, tuple(headers), tag)
 
     def answer(self, request: HttpRequest) -> bytes:
-        """The whole answer to a GET or HEAD of it: 304 if the client has it (RFC 9110, 13.1.2)."""
+        """Return the whole answer to a GET or HEAD: 304 if the client has it (RFC 9110, 13.1.2)."""
         offers = b",".join(request.values(b"if-none-match")).split(b",")
         # The comparison is weak: what a proxy made W/"…" of is the same file.
         known = {offer.strip().removeprefix(b"W/") for offer in offers}

@@ -121,7 +121,7 @@ class Window:
         )
 
     def cut(self, things: Sequence[T]) -> Sequence[T]:
-        """The part of ``things``."""
+        """Return the part of ``things``."""
         return things[self.offset : self.offset + self.limit]
 
     def greatest(self, things: Sequence[T], key: "Key[T] | None") -> Pieces[Sequence[T]]:
@@ -148,7 +148,7 @@ class Tables:
     figures: "Figures"
 
     def varz(self, request: HttpRequest) -> Pieces[Answer]:
-        """The process, its limits and totals."""
+        """Yield the process, its limits and totals."""
         Query.of(request, ())
         server, figures = self.server, self.figures
         session, stale = figures.session_and_stale()
@@ -227,7 +227,7 @@ class Tables:
         }
 
     def connz(self, request: HttpRequest) -> Pieces[Answer]:
-        """Connections."""
+        """Answer with the connections."""
         query = Query.of(request, ("sort", "state", "limit", "offset"))
         window = Window.of(query)
         order = query.word("sort", CONNECTION_ORDERS)
@@ -281,7 +281,7 @@ class Tables:
         return (yield from as_list(record, "subscriptions", part, self.figures.subscription))
 
     def _durables(self, state: str) -> Pieces[list[Binding]]:
-        """The durable subscriptions that are told of beside the connected ones, oldest first."""
+        """Yield the durable subscriptions without a connected consumer, oldest first."""
         if state == CONNECTED:
             return []
         durables = list(self.server.broker.bindings.durables)

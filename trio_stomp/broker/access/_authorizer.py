@@ -233,7 +233,7 @@ class Authorizer:
                 self._need(client, action, name, pattern)
 
     def check_question(self, client: Client) -> None:
-        """The command DIAG, which may come before CONNECT."""
+        """Check the command DIAG, which may come before CONNECT."""
         if self.rules is None:
             return
         if client.rights is None:

@@ -179,7 +179,7 @@ class Browse:
     def _read(
         self, then: "Callable[[float], None]", found: list[Message], after: int, now: float
     ) -> None:
-        """A page has been read, up to the id ``after``."""
+        """Take a page that was read, up to the id ``after``."""
         if self._is_over:
             return
         self._page.extend(found)

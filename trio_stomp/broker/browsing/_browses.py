@@ -80,7 +80,7 @@ class Browses:
         self._work(now)
 
     def resume(self, client: "Client", now: float) -> None:
-        """A client takes more."""
+        """Resume a client's browsers, as its outbox has room again."""
         for subscription, browse in self._begun.get(client, {}).items():
             if browse.needs is Need.ROOM:
                 browse.needs = Need.TURN
@@ -88,7 +88,7 @@ class Browses:
         self._work(now)
 
     def end(self, subscription: "Subscription") -> None:
-        """A subscription ends: whatever it was not shown is left as it is."""
+        """End a subscription's browsing. The queue keeps all its messages."""
         client = subscription.client
         self._waiting.get(client, {}).pop(subscription, None)
         browse = self._begun.get(client, {}).pop(subscription, None)
@@ -109,7 +109,7 @@ class Browses:
         self._work(now)
 
     def end_turn(self) -> None:
-        """The next turn has time of its own."""
+        """Give the next turn a new time share."""
         self._steps = TURN_STEPS
 
     def _begin(self, client: "Client") -> None:
@@ -146,7 +146,7 @@ class Browses:
             browse.ask(partial(self._go_on, subscription, browse))
 
     def _go_on(self, subscription: "Subscription", browse: Browse, now: float) -> None:
-        """A page has been read."""
+        """Continue a browser with a page that was read."""
         self._ready[subscription] = browse
         self._work(now)
 

@@ -100,7 +100,7 @@ class EventHistory:
     def delivered(
         self, queue: str, subscription: "Subscription", first: int, messages: "Sequence[Message]"
     ) -> None:
-        """A queue gave messages to a consumer, as deliveries from ``first`` on."""
+        """Note that a queue gave messages to a consumer, as deliveries from ``first`` on."""
         session = subscription.client.session_id
         numbers = _compact([message.number for message in messages])
         self.routine.append(
@@ -124,7 +124,7 @@ class EventHistory:
             self.routine[-1] = (*before[:6], before[6] + 1, numbers)
 
     def browsed(self, subscription: "Subscription", number: int) -> None:
-        """A browser was told by MESSAGE ``number`` that there is no more."""
+        """Note that MESSAGE ``number`` ended a browser's listing."""
         session, place = subscription.client.session_id, subscription.places[0][0]
         self.routine.append(("browsed", self.now, place, session, subscription.tag, number))
 
@@ -151,7 +151,7 @@ class EventHistory:
             self.routine.append((*begin, first, count, cause))
 
     def _before(self, begin: tuple[Any, ...], first: int) -> tuple[Any, ...] | None:
-        """The newest event, if deliveries from ``first`` on go on where it ends."""
+        """Return the newest event, if deliveries from ``first`` on go on where it ends."""
         newest = self.routine[-1] if self.routine else ()
         if newest[:5] == begin and newest[5] + newest[6] == first:
             return newest
@@ -172,7 +172,7 @@ class EventHistory:
         self.routine.append((word, self.now, client.session_id, *told))
 
     def happened(self, event: "BrokerEvent") -> None:
-        """A client came or went, or subscribed to something, or no longer."""
+        """Note that a client connected, disconnected, subscribed or unsubscribed."""
         told = (event.name, event.session_id, event.destination, event.reason, event.user)
         self.routine.append(("event", self.now, *told))
 

@@ -64,7 +64,7 @@ class TakesCensus(Protocol):
     """The server, as the core sees it."""
 
     def census(self) -> Census:
-        """The figures of this moment."""
+        """Return the figures of this moment."""
 
 
 class Nowhere:

@@ -106,7 +106,7 @@ class Turns:
         return all(self._stop is None and self.clock() < self.ends_at for _ in work)
 
     def stop(self, why: Stop) -> None:
-        """The work that goes on does nothing more in this share: it yields next."""
+        """End the current work's share: it yields next."""
         self._stop = why
 
     def wait(self, client: "Client", work: Work) -> None:

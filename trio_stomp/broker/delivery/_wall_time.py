@@ -32,11 +32,11 @@ class WallTime:
     steps: list[tuple[int, int]] = field(factory=list)
 
     def ms(self, clock_s: float) -> int:
-        """A moment of the broker's clock as it is told to others."""
+        """Return a moment of the broker's clock in milliseconds since 1970."""
         return round((clock_s + self.offset_s) * 1000)
 
     def clock_s(self, wall_ms: float) -> float:
-        """A time of day by the broker's clock."""
+        """Return a time of day by the broker's clock."""
         return wall_ms / 1000 - self.offset_s
 
     def stored_s(self, told_ms: int, id: int) -> float:
@@ -60,7 +60,7 @@ class WallTime:
         self.offset_s = offset_s
 
     def told(self) -> str:
-        """The steps as a setting."""
+        """Return the steps as a setting."""
         return json.dumps(self.steps, separators=(",", ":"))
 
     def restore(self, text: str) -> None:
@@ -83,5 +83,5 @@ class DayEnd:
     wall: WallTime
 
     def clock_s(self) -> float:
-        """The end by the broker's clock, as far as is known now."""
+        """Return the end by the broker's clock, as far as is known now."""
         return min(self.at, self.wall.clock_s(self.day_ms))

@@ -27,10 +27,10 @@ class Effect(Protocol):
         """The client to inform if the records cannot be stored. None: they are retried."""
 
     def commit(self, now: float) -> None:
-        """The store has it."""
+        """Carry out the effect: its records are stored."""
 
     def withdraw(self, now: float) -> None:
-        """The store could not: nobody is to see it."""
+        """Undo the effect unseen: its records could not be stored."""
 
 
 @define(eq=False, repr=False)

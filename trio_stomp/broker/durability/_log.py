@@ -134,7 +134,7 @@ class Log:
 
     @classmethod
     def of(cls, name: str, recovered: "Recovered", done_patience_s: float = SOON_S) -> "Log":
-        """A log that goes on where a store stands."""
+        """Return a log that goes on where a store stands."""
         deliveries = dict(recovered.deliveries)
         log = cls(name, recovered.commit, recovered.next_id, deliveries, done_patience_s)
         log.identity = recovered.settings.get(IDENTITY, "")
@@ -246,7 +246,7 @@ class Log:
         self.write(Forget(key))
 
     def finish(self, id: int) -> None:
-        """A message is done with."""
+        """Note that a message is finished."""
         if self._open.patience_s > self.done_patience_s:
             self._open.patience_s = self.done_patience_s
         done = self._open.done if self._bound is None else self._bound.done
@@ -309,7 +309,7 @@ class Log:
         return not (self._whole is not None or self._has_ended)
 
     def begin_turn(self) -> None:
-        """The store has been given what was written in earlier turns, unless that goes on."""
+        """Start a turn. The records of earlier turns have been handed to the store."""
         self._has_ended = False
 
     def begin_whole(self) -> AtomicGroup:
@@ -400,7 +400,9 @@ class Log:
         return pages
 
     def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
-        """The store has everything up to a commit number: do what waited for it, as ``go_on``."""
+        """Carry out the effects up to a commit number that the store has reached, as ``go_on``
+        does.
+        """
         self._answered = number
         self.go_on(now, is_over)
 

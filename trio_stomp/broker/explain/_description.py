@@ -16,7 +16,7 @@ _CAUSES = {
 
 
 def some(count: int, word: str) -> str:
-    """A number of things: ``1 ACK``, ``2 ACKs``."""
+    """Return a number of things: ``1 ACK``, ``2 ACKs``."""
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
@@ -38,7 +38,7 @@ def why(event: Event) -> str:
 
 
 def told(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict[str, object]:
-    """An event as JSON, with a sentence for people.
+    """Return an event as JSON, with a sentence for people.
 
     Args:
       policy_of: Where a rule of a destination is written, or "" if no policy says so now.

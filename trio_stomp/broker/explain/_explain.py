@@ -73,7 +73,7 @@ class Explainer:
     host: ExplainHost
 
     def explain(self, question: str) -> dict[str, object]:
-        """The answer to a question, ready to be JSON.
+        """Return the answer to a question, ready to be JSON.
 
         Its ``facts`` are sentences, which ``summary`` joins; ``events`` are what they were found
         in, and all that happened in the last ``horizon_s`` seconds is known.
@@ -379,7 +379,7 @@ def _state(subscription: "Subscription") -> Iterator[str]:
 
 
 def _sessions(events: Sequence[Event], user: str | None) -> set[str]:
-    """The sessions of a user that came, did something, or went."""
+    """Return the sessions of a user that came, did something, or went."""
     return {event[3] for event in events if event[0] == "event" and event[6] == user}
 
 

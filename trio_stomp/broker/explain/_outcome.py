@@ -29,7 +29,7 @@ class Present(Protocol):
         """Return the subscription whose message-ids begin so, if it is still there."""
 
     def queue_of(self, name: str) -> "Queue | None":
-        """The queue that is found by a name."""
+        """Return the queue that is found by a name."""
 
     def knows_all_of(self, at: float) -> bool:
         """Return whether nothing that happened at a time has been forgotten."""
@@ -92,7 +92,7 @@ def accepted_by(claim: Event, number: int) -> int:
 
 
 def number_in(event: Event, accepted: int) -> int:
-    """The number that a message of a queue had in a delivery."""
+    """Return the number that a message of a queue had in a delivery."""
     return int(event[5] + list(event[7]).index(accepted))
 
 

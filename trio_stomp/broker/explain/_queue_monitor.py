@@ -46,7 +46,7 @@ class Monitor:
 
 
 def _block(queue: Queue) -> str:
-    """A queue as stompserver's man page has it.
+    """Return a queue in the form of stompserver's man page.
 
     ``size`` counts the messages that wait, ``enqueued`` and ``dequeued`` all since the start.
     """

@@ -93,7 +93,7 @@ class Tracer:
         self.timers.call_at(until, lambda _: self._end(lambda each: each is trace))
 
     def received(self, client: "Client", events: Sequence[Event], now: float) -> None:
-        """A client sent something."""
+        """Note the frames that a client sent."""
         for trace in list(self.traces):
             for event in events:
                 if trace.session == client.session_id or (

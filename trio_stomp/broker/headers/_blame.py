@@ -6,7 +6,7 @@ from trio_stomp.protocol import Acked, Committed, Event, Left, Subscribed, Unsub
 
 
 def quoted(event: Event) -> bytes:
-    """The frame, fit to be shown."""
+    """Return the frame, fit to be shown."""
     match event:
         case FrameRun(head=head):
             return quote("SEND", head.headers)
@@ -20,7 +20,7 @@ def quoted(event: Event) -> bytes:
 
 
 def asked_receipt(event: Event) -> bytes | None:
-    """The receipt that it asked for."""
+    """Return the receipt that it asked for."""
     if isinstance(event, FrameRun):
         # The first frame of a run is at fault; who asked may be a later one.
         return next((receipt for asker, receipt in event.receipts if asker == 1), None)

@@ -137,7 +137,7 @@ DIALECTS = tuple(_DIALECTS)
 
 
 def dialect(word: str) -> Dialect:
-    """The dialect named ``word``.
+    """Return the dialect named ``word``.
 
     Raises:
       OptionError: there is none of that name.
@@ -184,7 +184,7 @@ def routing_of(headers: Headers) -> str:
 
 
 def read_routing(name: str, text: str) -> str:
-    """The routing word that header ``name`` holds.
+    """Return the routing word that header ``name`` holds.
 
     Raises:
       ProtocolError: it is none.
@@ -196,7 +196,7 @@ def read_routing(name: str, text: str) -> str:
 
 
 def read_number(name: str, text: str, least: int = 0) -> int:
-    """The whole number, ``least`` or more, that header ``name`` holds.
+    """Return the whole number, ``least`` or more, that header ``name`` holds.
 
     Raises:
       ProtocolError: naming header, value and rule.
@@ -217,7 +217,7 @@ def is_true(text: str) -> bool:
 
 
 def invalid_value(name: str, text: str, rule: str) -> ProtocolError:
-    """The error that names header, value and rule."""
+    """Return the error that names header, value and rule."""
     return ProtocolError("invalid-header-value", f"{name}:{text[:60]} is not {rule}")
 
 

@@ -51,7 +51,7 @@ def internal_error() -> ProtocolError:
 
 
 def quote(command: str, headers: Headers) -> bytes:
-    """The start of a frame as an ERROR quotes it, without secrets."""
+    """Return the start of a frame as an ERROR quotes it, without secrets."""
     lines = [command]
     for name, text in headers:
         shown = "***" if name.lower().strip() in SECRET_HEADERS else text

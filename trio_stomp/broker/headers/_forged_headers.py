@@ -57,5 +57,5 @@ def _without(head: Head, begins: str | tuple[str, ...], is_one: str = "") -> Hea
 
 
 def claims(headers: Headers) -> tuple[tuple[str, str], ...]:
-    """The headers by which a sender says who he is, however they are spelt."""
+    """Return the headers by which a sender says who he is, however they are spelt."""
     return tuple([pair for pair in headers if _folded(pair[0]) in _SENDER])

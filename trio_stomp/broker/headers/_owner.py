@@ -12,7 +12,7 @@ HEADER = "x-trio-stomp-owner"
 
 
 def owner_line(owner: Identity) -> bytes:
-    """The line that a header block begins with in the store."""
+    """Return the line that a header block begins with in the store."""
     told: dict[str, object] = {"user": owner.name, "method": owner.method}
     if owner.roles:
         told["roles"] = sorted(owner.roles)
@@ -20,7 +20,7 @@ def owner_line(owner: Identity) -> bytes:
 
 
 def parted(head: Head) -> tuple[Head, Identity | None]:
-    """A header block of the store without that line, and what it says.
+    """Return a header block of the store without that line, and what it says.
 
     None = nothing, as in what an older broker wrote. If a client of one sent such a header, it is
     believed: it gains nothing by it, since what is nobody's goes on for ever.

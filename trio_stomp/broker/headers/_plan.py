@@ -49,7 +49,7 @@ class SendPlan:
         return zip(self.names, self.renamed or (head,), strict=True)
 
     def without_temporary(self) -> "SendPlan":
-        """The part of it that names nothing of the client's own."""
+        """Return the part of it that names nothing of the client's own."""
         names = tuple(name for name in self.names if not name.startswith(TEMPORARY))
         return evolve(self, names=names, options=None)
 

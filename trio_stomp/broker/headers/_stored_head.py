@@ -16,6 +16,6 @@ def encode_head(head: Head) -> bytes:
 
 
 def decode_head(lines: bytes) -> Head:
-    """The header block that ``encode_head`` wrote."""
+    """Return the header block that ``encode_head`` wrote."""
     head = parse_head(b"SEND\n" + lines.rstrip(b"\n"), V1_2, _UNBOUNDED)
     return Head(SEND, head.headers, head.content_length, head.destination)

@@ -111,7 +111,7 @@ class Crowd(Generic[T]):
             del self._lengths[place]
 
     def match(self, name: str) -> list[T]:
-        """The items whose pattern matches ``name``, in no particular order, each once."""
+        """Return the items whose pattern matches ``name``, in no particular order, each once."""
         if not self._numbers:
             return []
         tokens = split(name)
@@ -153,7 +153,7 @@ def _keys(pattern: Pattern) -> Iterator[_Key]:
 
 
 def _numbers_in(bits: int) -> Iterator[int]:
-    """The places of ones, the lowest first."""
+    """Yield the places of ones, the lowest first."""
     text = bin(bits)[:1:-1]
     place = text.find("1")
     while place >= 0:

@@ -52,7 +52,7 @@ class Kind(Enum):
 
 
 def classify(name: str) -> Kind:
-    """The kind of a destination or pattern, by its first characters."""
+    """Return the kind of a destination or pattern, by its first characters."""
     if name.startswith("#") and name != "#":
         return Kind.WORK
     if name.startswith("DIAG"):

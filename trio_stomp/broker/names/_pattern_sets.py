@@ -9,7 +9,7 @@ from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, Token, split
 
 
 def as_pattern(name: str) -> Pattern:
-    """The pattern that matches ``name`` and nothing else, whatever characters it holds."""
+    """Return the pattern that matches ``name`` and nothing else, whatever characters it holds."""
     return Pattern(tuple(split(name)))
 
 

@@ -26,7 +26,7 @@ class _Node(Generic[T]):
         return not (self.children or self.here or self.rest or self.glued)
 
     def child(self, token: Token) -> "_Node[T]":
-        """The node behind ``token``, made if need be."""
+        """Return the node behind ``token``, made if need be."""
         if self.children is None:
             self.children = {}
         found = self.children.get(token)
@@ -108,7 +108,7 @@ class WildcardTrie(Generic[T]):
                 del parent.children[token]
 
     def match(self, name: str) -> list[T]:
-        """The items whose pattern matches ``name``, in no particular order, each once."""
+        """Return the items whose pattern matches ``name``, in no particular order, each once."""
         found = self._crowd.match(name)
         if self._root.is_empty():
             return found

@@ -55,7 +55,7 @@ def split(name: str) -> list[str]:
 def compile_pattern(
     name: str, grammar: str, *, max_words: int | None = MAX_WORDS
 ) -> Pattern | None:
-    """The pattern that ``name`` is, or None if it holds no wildcard.
+    """Return the pattern that ``name`` is, or None if it holds no wildcard.
 
     Args:
       name: Destination of a SUBSCRIBE.

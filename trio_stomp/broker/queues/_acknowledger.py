@@ -111,7 +111,7 @@ class Acknowledger:
         return f"{consumer.subscription.tag}-{number}".encode()
 
     def _take_run(self, client: Client, event: Acked) -> list[Unacked]:
-        """The deliveries of a run of ACKs, if each is of the same consumer and for itself alone.
+        """Return the deliveries of a run of ACKs that each settle one message of the same consumer.
 
         It is what consumers send, and costs half of taking them one by one. Whatever else it is,
         nothing is taken here, so that the one at fault is told.
@@ -166,7 +166,7 @@ class Acknowledger:
         return consumer.take_acked(number, cumulative=consumer.ack == CLIENT)
 
     def note_room(self, consumer: Consumer) -> None:
-        """A consumer is about to have more credit."""
+        """Note that a consumer is about to gain credit."""
         # One that has some left has been offered all that its queues hold; but to pump a few costs
         # less than to ask.
         if len(consumer.queues) <= FEW_QUEUES or not consumer.has_credit:
@@ -193,7 +193,7 @@ class Acknowledger:
             yield from consumer.narrowing(number, cumulative=consumer.ack == CLIENT)
 
     def _held(self, client: Client, event: Acked) -> list[tuple[Consumer, int]]:
-        """The deliveries that are named, as far as they are unacknowledged ones."""
+        """Return the deliveries that are named, as far as they are unacknowledged ones."""
         held: list[tuple[Consumer, int]] = []
         for name in self.resolve(client, event).ids:
             try:
@@ -265,19 +265,21 @@ class Acknowledger:
         )
 
     def return_all(self, consumer: Consumer, now: float) -> None:
-        """A consumer has gone: its unacknowledged messages go back, at once and in order."""
+        """Return all unacknowledged messages of a gone consumer to the queue, in order."""
         suspect = self._suspect(consumer)
         for unacked in consumer.take_all():
             self.give_back(unacked, now, failed=unacked.message is suspect)
 
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
-        """A consumer goes that has much: its oldest ``count`` go back, the others later."""
+        """Return a leaving consumer's oldest ``count`` messages to the queue; the rest follow
+        later.
+        """
         suspect = self._suspect(consumer)
         for unacked in consumer.take_oldest(count):
             self.give_back(unacked, now, failed=unacked.message is suspect)
 
     def give_back(self, unacked: Unacked, now: float, *, failed: bool = False) -> None:
-        """A delivery that was taken goes back, at once."""
+        """Return a delivery to the queue at once."""
         queue, message = unacked.queue, unacked.message
         if failed and self._fail(queue, message, now):
             return
@@ -293,7 +295,7 @@ class Acknowledger:
         return consumer.suspect
 
     def time_out(self, consumer: Consumer, number: int, now: float) -> None:
-        """A delivery was not acknowledged in time: as if it had been NACKed."""
+        """Treat a delivery that was not acknowledged in time as NACKed."""
         self.note_room(consumer)
         for unacked in consumer.take_acked(number, cumulative=False):
             self._retry(unacked, now)

@@ -50,16 +50,16 @@ class Source(Protocol):
         """Return whether a message that fails too often goes somewhere when it is given up."""
 
     def settle(self, message: Message) -> None:
-        """A message was acknowledged: it is done with."""
+        """Finish an acknowledged message."""
 
     def settle_all(self, messages: list[Message]) -> None:
         """Messages were acknowledged."""
 
     def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
-        """A message that was unacknowledged is dead."""
+        """Dead-letter an unacknowledged message."""
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
-        """A delivery came to nothing: back to where it stood, at once or after a while."""
+        """Return a failed delivery to its position, at once or after a delay."""
 
     def detach(self, consumer: "Consumer") -> None:
         """Serve a consumer no more."""
@@ -238,7 +238,7 @@ class Consumer:
         self.fan_out.show(self.subscription, delivery)
 
     def take_acked(self, number: int, *, cumulative: bool) -> list[Unacked]:
-        """The deliveries that an ACK or NACK of ``number`` is about, no longer this consumer's."""
+        """Remove and return the deliveries that an ACK or NACK of ``number`` settles."""
         numbers = [number]
         if cumulative and next(iter(self.unacked)) != number:
             numbers = list(takewhile(lambda each: each <= number, self.unacked))
@@ -258,7 +258,7 @@ class Consumer:
         return unacked
 
     def take_run(self, numbers: list[int]) -> list[Unacked]:
-        """The deliveries of these numbers, all of which it has, no longer its own."""
+        """Return the deliveries of these numbers, all of which it has, no longer its own."""
         if self.excused or self.lent is not None:
             return [self._forget(number) for number in numbers]
         run = list(map(self.unacked.pop, numbers))
@@ -332,7 +332,7 @@ class Consumer:
         return unacked
 
     def release(self, number: int, unacked: Unacked) -> None:
-        """A delivery fills its window no longer."""
+        """Free a delivery's share of the prefetch window."""
         if self.lent is not None:
             del self.lent[unacked.message.number]
         if number in self.excused:

@@ -38,7 +38,7 @@ class Groups:
             owners[group] = consumer
 
     def leave(self, consumer: "Consumer") -> None:
-        """A consumer goes: its groups are assigned anew."""
+        """Reassign the groups of a leaving consumer."""
         self._keep(lambda owner: owner is not consumer)
 
     def keep_only(self, consumers: "Container[Consumer]") -> None:

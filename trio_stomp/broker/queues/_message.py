@@ -104,7 +104,7 @@ def cost_of(messages: list[Message]) -> int:
 
 
 def cost_alone(head: Head, count: int, size: int) -> int:
-    """The most bytes that ``charge`` would charge."""
+    """Return the most bytes that ``charge`` would charge."""
     return size + MESSAGE_OVERHEAD_BYTES * count + head_cost(head)
 
 
@@ -279,7 +279,7 @@ class Waiting:
         return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
 
     def on_level(self, place: int) -> list[Message]:
-        """The messages of one level, likewise."""
+        """Return the messages of one level, likewise."""
         level = self._levels[place]
         if level is None:
             return []
@@ -293,7 +293,7 @@ class Waiting:
         return (self._occupied & ((1 << place) - 1)).bit_length() - 1
 
     def behind(self, place: int, number: int, most: int) -> list[Message]:
-        """The first messages in memory of a level that stand behind a number, at most so many.
+        """Return the first messages of a level in memory after a number, up to ``most`` of them.
 
         All of ``most`` cost as much, wherever in the queue they stand.
         """
@@ -341,7 +341,7 @@ class Waiting:
         self.paged += count
 
     def wanted(self, beneath: int) -> tuple[int, Paged] | None:
-        """The level to be loaded next, if fewer than ``beneath`` messages stand before it."""
+        """Return the level to be loaded next if fewer than ``beneath`` messages precede it."""
         for place in range(self._occupied.bit_length() - 1, -1, -1):
             level = self._levels[place]
             if level is None:

@@ -142,7 +142,7 @@ class Overflow:
                 raise self._full(queue, 0, cost)
 
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
-        """The error for a message that the process, or a quota, has no memory for."""
+        """Return the error for a message that the process, or a quota, has no memory for."""
         if quota is not None and cost <= self.memory.kept_room:
             return beyond_quota(
                 "quota-exceeded",
@@ -165,7 +165,7 @@ class Overflow:
             return 0
 
     def wait(self, client: Client, body: bytes) -> None:
-        """A producer waits until the queue that was just full has room for ``body``."""
+        """Block a producer until the queue that was just full has room for ``body``."""
         self.blocked.append((client, self.full, len(body), self.wanted))
 
     def ready(self) -> list[Client]:
@@ -180,7 +180,7 @@ class Overflow:
         return found
 
     def forget(self, client: Client) -> None:
-        """A producer has gone."""
+        """Forget a producer that has disconnected."""
         self.blocked = deque(each for each in self.blocked if each[0] is not client)
 
     def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:

@@ -193,7 +193,7 @@ class Queue:
         return message
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
-        """A delivery came to nothing: back to where it stood, at once or after a while."""
+        """Return a failed delivery to its position, at once or after a delay."""
         if self.heir is not None:
             self._release(message)
             self.heir(message, now)
@@ -323,11 +323,11 @@ class Queue:
             self.host.page_in(self, *wanted)
 
     def let_go(self, message: Message) -> None:
-        """A message that is neither waiting nor unacknowledged any more goes elsewhere."""
+        """Release a message that leaves the queue for another destination."""
         self._release(message)
 
     def settle(self, message: Message) -> None:
-        """A message was acknowledged: it is done with."""
+        """Finish an acknowledged message."""
         self.unacked -= 1
         self.dequeued += 1
         self._release(message)
@@ -373,14 +373,14 @@ class Queue:
             self._watch_expiry(publication, now + SWEEP_S)
 
     def expire(self, message: Message, now: float) -> None:
-        """A message that was taken out has outlived its time."""
+        """Drop an expired message that was taken out."""
         self.destination.expired += 1
         with self.host.together():
             self._release(message)
             self.host.bury(self, message, DeadLetterReason.EXPIRED, now)
 
     def kill(self, message: Message, death: DeadLetterReason, now: float) -> None:
-        """A message that was unacknowledged is dead."""
+        """Dead-letter an unacknowledged message."""
         self.unacked -= 1
         with self.host.together():
             self._release(message)
@@ -430,7 +430,7 @@ class Queue:
             self.host.finish_all([message.stored for message in messages if message.stored])
 
     def _release_head(self, head: Head) -> None:
-        """The last message has gone that waited with a header block."""
+        """Release a header block after its last message has gone."""
         self.host.memory.give_kept(head.cost, head.payer)
         head.payer = None
 

@@ -36,7 +36,7 @@ class QueueHost(Protocol):
         """Return whether the time for handing out in this turn is up."""
 
     def note_quiet(self, queue: "Queue") -> None:
-        """A queue without consumers has less in it: it may be idle."""
+        """Note that a queue without consumers shrank: it may be idle."""
 
     def watch_acks(self, consumer: "Consumer", first: int, count: int, due: float) -> None:
         """Take deliveries back that have not been acknowledged by ``due``."""
@@ -50,13 +50,13 @@ class QueueHost(Protocol):
         """Messages went to a consumer, as deliveries from ``first`` on."""
 
     def finish(self, id: int) -> None:
-        """The store may forget a message."""
+        """Have the store forget a message."""
 
     def finish_all(self, ids: list[int]) -> None:
-        """The store may forget messages."""
+        """Have the store forget messages."""
 
     def hand_out(self, messages: list[Message]) -> None:
-        """The store is to remember that messages are with a consumer."""
+        """Have the store record that messages were delivered to a consumer."""
 
     def together(self) -> AbstractContextManager[None]:
         """Keep what the store is told inside as a whole, or not at all."""

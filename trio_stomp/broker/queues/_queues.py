@@ -92,11 +92,11 @@ class QueueBook:
         )
 
     def largest(self, count: int) -> list[Queue]:
-        """The queues that hold the most messages, at most ``count`` of them."""
+        """Return the queues that hold the most messages, at most ``count`` of them."""
         return heapq.nlargest(count, self, key=lambda queue: queue.held)
 
     def open(self, name: str, quota: Quota | None = None) -> Queue:
-        """The queue of a destination, made if need be.
+        """Return the queue of a destination, made if need be.
 
         Args:
           quota: Who is charged for it if it is made.
@@ -124,7 +124,7 @@ class QueueBook:
                     raise NotYet(self.reach.until_entered(queue))
 
     def private(self, destination: Destination, name: str, place: str = "") -> Queue:
-        """A queue that is found by no name: of one subscription.
+        """Return a queue that is found by no name: of one subscription.
 
         Args:
           place: What the store calls it, if anything of it may be stored.
@@ -178,7 +178,7 @@ class QueueBook:
         self.reach.search(consumer)
 
     def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
-        """The queues that a SUBSCRIBE names or whose names its wildcards match, each once.
+        """Yield the queues that a SUBSCRIBE names or whose names its wildcards match, each once.
 
         None at a name that is passed over. Others may come and go between two steps.
         """
@@ -214,7 +214,7 @@ class QueueBook:
         message.publication.destination.dropped += 1
 
     def messages(self, publication: Publication, bodies: list[bytes], level: int) -> list[Message]:
-        """New messages, numbered in order of acceptance."""
+        """Return new messages, numbered in order of acceptance."""
         first = self._number(len(bodies))
         return [Message(n, publication, body, level) for n, body in enumerate(bodies, first)]
 
@@ -262,7 +262,7 @@ class QueueBook:
             queue.put_all(level, messages, size)
 
     def note_dropped(self, queue: Queue) -> None:
-        """A full queue dropped a message, by its policy."""
+        """Note that a full queue dropped a message by its policy."""
         if self.event_history is not None:
             rule = f"overflow = {queue.policy.overflow!r}"
             self.event_history.lost(LossReason.QUEUE_FULL, queue.name, rule=rule)
@@ -310,7 +310,7 @@ class QueueBook:
         return self.turns.is_over()
 
     def freeze(self, queues: Iterable[Queue]) -> None:
-        """A COMMIT begins: hand nothing out from ``queues`` before all of it is there."""
+        """Begin a COMMIT: hand nothing out from ``queues`` before it is complete."""
         for queue in queues:
             self.frozen[queue] = self.frozen.get(queue, 0) + 1
 
@@ -334,7 +334,7 @@ class QueueBook:
         return bool(gone) or any(each in self.ending and each.unacked for each in source.consumers)
 
     def note_quiet(self, queue: Queue) -> None:
-        """A queue without consumers has less in it: it may be idle."""
+        """Note that a queue without consumers shrank: it may be idle."""
         self.destinations.note_quiet(queue.destination)
 
     def watch_acks(self, consumer: Consumer, first: int, count: int, due: float) -> None:
@@ -366,7 +366,7 @@ class QueueBook:
             self.timers.call_at(due, look)
 
     def bury(self, queue: Queue, message: Message, death: DeadLetterReason, now: float) -> None:
-        """A message is dead: make it a dead letter, if policy wants it and there is room."""
+        """Dead-letter a message, if its policy wants that and there is room."""
         self.deaths.buried[death] += 1
         if self.event_history is not None:
             at = (message.number, 1)
@@ -410,23 +410,23 @@ class QueueBook:
         queue.destination.dropped += death is not DeadLetterReason.EXPIRED
 
     def finish(self, id: int) -> None:
-        """The store may forget a message."""
+        """Have the store forget a message."""
         assert self.storage is not None
         self.storage.log.finish(id)
 
     def finish_all(self, ids: list[int]) -> None:
-        """The store may forget messages."""
+        """Have the store forget messages."""
         assert self.storage is not None
         if ids:
             self.storage.log.finish_all(ids)
 
     def hand_out(self, messages: list[Message]) -> None:
-        """The store is to remember that messages are with a consumer."""
+        """Have the store record that messages were delivered to a consumer."""
         assert self.storage is not None
         self.storage.log.hand_out([message.stored for message in messages if message.stored])
 
     def note_failed(self, message: Message) -> None:
-        """The store is to remember how often a message has failed."""
+        """Have the store record how often a message has failed."""
         if message.stored and self.storage is not None:
             self.storage.log.note_failed(message.stored, message.failures)
 
@@ -468,7 +468,7 @@ def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
 
 
 def _dead_head(message: Message, queue: Queue, death: DeadLetterReason, name: str) -> Head:
-    """The header block of a dead letter: the message's own, and why it is here."""
+    """Return the header block of a dead letter: the message's own, and why it is here."""
     old = message.publication.head
     told = dict(old.headers)
     first = {

@@ -82,7 +82,7 @@ class Returned:
         return before + bisect_right(self.pieces[place], number, key=_number)
 
     def behind(self, number: int, most: int) -> "list[Message]":
-        """The first of those with a greater number, at most so many."""
+        """Return the first of those with a greater number, at most so many."""
         found: list[Message] = []
         for piece in self.pieces[self._place(number) :]:
             start = bisect_right(piece, number, key=_number)

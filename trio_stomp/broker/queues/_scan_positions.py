@@ -67,12 +67,12 @@ class ScanPositions:
         self._most[level] = max(number, self._most.get(level, 0))
 
     def note_back(self, level: int, number: int) -> None:
-        """A message has come, perhaps one that was away while others looked."""
+        """Note a new or returned message, which earlier scans did not meet."""
         if number <= self._most.get(level, 0):
             self._back[level] = min(number, self._back.get(level, number))
 
     def leave(self, consumer: "Consumer") -> None:
-        """A consumer goes."""
+        """Forget a leaving consumer."""
         for places in self._upto.values():
             if places.pop(consumer, None) is not None:
                 self.memory.give_table(PASSED_BYTES)

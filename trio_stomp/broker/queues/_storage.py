@@ -95,7 +95,7 @@ class Storage:
         )
 
     def arrive(self, arrival: Arrival) -> None:
-        """The store has them: everybody may see them, in memory as far as there is plenty."""
+        """Publish stored messages, in memory as long as there is plenty."""
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
         queue.unexpect(len(bodies), arrival.size)
         queue.spilling -= not arrival.origin.is_stored
@@ -189,7 +189,7 @@ class Storage:
         queue.load(level, messages, is_last)
 
     def messages(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
-        """The messages of a run that was read back, up to the id ``last``."""
+        """Return the messages of a run that was read back, up to the id ``last``."""
         origin = self._origin(queue, run)
         if origin is None:
             self.lost += len(run.ids)

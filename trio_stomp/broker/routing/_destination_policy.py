@@ -117,7 +117,7 @@ class DestinationPolicy:
         return self.overflow in (DROP_OLDEST, DEAD_LETTER)
 
     def delay_s(self, failures: int) -> float:
-        """The wait before a message is offered again.
+        """Return the delay before a message is redelivered.
 
         Args:
           failures: Deliveries that failed so far, at least 1.
@@ -141,7 +141,7 @@ DEFAULT_POLICY = DestinationPolicy()
 def read_policy(
     pattern: str, values: Mapping[str, object], base: DestinationPolicy = DEFAULT_POLICY
 ) -> DestinationPolicy:
-    """The policy that an operator wrote for ``pattern``.
+    """Return the policy that an operator wrote for ``pattern``.
 
     Args:
       values: Fields by name; what is missing is as in ``base``.

@@ -192,7 +192,7 @@ class Destination:
 
 
 def _nowhere() -> Destination:
-    """Takes the counters of destinations that are forgotten."""
+    """Return the destination that takes over the counters of forgotten ones."""
     return Destination("", Kind.TOPIC, ingress=Histogram(), delivery=Histogram())
 
 
@@ -243,19 +243,19 @@ class Destinations:
         return self._destinations.get(destination.name) is destination
 
     def known(self, name: str) -> Destination | None:
-        """The route of ``name`` with its subscribers up to date, if it is in use."""
+        """Return the route of ``name`` with its subscribers up to date, if it is in use."""
         destination = self._destinations.get(name)
         if destination is not None and destination.generation != self._generation:
             self._look_up(destination)
         return destination
 
     def queue_of(self, name: str) -> "Queue | None":
-        """The queue of ``name``, if there is one."""
+        """Return the queue of ``name``, if there is one."""
         destination = self._destinations.get(name)
         return None if destination is None else destination.queue
 
     def open(self, name: str, quota: Quota | None = None) -> Destination:
-        """The route of ``name``, made if need be.
+        """Return the route of ``name``, made if need be.
 
         Args:
           quota: Who is charged for it if it is made.
@@ -303,7 +303,7 @@ class Destinations:
         return destination
 
     def own(self, name: str) -> Destination:
-        """The route of one of the broker's own topics, which a full table must not refuse."""
+        """Return one of the broker's own topics, which a full table must not refuse."""
         if name not in self._destinations:
             self._enter(name, classify(name))
         destination = self.known(name)
@@ -338,12 +338,12 @@ class Destinations:
             self.note_change()
 
     def note_quiet(self, destination: Destination) -> None:
-        """A route may have become idle: it lost a subscriber, its last value, or its messages."""
+        """Note that a destination lost subscribers, messages or its last value: it may be idle."""
         if self._destinations.get(destination.name) is destination:
             self._quiet.note(destination)
 
     def matching(self, name: str, pattern: Pattern | None) -> list[Destination]:
-        """The routes that keep a last value and that a subscription reaches."""
+        """Return the routes that keep a last value and that a subscription reaches."""
         if pattern is None:
             destination = self._destinations.get(name)
             return [] if destination is None or destination.retained is None else [destination]
@@ -361,7 +361,7 @@ class Destinations:
         return Destination(name, classify(name), delivery=self.past.delivery)
 
     def note_change(self) -> None:
-        """A member is direct now, or no more, or its client leaves: look up before the next use."""
+        """Note a change of direct members. The lists are rebuilt before their next use."""
         self._generation += 1
         self._crowd = None
 

@@ -84,7 +84,7 @@ class BrokerEvents:
             )
 
     def take(self) -> list[BrokerEvent]:
-        """The events noted since the last call."""
+        """Return the events noted since the last call."""
         taken, self.pending = self.pending, []
         return taken
 

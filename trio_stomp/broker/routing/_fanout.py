@@ -132,7 +132,7 @@ class FanOut:
         bodies: list[bytes],
         cause: DeliveryReason = DeliveryReason.PASSED_ON,
     ) -> Delivery:
-        """These bodies of ``publication``, which was sent before, for one subscriber alone.
+        """Return these bodies of ``publication``, which was sent before, for one subscriber alone.
 
         Args:
           cause: Why it is given them, for ``explain``.
@@ -215,7 +215,7 @@ class FanOut:
         destination.bytes_out += delivery.size * copies
 
     def overflow(self, subscription: Subscription, delivery: Delivery) -> None:
-        """The subscriber is too slow: what its destination's policy says."""
+        """Apply the destination's policy for subscribers that are too slow."""
         lost = 0
         is_staged = False
         destination = delivery.publication.destination

@@ -26,7 +26,7 @@ class Quiet:
             self._by_quota.setdefault(destination.quota, OrderedDict())[destination] = None
 
     def discard(self, destination: "Destination") -> None:
-        """It is in here, and is to be no more: it is in use, or forgotten."""
+        """Remove a destination that is in use again or was forgotten."""
         del self._all[destination]
         if destination.quota is not None:
             own = self._by_quota[destination.quota]

@@ -115,7 +115,7 @@ class Lines:
         destination.line.append(item)
 
     def _leave(self, destination: "Destination") -> None:
-        """The first in a line has been sent."""
+        """Remove the first parcel of a line after it was sent."""
         assert destination.line is not None
         destination.line.popleft()
         if not destination.line:
@@ -124,7 +124,7 @@ class Lines:
             self.destinations.note_quiet(destination)
 
     def finished(self, parcel: Parcel) -> None:
-        """A parcel has been sent, or never will be."""
+        """Note that a parcel was sent or dropped."""
         self.memory.give_kept(parcel.cost)
         self._leave(parcel.destination)
         self.turns.awaken()

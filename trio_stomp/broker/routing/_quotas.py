@@ -56,7 +56,7 @@ class Quotas:
         return self._named("network", client.network or ANONYMOUS_NAME)
 
     def of_user(self, name: str) -> Quota:
-        """A user's."""
+        """Return a user's."""
         return self._named("user", name)
 
     def left_by(self, owner: Identity | None) -> Quota | None:
@@ -114,7 +114,7 @@ def beyond_quota(code: str, told: str) -> ProtocolError:
 
 
 def no_names(memory: MemoryBudget, quota: Quota, what: str) -> ProtocolError:
-    """The error for a name or subscription that a quota has no room for."""
+    """Return the error for a name or subscription that a quota has no room for."""
     return beyond_quota(
         "quota-exceeded",
         f"there is no room for {what}: {quota.owner[:60]} has {quota.destinations} destinations and"

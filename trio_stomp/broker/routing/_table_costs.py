@@ -105,7 +105,7 @@ def release_selector(memory: MemoryBudget, selector: "Selector") -> None:
 
 
 def no_table_memory(memory: MemoryBudget, what: str, quota: Quota | None = None) -> ProtocolError:
-    """The error for a name or subscription that there is no memory for, or no room in a quota."""
+    """Return the error for a name or subscription that memory or a quota has no room for."""
     if quota is not None and memory.tables_room_for(quota) < memory.tables_room:
         return no_names(memory, quota, what)
     return ProtocolError(

@@ -121,7 +121,7 @@ class Rights:
         return allowed
 
     def _rule_for(self, action: "Action", name: str) -> "Rule | None":
-        """The first rule that is for ``name``."""
+        """Return the first rule that is for ``name``."""
         rules, applies = self._rules, self._applies
         places = [
             place
@@ -136,7 +136,7 @@ class Rights:
     def _rule_for_all(
         self, action: "Action", pattern: Pattern
     ) -> "tuple[Rule | None, Rule | None]":
-        """The first rule that decides on all of ``pattern``, and the first that was passed over.
+        """Return the first rule that decides on all of ``pattern``, and the first that was skipped.
 
         What a rule denies a part of, it denies: messages are not judged one by one. What it allows
         a part of is left to later rules, which may allow the whole.

@@ -335,7 +335,7 @@ def places(destination: str) -> tuple[tuple[str, Pattern | None], ...]:
 
 
 def _topics_of(stream: str) -> tuple[str, ...]:
-    """The topics that a stream may be the log of, to whose readers it is open."""
+    """Return the topics that a stream may be the log of, to whose readers it is open."""
     path = stream.removeprefix(STREAM.rstrip("/"))
     return (path,) if path == "/" or path.startswith("/topic/") else (path, path[1:])
 

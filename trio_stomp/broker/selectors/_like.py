@@ -177,7 +177,7 @@ def _find(part: _Holed, text: str, start: int, stop: int) -> int:
 
 
 def _where(char: str, text: str) -> bytes:
-    """A byte for each character of a text: 1 where it is ``char``, else 0."""
+    """Return a byte for each character of a text: 1 where it is ``char``, else 0."""
     if text.isascii():
         if not char.isascii():
             return b""

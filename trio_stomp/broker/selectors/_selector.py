@@ -116,7 +116,7 @@ class Selector:
         self._head, self._truth = head, truth
 
     def forget(self) -> None:
-        """The turn has ended: no header block lives longer for having been asked about."""
+        """End the turn: forget its header blocks."""
         self._head = None
 
     @property

@@ -189,7 +189,7 @@ def _unquote(token: str) -> str:
 
 
 def _split(children: list[Any]) -> tuple[Term, bool, list[Any]]:
-    """The left side of an operator, whether NOT follows it, and the rest."""
+    """Return the left side of an operator, whether NOT follows it, and the rest."""
     negated = getattr(children[1], "type", "") == "NOT"
     return children[0], negated, children[1 + negated :]
 
@@ -231,7 +231,7 @@ def _number(text: str) -> float | None:
 
 
 def _truth(text: str) -> bool | None:
-    """The truth value that ``text`` looks like."""
+    """Return the truth value that ``text`` looks like."""
     return _TRUTHS.get(text.strip().lower())
 
 
@@ -300,7 +300,7 @@ def _compare(left: Term, sign: str, right: Term) -> Term:
 
 
 def _ask(term: Term, word: str, question: Callable[[str | None], bool | None]) -> Term:
-    """A question about a header's text."""
+    """Return a question about a header's text."""
     if term.kind is not Kind.NAME:
         rule = f"{word} asks about a header, not {term.kind.value}; {_REMEDY}"
         raise Fault(term.start, rule)

@@ -98,7 +98,7 @@ class Duplicates:
             log.when_safe(_Remembering(client, self.memory, destination, name, oldest))
 
     def restore(self, destination: Destination, name: str, id: int) -> None:
-        """An id was found in the store, younger than those before it."""
+        """Restore an id found in the store. It is newer than those restored before it."""
         assert self.log is not None
         before = destination.seen.pop(name, None)
         if before is not None:
@@ -109,7 +109,7 @@ class Duplicates:
             self._forget_oldest(destination)
 
     def forget(self, destination: Destination) -> None:
-        """A destination is forgotten, and so are its ids."""
+        """Forget a destination with its ids."""
         if self.log is not None and any(known.stored for known in destination.seen.values()):
             # Whatever becomes of what is being bound together now.
             with self.log.together():

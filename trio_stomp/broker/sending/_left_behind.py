@@ -34,7 +34,7 @@ class LeftBehind:
     quotas: Quotas
 
     def answer(self, question: str) -> dict[str, object]:
-        """The answer to a question: JSON, with ``what``, ``user`` and ``after``, or nothing.
+        """Return the answer to a question: JSON, with ``what``, ``user`` and ``after``, or nothing.
 
         Where it has ``next``, there is more: that is ``after`` of the next question.
 

@@ -83,7 +83,7 @@ class Postponed:
         self.lines.put(publication.sender, publication.destination, begin, cost)
 
     def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> bytes:
-        """A topic's message of which something is to survive: nobody sees it before that."""
+        """Return a topic's message of which something is to survive: nobody sees it before that."""
         to_topics, destination = self.to_topics, publication.destination
         fan_out, last_values = to_topics.fan_out, to_topics.last_values
         keeper = last_values.keeper(publication) if asked else NOBODY

@@ -232,12 +232,12 @@ class Scheduler:
         return item.due_ms if item.is_by_day else self.wall.ms(item.due_s)
 
     def judge_anew(self, now: float) -> None:
-        """The wall clock was set: what a CRON says is judged by it, a part of it each turn."""
+        """Re-evaluate CRON schedules after the wall clock was set, some of them each turn."""
         for item in self._by_cron:
             self.timers.call_at(now, partial(self._fit, item))
 
     def drop(self, item: Scheduled) -> None:
-        """It is sent no more."""
+        """Remove a scheduled message without sending it."""
         self.jobs.discard(item)
         self.waiting -= len(item.bodies)
         self.memory.give_kept(item.cost, item.quota)
@@ -381,7 +381,7 @@ class Scheduler:
         self.lost += len(item.bodies) - taken
 
     def _end(self, item: Scheduled) -> None:
-        """It is sent no more, though it would be due."""
+        """Remove a scheduled message without sending it, though it is due."""
         if self.storage is not None and item.ids:
             with self.storage.log.together():
                 self._finish(self.storage, item, item.sent)

@@ -100,7 +100,7 @@ class Temporary:
         return name
 
     def localised(self, client: Client, head: Head) -> Head:
-        """A SEND's header block with its temporary names as others see them."""
+        """Return a SEND's header block with its temporary names as others see them."""
         told = dict(head.headers)
         for header in ("destination", "reply-to"):
             name = told.get(header)

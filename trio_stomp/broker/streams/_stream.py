@@ -59,7 +59,7 @@ class StreamRun:
     def encode(
         self, start: int, stop: int, wire: int, epoch: bytes, behind: bytes = b""
     ) -> list[bytes]:
-        """The back halves of some of its MESSAGEs.
+        """Return the back halves of some of its MESSAGEs.
 
         Args:
           behind: What stands before the message's number in a second header that repeats it.
@@ -157,7 +157,7 @@ class Stream:
             reader.more()
 
     def run_at(self, offset: int) -> StreamRun | None:
-        """The run in memory that holds an offset, or None."""
+        """Return the run in memory that holds an offset, or None."""
         if not self.window_first <= offset < self.next:
             return None
         return self._runs[bisect_right(self._firsts, offset) - 1]
@@ -172,11 +172,11 @@ class Stream:
         self._waiting[reader] = None
 
     def leave(self, reader: Reader) -> None:
-        """A reader has gone."""
+        """Remove a reader."""
         self._waiting.pop(reader, None)
 
     def trimmed(self, first: int, stored_bytes: int) -> None:
-        """The store has dropped what is before an offset."""
+        """Note that the store has dropped everything before an offset."""
         self.first = max(self.first, min(first, self.next))
         self.stored_bytes = stored_bytes
 

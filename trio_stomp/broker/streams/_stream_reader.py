@@ -120,7 +120,7 @@ class StreamReader:
         self.mark(self)
 
     def retry(self) -> None:
-        """The store could not read: ask again."""
+        """Repeat a read that the store failed."""
         self.is_loading = False
         self.mark(self)
 
@@ -162,7 +162,7 @@ class StreamReader:
     # As a queue, for acknowledgements: nothing comes back, nothing dies.
 
     def settle(self, message: Message) -> None:
-        """A message was acknowledged."""
+        """Take an ACK."""
         self.unacked -= 1
 
     def settle_all(self, messages: list[Message]) -> None:
@@ -170,14 +170,14 @@ class StreamReader:
         self.unacked -= len(messages)
 
     def kill(self, message: Message, death: "DeadLetterReason", now: float) -> None:
-        """A message was rejected, which is as good as acknowledged."""
+        """Take a NACK, which counts as an ACK."""
         self.unacked -= 1
 
     def give_back(self, message: Message, delay_s: float, now: float) -> None:
         """Do nothing: a refused message is as good as acknowledged, and has been counted."""
 
     def detach(self, consumer: Consumer) -> None:
-        """The consumer has gone."""
+        """Detach from a leaving consumer."""
         self.close()
         consumer.queues.pop(self, None)
 
@@ -220,7 +220,9 @@ class StreamReader:
         self.consumer.fan_out.stage(subscription, delivery)
 
     def _following(self) -> StreamRun | None:
-        """The run that goes on where it stands, if that is at hand and its consumer may have it."""
+        """Return the next run at the read position if it is in memory and fits the consumer's
+        window.
+        """
         at, consumer = self.at, self.consumer
         if at >= self.stream.next or at == self.until:
             return None
@@ -232,7 +234,7 @@ class StreamReader:
         return own[0] if own and own[0].first <= at else self.stream.run_at(at)
 
     def _take(self, run: StreamRun, publication: Publication) -> list[bytes]:
-        """The back halves of the MESSAGEs of a run that it is given now."""
+        """Return the back halves of the MESSAGEs of a run that it is given now."""
         consumer = self.consumer
         subscription = consumer.subscription
         start = self.at - run.first

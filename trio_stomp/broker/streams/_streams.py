@@ -88,7 +88,7 @@ class Streams:
         return self.open(stream, policy.stream_max_bytes, policy.stream_max_age_ms)
 
     def open(self, name: str, max_bytes: int, max_age_ms: int, window_bytes: int = 0) -> Stream:
-        """A stream, begun if need be.
+        """Return a stream, begun if need be.
 
         Args:
           window_bytes: Of the part in memory; 0 = what is fit.
@@ -203,7 +203,7 @@ class Streams:
         self.mark(reader)
 
     def find(self, name: str, open_topic: Callable[[str], object]) -> Stream:
-        """A stream that is there, or begins now since its topic's policy says so.
+        """Return a stream that is there, or begins now since its topic's policy says so.
 
         Args:
           open_topic: Opens a topic, and with it the stream that it may have.
@@ -273,7 +273,7 @@ class Streams:
         return found
 
     def retain(self, name: str, state: "StreamState", before: int) -> None:
-        """The store has looked at a stream: have it drop what is before an offset."""
+        """Apply retention: have the store drop everything before an offset."""
         stream = self._streams.get(name)
         if stream is None or self.log is None:
             return
@@ -335,6 +335,6 @@ def _runs_of(found: "Sequence[Streamed]", *, joins: bool) -> list[StreamRun]:
 
 
 def topics_of(name: str) -> tuple[str, ...]:
-    """The topics whose stream may be called so."""
+    """Return the topics whose stream may be called so."""
     path = name.removeprefix(_ROOT)
     return (path, path[1:]) if len(path) > 1 else ()

@@ -219,7 +219,7 @@ class Subscriber:
         log.when_safe(Callback(subscription.client, safe, receipt_id))
 
     def next_number(self) -> int:
-        """A place among all subscribers, behind those given before."""
+        """Return a place among all subscribers, behind those given before."""
         self._number += 1
         return self._number
 
@@ -315,7 +315,7 @@ class Subscriber:
             self.add(client, event, 0.0)
 
     def go_on(self, client: Client, now: float) -> None:
-        """A client takes more: what was parked for it, what it browses, and from its queues."""
+        """Resume delivery to a client: parked messages, browsing, and its queues."""
         for subscription in list(client.subscriptions.values()):
             if subscription.consumer is not None:
                 self.queues.want(subscription.consumer)

@@ -56,7 +56,7 @@ class Unsubscriber:
         self._receipt(client, event)
 
     def _meant(self, client: Client, name: str, event: Unsubscribed) -> Binding | None:
-        """The durable subscription that an UNSUBSCRIBE names, if there is one.
+        """Return the durable subscription that an UNSUBSCRIBE names, if there is one.
 
         Raises:
           ProtocolError: there are several, or they are somebody else's.
@@ -114,7 +114,7 @@ class Unsubscriber:
         return found
 
     def _find_repeated(self, client: Client, event: Unsubscribed) -> Subscription | None:
-        """The oldest subscription of an id that several may have, to the destination if told."""
+        """Return the oldest subscription with an ambiguous id, to the given destination if any."""
         for each in client.subscriptions.values():
             if each.id == event.id and event.destination in (None, each.destination):
                 return each

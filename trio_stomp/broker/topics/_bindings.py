@@ -64,7 +64,7 @@ class Bindings:
     def join(
         self, subscription: Subscription, consumer: Consumer, options: SubscribeOptions, now: float
     ) -> Binding:
-        """A feed for ``subscription``: a new one, or the durable one that it names.
+        """Return a feed for ``subscription``: a new one, or the durable one that it names.
 
         Raises:
           ProtocolError: there are too many durable subscriptions, or it is somebody else's.
@@ -114,7 +114,10 @@ class Bindings:
     def leave(
         self, subscription: Subscription, consumer: Consumer, binding: Binding, now: float
     ) -> None:
-        """A consumer goes: durable feeds stay, others end, and work goes to the other members."""
+        """Remove a consumer.
+
+        Durable queues stay, others end, and work goes to the other members.
+        """
         if binding.queue not in consumer.queues:
             return  # it was taken over
         binding.queue.detach(consumer)
@@ -247,7 +250,7 @@ class Bindings:
             )
 
     def restore(self, binding: Binding) -> None:
-        """A durable subscription was found in the store."""
+        """Restore a durable subscription found in the store."""
         self.durables.add(binding)
         if binding.owner:
             binding.quota = self.authorizer.quotas.of_user(binding.owner)

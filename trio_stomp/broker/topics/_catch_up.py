@@ -46,7 +46,7 @@ class CatchUp:
         return True
 
     def next_parked(self, now: float) -> ParkedRun | None:
-        """The oldest parked run that still lives, or None if there is no more."""
+        """Return the oldest parked run that still lives, or None if there is no more."""
         while self._parked:
             number, parked = heapq.heappop(self._parked)
             if not self.stale.refresh(parked, now):

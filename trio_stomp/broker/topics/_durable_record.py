@@ -66,7 +66,7 @@ def read_back(
     compile_selector: "Callable[[str], Selector]",
     wildcards: str,
 ) -> Binding:
-    """The feed that ``remember`` wrote down.
+    """Return the feed that ``remember`` wrote down.
 
     Args:
       place: What the store calls it.

@@ -30,7 +30,7 @@ class Durables:
         return iter(self._feeds.values())
 
     def find(self, name: str, owner: str, *, is_anybodys: bool) -> Binding | None:
-        """The feed of a durable subscription, if there is one: the owner's own, or nobody's.
+        """Return the feed of a durable subscription, if there is one: the owner's own, or nobody's.
 
         A shared one may be told without its destination: then the oldest of the name is meant.
 
@@ -131,7 +131,7 @@ def unknown(name: str, destination: str | None) -> str:
 
 
 def _bare(name: str) -> str:
-    """A name as clients write it, and not too long."""
+    """Return a name as clients write it, and not too long."""
     return name.partition("\0")[2].partition("\0")[0][:60]
 
 

@@ -141,7 +141,7 @@ class InitialDelivery:
             self.fan_out.stage(subscription, delivery)
 
     def end(self, subscription: Subscription) -> None:
-        """A subscription ends: what it was not given yet is lost, or stays where it is."""
+        """End a subscription's initial delivery. The rest is lost, or stays parked."""
         self.browses.end(subscription)
         if subscription.catch_up is not None:
             lost = subscription.catch_up.abandon()
@@ -181,5 +181,5 @@ class InitialDelivery:
 
 
 def _span(delivery: Delivery) -> Span:
-    """The numbers of a delivery's messages: the first one's is what it begins with."""
+    """Return the numbers of a delivery's messages: the first one's is what it begins with."""
     return int(delivery.tails[1].partition(b"\n")[0]), delivery.count

@@ -68,7 +68,7 @@ class ParkedDestination:
         self.sender.send_nowait(run)
 
     def next(self) -> ParkedRun | None:
-        """The run behind the first, taken out of the channel, or None."""
+        """Return the run behind the first, taken out of the channel, or None."""
         if self.receiver is None:
             return None
         try:
@@ -185,7 +185,7 @@ class StaleQueue:
         return self.holds(parked)
 
     def take(self, parked: ParkedDestination) -> ParkedRun:
-        """The oldest run of a destination that has one, taken out."""
+        """Return the oldest run of a destination that has one, taken out."""
         run = parked.first
         self._advance(parked)
         self.statistics.revived += len(run.publication.bodies)
@@ -219,14 +219,14 @@ class StaleQueue:
         return parked.size if parked is not None else 0
 
     def largest(self, count: int) -> list[ParkedDestination]:
-        """The destinations with the most parked messages, at most ``count``, the fullest first.
+        """Return up to ``count`` destinations with the most parked messages, the fullest first.
 
         Limits: only ``MAX_RANKED`` are looked at, to bound the time it takes.
         """
         return heapq.nlargest(count, self.candidates(), key=attrgetter("size"))
 
     def candidates(self) -> list[ParkedDestination]:
-        """The destinations with parked messages that are ranked: ``MAX_RANKED`` at most."""
+        """Return the destinations with parked messages that are ranked: ``MAX_RANKED`` at most."""
         # Not in order of their names, which takes ten times as long.
         return list(islice(dict.values(self._parked), MAX_RANKED))
 

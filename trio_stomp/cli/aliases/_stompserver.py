@@ -34,7 +34,7 @@ class Storage:
     directory: str = ""
 
     def flag(self, name: str) -> str:
-        """The flag that an option's value comes from."""
+        """Return the flag that an option's value comes from."""
         return {"checkpoint_s": "--checkpoint", "passwd_file": "--auth"}.get(name, "--queuetype")
 
 
@@ -119,7 +119,7 @@ def check_kind(kind: str) -> None:
 
 
 def store_of(kind: str, directory: str) -> Storage:
-    """The store that stands in for a type of queue, but for memory.
+    """Return the store that stands in for a type of queue, but for memory.
 
     Args:
       directory: Where its files are.
@@ -167,7 +167,7 @@ _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
 
 
 def imported(file: RubyFile) -> str:
-    """A settings file that does what stompserver's configuration did.
+    """Return a settings file that does what stompserver's configuration did.
 
     What has no place in it, since systemd looks after that, is told in comments.
 

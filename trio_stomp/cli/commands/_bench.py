@@ -112,7 +112,7 @@ class Run:
         return sum(self.received)
 
     def note(self, number: int, times: int) -> None:
-        """A subscriber has some more."""
+        """Count messages that a subscriber received."""
         self.received[number] += times
         self._moved.set()
 

@@ -257,7 +257,7 @@ def _masked(value: object) -> object:
 
 
 def _plain(text: object) -> str:
-    """A name that stays in its line, whatever characters it is made of."""
+    """Return a name that stays in its line, whatever characters it is made of."""
     shown_text = str(text)
     return shown_text if shown_text.isprintable() else repr(shown_text)
 

@@ -82,7 +82,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def dead_letters_of(name: str) -> str:
-    """The queue that has the dead letters of a destination, unless a policy says otherwise."""
+    """Return the default dead-letter queue of a destination."""
     if name.startswith(PREFIX) or name == LAST_RESORT:
         return name
     return PREFIX + name.removeprefix("/queue/").removeprefix("/").removeprefix("#")
@@ -208,7 +208,7 @@ def _is_meant(given: argparse.Namespace, origin: str) -> bool:
 
 
 def _kept(message: Message) -> dict[str, str]:
-    """The headers that a message is sent again with."""
+    """Return the headers that a message is sent again with."""
     return {
         name: text
         for name, text in own_headers(message.headers).items()

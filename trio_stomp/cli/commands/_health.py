@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _ask(site: Site, timeout_s: float) -> tuple[str, Answer]:
-    """The page that is for us, and what it says."""
+    """Return the page that is for us, and what it says."""
     page = "/healthz"
     answer = site.get(page, timeout_s)
     if answer.status in NOT_FOR_US:

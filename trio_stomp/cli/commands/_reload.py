@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _checked(pid: object) -> int:
-    """The process that the broker says it is, if it is one here that can be a broker.
+    """Return the process that the broker says it is, if it is one here that can be a broker.
 
     A broker in a container tells the number that it has in there, which here is somebody else's.
     """

@@ -126,7 +126,7 @@ def _source(given: argparse.Namespace, stack: ExitStack) -> _Source:
 async def _single(
     given: argparse.Namespace, headers: Mapping[str, str], source: _Source
 ) -> AsyncIterator[Outgoing]:
-    """The only message."""
+    """Yield the only message."""
     if given.body not in (None, STANDARD):
         # As the shell gave it: bytes that are no UTF-8 have come as lone surrogates.
         body = given.body.encode("utf-8", "surrogateescape")
@@ -141,7 +141,7 @@ async def _single(
 async def _each_line(
     given: argparse.Namespace, headers: Mapping[str, str], source: _Source, tell: Tell
 ) -> AsyncIterator[Outgoing]:
-    """A message for each line."""
+    """Yield a message for each line."""
     number = done = 0
     rest: list[bytes] = []
     while True:
@@ -194,7 +194,7 @@ class Tally:
     destination: str = ""
 
     def note(self, message: Outgoing, receipt: Mapping[str, str]) -> None:
-        """A message has been confirmed."""
+        """Note that the broker confirmed a message."""
         self.count += 1
         self.destination = message.destination
         if self.as_json:

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def all_records(site: Site, path: str, key: str) -> list[dict[str, Any]]:
-    """The records of a page that tells a part at a time.
+    """Return the records of a page that tells a part at a time.
 
     Raises:
       CannotDo: as ``Site.get_json``.

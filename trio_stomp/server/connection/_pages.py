@@ -26,7 +26,7 @@ _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
 
 
 async def answer_page(link: Link, request: HttpRequest) -> bytes:
-    """The whole answer to a plain request.
+    """Return the whole answer to a plain request.
 
     Raises:
       HttpError: it may not be told.

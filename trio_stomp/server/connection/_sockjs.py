@@ -113,7 +113,7 @@ class SockJsPulse:
     next_look: float = math.inf
 
     def look(self, now: float) -> float:
-        """The watchdog's call."""
+        """Return the watchdog's call."""
         link = self.link()
         if link is None or link.outbox.is_closed:
             self.is_finished = True

@@ -24,7 +24,7 @@ class Framing(Protocol):
         """Return a frame of the broker's own as it is to be written, and charged."""
 
     def run(self, prefix: bytes, delivery: Delivery) -> bytes:
-        """A run of MESSAGEs as they are to be written."""
+        """Return a run of MESSAGEs as bytes for the wire."""
 
     def pieces(self, prefix: bytes, delivery: Delivery) -> Iterator[bytes]:
         """Yield the same in pieces, big tails as they are, since all subscribers share them."""

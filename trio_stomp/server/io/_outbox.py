@@ -315,7 +315,7 @@ class Outbox:
             await self._empty.wait()
 
     def end(self) -> None:
-        """The connection has ended: ``break_off``, and let go of whoever it called.
+        """Finish after the connection has ended: ``break_off``, and release all callbacks.
 
         A message of it may wait in a queue for days, and must not keep its connection alive.
         """
@@ -327,7 +327,7 @@ class Outbox:
         self.on_close = self.on_pause = noop
 
     def break_off(self) -> None:
-        """The wire is dead: throw away what waits, and what will come."""
+        """Discard what is queued and what will come: the wire is dead."""
         self.is_broken = self.is_closed = True
         unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
         for delivery, count in cut_off(self._writing, unwritten):
@@ -468,7 +468,7 @@ class Outbox:
         publication.destination.observe_delivery(now - publication.received_at, delivery.count)
 
     def _expire(self, delivery: Delivery) -> None:
-        """A run is not written any more: it has waited for too long."""
+        """Drop a run that expired before it was written."""
         self.shared.expired += delivery.count
         delivery.publication.destination.expired += delivery.count
         if delivery.ticket is not None:

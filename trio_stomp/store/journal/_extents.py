@@ -163,7 +163,7 @@ class Extents:
                 self._rows.extend(rows[at : at + WIDTH])
 
     def position_after(self, id: int) -> int:
-        """The position of the first extent with an id above this one."""
+        """Return the position of the first extent with an id above this one."""
         rows, head = self._rows, self._head
         low, high = 0, len(self)
         while low < high:

@@ -89,7 +89,7 @@ class StreamIndex:
             return self._segments.pop(0)
 
     def _full(self) -> list[Segment]:
-        """The segments to which nothing is added any more, whatever is undone."""
+        """Return the segments to which nothing is added any more, whatever is undone."""
         newest = self._mark.segment
         return self._segments[: self._segments.index(newest)] if newest else []
 

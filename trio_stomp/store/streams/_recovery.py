@@ -53,7 +53,7 @@ ALL_KNOWN = Known(1 << 64)
 def recover_segments(
     names: set[str], files: Files, damage: StreamDamage, known: Known
 ) -> list[Segment]:
-    """The segments of a directory, oldest first, without what was never finished."""
+    """Return the segments of a directory, oldest first, without what was never finished."""
     directory = damage.directory
     for name in names:
         if name.endswith(UNFINISHED):

@@ -56,7 +56,7 @@ class SqlView:
         return recovered
 
     def _begin(self) -> sql.Connection:
-        """A connection that sees all the time what it sees first."""
+        """Return a connection that sees all the time what it sees first."""
         connection = self._database.engine.connect()
         if self._is_sqlite:
             connection.exec_driver_sql("BEGIN")

@@ -24,7 +24,7 @@ def element(der: bytes, at: int) -> tuple[int, int, int]:
 
 
 def time_of(der: bytes, at: int) -> float:
-    """A time (RFC 5280 section 4.1.2.5), in seconds of wall time.
+    """Return a time (RFC 5280 section 4.1.2.5), in seconds of wall time.
 
     Raises:
       ValueError: it is none.
@@ -37,5 +37,5 @@ def time_of(der: bytes, at: int) -> float:
 
 
 def date_of(wall_s: float) -> str:
-    """A time, for people."""
+    """Return a time, for people."""
     return datetime.fromtimestamp(wall_s, UTC).strftime("%Y-%m-%d %H:%M UTC")

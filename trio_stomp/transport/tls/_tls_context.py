@@ -329,7 +329,7 @@ def _date_warnings(certificate: str, wall_s: float) -> list[str]:
 
 
 def _first_certificate(text: str) -> bytes:
-    """The first certificate of a PEM file, which is the broker's own."""
+    """Return the first certificate of a PEM file, which is the broker's own."""
     body = text.partition("-----BEGIN CERTIFICATE-----")[2].partition("-----END")[0]
     return binascii.a2b_base64(body)
 
@@ -354,7 +354,7 @@ def _validity(certificate: bytes) -> tuple[float, float]:
 
 
 def _distinguished_name(subject: "tuple[tuple[tuple[str, str], ...], ...]") -> str:
-    """The subject, last part first, as ``openssl x509 -subject -nameopt RFC2253`` prints it."""
+    """Return the subject in the form of ``openssl x509 -subject -nameopt RFC2253``."""
     return ",".join(
         "+".join(f"{_SHORT_NAMES.get(kind, kind)}={_escaped(value)}" for kind, value in rdn)
         for rdn in reversed(subject)

@@ -34,10 +34,10 @@ class Direction(Protocol):
         """Return what arrives next, empty at the end. Checkpoint: if it has to wait."""
 
     def end(self) -> None:
-        """The sender sends no more."""
+        """Close the sender's end."""
 
     def leave(self) -> None:
-        """The reader has closed its end."""
+        """Close the reader's end."""
 
 
 @define(eq=False, repr=False)
@@ -116,7 +116,7 @@ class MemoryStream(trio.abc.HalfCloseableStream):
         return self._outgoing.room()
 
     def _check_sending(self) -> bool:
-        """Always true, or it raises."""
+        """Return True, or raise."""
         if self._is_closed or self._outgoing.is_ended:
             raise trio.ClosedResourceError("this end of the stream was closed")
         self._outgoing.check_sending()

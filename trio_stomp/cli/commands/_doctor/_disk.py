@@ -49,7 +49,7 @@ def check_data_directory(path: str) -> Iterator[Finding]:
 
 
 def _nearest(directory: Path) -> Path:
-    """The directory, or the one above it that is there."""
+    """Return the directory, or the one above it that is there."""
     absolute = Path(os.path.abspath(directory))
     there = next(each for each in (absolute, *absolute.parents) if each.is_dir())
     return directory if there == absolute else there

@@ -236,7 +236,7 @@ def check_java() -> Iterator[Finding]:
 
 
 def java_version(text: str) -> int | None:
-    """The version in what ``java -version`` says: 17 of ``17.0.9``, 8 of ``1.8.0_392``."""
+    """Return the version in what ``java -version`` says: 17 of ``17.0.9``, 8 of ``1.8.0_392``."""
     found = JAVA_VERSION.search(text)
     if found is None:
         return None

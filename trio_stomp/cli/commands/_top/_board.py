@@ -35,7 +35,7 @@ class Things:
     _seen: set[tuple[object, ...]] = field(factory=set)
 
     def take(self, record: Record, *, is_first: bool = False) -> None:
-        """A list, or a part of one.
+        """Take a list, or a part of one.
 
         Args:
           is_first: It is of the boot's first interval, before which all counters were 0.

@@ -10,7 +10,7 @@ STEPS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def open_console(*, is_live: bool) -> Any:  # noqa: ANN401
-    """A console of rich.
+    """Return a console of rich.
 
     Raises:
       CannotDo: rich is not installed.
@@ -134,7 +134,7 @@ def _connections(rows: Sequence[Mapping[str, Any]]) -> Any:  # noqa: ANN401
 
 
 def size(count: float) -> str:
-    """A number of bytes, for people."""
+    """Return a number of bytes, for people."""
     for step, name in STEPS:
         if count >= step:
             return f"{count / step:,.1f} {name}"

@@ -60,7 +60,7 @@ class View:
     is_over: bool = False
 
     def press(self, key: str) -> None:
-        """A key was pressed."""
+        """Handle a key press."""
         if key == "q":
             self.is_over = True
         elif key == "p":
@@ -209,7 +209,7 @@ def _ended_by_signals(scope: trio.CancelScope) -> Iterator[Callable[[], Any]]:
 
 
 async def _live(messages: Subscription, board: Board, view: View, seconds: float | None) -> None:
-    """The screen."""
+    """Run the screen."""
     live_of = importlib.import_module("rich.live").Live
     console = open_console(is_live=True)
 
