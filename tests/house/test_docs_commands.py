@@ -95,13 +95,13 @@ NOT_RUN = {
     ("inside/benchmarks.md", ".venv/bin/python scripts/bench.py --secure"): (
         "a minute; tests/scripts/test_bench.py runs it with --quick"
     ),
-    ("inside/performance.md", ".venv/bin/python scripts/bench.py --profile"): (
+    ("inside/lab-notes/performance.md", ".venv/bin/python scripts/bench.py --profile"): (
         "five minutes; tests/scripts/test_bench_profile.py runs it for less"
     ),
-    ("inside/performance.md", ".venv/bin/python scripts/bench.py --floor"): (
+    ("inside/lab-notes/performance.md", ".venv/bin/python scripts/bench.py --floor"): (
         "ten minutes; tests/scripts/test_bench.py runs it with --quick"
     ),
-    ("inside/performance.md", ".venv/bin/python scripts/bench.py --peers"): (
+    ("inside/lab-notes/performance.md", ".venv/bin/python scripts/bench.py --peers"): (
         "half an hour; tests/scripts/test_bench_peers.py runs it with --quick"
     ),
     ("inside/performance.md", "TRIO_STOMP_COMPILE=1 pip install"): (
