@@ -21,9 +21,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.support.core_fakes import Pairs, Received, run_of
+from tests.support.core import Actor, Pairs, Received, run_of
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench
-from tests.support.queue_fakes import Actor
 from tests.support.stores import KINDS, make_place
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
@@ -121,7 +120,7 @@ class DurableModel(RuleBasedStateMachine):
 
     def start(self) -> None:
         self.core = DurableBench(
-            {">": POLICY, "/queue/>": POLICY},
+            book={">": POLICY, "/queue/>": POLICY},
             memory=MemoryBudget(1 << 30),
             store=self.place.make(),
             now=self.now,
@@ -253,7 +252,7 @@ class DurableModel(RuleBasedStateMachine):
     def fail(self) -> None:
         self.core.fails("no space left")
         for member in list(self.members):
-            if member.actor.box.closed is not None:
+            if member.actor.outbox.closed is not None:
                 self.told_of_failure(member)
         self.settle()
 
@@ -370,9 +369,9 @@ class DurableModel(RuleBasedStateMachine):
                     sent.ack, sent.holder = MAYBE, None
         for _, sent in member.mine.values():
             sent.holder = None
-        member.actor.box.close(CloseReason.CONNECTION_LOST)
+        member.actor.outbox.close(CloseReason.CONNECTION_LOST)
         member.actor.is_gone()
-        self.core.actors.remove(member.actor)
+        self.core.peers.remove(member.actor)
         self.members[self.members.index(member)] = self.newcomer()
 
     # Book-keeping.

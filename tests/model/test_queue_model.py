@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.core_fakes import Received, read_frames, run_of
-from tests.support.queue_fakes import OVERHEAD, Actor, Bench
+from tests.support.core import OVERHEAD, Actor, Bench, Received, read_frames, run_of
 from trio_stomp.broker import NEVER, DestinationPolicy
 from trio_stomp.broker.subscribing._leaving import LOST
 from trio_stomp.frames import FrameRun
@@ -86,7 +85,7 @@ class Reader:
     @property
     def is_ready(self) -> bool:
         """Whether it takes one more."""
-        if not self.actor.box.has_room():
+        if not self.actor.outbox.has_room():
             return False
         return self.ack == "auto" or len(self.mine) < self.prefetch
 
@@ -104,14 +103,14 @@ class QueueModel(RuleBasedStateMachine):
         self.seen = 0
         self.order: dict[str, int] = {}
         """The last delivery of each name, counted."""
-        self.bench = Bench(BOOK)
+        self.bench = Bench(book=BOOK)
         self.copies: list[Copy] = []
         self.readers: list[Reader] = []
-        self.actors: list[Actor] = []
+        self.peers: list[Actor] = []
         self.counts: Counter[tuple[str, str]] = Counter()
         self.number = self.accepted = 0
         for version in ("1.1", "1.2"):
-            self.actors.append(self.bench.actor(version))
+            self.peers.append(self.bench.actor(version))
 
     # What clients do.
 
@@ -220,8 +219,8 @@ class QueueModel(RuleBasedStateMachine):
     @rule(who=st.integers(0, 9))
     def room_changes(self, who: int) -> None:
         actor = self.pick(who)
-        if actor.box.room:
-            actor.box.room = False
+        if actor.outbox.room:
+            actor.outbox.room = 0
         else:
             actor.opens_up()
         self.settle()
@@ -230,7 +229,7 @@ class QueueModel(RuleBasedStateMachine):
     def write(self, who: int) -> None:
         """What waits in an outbox is written; what has expired there is dead."""
         actor = self.pick(who)
-        for prefix, delivery in actor.box.waiting:
+        for prefix, delivery in actor.outbox.staged:
             if delivery is None or delivery.publication.expires_at > self.bench.now:
                 continue
             for frame in read_frames(prefix.join(delivery.tails), actor.version):
@@ -354,17 +353,17 @@ class QueueModel(RuleBasedStateMachine):
 
     def fail(self, actor: Actor) -> None:
         """It was told an ERROR."""
-        assert actor.box.closed is not None
-        assert actor.box.waiting[-1][0].startswith(b"ERROR")
+        assert actor.outbox.closed is not None
+        assert actor.outbox.staged[-1][0].startswith(b"ERROR")
         self.replace(actor)
 
     def replace(self, actor: Actor) -> None:
-        is_lost = actor.box.closed is None or actor.box.closed in LOST
+        is_lost = actor.outbox.closed is None or actor.outbox.closed in LOST
         for reader in self.of(actor):
             self.end(reader, is_lost=is_lost)
         actor.is_gone()
-        self.bench.actors.remove(actor)
-        self.actors[self.actors.index(actor)] = self.bench.actor(actor.version)
+        self.bench.peers.remove(actor)
+        self.peers[self.peers.index(actor)] = self.bench.actor(actor.version)
 
     # What the broker did: read, and checked.
 
@@ -372,13 +371,13 @@ class QueueModel(RuleBasedStateMachine):
         self.bench.turn()
         got: dict[str, list[tuple[Reader, Received]]] = {}
         readers = {(reader.actor.client.session_id, reader.id): reader for reader in self.readers}
-        for actor in self.actors:
-            for frame in read_frames(b"".join(actor.box.log), actor.version):
+        for actor in self.peers:
+            for frame in read_frames(b"".join(actor.outbox.log), actor.version):
                 reader = readers[actor.client.session_id, frame.get("subscription") or ""]
                 self.seen += 1
                 self.order[name_of(frame)] = self.seen
                 got.setdefault(frame.get("destination") or "", []).append((reader, frame))
-            actor.box.log.clear()
+            actor.outbox.log.clear()
         # The dead letters last: what expired just now may be among them already.
         names = [*NAMES, *sorted(PATTERNS["/queue/DLQ.>"])]
         for name in names:
@@ -459,7 +458,7 @@ class QueueModel(RuleBasedStateMachine):
         return run_of(name, [f"{self.count():0{BODY}}" for _ in range(size)], tuple(headers))
 
     def pick(self, who: int) -> Actor:
-        return self.actors[who % len(self.actors)]
+        return self.peers[who % len(self.peers)]
 
     def delivery(self, who: int, place: int) -> tuple[Reader, str]:
         """Some unacknowledged delivery."""

@@ -9,9 +9,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.core_fakes import Received
+from tests.support.core import Actor, Bench, Received
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench
 from trio_stomp.broker import DestinationPolicy, StreamWanted
 from trio_stomp.broker.streams._stream import Stream
 
@@ -56,7 +55,7 @@ class StreamMachine(RuleBasedStateMachine):
         self.begin()
 
     def make(self) -> Bench:
-        return Bench({TOPIC: POLICY})
+        return Bench(book={TOPIC: POLICY})
 
     def begin(self) -> None:
         self.hasty = self.bench.actor()
@@ -165,7 +164,7 @@ class StreamMachine(RuleBasedStateMachine):
         reader = data.draw(st.sampled_from(self.readers))
         if room:
             reader.actor.opens_up()
-        reader.actor.box.room = room
+        reader.actor.outbox.room = room
 
     @rule(data=st.data(), politely=st.booleans())
     @precondition(lambda self: self.readers)
@@ -211,7 +210,7 @@ class StreamMachine(RuleBasedStateMachine):
             elif not reader.is_ended:
                 assert max(reader.next, self.stream.first) >= self.stream.next
         assert self.bench.broker.acks.redelivered == 0
-        for actor in self.bench.actors:
+        for actor in self.bench.peers:
             actor.is_gone()
         self.bench.turn()
         assert self.stream._waiting == {}
@@ -226,7 +225,7 @@ class StoredStreamMachine(StreamMachine):
     bench: DurableBench
 
     def make(self) -> Bench:
-        return DurableBench({TOPIC: POLICY}, is_prompt=False)
+        return DurableBench(book={TOPIC: POLICY}, is_prompt=False)
 
     def after_publish(self) -> None:
         """It is safe when the store says so."""

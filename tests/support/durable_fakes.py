@@ -8,9 +8,8 @@ from collections.abc import Sequence
 
 from attrs import define, field
 
-from tests.support.core_fakes import ServerFake
-from tests.support.queue_fakes import Bench
-from trio_stomp.broker import Broker, Log, PolicyBook, Recovery, StreamWanted, WallTime
+from tests.support.core import Bench
+from trio_stomp.broker import Log, Recovery, StreamWanted
 from trio_stomp.store import MemoryStore, Store, StoreError, Streamed, Turn
 
 WALL_OFFSET_S = 1_700_000_000.0
@@ -36,15 +35,7 @@ class DurableBench(Bench):
     def __attrs_post_init__(self) -> None:
         recovered = self.store.recover(lambda done, total: None)
         self.commit = recovered.commit
-        self.broker = Broker(
-            self.policies,
-            self.memory,
-            ServerFake(),
-            "b",
-            book=PolicyBook(self.book.items()),
-            wall=WallTime(self.wall_offset_s),
-            log=Log.of(self.store.name, recovered),
-        )
+        self.broker = self.make(Log.of(self.store.name, recovered))
         recovery = Recovery(self.broker, recovered, self.store.read)
         recovery.run()
         self.failures = recovery.failures
@@ -97,7 +88,7 @@ class DurableBench(Bench):
 
     def restarts(self) -> "DurableBench":
         """A new core on the same store, as after a crash: what was not appended is lost."""
-        return DurableBench(self.book, self.policies, store=self.store, now=self.now)
+        return DurableBench(book=self.book, policies=self.policies, store=self.store, now=self.now)
 
     def _take(self) -> None:
         turn = self.log.take()

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tests.support.core_fakes import Core, Peer
+from tests.support.core import Core, Peer
 
 BROWSER = (("browser", "true"),)
 

@@ -1,7 +1,6 @@
 """Users who log in to a core: what tests of quotas share."""
 
-from tests.support.core_fakes import VERSIONS
-from tests.support.queue_fakes import Actor, Bench
+from tests.support.core import VERSIONS, Actor, Bench
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules
 from trio_stomp.broker.rules._rules import Action, Rule
@@ -19,5 +18,5 @@ def user(core: Bench, name: str, **told: str) -> Actor:
     identity = Identity(name, method="passcode") if name else ANONYMOUS
     headers = tuple((key.replace("_", "-"), text) for key, text in told.items())
     actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, headers, identity))
-    actor.box.waiting.clear()
+    actor.outbox.staged.clear()
     return actor

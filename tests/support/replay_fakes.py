@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import Received, queue_head
+from tests.support.core import Actor, Bench, Received, queue_head
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.streams._stream import Stream
 
@@ -21,7 +20,7 @@ def stream_of(bench: Bench) -> Stream:
 
 def filled(count: int, *, stored: bool = False, window: int = 0) -> Bench:
     """A bench whose stream has bodies 0, 1, …; of these so many in memory, if told."""
-    bench = DurableBench(BOOK) if stored else Bench(BOOK)
+    bench = DurableBench(book=BOOK) if stored else Bench(book=BOOK)
     if window:
         stream_of(bench).window_limit_bytes = window * CHARGED
     writes(bench, count)

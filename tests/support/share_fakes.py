@@ -2,8 +2,8 @@
 
 from attrs import define, field
 
+from tests.support.core import Actor, Bench
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench
 from trio_stomp.broker.delivery._turns import PUMP_S, SHARE_S
 
 STEP_S = 0.0001

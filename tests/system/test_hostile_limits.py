@@ -18,7 +18,7 @@ import trio.testing
 from attrs import frozen
 from trio.testing import MockClock
 
-from tests.support.core_fakes import head_bytes
+from tests.support.core import head_bytes
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, frame_bytes, open_dial, until
 from tests.support.hostile import QUIET, endings, read_all, read_head, request
 from trio_stomp import CloseReason

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 from trio.testing import MockClock
 
-from tests.support.core_fakes import Core, head_bytes
+from tests.support.core import Core, head_bytes
 from tests.support.fakes import (
     MEMORY,
     TCP,

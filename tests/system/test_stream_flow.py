@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.core import Bench, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Bench, texts
 from tests.support.replay_fakes import (
     BOOK,
     STREAM,
@@ -55,7 +55,7 @@ def test_bytes_bound_what_is_on_its_way(stored):
 
 
 def test_a_run_is_cut_where_the_credit_ends():
-    bench = Bench(BOOK)
+    bench = Bench(book=BOOK)
     bench.actor().sends(TOPIC, *"abcdef")
     for version in VERSIONS:
         reader = reads(bench, version, "client", from_seq="1", prefetch_count="2")
@@ -94,7 +94,7 @@ def test_who_leaves_leaves_nothing(stored, ack, lost):
 def test_a_slow_reader_keeps_its_place_and_slows_nobody(stored):
     bench = filled(0, stored=stored)
     slow = reads(bench, from_seq="0")
-    slow.box.room = False
+    slow.outbox.room = 0
     writes(bench, 5)
     assert stream_of(bench).next == 5
     assert slow.reads() == []
@@ -231,20 +231,20 @@ def test_what_was_written_one_by_one_is_read_in_one_piece():
         writes(bench, 1)
     reader = reads(bench, from_seq="0")
     assert offsets(reader.reads()) == list(range(9))
-    assert len(reader.box.log) == 1
+    assert len(reader.outbox.log) == 1
     found = bench.store.read_stream(STREAM, 0, 99) if isinstance(bench, DurableBench) else []
     assert [len(run.bodies) for run in found] == [1] * 9  # the store's own are left as they were
 
 
 def test_a_delivery_has_a_bound():
-    bench = Bench(BOOK)
+    bench = Bench(book=BOOK)
     sender = bench.actor()
     for _ in range(5):
         sender.sends(TOPIC, "x" * 100_000)
     reader = reads(bench, from_seq="0")
-    reader.box.asks_left = 1
+    reader.outbox.asks_left = 1
     assert len(reader.reads()) == 3
-    reader.box.asks_left = 9
+    reader.outbox.asks_left = 9
     reader.opens_up()
     assert len(reader.reads()) == 2
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 import trio.testing
 
-from tests.support.core_fakes import AMPLE, VERSIONS, Core, run_of, ttl_core
+from tests.support.core import AMPLE, VERSIONS, Core, run_of, ttl_core
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import (
     NEVER,
@@ -400,7 +400,7 @@ def test_without_a_ttl_nothing_ever_expires():
 
 
 def test_other_policies_hold_for_what_is_there_already():
-    core = Core(by_destination={"/queue/q": DestinationPolicy(max_messages=2)})
+    core = Core(book={"/queue/q": DestinationPolicy(max_messages=2)})
     publisher = core.peer()
     publisher.sends("/queue/q", "a", "b")
     publisher.sends("/topic/t", "lost")
@@ -468,7 +468,7 @@ def test_time_passes_in_several_turns_if_much_has_expired(kept: str):
     policy = DestinationPolicy(stream=True, stream_max_age_ms=1000)
     core = Core(
         BrokerPolicies(ttl_ms=1000 if kept == "parked" else 0),
-        by_destination={"/topic/s": policy} if kept == "stream" else {},
+        book={"/topic/s": policy} if kept == "stream" else {},
     )
     peer = core.peer()
     for number in range(3000):

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import Received
+from tests.support.core import Actor, Received, bench, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, bench, texts
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker.durability import _log as log_module
@@ -16,7 +15,7 @@ Q = "/queue/q"
 def slow(**fields: object) -> DurableBench:
     """A bench whose store answers when it is told to."""
     book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
-    return DurableBench(book, is_prompt=False)
+    return DurableBench(book=book, is_prompt=False)
 
 
 def stores(actor: Actor, *bodies: str, to: str = Q, receipt: bytes | None = None) -> None:
@@ -111,11 +110,11 @@ def test_a_transient_send_does_not_overtake_a_stored_one() -> None:
     sender.sends(Q, "b", receipts=[(1, b"1")])
     other.sends(Q, "other's")
     assert texts(reader.frames()) == ["other's"]
-    assert sender.box.paused
+    assert sender.outbox.is_paused
     core.answers()
     assert texts(reader.frames()) == ["a", "b"]
     assert told(sender.frames()) == ["RECEIPT 1"]
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
     ends(core)
 
 
@@ -130,7 +129,7 @@ def test_stored_sends_and_acks_are_not_held() -> None:
     stores(actor, "b")
     actor.sends(Q, "c", persistent="true", unique="headers")
     actor.acks(got)
-    assert not actor.box.paused
+    assert not actor.outbox.is_paused
     assert core.queue(Q).unacked == 0
     core.turn()
     core.answers()
@@ -304,7 +303,7 @@ def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
     sender.sends(Q, "d")
     core.turn()
     core.answers()
-    assert sender.box.paused
+    assert sender.outbox.is_paused
     reader.subscribes(Q)
     got: list[str] = []
     while core.turns or not got or got[-1] != "d":
@@ -312,7 +311,7 @@ def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
         core.answers()
     assert got == ["a", "b", "c", "d"]
     assert told(sender.frames()) == ["RECEIPT 1"]
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
     ends(core)
 
 
@@ -334,7 +333,7 @@ def test_who_sends_more_than_may_be_under_way_is_held(monkeypatch: pytest.Monkey
     sender = core.actor()
     stores(sender, "a")
     stores(sender, "b")
-    assert sender.box.paused
+    assert sender.outbox.is_paused
     core.turn()
     core.answers()
     assert core.queue(Q).arriving == 1
@@ -485,7 +484,7 @@ def test_a_topics_message_goes_to_those_who_are_there_when_it_is_safe() -> None:
 
 
 def test_memory_is_given_back_for_what_is_withdrawn() -> None:
-    core = DurableBench({}, memory=MemoryBudget(10_000), is_prompt=False)
+    core = DurableBench(book={}, memory=MemoryBudget(10_000), is_prompt=False)
     for _ in range(50):
         sender = core.actor()
         stores(sender, "x" * 1000, "y" * 1000)
@@ -593,17 +592,17 @@ def test_statistics_are_not_kept_while_the_store_is_far_behind(
 
 
 def test_who_is_too_slow_for_what_has_become_safe_is_turned_away() -> None:
-    core = DurableBench({}, BrokerPolicies(max_backlog_bytes=1024), is_prompt=False)
-    durable, acking, producer = core.actor(), core.actor(room=False), core.actor()
+    core = DurableBench(book={}, policies=BrokerPolicies(max_backlog_bytes=1024), is_prompt=False)
+    durable, acking, producer = core.actor(), core.actor(room=0), core.actor()
     durable.subscribes("/topic/t", durable_subscription_name="d")
     core.turn()
     core.answers()
     acking.subscribes("/topic/t", ack="client")
     stores(producer, "x" * 2000, to="/topic/t")
     core.turn()
-    assert acking.box.closed is None
+    assert acking.outbox.closed is None
     core.answers()
-    assert acking.box.closed is CloseReason.SLOW_CONSUMER
+    assert acking.outbox.closed is CloseReason.SLOW_CONSUMER
     assert acking.client.subscriptions == {}
 
 

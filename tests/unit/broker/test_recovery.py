@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.core import Actor, numbered, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, numbered, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.store import Keep, MemoryStore, Put, Record, Turn
 
@@ -13,7 +13,7 @@ DURABLE = {"durable_subscription_name": "d"}
 
 def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
     actor.sends(to, *bodies, persistent="true", **headers)  # type: ignore[arg-type]
-    actor.bench.turn()
+    actor.core.turn()
 
 
 def emptied(core: DurableBench) -> None:
@@ -101,7 +101,7 @@ def test_a_wildcard_consumer_gets_what_was_recovered() -> None:
 
 @pytest.mark.parametrize("exclusive", [True, False])
 def test_consumers_share_what_was_recovered_unless_one_is_exclusive(exclusive: bool) -> None:
-    core = DurableBench({Q: DestinationPolicy(exclusive=exclusive)})
+    core = DurableBench(book={Q: DestinationPolicy(exclusive=exclusive)})
     stores(core.actor(), *numbered("", 10))
     core = core.restarts()
     one, other = core.actor(), core.actor()

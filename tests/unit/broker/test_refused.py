@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Actor, Bench, pairs
+from tests.support.core import Actor, Bench, pairs, run_of
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.broker.routing._destinations import MAX_FORGOTTEN
@@ -34,7 +33,9 @@ SENDS: list[tuple[str, dict[str, str]]] = [
 def bench() -> tuple[Bench, Actor, list[str]]:
     """One with a destination in use, a client, and the names of what it knows."""
     full = DestinationPolicy(overflow="reject", max_messages=1)
-    made = Bench({"/queue/full": full}, BrokerPolicies(max_subscriptions_per_connection=2))
+    made = Bench(
+        book={"/queue/full": full}, policies=BrokerPolicies(max_subscriptions_per_connection=2)
+    )
     sender, actor = made.actor(), made.actor()
     sender.sends("/queue/full", "x")
     actor.subscribes("/topic/used", "used")

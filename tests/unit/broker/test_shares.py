@@ -4,8 +4,7 @@ import random
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Actor, texts
+from tests.support.core import Actor, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy, internal_error
@@ -38,13 +37,13 @@ def test_a_batch_that_takes_long_waits_for_those_of_others():
     busy, light = desk.actor(), desk.actor()
     batch = [run_of("/queue/q", [f"{n}"], receipts=[(1, b"%d" % n)]) for n in range(100)]
     busy.does(*batch)
-    assert busy.box.paused, "it is not read meanwhile"
+    assert busy.outbox.is_paused, "it is not read meanwhile"
     light.sends("/queue/q", "light")
     assert desk.waiting("/queue/q")[-1] == "light"
     busy.sends("/queue/q", "behind")  # what was read before the pause
     assert desk.broker.has_more
     desk.settles()
-    assert not busy.box.paused
+    assert not busy.outbox.is_paused
     others = [body for body in desk.waiting("/queue/q") if body != "light"]
     assert others == [f"{n}" for n in range(100)] + ["behind"], "in the order sent"
     assert receipts(busy) == [f"{n}" for n in range(100)]
@@ -101,7 +100,7 @@ def test_a_bug_in_a_piece_of_work_ends_its_connection_alone(monkeypatch: pytest.
     monkeypatch.setattr(WildcardQueues, "_attach", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         desk.turn()
-    assert reader.box.closed is CloseReason.INTERNAL_ERROR
+    assert reader.outbox.closed is CloseReason.INTERNAL_ERROR
     monkeypatch.undo()
     reader.is_gone()
     other.sends("/queue/q", "x")
@@ -267,10 +266,10 @@ def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges():
 
 
 def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
-    desk = Clocked({}, dialect_name="apollo")
+    desk = Clocked(book={}, dialect="apollo")
     desk.queues(2 * FEW_QUEUES)
     reader = desk.actor()
-    reader.box.room = False
+    reader.outbox.room = 0
     reader.subscribes(f"{WILD},/queue/plain,/queue/none")
     sender = desk.actor()
     sender.sends("/queue/plain", "plain")
@@ -327,7 +326,7 @@ def asked(desk: Clocked) -> list[Actor]:
 
 @pytest.mark.parametrize("destination", [TOPIC, f"{TOPIC},/topic/other"])
 def test_many_selectors_are_asked_in_pieces(destination: str):
-    desk = Clocked({}, dialect_name="apollo")
+    desk = Clocked(book={}, dialect="apollo")
     actors = asked(desk)
     sender, other = desk.actor(), desk.actor()
     sender.sends(destination, "a", "b", k="v", n="q", receipts=[(2, b"r")])
@@ -391,7 +390,7 @@ def test_a_stored_message_asks_in_pieces_and_is_published_in_one():
 
 
 def test_a_session_that_ends_on_a_socket_that_stays_ends_in_pieces():
-    desk = Clocked({}, dialect_name="stompica")
+    desk = Clocked(book={}, dialect="stompica")
     reader, other = desk.actor("1.1"), desk.actor()
     for number in range(100):
         reader.subscribes(f"/topic/{number}", f"{number}")
@@ -406,7 +405,7 @@ def test_a_session_that_ends_on_a_socket_that_stays_ends_in_pieces():
 
 
 def test_a_session_that_ends_and_whose_connection_is_lost_meanwhile_ends_once():
-    desk = Clocked({}, dialect_name="stompica")
+    desk = Clocked(book={}, dialect="stompica")
     reader = desk.actor("1.1")
     for number in range(100):
         reader.subscribes(f"/topic/{number}", f"{number}")
@@ -469,7 +468,7 @@ def test_a_join_stops_when_its_client_is_thrown_out():
 
 
 def test_a_session_ends_with_its_temporary_destinations():
-    desk = Clocked({}, dialect_name="stompica")
+    desk = Clocked(book={}, dialect="stompica")
     reader = desk.actor("1.1")
     reader.subscribes("/temp-queue/mine")
     assert reader.client.temporary
@@ -479,7 +478,7 @@ def test_a_session_ends_with_its_temporary_destinations():
 
 
 def test_producers_that_have_room_again_wait_for_another_turn_if_this_one_is_over():
-    desk = Clocked({"/queue/**": DestinationPolicy(max_messages=1, overflow="block")})
+    desk = Clocked(book={"/queue/**": DestinationPolicy(max_messages=1, overflow="block")})
     senders = [desk.actor() for _ in range(60)]
     for number, sender in enumerate(senders):
         sender.sends(f"/queue/{number}", "1", "2")
@@ -517,7 +516,7 @@ def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole():
         desk.turn()
         turns += 1
         if busy.client in desk.broker.turns:
-            assert reader.box.log == [], "nobody sees a part"
+            assert reader.outbox.log == [], "nobody sees a part"
         other.sends("/queue/b", f"{turns}")
     assert turns > 5
     assert max(desk.pieces) <= MOST
@@ -548,7 +547,7 @@ def test_two_commits_to_the_same_queues_are_both_seen_as_a_whole():
 
 
 def test_the_room_for_a_commit_is_kept_while_it_is_done():
-    desk = Clocked({"/queue/q0": DestinationPolicy(max_messages=RUNS // 2)})
+    desk = Clocked(book={"/queue/q0": DestinationPolicy(max_messages=RUNS // 2)})
     busy, other = desk.actor(), desk.actor()
     busy.does(Committed(much(), b"done"))
     while not desk.broker.queues.frozen:
@@ -561,7 +560,7 @@ def test_the_room_for_a_commit_is_kept_while_it_is_done():
 
 
 def test_a_commit_that_fails_in_a_later_turn_has_done_nothing():
-    desk = Clocked({"/queue/q0": DestinationPolicy(max_messages=RUNS // 2 - 1)})
+    desk = Clocked(book={"/queue/q0": DestinationPolicy(max_messages=RUNS // 2 - 1)})
     busy = desk.actor()
     busy.does(Committed(much(), b"done"))
     assert desk.broker.has_more

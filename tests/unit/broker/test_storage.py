@@ -4,9 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, numbered, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, numbered, texts
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.store import Atomic, Done, Keep, MemoryStore, Put, Record
 
@@ -15,7 +14,7 @@ Q, DLQ = "/queue/q", "/queue/DLQ.q"
 
 def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
     book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
-    return DurableBench(book, is_prompt=is_prompt)
+    return DurableBench(book=book, is_prompt=is_prompt)
 
 
 def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
@@ -68,7 +67,7 @@ def test_the_policy_decides_what_survives(persistent: str, survives: bool) -> No
 
 
 def test_temporary_destinations_are_never_stored() -> None:
-    core = DurableBench({">": DestinationPolicy(persistent="always")}, is_prompt=False)
+    core = DurableBench(book={">": DestinationPolicy(persistent="always")}, is_prompt=False)
     actor = core.actor()
     actor.subscribes("/temp-queue/a")
     stores(actor, "a", to="/temp-queue/a")
@@ -255,7 +254,7 @@ def commit(core: DurableBench) -> Actor:
 def test_a_transaction_is_seen_as_a_whole_when_it_is_safe() -> None:
     core = made(is_prompt=False)
     watcher = commit(core)
-    worker = core.actors[0]
+    worker = core.peers[0]
     assert core.waiting("/queue/b") == core.waiting("/queue/c") == []
     (turn,) = core.turns
     assert flat(list(turn.records)) == [Atomic]
@@ -274,7 +273,7 @@ def test_a_transaction_is_seen_as_a_whole_when_it_is_safe() -> None:
 def test_nothing_of_a_transaction_holds_if_not_all_of_it_does(is_crash: bool) -> None:
     core = made(is_prompt=False)
     watcher = commit(core)
-    worker = core.actors[0]
+    worker = core.peers[0]
     if not is_crash:
         core.fails()
         assert worker.error().get("code") == "storage"
@@ -372,7 +371,7 @@ def test_a_message_of_another_dialect_is_delivered_without_its_options() -> None
 
 def test_a_message_whose_headers_cannot_be_read_hides_no_other() -> None:
     store = MemoryStore()
-    core = DurableBench({}, store=store)
+    core = DurableBench(book={}, store=store)
     stores(core.actor(), "a")
     core.turn()
     lane = store._lanes[f"queue:{Q}", 4]
@@ -419,7 +418,7 @@ def test_an_ack_that_none_waits_for_may_be_in_a_transaction() -> None:
 @pytest.mark.parametrize(("size", "is_kept"), [(100, True), (2000, False)])
 def test_long_header_blocks_are_not_kept_a_second_time(size: int, is_kept: bool) -> None:
     """Neither as the store writes them, nor for other runs: nobody would be charged."""
-    core = DurableBench({})
+    core = DurableBench(book={})
     run = run_of("/queue/a", ["m"], (("persistent", "true"), ("x", "h" * size)))
     core.actor().does(run)
     core.turn()

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 from attrs import define
 
-from tests.support.core_fakes import Core, run_of
+from tests.support.core import Actor, Core, run_of
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
-from tests.support.queue_fakes import Actor
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._wall_time import MAX_STEPS, STEPS, WallTime
 from trio_stomp.store import Record
@@ -45,8 +44,8 @@ class WallBench(DurableBench):
     def restarts(self) -> "WallBench":
         """As that of the others, by the same wall clock."""
         return WallBench(
-            self.book,
-            self.policies,
+            book=self.book,
+            policies=self.policies,
             store=self.store,
             now=self.now,
             wall_offset_s=self.wall_offset_s,
@@ -65,7 +64,7 @@ class WallBench(DurableBench):
 
 
 def wall_bench(**fields: object) -> WallBench:
-    return WallBench({Q: DestinationPolicy(**fields)} if fields else {})  # type: ignore[arg-type]
+    return WallBench(book={Q: DestinationPolicy(**fields)} if fields else {})  # type: ignore[arg-type]
 
 
 def sends(actor: Actor, *bodies: str, to: str = Q, **headers: str | int) -> None:
@@ -225,7 +224,7 @@ def test_of_both_the_earlier_end_counts(step_s: float) -> None:
 def test_a_dead_letter_does_not_end_with_the_message_that_it_is_of() -> None:
     """Its headers still have ``expires``, which is over."""
     core = WallBench(
-        {
+        book={
             Q: DestinationPolicy(dead_letter="/queue/DLQ.q", dead_letter_expired=True),
             "/queue/DLQ.q": DestinationPolicy(ttl_ms=7_200_000),
         }
@@ -252,7 +251,7 @@ def test_a_last_value_follows_it(step_s: float) -> None:
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
 def test_what_is_parked_follows_it(step_s: float) -> None:
-    core = Core(by_destination={TOPIC: DestinationPolicy(ttl_ms=10_000_000)}, wall_offset_s=900.0)
+    core = Core(book={TOPIC: DestinationPolicy(ttl_ms=10_000_000)}, wall_offset_s=900.0)
     day_ms = round((core.now + 960) * 1000)
     core.peer().sends(TOPIC, "a", headers=(("expires", str(day_ms)),))
     core.broker.use_wall(900.0 + step_s, core.now)

@@ -7,8 +7,8 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.support.core import Bench
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial
-from tests.support.queue_fakes import Bench
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.diag._changes import Changes, destination_mark
 from trio_stomp.diag._records import destination_record

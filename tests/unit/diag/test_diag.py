@@ -17,7 +17,7 @@ from attrs import define, field, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.queue_fakes import Bench
+from tests.support.core import Bench
 from trio_stomp import CloseReason, ServerHandle, Settings
 from trio_stomp.base import schema as schema
 from trio_stomp.broker import Client, Delivery, DestinationPolicy, Histogram
@@ -444,7 +444,7 @@ async def test_the_age_of_what_waits_in_a_queue_is_told(
 def test_no_figure_of_a_queue_stands_still() -> None:
     """One that nobody sets would be 0 whatever happens."""
     policy = DestinationPolicy(overflow="drop-newest", max_messages=3)
-    bench = Bench({"/queue/q": policy})
+    bench = Bench(book={"/queue/q": policy})
     sender, reader = bench.actor(), bench.actor()
     sender.sends("/queue/q", "early", ttl="10")
     bench.passes(1)

@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain
 from trio.testing import MockClock
 
+from tests.support.core import Bench
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
-from tests.support.queue_fakes import Bench
 from tests.support.site import add_all, ask, ask_over_wire, whole
 from tests.system.test_durable_server import DurableDial
 from trio_stomp import CloseReason

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.queue_fakes import Bench
+from tests.support.core import Bench
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.broker.explain._queue_monitor import STEP, Monitor
 

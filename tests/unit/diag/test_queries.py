@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import Core, Peer, ttl_core
+from tests.support.core import Core, Peer, ttl_core
 from trio_stomp.broker import Census
 from trio_stomp.protocol import Asked
 

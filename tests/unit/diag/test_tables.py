@@ -8,10 +8,9 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.core_fakes import Core, Peer
+from tests.support.core import Bench, Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.hostile import calls_of
-from tests.support.queue_fakes import Bench
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.base._memory import MIN_TABLES_BYTES, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
@@ -350,7 +349,7 @@ def test_an_id_that_there_is_no_memory_for_refuses_its_message() -> None:
 
 @pytest.mark.parametrize("id", ["a", "ü" * 3000])
 def test_the_window_bounds_what_ids_are_charged(id: str) -> None:
-    core = Core(by_destination={"/t": DestinationPolicy(dedup_window=3)})
+    core = Core(book={"/t": DestinationPolicy(dedup_window=3)})
     sender = core.peer()
     sizes = []
     for number in range(6):
@@ -378,7 +377,7 @@ def id_bytes(core: DurableBench) -> int:
 @pytest.mark.parametrize("is_forgotten", [False, True])
 def test_ids_that_are_withdrawn_are_given_back(is_forgotten: bool) -> None:
     """Even if their destination was forgotten meanwhile, with all that it knew."""
-    core = DurableBench({Q: DestinationPolicy(dedup_window=2)}, is_prompt=False)
+    core = DurableBench(book={Q: DestinationPolicy(dedup_window=2)}, is_prompt=False)
     for id in "12":
         core.actor().sends(Q, x_dedup_id=id, persistent="true")
         core.turn()
@@ -415,7 +414,7 @@ def test_groups_are_charged_and_given_back_with_their_consumers() -> None:
     bench = Bench()
     assert grouped(bench, 10, 100) == 10
     before = bench.memory.tables_bytes
-    one = bench.actors[1]
+    one = bench.peers[1]
     groups = [
         name for name, owner in bench.queue(Q).groups.owners.items() if owner is one.consumer()
     ]
@@ -452,12 +451,12 @@ def test_the_oldest_group_goes_when_there_is_no_memory_and_messages_go_on() -> N
     bench = Bench(memory=MemoryBudget(20 * LEAST))
     bench.memory.force_table(9 * LEAST)
     assert 55 < grouped(bench, 100, 16_000) < 66
-    assert sum(len(actor.reads()) for actor in bench.actors[1:]) == 100
+    assert sum(len(actor.reads()) for actor in bench.peers[1:]) == 100
     bench.memory.force_table(bench.memory.tables_room)
     bench.queue(Q).groups.keep_only(())
     bench.memory.force_table(bench.memory.tables_room)
-    bench.actors[0].sends(Q, message_group="new")
-    assert sum(len(actor.reads()) for actor in bench.actors[1:]) == 1
+    bench.peers[0].sends(Q, message_group="new")
+    assert sum(len(actor.reads()) for actor in bench.peers[1:]) == 1
     assert bench.queue(Q).groups.owners == {}
 
 

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from tests.support.core_fakes import head_bytes
+from tests.support.core import head_bytes
 from trio_stomp.frames import V1_2, FrameLimits, Head, head_cost, message_blocks, text_cost
 from trio_stomp.frames._headers import parse_head
 

@@ -8,7 +8,7 @@ from _oracle.strategies import ERROR_CODES, chunkings, cuts, split, streams
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.core_fakes import head_bytes
+from tests.support.core import head_bytes
 from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.frames import Frame, FrameLimits, FrameRun, encode_receipt

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.core import Actor
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.store import JournalStore, SqlStore, Store, compact, export_from, import_to
 
@@ -22,7 +22,7 @@ def store_at(target: str) -> Store:
 
 def bench_on(target: str) -> DurableBench:
     policy = DestinationPolicy(max_redeliveries=1, backoff_s=(0.0,))
-    return DurableBench({Q: policy}, store=store_at(target))
+    return DurableBench(book={Q: policy}, store=store_at(target))
 
 
 def named(actor: Actor) -> dict[str, str | None]:

@@ -10,9 +10,8 @@ from itertools import combinations
 import pytest
 from attrs import frozen
 
-from tests.support.core_fakes import VERSIONS, Core, Peer, run_of
+from tests.support.core import VERSIONS, Actor, Core, Peer, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, texts
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, BrokerPolicies, DestinationPolicy, built_in_rules
@@ -37,7 +36,7 @@ def rules_for(actions: frozenset[Action], *patterns: str) -> AccessRules:
 def core_with(rules: AccessRules | None) -> Core:
     """A broker with a queue, a stream, a durable subscription of bob's and one of alice's."""
     streamed = DestinationPolicy(stream=True)
-    core = Core(by_destination={"/topic/log": streamed, "/queue/policy": DestinationPolicy()})
+    core = Core(book={"/topic/log": streamed, "/queue/policy": DestinationPolicy()})
     bob = core.peer(client_id="shared", identity=Identity("bob", method="passcode"))
     bob.subscribes("/queue/there", "q", ack="client")
     bob.subscribes("/topic/of-bob", "d", headers=DURABLE)
@@ -329,7 +328,7 @@ def test_the_answer_of_a_stream_goes_nowhere_that_the_asker_may_not_send_to() ->
             Rule(True, frozenset({SEND}), ("/topic/mine",)),
         )
     )
-    core = Core(rules=rules, by_destination={"/topic/log": DestinationPolicy(stream=True)})
+    core = Core(rules=rules, book={"/topic/log": DestinationPolicy(stream=True)})
     for reply_to, is_allowed in (
         ("/topic/mine", True),
         ("/topic/theirs", False),
@@ -344,7 +343,7 @@ def test_the_answer_of_a_stream_goes_nowhere_that_the_asker_may_not_send_to() ->
 def test_the_log_of_a_bare_topic_is_also_that_of_its_name_with_a_slash() -> None:
     streamed = {"log": DestinationPolicy(stream=True), "/log": DestinationPolicy(stream=True)}
     for patterns, is_allowed in ((("log",), False), (("/log",), False), (("log", "/log"), True)):
-        core = Core(rules=rules_for(frozenset({RECEIVE}), *patterns), by_destination=streamed)
+        core = Core(rules=rules_for(frozenset({RECEIVE}), *patterns), book=streamed)
         peer = core.peer(identity=ALICE)
         peer.subscribes("/stream/log")
         assert bool(peer.frames("ERROR")) != is_allowed, patterns
@@ -553,7 +552,7 @@ def joins(core: DurableBench, identity: Identity, to: str = "/topic/a", name: st
     actor = core.actor()
     told = (("client-id", "c"),)
     actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, told, identity))
-    actor.box.waiting.clear()
+    actor.outbox.staged.clear()
     actor.subscribes(to, durable_subscription_name=name)
     core.turn()
     return actor

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.core import Actor
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor
 from tests.support.share_fakes import MOST, ClockedDurable
 from trio_stomp.base._identity import ANONYMOUS, Identity
 from trio_stomp.broker import AccessRules, DestinationPolicy
@@ -38,7 +38,7 @@ def everybody(_: Identity) -> bool:
 
 
 def made() -> DurableBench:
-    return DurableBench({Q: DestinationPolicy()})
+    return DurableBench(book={Q: DestinationPolicy()})
 
 
 def judged(core: DurableBench, by: AccessRules | None) -> None:

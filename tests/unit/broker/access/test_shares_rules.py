@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
+from tests.support.core import Actor
 from tests.support.fakes import TCP, open_dial
-from tests.support.queue_fakes import Actor
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp import ServerHandle, Settings
 from trio_stomp.base._identity import Identity

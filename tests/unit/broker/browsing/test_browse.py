@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from tests.support.core_fakes import Core, Pairs, Peer, numbered
+from tests.support.core import Core, Pairs, Peer, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.browsing._browses import MAX_BROWSES, TURN_STEPS, BrowseStatistics
 
@@ -356,7 +356,7 @@ def test_what_is_shown_is_counted_nowhere_as_delivered():
 
 @pytest.mark.parametrize("policy", ["drop-oldest", "drop-newest", "disconnect"])
 def test_what_a_slow_browser_is_not_shown_is_not_dropped(policy: str):
-    core = Core(by_destination={"/queue/q": DestinationPolicy(slow_consumer=policy)})
+    core = Core(book={"/queue/q": DestinationPolicy(slow_consumer=policy)})
     publisher, browser = core.peer(), core.peer(capacity=2)
     publisher.sends("/queue/q", *numbered("m", 5))
     before = core.broker.fan_out.delivered

@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.core_fakes import Received
+from tests.support.core import Actor, Received, numbered
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, numbered
 from trio_stomp.broker import MemoryBudget, PageWanted
 from trio_stomp.broker.browsing._browses import MAX_PAGES
 from trio_stomp.store import MemoryStore
@@ -75,13 +74,13 @@ def test_priorities_and_what_is_in_memory_stand_where_they_would_be_consumed() -
 def test_pages_come_at_the_pace_of_the_connection() -> None:
     core = filled(*(str(number) * 1000 for number in range(8)), is_prompt=False)
     browser = browses(core)
-    browser.box.room = False
+    browser.outbox.room = 0
     loads(core)
     assert browser.reads() == []
     assert core.memory.kept_bytes == 0, "what nobody takes can be read again"
     seen: list[str] = []
     for _ in range(20):
-        browser.box.room, browser.box.asks_left = True, 2
+        browser.outbox.room, browser.outbox.asks_left = True, 2
         core.broker.writable(browser.client, core.now)
         seen += shown(browser.reads())
         if core.log.pages:
@@ -200,7 +199,7 @@ def test_what_nobody_can_read_hides_nothing_else() -> None:
 def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> None:
     core = filled(*numbered("", 12), is_prompt=False)
     browser, reader = core.actor(), core.actor()
-    browser.box.asks_left = 0
+    browser.outbox.asks_left = 0
     core.actor().sends(Q, "first", priority="9")
     core.turn()
     browser.subscribes(Q, "b", browser="true")
@@ -211,7 +210,7 @@ def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> No
     assert reader.bodies() == ["first", "0", "1"]
     seen: list[str] = []
     for _ in range(40):
-        browser.box.asks_left = 3
+        browser.outbox.asks_left = 3
         core.broker.writable(browser.client, core.now)
         if core.log.pages:
             loads(core)
@@ -226,7 +225,7 @@ def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them(
     assert (figures().unfinished, figures().pages) == (MAX_PAGES + 3, MAX_PAGES)
     assert len(core.log.pages) == MAX_PAGES
     browsers[0].unsubscribes("b")
-    browsers[1].box.room = False  # its page is not kept
+    browsers[1].outbox.room = 0  # its page is not kept
     for _ in range(30):
         if core.log.pages:
             loads(core)
@@ -242,11 +241,11 @@ def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them(
 def test_a_page_that_comes_when_nobody_takes_it_is_read_again() -> None:
     core = filled(*numbered("", 5), is_prompt=False)
     browser = browses(core)
-    browser.box.asks_left = 2
+    browser.outbox.asks_left = 2
     loads(core)
     assert core.memory.kept_bytes == 0
     assert shown(browser.reads()) == numbered("", 2)
-    browser.box.asks_left = 1000
+    browser.outbox.asks_left = 1000
     core.broker.writable(browser.client, core.now)
     loads(core)
     assert shown(browser.reads()) == [*numbered("", 5)[2:], "end"]

@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.support.core import Actor, Bench, bench, numbered
 from tests.support.durable_fakes import DurableBench
 from tests.support.fakes import TCP, Client, Received, bodies, open_dial
-from tests.support.queue_fakes import Actor, Bench, bench, numbered
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._message_ids import MessageNames
@@ -69,7 +69,7 @@ def test_each_copy_has_an_id_of_its_own() -> None:
 
 
 def test_stored_messages_have_the_same_ids_after_restarts_and_no_others_ever() -> None:
-    desk = DurableBench({Q: KEPT})
+    desk = DurableBench(book={Q: KEPT})
     actor = desk.actor()
     actor.sends(Q, "a", "b")
     actor.sends("/queue/fleeting", *numbered("", 5))
@@ -103,7 +103,7 @@ def test_stored_messages_have_the_same_ids_after_restarts_and_no_others_ever() -
 
 
 def test_a_store_without_a_name_is_given_one_for_good() -> None:
-    desk = DurableBench({Q: KEPT})
+    desk = DurableBench(book={Q: KEPT})
     actor = desk.actor()
     actor.sends(Q, "a")
     desk.turn()
@@ -184,7 +184,7 @@ def test_what_was_acknowledged_once_is_unknown_unless_some_need_no_ack() -> None
 
 
 def test_offsets_of_a_stream_are_not_taken_for_numbers_of_messages() -> None:
-    desk = Bench({"/topic/s": DestinationPolicy(stream=True)})
+    desk = Bench(book={"/topic/s": DestinationPolicy(stream=True)})
     actor = desk.actor("1.1")
     actor.sends("/topic/s", *numbered("s", 3))
     actor.subscribes("/topic/s", "s", ack="client-individual", x_stream_offset="first")

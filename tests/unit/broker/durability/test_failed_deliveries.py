@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.core import Bench, bench, numbered
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Bench, bench, numbered
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.durability import _failed
@@ -96,7 +96,7 @@ def test_a_back_off_is_for_failures_and_not_for_deliveries() -> None:
 
 
 def kept_bench() -> DurableBench:
-    return DurableBench({Q: KEPT})
+    return DurableBench(book={Q: KEPT})
 
 
 def settings_of(desk: DurableBench) -> dict[str, str]:
@@ -195,7 +195,7 @@ def test_settings_of_others_are_no_failures() -> None:
 
 
 def test_what_is_in_memory_alone_is_told_to_no_store() -> None:
-    desk = Bench({Q: DestinationPolicy(max_redeliveries=1, backoff_s=())})
+    desk = Bench(book={Q: DestinationPolicy(max_redeliveries=1, backoff_s=())})
     actor = desk.actor()
     actor.sends(Q, "a")
     actor.subscribes(Q, ack="client")

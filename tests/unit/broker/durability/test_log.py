@@ -5,8 +5,8 @@ import tracemalloc
 import pytest
 from attrs import define, field
 
+from tests.support.core import OutboxFake
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Box
 from trio_stomp.broker import Client, DestinationPolicy, Log
 from trio_stomp.broker.durability import _log as log_module
 from trio_stomp.broker.durability._ledger import Callback, Effect, FrameReply
@@ -46,12 +46,12 @@ class Bench:
 
 
 def client() -> Client:
-    return Client("s1", Box("1.2"))
+    return Client("s1", OutboxFake("1.2"))
 
 
 def staged(client: Client) -> list[bytes]:
-    assert isinstance(client.outbox, Box)
-    return [prefix for prefix, _ in client.outbox.waiting]
+    assert isinstance(client.outbox, OutboxFake)
+    return [prefix for prefix, _ in client.outbox.staged]
 
 
 def kinds(records: list[Record]) -> list[type]:
@@ -293,7 +293,7 @@ def test_what_nobody_waits_for_waits_for_company() -> None:
 
 def test_after_a_failure_a_stream_goes_on_without_a_gap() -> None:
     policy = DestinationPolicy(stream=True)
-    core = DurableBench({"/topic/s": policy}, is_prompt=False)
+    core = DurableBench(book={"/topic/s": policy}, is_prompt=False)
     sender, other = core.actor(), core.actor()
     sender.sends("/topic/s", "lost", persistent="true")
     other.sends("/topic/s", "kept")

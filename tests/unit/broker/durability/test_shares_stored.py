@@ -4,8 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Actor, texts
+from tests.support.core import Actor, run_of, texts
 from tests.support.share_fakes import MOST, ClockedDurable
 from trio_stomp.broker.selectors._selector import Selector
 from trio_stomp.broker.sending import _postponed
@@ -54,7 +53,7 @@ def settles(desk: ClockedDurable) -> None:
 
 
 def given(actors: list[Actor]) -> int:
-    return sum(len(actor.box.log) for actor in actors)
+    return sum(len(actor.outbox.log) for actor in actors)
 
 
 @pytest.mark.parametrize("kind", ["sends", "commit"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.core_fakes import Core, Peer
+from tests.support.core import Core, Peer
 from tests.support.explain_fakes import asks, what
 from tests.support.fakes import open_dial
 from trio_stomp.base._errors import ProtocolError
@@ -80,7 +80,7 @@ def test_a_queues_message_from_its_send_to_its_ack(ack: str) -> None:
 
 def test_a_message_that_died_names_the_policy() -> None:
     policy = DestinationPolicy(max_redeliveries=1, backoff_s=(0,))
-    core = Core(by_destination={"/queue/q": policy})
+    core = Core(book={"/queue/q": policy})
     core.peer().sends("/queue/q", "poison")
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client-individual")
@@ -180,7 +180,7 @@ def test_an_earlier_loss_of_the_same_destination_is_not_told() -> None:
 
 
 def test_what_was_rejected_and_what_waits() -> None:
-    core = Core(by_destination={"/queue/q": DestinationPolicy(backoff_s=(60,))})
+    core = Core(book={"/queue/q": DestinationPolicy(backoff_s=(60,))})
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
     core.peer().sends("/queue/q", "a")
@@ -262,7 +262,7 @@ def test_a_client_that_may_not() -> None:
 
 
 def test_who_is_not_there_and_a_destination_alone() -> None:
-    core = Core(by_destination={"/queue/q": DestinationPolicy(max_messages=5)})
+    core = Core(book={"/queue/q": DestinationPolicy(max_messages=5)})
     assert "is not connected" in asks(core, {"destination": "/t", "session": "s9"})["summary"]
     assert "nothing has been sent" in asks(core, {"destination": "/topic/none"})["summary"]
     core.peer().sends("/queue/q", "a")
@@ -282,7 +282,7 @@ def test_a_client_that_may_and_one_that_has_nothing() -> None:
 
 
 def test_what_else_may_stand_between() -> None:
-    core = Core(by_destination={"/queue/b": DestinationPolicy(max_messages=1, overflow="block")})
+    core = Core(book={"/queue/b": DestinationPolicy(max_messages=1, overflow="block")})
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client")
     summary = asks(core, {"destination": "/queue/q", "session": "s1"})["summary"]
@@ -345,7 +345,7 @@ def test_nothing_is_noted_where_nothing_is_to_be_remembered() -> None:
         "/queue/newest": DestinationPolicy(max_messages=1, overflow="drop-newest"),
         "/queue/q": DestinationPolicy(max_redeliveries=0),
     }
-    core = Core(BrokerPolicies(explain_events=0), by_destination=policies)
+    core = Core(BrokerPolicies(explain_events=0), book=policies)
     reader, sender = core.peer(), core.peer()
     reader.subscribes("#work")
     sender.sends("#work", "a")

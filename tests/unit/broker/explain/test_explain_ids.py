@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.core_fakes import Core, Peer
+from tests.support.core import Core, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.broker import DestinationPolicy
@@ -309,7 +309,7 @@ def test_an_ack_of_what_only_looks_like_a_number() -> None:
 
 
 def test_messages_of_a_stream() -> None:
-    core = Core(by_destination={"/topic/t": DestinationPolicy(stream=True)})
+    core = Core(book={"/topic/t": DestinationPolicy(stream=True)})
     core.peer().sends("/topic/t", "a", "b")
     reader = core.peer()
     headers = (("x-stream-offset", "first"), ("x-stream-until", "2"))
@@ -334,7 +334,7 @@ DOINGS = st.sampled_from(
 @given(st.lists(DOINGS, max_size=40), st.sampled_from([0, 3, 12, 1000]))
 def test_whatever_happens_every_id_has_an_honest_answer(doings: list[str], capacity: int) -> None:
     policies = BrokerPolicies(explain_events=capacity, ttl_ms=5_000, slow_consumer="drop-newest")
-    core = Core(policies, by_destination={"/queue/q": DestinationPolicy(max_redeliveries=1)})
+    core = Core(policies, book={"/queue/q": DestinationPolicy(max_redeliveries=1)})
     sender, reader = core.peer(), core.peer(capacity=3)
     reader.subscribes("/topic/t", "t")
     reader.subscribes("/queue/q", "q", ack="client-individual", headers=(("prefetch", "3"),))

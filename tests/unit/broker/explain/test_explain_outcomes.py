@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.core_fakes import Core, Peer
+from tests.support.core import Core, Peer
 from tests.support.explain_fakes import BROWSER, asks, facts, ids, what
 from trio_stomp.base._identity import Identity
 from trio_stomp.broker import DestinationPolicy
@@ -177,7 +177,7 @@ def test_what_waited_behind_parked_messages_until_it_expired() -> None:
 
 
 def test_a_message_that_came_again_is_followed_to_its_last_ack() -> None:
-    core = Core(by_destination={"/queue/q": DestinationPolicy(backoff_s=(0,))})
+    core = Core(book={"/queue/q": DestinationPolicy(backoff_s=(0,))})
     reader = core.peer()
     reader.subscribes("/queue/q", ack="client-individual")
     core.peer().sends("/queue/q", "a")
@@ -225,7 +225,7 @@ def test_an_ack_in_a_transaction_is_not_denied() -> None:
 
 def test_what_a_browser_saw_and_a_full_queue_dropped() -> None:
     policy = DestinationPolicy(max_messages=2, overflow="drop-oldest")
-    core = Core(by_destination={"/queue/q": policy})
+    core = Core(book={"/queue/q": policy})
     sender, browser = core.peer(), core.peer()
     sender.sends("/queue/q", "a", "b")
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -252,7 +252,7 @@ def test_what_a_browser_saw_and_nobody_knows_the_end_of() -> None:
 
 
 def test_a_message_that_expired_before_anybody_took_it() -> None:
-    core = Core(by_destination={"/queue/q": DestinationPolicy(ttl_ms=5000)})
+    core = Core(book={"/queue/q": DestinationPolicy(ttl_ms=5000)})
     sender, browser = core.peer(), core.peer()
     sender.sends("/queue/q", "a")
     browser.subscribes("/queue/q", headers=BROWSER)
@@ -294,7 +294,7 @@ def test_nobody_was_subscribed_and_no_lifetime_kept_it() -> None:
 def test_what_decided_how_long_a_message_lived(
     headers: tuple[tuple[str, str], ...], rule: str
 ) -> None:
-    core = Core(by_destination={"/queue/q": DestinationPolicy(ttl_ms=60_000)})
+    core = Core(book={"/queue/q": DestinationPolicy(ttl_ms=60_000)})
     core.peer().sends("/queue/q", "a", headers=headers)
     core.passes(100)
     core.peer().subscribes("/queue/q")
@@ -302,7 +302,7 @@ def test_what_decided_how_long_a_message_lived(
 
 
 def test_a_lifetime_of_which_the_rule_has_changed() -> None:
-    core = Core(by_destination={"/queue/q": DestinationPolicy(ttl_ms=60_000)})
+    core = Core(book={"/queue/q": DestinationPolicy(ttl_ms=60_000)})
     core.peer().sends("/queue/q", "a")
     core.broker.destinations.open("/queue/q").ttl_s = 5.0
     core.passes(100)
@@ -332,10 +332,10 @@ def test_what_a_consumer_rejected_no_rule_did() -> None:
 
 def test_a_policy_that_has_changed_is_not_blamed() -> None:
     policy = DestinationPolicy(max_messages=1, overflow="drop-newest")
-    core = Core(by_destination={"/queue/q": policy})
+    core = Core(book={"/queue/q": policy})
     core.peer().sends("/queue/q", "a", "b")
     assert the_loss(core, "/queue/q")["policy"] == "'/queue/q'"
-    core.broker.use_policies(Core(by_destination={"/queue/q": DestinationPolicy()}).broker.book)
+    core.broker.use_policies(Core(book={"/queue/q": DestinationPolicy()}).broker.book)
     lost = the_loss(core, "/queue/q")
     assert (lost["rule"], lost["policy"]) == ("overflow = 'drop-newest'", "")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import VERSIONS, Core, read_frames, run_of
+from tests.support.core import VERSIONS, Core, read_frames, run_of
 from trio_stomp.base._errors import CloseReason, FrameError, ProtocolError
 from trio_stomp.broker import BrokerPolicies, error_frame
 from trio_stomp.broker.headers._error_frame import quote

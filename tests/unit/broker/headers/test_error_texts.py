@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import Core, Peer, Received
+from tests.support.core import Core, Peer, Received
 from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker import dialect
 from trio_stomp.broker.headers._error_texts import find_text

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Bench
+from tests.support.core import Bench, run_of
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.headers._receipt_headers import hint_of, together, unmatched
 from trio_stomp.broker.names._kinds import nearly

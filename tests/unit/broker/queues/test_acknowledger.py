@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import Core
-from tests.support.queue_fakes import Bench, bench, numbered
+from tests.support.core import Bench, Core, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
@@ -329,7 +328,7 @@ def test_a_shorter_time_to_acknowledge_overtakes_a_longer_one():
         f"/queue/{name}": DestinationPolicy(ack_timeout_ms=seconds * 1000, backoff_s=())
         for name, seconds in (("slow", 10), ("quick", 1))
     }
-    core = Core(by_destination=timeouts)
+    core = Core(book=timeouts)
     sender, reader = core.peer(), core.peer()
     reader.subscribes("/queue/*", ack="client-individual")
     sender.sends("/queue/slow", "s")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.queue_fakes import Bench, bench, numbered, texts
+from tests.support.core import Bench, bench, numbered, texts
 from trio_stomp.broker import NEVER
 from trio_stomp.broker.queues._consumer import AUTO_BATCH_BYTES
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
@@ -138,7 +138,7 @@ def test_an_auto_consumer_is_asked_for_room_before_each_batch(size):
     desk = bench()
     actor = desk.actor()
     actor.sends(Q, *["x" * size] * (3 if size > 1000 else 3000))
-    actor.box.asks_left = 1
+    actor.outbox.asks_left = 1
     actor.subscribes(Q)
     frames = actor.reads()
     # Frames without a body take room as well.
@@ -164,7 +164,7 @@ def test_lifetimes_are_told_to_the_outbox_span_by_span():
     actor.subscribes("/queue/auto", "auto")
     actor.sends("/queue/auto", "e", ttl="1000")
     desk.turn()
-    found = [delivery for _, delivery in actor.box.waiting if delivery is not None]
+    found = [delivery for _, delivery in actor.outbox.staged if delivery is not None]
     told = [
         (each.count, each.publication.expires_at, each.ticket and each.ticket[1]) for each in found
     ]
@@ -201,7 +201,7 @@ def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once():
     actor.sends(Q, "a", ttl="1000")
     actor.sends(Q, "b")
     desk.turn()
-    [ticketed] = [each for _, each in actor.box.waiting if each is not None and each.ticket]
+    [ticketed] = [each for _, each in actor.outbox.staged if each is not None and each.ticket]
     actor.unsubscribes()
     desk.passes(1.0)
     other.subscribes(Q, ack="client")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Bench, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Bench
 from trio_stomp.broker import DestinationPolicy
 
 Q, GRAVE = "/queue/q", "/topic/dead"
@@ -17,7 +16,7 @@ Q, GRAVE = "/queue/q", "/topic/dead"
 def test_what_is_rejected_comes_to_whom_the_policy_names(
     bench: type[Bench], persistent: str, grave: str, is_committed: bool
 ) -> None:
-    desk = bench({Q: DestinationPolicy(dead_letter=grave)})
+    desk = bench(book={Q: DestinationPolicy(dead_letter=grave)})
     heir, actor = desk.actor(), desk.actor()
     heir.subscribes(grave)
     actor.subscribes(Q, ack="client-individual")
@@ -43,7 +42,7 @@ def test_a_durable_subscription_to_dead_letters_survives_with_them(
     is_stored: bool, is_committed: bool
 ) -> None:
     """The end of the message and its dead letter are one record: a crash finds one of them."""
-    desk = DurableBench({Q: DestinationPolicy(dead_letter=GRAVE)})
+    desk = DurableBench(book={Q: DestinationPolicy(dead_letter=GRAVE)})
     heir, actor = desk.actor(), desk.actor()
     heir.subscribes(GRAVE, durable_subscription_name="d")
     heir.leaves()
@@ -72,7 +71,7 @@ def test_a_durable_subscription_to_dead_letters_survives_with_them(
 
 def test_dead_letters_can_be_a_stream() -> None:
     desk = DurableBench(
-        {Q: DestinationPolicy(dead_letter=GRAVE), GRAVE: DestinationPolicy(stream=True)}
+        book={Q: DestinationPolicy(dead_letter=GRAVE), GRAVE: DestinationPolicy(stream=True)}
     )
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
@@ -89,7 +88,7 @@ def test_dead_letters_can_be_a_stream() -> None:
 
 @pytest.mark.parametrize("grave", [GRAVE, "/stream/orders"])
 def test_a_dead_letter_that_nobody_gets_is_counted_as_lost(grave: str) -> None:
-    desk = Bench({Q: DestinationPolicy(dead_letter=grave)})
+    desk = Bench(book={Q: DestinationPolicy(dead_letter=grave)})
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad")
@@ -101,7 +100,9 @@ def test_a_dead_letter_that_nobody_gets_is_counted_as_lost(grave: str) -> None:
 
 
 def test_a_late_subscriber_gets_dead_letters_that_have_a_lifetime() -> None:
-    desk = Bench({Q: DestinationPolicy(dead_letter=GRAVE), GRAVE: DestinationPolicy(ttl_ms=1000)})
+    desk = Bench(
+        book={Q: DestinationPolicy(dead_letter=GRAVE), GRAVE: DestinationPolicy(ttl_ms=1000)}
+    )
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "bad")
@@ -115,7 +116,7 @@ def test_a_late_subscriber_gets_dead_letters_that_have_a_lifetime() -> None:
 def test_what_a_commit_pushes_out_of_a_full_queue_comes_to_its_topic() -> None:
     """The selectors that were asked before it are asked anew about the dead letter."""
     policy = DestinationPolicy(max_messages=1, overflow="dead-letter", dead_letter=GRAVE)
-    desk = Bench({Q: policy})
+    desk = Bench(book={Q: policy})
     heir, actor = desk.actor(), desk.actor()
     heir.subscribes(GRAVE, selector="kind = 'old'")
     for number in range(20):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.queue_fakes import Bench, bench
+from tests.support.core import Bench, bench
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._hand_out import hand_out
 from trio_stomp.broker.queues._message import Message
@@ -31,7 +31,7 @@ def _filled(
         reader.subscribes(Q, ack=ack)
         consumer = reader.consumer()
         consumer.count_left, consumer.bytes_left = count, size
-        reader.box.room = False
+        reader.outbox.room = 0
     number = 0
     for sizes, group, ttl in sent:
         headers = {"message_group": group} if group else {}

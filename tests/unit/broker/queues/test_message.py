@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import HEAD, OVERHEAD, Bench
+from tests.support.core import HEAD, OVERHEAD, Bench, run_of
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.delivery._delivery import NEVER, Publication
 from trio_stomp.broker.headers._send_options import SendOptions

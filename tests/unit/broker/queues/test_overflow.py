@@ -4,8 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.core_fakes import Core, Received, queue_head, run_of
-from tests.support.queue_fakes import HEAD, OVERHEAD, Bench, bench, numbered
+from tests.support.core import (
+    HEAD,
+    OVERHEAD,
+    Bench,
+    Core,
+    Received,
+    bench,
+    numbered,
+    queue_head,
+    run_of,
+)
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.protocol import Committed
@@ -45,7 +54,7 @@ def test_nothing_happens_as_long_as_the_bound_is_not_passed(overflow, bound):
     assert [frame.command for frame in actor.frames()] == ["RECEIPT"]
     assert desk.waiting(Q) == ["a1", "b2", "c3"]
     assert desk.broker.overflow.dropped == 0
-    assert not actor.box.pauses
+    assert not actor.outbox.pauses
 
 
 @pytest.mark.parametrize("bound", [{"max_messages": 2}, {"max_bytes": 5}])
@@ -64,7 +73,7 @@ def test_drop_oldest_makes_room_at_the_head(bound):
 @pytest.mark.parametrize("explain_events", [100, 0])
 def test_what_was_dropped_to_make_room_can_be_explained(explain_events):
     policy = DestinationPolicy(overflow="drop-oldest", max_messages=2)
-    core = Core(BrokerPolicies(explain_events=explain_events), by_destination={Q: policy})
+    core = Core(BrokerPolicies(explain_events=explain_events), book={Q: policy})
     sender = core.peer()
     sender.sends("/queue/other", "x")
     sender.sends(Q, "a", "b")
@@ -76,7 +85,7 @@ def test_what_was_dropped_to_make_room_can_be_explained(explain_events):
 
 
 def test_a_dead_letter_is_no_drop():
-    core = Core(by_destination={Q: DestinationPolicy(overflow="dead-letter", max_messages=1)})
+    core = Core(book={Q: DestinationPolicy(overflow="dead-letter", max_messages=1)})
     core.peer().sends(Q, "a", "b")
     assert [event[2] for event in core.broker.event_history.trouble] == [
         DeadLetterReason.OVERFLOW.value
@@ -126,7 +135,7 @@ def test_what_never_fits_is_refused_and_costs_nobody_else_anything(overflow):
     actor.sends(Q, "ab")
     sender.sends(Q, "abcdef")
     assert sender.error().get("code") == "queue-full"
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
     assert desk.waiting(Q) == ["ab"]
 
 
@@ -191,7 +200,7 @@ def test_a_producer_waits_and_keeps_its_order():
     sender.sends(Q, "e", receipts=[(1, b"r5")])
     sender.sends("/queue/other", "f")
     assert [frame.get("receipt-id") for frame in sender.frames()] == ["r1"]
-    assert sender.box.paused
+    assert sender.outbox.is_paused
     assert desk.waiting(Q) == ["a", "b"]
     assert desk.waiting("/queue/other") == []
     reader.subscribes(Q, ack="client-individual")
@@ -205,7 +214,7 @@ def test_a_producer_waits_and_keeps_its_order():
         reader.acks(held.pop(0))
     assert "".join(got) == "abcde"
     assert [frame.get("receipt-id") for frame in sender.frames()] == ["r3", "r5"]
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
     assert not desk.broker.overflow.blocked
     assert desk.waiting("/queue/other") == ["f"]
     desk.ends()
@@ -218,8 +227,8 @@ def test_an_auto_consumer_empties_a_blocked_producer_in_one_turn():
     sender.sends(Q, *numbered("", 9))
     reader.subscribes(Q)
     assert reader.bodies() == numbered("", 9)
-    assert not sender.box.paused
-    assert sender.box.pauses >= 1
+    assert not sender.outbox.is_paused
+    assert sender.outbox.pauses >= 1
 
 
 def test_who_waits_first_comes_first():
@@ -247,14 +256,14 @@ def test_it_waits_until_its_own_message_fits():
     small.sends(Q, "1234", "5678")
     sender.sends(Q, "big body")
     desk.turn()
-    assert sender.box.pauses == 1
+    assert sender.outbox.pauses == 1
     small.sends(Q, "90")
     desk.turn()
     # 2 bytes have been free meanwhile, which help nobody: it was not woken for nothing.
-    assert sender.box.pauses == 1
+    assert sender.outbox.pauses == 1
     reader.subscribes(Q)
     assert reader.bodies() == ["1234", "5678", "90", "big body"]
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
 
 
 def test_a_producer_that_goes_while_it_waits_is_done_with_as_far_as_there_is_room():
@@ -290,11 +299,11 @@ def test_memory_makes_producers_wait_too():
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, *numbered("", 5))
     desk.turn()
-    assert sender.box.paused
+    assert sender.outbox.is_paused
     assert desk.waiting(Q) == ["0", "1", "2"]
     reader.subscribes(Q)
     assert reader.bodies() == numbered("", 5)
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
 
 
 def test_headers_make_producers_wait_too_and_nobody_turns_for_ever():
@@ -305,13 +314,13 @@ def test_headers_make_producers_wait_too_and_nobody_turns_for_ever():
     for number in range(5):
         sender.sends(Q, str(number), x="h" * 10_000)
     desk.turn()
-    assert sender.box.paused
+    assert sender.outbox.is_paused
     assert desk.memory.used_bytes == desk.memory.limit_bytes
     assert desk.waiting(Q) == ["0", "1", "2"]
     desk.turn()
     reader.subscribes(Q)
     assert reader.bodies() == numbered("", 5)
-    assert not sender.box.paused
+    assert not sender.outbox.is_paused
     assert desk.memory.used_bytes == 0
 
 
@@ -343,9 +352,9 @@ def test_it_waits_for_the_queue_that_was_full_whatever_it_was_called():
     sender.sends("/amq/queue/q", "c")
     desk.turn()
     assert [queue.name for queue in desk.broker.queues] == [Q]
-    assert sender.box.pauses == 1
+    assert sender.outbox.pauses == 1
     desk.turn()
-    assert sender.box.pauses == 1
+    assert sender.outbox.pauses == 1
     reader.subscribes(Q)
     assert reader.bodies() == ["a", "b", "c"]
 
@@ -377,7 +386,7 @@ def test_a_schedule_without_memory_is_refused():
 
 
 def test_what_cannot_be_sent_later_counts_as_not_taken():
-    desk = Bench({Q: DestinationPolicy(max_messages=1)})
+    desk = Bench(book={Q: DestinationPolicy(max_messages=1)})
     broker = desk.broker
     publisher: Publisher = broker.publisher
 
@@ -393,7 +402,7 @@ def test_what_cannot_be_sent_later_counts_as_not_taken():
 
 def test_what_consumers_hold_cannot_be_dropped_to_make_room():
     policy = DestinationPolicy(max_messages=1, overflow="drop-oldest")
-    core = Core(by_destination={Q: policy})
+    core = Core(book={Q: policy})
     reader, sender, committer = core.peer(), core.peer(), core.peer()
     reader.subscribes(Q, ack="client-individual")
     sender.sends(Q, "a")

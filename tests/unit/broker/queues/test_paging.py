@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.support.core import Actor, numbered
 from tests.support.durable_fakes import PAGE_BYTES, DurableBench
-from tests.support.queue_fakes import Actor, numbered
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker.queues import _queue as queue_module
 from trio_stomp.broker.queues import _storage as storage_module
@@ -21,13 +21,13 @@ def _few_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
     book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
-    return DurableBench(book, memory=MemoryBudget(100_000_000), is_prompt=is_prompt)
+    return DurableBench(book=book, memory=MemoryBudget(100_000_000), is_prompt=is_prompt)
 
 
 def stores(actor: Actor, *bodies: str, **headers: str) -> None:
     for body in bodies:
         actor.sends(Q, body, persistent="true", **headers)  # type: ignore[arg-type]
-        actor.bench.turn()
+        actor.core.turn()
 
 
 def deep(core: DurableBench, count: int = 20) -> Actor:
@@ -154,7 +154,7 @@ def test_what_the_store_has_but_the_core_does_not_know_yet_is_not_taken_twice() 
     core = made(is_prompt=False)
     stores(core.actor(), "old")
     answered(core)
-    core = DurableBench(core.book, store=core.store, now=core.now, is_prompt=False)
+    core = DurableBench(book=core.book, store=core.store, now=core.now, is_prompt=False)
     reader = core.actor()
     reader.subscribes(Q)
     core.turn()
@@ -313,7 +313,7 @@ def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
     sender = deep(core)
     sender.sends(Q, "urgent", priority="9")
     core.turn()
-    reader = core.actor(room=False)
+    reader = core.actor(room=0)
     reader.subscribes(Q)
     core.turn()
     assert core.log.pages == []

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import OVERHEAD, Bench, bench, numbered, texts
+from tests.support.core import OVERHEAD, Bench, bench, numbered, run_of, texts
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues._groups import MAX_GROUPS
 from trio_stomp.broker.queues._hand_out import SCAN_LIMIT
@@ -80,7 +79,7 @@ def test_who_has_no_credit_or_no_room_is_left_out():
     busy.subscribes(Q, ack="client", prefetch_count="1")
     full.subscribes(Q)
     free.subscribes(Q)
-    full.box.room = False
+    full.outbox.room = 0
     busy.sends(Q, *numbered("", 5))
     [first] = busy.reads()
     assert first.text == "0"
@@ -522,7 +521,7 @@ def test_a_message_that_dies_among_the_dead_is_gone():
 
 def test_a_dead_letter_queue_of_the_operators_choice():
     desk = Bench(
-        {
+        book={
             Q: DestinationPolicy(dead_letter="/queue/grave"),
             "/queue/grave": DestinationPolicy(max_messages=1),
         }

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.core_fakes import run_of
+from tests.support.core import run_of
 from trio_stomp.broker.delivery._delivery import NEVER, Publication
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.broker.queues._message import Message

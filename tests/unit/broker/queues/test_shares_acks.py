@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, numbered, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, numbered
 from trio_stomp.broker.names._kinds import PRIVATE_QUEUE
 from trio_stomp.protocol import Acked, Received
 

@@ -5,9 +5,8 @@ from itertools import pairwise
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, Bench, numbered, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench, numbered, texts
 from tests.support.share_fakes import MOST, STEP_S, Clocked, ClockedDurable
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import DestinationPolicy
@@ -120,7 +119,7 @@ def test_nobody_else_is_given_what_stands_behind_before_all_has_come_back():
 
 
 def test_half_way_no_time_out_comes_and_later_frames_wait():
-    desk = Clocked(BOOK)
+    desk = Clocked(book=BOOK)
     actor, ids = has(desk)
     actor.does(actor.acked(ids[-1]), run_of("/queue/later", ["x"]))
     desk.turn()
@@ -265,7 +264,7 @@ def test_what_the_store_could_not_write_is_given_back():
 
 def test_what_one_ack_takes_into_a_transaction_in_a_turn_is_bounded():
     """The largest window, 65,535 deliveries, took one step of 9 to 10 ms."""
-    desk = Clocked(BOOK)
+    desk = Clocked(book=BOOK)
     actor, ids = has(desk)
     consumer = actor.consumer()
     desk.actor().sends("/queue/q", "behind")
@@ -286,7 +285,7 @@ def test_what_one_ack_takes_into_a_transaction_in_a_turn_is_bounded():
 
 @pytest.mark.parametrize("is_freed", [False, True])
 def test_what_times_out_meanwhile_is_not_in_the_transaction(is_freed: bool):
-    desk = Clocked(BOOK)
+    desk = Clocked(book=BOOK)
     actor, ids = has(desk)
     consumer = actor.consumer()
     acked = actor.acked(ids[-1])

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tests.support.queue_fakes import Actor, bench, texts
+from tests.support.core import Actor, bench, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._turns import PUMP_S
@@ -80,7 +80,7 @@ def test_what_is_handed_out_at_once_is_bounded_by_bytes_too():
     sender.sends(Q, *["x" * 100_000 for _ in range(40)])
     reader.subscribes(Q, ack="client", prefetch_count="0", consumer_window_size=f"{1 << 30}")
     desk.turn()
-    handed = [delivery.size for _, delivery in reader.box.waiting if delivery is not None]
+    handed = [delivery.size for _, delivery in reader.outbox.staged if delivery is not None]
     assert len(handed) > 3
     assert max(handed) < MOST_BYTES + 101_000
     assert not desk.waiting(Q)
@@ -316,7 +316,7 @@ def test_nobody_misses_a_message_whatever_comes_between_two_pieces(seed: int):
     policy = DestinationPolicy(
         priority=seed % 2 == 0, backoff_s=(seed % 3 * 0.5,), max_redeliveries=0
     )
-    desk = Clocked({Q: policy})
+    desk = Clocked(book={Q: policy})
     sender = desk.actor()
     actors = [desk.actor() for _ in range(4)]
     held: dict[int, list] = {n: [] for n in range(4)}  # type: ignore[type-arg]
@@ -360,8 +360,8 @@ def test_nobody_misses_a_message_whatever_comes_between_two_pieces(seed: int):
             held[n].clear()
 
     def room(n: int) -> None:
-        if actors[n].box.room:
-            actors[n].box.room = False
+        if actors[n].outbox.room:
+            actors[n].outbox.room = 0
         else:
             actors[n].opens_up()
 

@@ -4,16 +4,15 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.core_fakes import VERSIONS, run_of
+from tests.support.core import Actor, Bench, OutboxFake, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench, Box
 from tests.support.quota_fakes import ALL, KIB, MIB, user
 from tests.support.share_fakes import Clocked
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, Client, DestinationPolicy, PolicyBook
 from trio_stomp.broker.queues._message import charge, refund
 from trio_stomp.broker.routing import beyond_quota
-from trio_stomp.protocol import NO_HEARTBEATS, Opened, Subscribed
+from trio_stomp.protocol import Subscribed
 
 DURABLE = "durable_subscription_name"
 
@@ -177,11 +176,11 @@ def test_durable_subscriptions_beyond_a_share_are_counted_where_nobody_has_a_quo
 
 def stranger(core: Bench, network: str) -> Actor:
     """A client of another machine, where nobody has to log in."""
-    actor = Actor(core, Client("s", Box("1.2"), network=network), Box("1.2"), "1.2")
-    actor.client.outbox = actor.box
-    core.actors.append(actor)
-    actor.does(Opened(VERSIONS["1.2"], NO_HEARTBEATS, ()))
-    actor.box.waiting.clear()
+    outbox = OutboxFake()
+    actor = Actor(core, Client("s", outbox, network=network), outbox)
+    core.peers.append(actor)
+    actor.opens()
+    actor.outbox.staged.clear()
     return actor
 
 
@@ -233,7 +232,7 @@ def test_quotas_of_nobody_who_left_nothing_are_forgotten() -> None:
     keeper.is_gone()
     for number in range(5000):
         stranger(core, f"10.0.{number >> 8}.{number & 255}").is_gone()
-        core.actors.pop()
+        core.peers.pop()
     assert len(core.broker.quotas) <= 1024 + 2
     assert stranger(core, "192.0.2.1").client.quota is mine
     assert stranger(core, "192.0.2.2").client.quota is his
@@ -375,7 +374,7 @@ def test_what_is_sent_when_its_time_comes_is_charged_to_who_scheduled_it() -> No
 
 def test_what_the_broker_answers_is_charged_to_who_asked() -> None:
     policies = {"/topic/log": DestinationPolicy(stream=True)}
-    core = Bench(policies, memory=MemoryBudget(MIB, 0.8))
+    core = Bench(book=policies, memory=MemoryBudget(MIB, 0.8))
     core.broker.use_rules(ALL, lambda _: True, core.now)
     mallory = user(core, "mallory")
     mallory.sends("/topic/log", "x")

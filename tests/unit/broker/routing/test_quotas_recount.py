@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from attrs import define
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, Bench, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench
 from tests.support.quota_fakes import ALL, KIB, MIB, user
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
@@ -205,7 +204,7 @@ def walk(core: Bench, seed: int, schedules: Schedules) -> None:
 
 def empties(core: Bench) -> None:
     """All go, and all that they left."""
-    for actor in core.actors:
+    for actor in core.peers:
         actor.is_gone()
     for queue in list(core.broker.queues):
         core.broker.queues.end(queue.name, core.now)
@@ -229,9 +228,9 @@ def test_what_is_charged_is_what_is_there(
 ) -> None:
     schedules = Schedules.watched(monkeypatch)
     core = Bench(
-        POLICIES,
-        BrokerPolicies(ttl_ms=[0, 900][seed % 2], max_destinations=40),
-        MemoryBudget(limit, 0.8),
+        book=POLICIES,
+        policies=BrokerPolicies(ttl_ms=[0, 900][seed % 2], max_destinations=40),
+        memory=MemoryBudget(limit, 0.8),
     )
     core.broker.use_rules(ALL, lambda _: True, core.now)
     walk(core, seed, schedules)
@@ -244,7 +243,7 @@ def test_what_is_charged_is_what_is_there_beside_a_store(
 ) -> None:
     schedules = Schedules.watched(monkeypatch)
     limits = BrokerPolicies(ttl_ms=[0, 900][seed % 2], max_destinations=40)
-    core = DurableBench(POLICIES, limits, MemoryBudget(MIB, 0.8))
+    core = DurableBench(book=POLICIES, policies=limits, memory=MemoryBudget(MIB, 0.8))
     core.broker.use_rules(ALL, lambda _: True, core.now)
     walk(core, seed, schedules)
     empties(core)

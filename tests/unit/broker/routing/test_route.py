@@ -5,9 +5,8 @@ from random import Random
 
 import pytest
 
-from tests.support.core_fakes import Core, OutboxFake, Pairs, Received, run_of
+from tests.support.core import Actor, Bench, Core, OutboxFake, Pairs, Received, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, Bench
 from trio_stomp.base._errors import CloseReason, ProtocolError
 from trio_stomp.broker import BrokerPolicies, Client, Destination, Subscription
 from trio_stomp.broker.names._kinds import Kind, check_sendable, classify, is_reserved

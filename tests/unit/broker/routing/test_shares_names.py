@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.queue_fakes import Actor, Bench, texts
+from tests.support.core import Actor, Bench, texts
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker.queues._wildcard_queues import STEP, WildcardQueues
@@ -64,7 +64,7 @@ def test_the_consumer_of_the_highest_priority_has_what_comes_to_a_new_queue():
 
 
 def test_a_composite_send_makes_its_queues_one_after_the_other():
-    desk = Clocked({}, dialect_name="apollo")
+    desk = Clocked(book={}, dialect="apollo")
     reader = wild(desk)
     names = [f"/queue/n{n}" for n in range(7)]
     sender = desk.actor()

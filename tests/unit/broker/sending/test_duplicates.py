@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import Received, run_of
+from tests.support.core import Actor, Received, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.store import Atomic, Done, DropPlace, Keep, MemoryStore, Put
 
@@ -16,7 +15,7 @@ DELAY = {"AMQ_SCHEDULED_DELAY": "1000"}
 def made(*, is_prompt: bool = True, window: int = WINDOW) -> DurableBench:
     policy = DestinationPolicy(dedup_window=window)
     store = MemoryStore(name="stored:journal")
-    return DurableBench({Q: policy, T: policy}, store=store, is_prompt=is_prompt)
+    return DurableBench(book={Q: policy, T: policy}, store=store, is_prompt=is_prompt)
 
 
 def sends(actor: Actor, id: str, to: str = Q, header: str = "x_dedup_id", **headers: str) -> None:

@@ -6,10 +6,9 @@ from itertools import count
 import trio
 from trio.testing import MockClock
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Bench, run_of
 from tests.support.durable_fakes import DurableBench
 from tests.support.fakes import open_dial, until
-from tests.support.queue_fakes import Bench
 from trio_stomp.broker import DestinationPolicy, PolicyBook
 from trio_stomp.frames import FrameRun
 from trio_stomp.protocol import Committed, Subscribed
@@ -30,7 +29,7 @@ def why(desk: Bench, session: str = "s1") -> str:
 
 
 def test_what_waits_for_room_in_a_queue_is_charged_until_it_is_there() -> None:
-    desk = Bench(BLOCK)
+    desk = Bench(book=BLOCK)
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a", LARGE, LARGE)
     assert 200_000 < held(desk) < 210_000
@@ -48,7 +47,7 @@ def test_what_waits_for_room_in_a_queue_is_charged_until_it_is_there() -> None:
 
 
 def test_it_is_given_back_when_its_client_has_gone() -> None:
-    desk = Bench(BLOCK)
+    desk = Bench(book=BLOCK)
     sender = desk.actor()
     sender.sends(Q, "a", LARGE)
     sender.is_gone()

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.core_fakes import Received, run_of
+from tests.support.core import OVERHEAD, Actor, Bench, Received, bench, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import OVERHEAD, Actor, Bench, bench
 from tests.unit.broker.access.test_owners import (
     ALICE,
     BOB,

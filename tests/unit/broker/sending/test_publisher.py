@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import Core, Pairs, Peer, queue_head, run_of, ttl_core
+from tests.support.core import Core, Pairs, Peer, queue_head, run_of, ttl_core
 from tests.support.durable_fakes import DurableBench
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
@@ -42,7 +42,7 @@ def test_a_message_lives_as_long_as_its_headers_and_its_destination_allow(
     name: str, headers: Pairs, lifetime: float
 ):
     policies = {name: DestinationPolicy(ttl_ms=10_000)}
-    core = Core(by_destination=policies, wall_offset_s=900.0)
+    core = Core(book=policies, wall_offset_s=900.0)
     publisher, reader = core.peer(), core.peer()
     reader.subscribes(name)
     publisher.sends(name, "x", headers=headers)
@@ -206,7 +206,7 @@ def test_a_route_with_a_last_value_is_not_forgotten():
 
 @pytest.mark.parametrize("header", ["x-dedup-id", "_AMQ_DUPL_ID"])
 def test_what_is_sent_twice_with_one_id_is_taken_once(header: str):
-    core = Core(by_destination={"a": DestinationPolicy(dedup_window=2)})
+    core = Core(book={"a": DestinationPolicy(dedup_window=2)})
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("a")
 
@@ -225,7 +225,7 @@ def test_what_is_sent_twice_with_one_id_is_taken_once(header: str):
 
 
 def test_without_a_window_nothing_is_a_duplicate():
-    core = Core(by_destination={"a": DestinationPolicy(dedup_window=0)})
+    core = Core(book={"a": DestinationPolicy(dedup_window=0)})
     peer = core.peer()
     peer.subscribes("a")
     peer.sends("a", "x", headers=(("x-dedup-id", "1"),))
@@ -234,7 +234,7 @@ def test_without_a_window_nothing_is_a_duplicate():
 
 
 def test_an_id_whose_message_was_refused_may_be_sent_again():
-    core = Core(by_destination=small(max_messages=1))
+    core = Core(book=small(max_messages=1))
     filler, publisher, again, reader = (core.peer() for _ in range(4))
     filler.sends("/queue/q", "0")
     publisher.sends("/queue/q", "1", headers=(("x-dedup-id", "1"),))
@@ -247,7 +247,7 @@ def test_an_id_whose_message_was_refused_may_be_sent_again():
 
 
 def test_an_id_whose_message_waits_for_room_is_no_duplicate_of_itself():
-    core = Core(by_destination=small(max_messages=1, overflow="block"))
+    core = Core(book=small(max_messages=1, overflow="block"))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", "0")
     publisher.sends("/queue/q", "1", headers=(("x-dedup-id", "1"),), receipts=ASKED)
@@ -315,7 +315,7 @@ def test_a_composite_subscribe_gets_one_copy_of_each_message():
 
 def test_a_composite_send_that_does_not_fit_everywhere_is_nowhere():
     for overflow in ("reject", "block"):
-        core = Core(by_destination=small(max_messages=1, overflow=overflow))
+        core = Core(book=small(max_messages=1, overflow=overflow))
         publisher, filler, reader = core.peer(), core.peer(), core.peer()
         filler.sends("/queue/full", "0")
         publisher.sends("/queue/a,/queue/full", "x", headers=(("k", "v"),))
@@ -329,7 +329,7 @@ def test_a_composite_send_that_does_not_fit_everywhere_is_nowhere():
 
 
 def test_a_producer_waits_for_the_queue_that_an_alias_means():
-    core = Core(by_destination=small(max_messages=1, overflow="block"))
+    core = Core(book=small(max_messages=1, overflow="block"))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/amq/queue/q", "0", "1", receipts=[(1, b"r0"), (2, b"r1")])
     publisher.sends("b", "later", receipts=[(1, b"r2")])
@@ -344,7 +344,7 @@ def test_a_producer_waits_for_the_queue_that_an_alias_means():
 
 
 def test_a_producer_waits_as_often_as_the_queue_is_full():
-    core = Core(by_destination=small(max_messages=1, overflow="block"))
+    core = Core(book=small(max_messages=1, overflow="block"))
     publisher, reader = core.peer(), core.peer()
     reader.subscribes("/queue/q", ack="client", headers=(("prefetch-count", "1"),))
     publisher.sends("/queue/q", *"0123", receipts=[(2, b"r1"), (4, b"r3")])
@@ -358,7 +358,7 @@ def test_a_producer_waits_as_often_as_the_queue_is_full():
 
 
 def test_a_producer_that_goes_while_it_waits_has_lost_what_does_not_fit():
-    core = Core(by_destination=small(max_messages=1, overflow="block"))
+    core = Core(book=small(max_messages=1, overflow="block"))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", "0", "1")
     publisher.sends("/topic/t", "after")
@@ -372,7 +372,7 @@ def test_a_producer_that_goes_while_it_waits_has_lost_what_does_not_fit():
 
 
 def test_a_full_queue_that_refuses_answers_who_was_taken_and_blames_the_next():
-    core = Core(by_destination=small(max_messages=2))
+    core = Core(book=small(max_messages=2))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", *"abcd", receipts=[(1, b"ra"), (3, b"rc"), (4, b"rd")])
     assert [frame.get("receipt-id") for frame in publisher.frames()] == ["ra", "rc"]
@@ -440,7 +440,7 @@ def test_a_schedule_that_nobody_can_keep_is_refused():
 
 
 def test_a_scheduled_message_that_finds_a_full_queue_is_lost_quietly():
-    core = Core(by_destination=small(max_messages=1))
+    core = Core(book=small(max_messages=1))
     publisher, reader = core.peer(), core.peer()
     publisher.sends("/queue/q", "first", "second", headers=scheduled(delay=1000))
     core.passes(2)
@@ -499,7 +499,7 @@ def test_work_goes_to_members_that_want_it():
 def test_a_policy_decides_what_becomes_the_last_value(
     retain: str, headers: Pairs, kept: list[str]
 ) -> None:
-    core = Core(by_destination={"a": DestinationPolicy(retain=retain)})
+    core = Core(book={"a": DestinationPolicy(retain=retain)})
     publisher, late = core.peer(), core.peer()
     publisher.sends("a", "x", headers=headers)
     late.subscribes("a")
@@ -540,7 +540,7 @@ def test_a_transaction_needs_memory_for_what_it_schedules() -> None:
 @pytest.mark.parametrize("works", [True, False])
 @pytest.mark.parametrize("other", ["/queue/b", "/topic/b", "/temp-queue/b"])
 def test_nothing_of_a_composite_is_seen_before_all_of_it_is_safe(other: str, works: bool):
-    core = DurableBench({"/queue/a": DestinationPolicy(persistent="always")}, is_prompt=False)
+    core = DurableBench(book={"/queue/a": DestinationPolicy(persistent="always")}, is_prompt=False)
     sender, reader, another = core.actor(), core.actor(), core.actor()
     reader.subscribes("/queue/a")
     another.subscribes(other)
@@ -562,7 +562,7 @@ def test_nothing_of_a_composite_is_seen_before_all_of_it_is_safe(other: str, wor
 
 def test_a_composite_that_is_scheduled_is_sent_as_a_whole():
     book = {"/queue/a": DestinationPolicy(persistent="always")}
-    core = DurableBench(book, is_prompt=False)
+    core = DurableBench(book=book, is_prompt=False)
     reader = core.actor()
     reader.subscribes("/queue/a,/queue/b")
     core.actor().sends("/queue/b,/queue/a", "m", AMQ_SCHEDULED_DELAY="1000")

@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, bench, run_of
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
-from tests.support.queue_fakes import Actor, bench
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 from trio_stomp.broker.sending._scheduler import Progress, read_progress
 from trio_stomp.store import Atomic, Done, Keep, Put, Turn
@@ -14,7 +13,7 @@ Q = "/queue/q"
 
 def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
     book = {Q: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
-    return DurableBench(book, is_prompt=is_prompt)
+    return DurableBench(book=book, is_prompt=is_prompt)
 
 
 def schedules(actor: Actor, *bodies: str, **headers: str) -> None:
@@ -207,7 +206,7 @@ def test_what_finds_no_room_is_counted() -> None:
 
 
 def test_there_may_be_no_memory_for_it() -> None:
-    core = DurableBench({}, memory=MemoryBudget(100))
+    core = DurableBench(book={}, memory=MemoryBudget(100))
     actor = core.actor()
     schedules(actor, "a", AMQ_SCHEDULED_DELAY="1000")
     assert actor.error().get("code") == "memory-limit"

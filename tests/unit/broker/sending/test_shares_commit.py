@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Actor, Bench, texts
+from tests.support.core import Actor, Bench, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import AccessRules
 from trio_stomp.broker.delivery._delivery import NEVER, Publication
@@ -60,7 +59,9 @@ def test_selectors_are_asked_about_a_commit_in_pieces_before_any_of_it_is_seen(e
             actors[0].unsubscribes()
             late.subscribes(TOPIC, selector="k = 'v' AND x <> 'late'")
         if busy.client in desk.broker.turns and not desk.broker.lines.busy:
-            assert all(actor.box.log == [] for actor in actors), "nobody sees a part of it before"
+            assert all(actor.outbox.log == [] for actor in actors), (
+                "nobody sees a part of it before"
+            )
         desk.turn()
         turns += 1
     assert turns > 10

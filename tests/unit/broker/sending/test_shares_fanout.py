@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Actor, Box, texts
+from tests.support.core import Actor, OutboxFake, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
@@ -54,7 +53,7 @@ def receipt(actor: Actor) -> dict[str, str | None]:
 
 
 def given(reader: Actor) -> int:
-    return len(reader.box.log)
+    return len(reader.outbox.log)
 
 
 @pytest.mark.parametrize("destination", [TOPIC, "/topic/*"])
@@ -175,8 +174,8 @@ def test_a_run_for_queues_of_many_subscriptions_is_put_there_in_pieces():
 def test_a_reader_that_is_too_slow_loses_it(monkeypatch: pytest.MonkeyPatch):
     desk = Clocked()
     reader = crowd(desk)
-    monkeypatch.setattr(Box, "stage", lambda *_: False)
-    monkeypatch.setattr(Box, "discard", lambda _: 0)
+    monkeypatch.setattr(OutboxFake, "stage", lambda *_: False)
+    monkeypatch.setattr(OutboxFake, "discard", lambda _: 0)
     desk.actor().sends(TOPIC, "a")
     desk.settles()
     assert desk.broker.fan_out.delivered == 0
@@ -189,7 +188,7 @@ NAMES = tuple(f"/topic/n{number}" for number in range(30))
 
 
 def test_a_composite_send_looks_for_its_takers_and_gives_to_them_in_pieces():
-    desk = Clocked(dialect_name="apollo")
+    desk = Clocked(dialect="apollo")
     reader = crowd(desk, "/topic/*")
     sender = desk.actor()
     desk.pieces.clear()
@@ -211,7 +210,7 @@ def test_a_composite_send_looks_for_its_takers_and_gives_to_them_in_pieces():
 
 @pytest.mark.parametrize("comes", [False, True])
 def test_a_composite_send_gets_on_though_others_come_and_go(comes: bool):
-    desk = Clocked(dialect_name="apollo")
+    desk = Clocked(dialect="apollo")
     reader = crowd(desk, "/topic/*", MANY + 20)
     sender, churner = desk.actor(), desk.actor()
     churner.subscribes("/few/x")
@@ -228,7 +227,7 @@ def test_a_composite_send_gets_on_though_others_come_and_go(comes: bool):
 
 
 def test_a_topic_that_is_forgotten_while_others_are_looked_for_is_made_again():
-    desk = Clocked(dialect_name="apollo")
+    desk = Clocked(dialect="apollo")
     reader = crowd(desk, "/topic/*")
     one, two = desk.actor(), desk.actor()
     one.sends(",".join(("/topic/n0", TOPIC)), "a")
@@ -242,7 +241,7 @@ def test_a_topic_that_is_forgotten_while_others_are_looked_for_is_made_again():
 
 
 def test_a_composite_send_that_does_not_fit_is_nowhere():
-    desk = Clocked({"/queue/q": DestinationPolicy(max_messages=1)}, dialect_name="apollo")
+    desk = Clocked(book={"/queue/q": DestinationPolicy(max_messages=1)}, dialect="apollo")
     reader = crowd(desk)
     sender = desk.actor()
     sender.sends("/queue/q", "before")
@@ -255,7 +254,7 @@ def test_a_composite_send_that_does_not_fit_is_nowhere():
 def test_a_composite_send_that_is_refused_half_way_is_given_to_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    desk = Clocked(dialect_name="apollo")
+    desk = Clocked(dialect="apollo")
     reader = crowd(desk)
     sender = desk.actor()
     rooms: list[str] = []
@@ -315,7 +314,7 @@ def test_a_commit_gives_each_of_its_messages_in_pieces():
 
 
 def test_a_commit_to_new_topics_looks_for_takers_in_pieces():
-    desk = Clocked(dialect_name="apollo")
+    desk = Clocked(dialect="apollo")
     reader = crowd(desk, "/topic/*")
     busy = desk.actor()
     desk.pieces.clear()

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, run_of, texts
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor, texts
 from tests.support.quota_fakes import ALL as EVERYTHING
 from tests.support.quota_fakes import user
 from tests.support.share_fakes import MOST, ClockedDurable
@@ -133,7 +132,7 @@ def test_nobody_sees_a_half_of_it():
         desk.answers()
         if not any(seen):
             other.sends(TOPIC, "other")
-        before, seen = seen, [len(taker.box.log) for taker in takers]
+        before, seen = seen, [len(taker.outbox.log) for taker in takers]
         if desk.broker.durability.has_more:
             assert not any(seen)
         assert not any(before) or seen >= before
@@ -267,7 +266,7 @@ def test_nothing_is_stored_of_what_nobody_is_to_have():
 @pytest.mark.parametrize("works", [True, False])
 def test_schedules_are_written_in_pieces_too_and_counted_for_their_user(works: bool):
     policies = BrokerPolicies(max_schedules_per_user=MANY)
-    desk = ClockedDurable({}, policies, is_prompt=False)
+    desk = ClockedDurable(book={}, policies=policies, is_prompt=False)
     desk.broker.use_rules(EVERYTHING, lambda _: True, desk.now)
     busy = user(desk, "ann")
     quota = busy.client.quota

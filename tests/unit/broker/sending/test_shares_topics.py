@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
-from tests.support.queue_fakes import Actor, texts
+from tests.support.core import Actor, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, internal_error
@@ -75,10 +74,10 @@ def test_what_a_turn_gives_out_of_a_commit_is_bounded(names: tuple[str, ...]):
     actors = takers(desk)
     busy, light = desk.actor(), desk.actor()
     busy.does(Committed(runs(*names), b"done"), run_of("/queue/b", ["behind"]))
-    given = [sum(len(actor.box.log) for actor in actors)]
+    given = [sum(len(actor.outbox.log) for actor in actors)]
     while busy.client in desk.broker.turns:
         desk.turn()
-        given.append(sum(len(actor.box.log) for actor in actors))
+        given.append(sum(len(actor.outbox.log) for actor in actors))
         light.sends("/queue/b", "light")
     desk.settles()
     most = max(after - before for before, after in zip([0, *given], given, strict=False))
@@ -101,7 +100,7 @@ def test_what_others_send_to_its_topics_comes_before_or_behind_it():
     one.sends("/queue/q", "behind one")
     two.sends(f"/queue/q,{TOPIC}", "two")
     assert desk.waiting("/queue/q") == [], "each sender's own order is kept"
-    assert one.box.paused
+    assert one.outbox.is_paused
     desk.settles()
     for actor in actors:
         got = bodies(actor)
@@ -111,7 +110,7 @@ def test_what_others_send_to_its_topics_comes_before_or_behind_it():
         assert got.index("one") < got.index("last"), "who waited comes before what it sends next"
     assert sorted(desk.waiting("/queue/q")) == ["behind one", "two"]
     assert receipts(one) == ["r"]
-    assert not one.box.paused
+    assert not one.outbox.is_paused
 
 
 def test_commits_to_the_same_topics_follow_each_other():
@@ -210,7 +209,7 @@ def test_a_taker_that_leaves_half_way_gets_no_more(is_lost: bool):
 
 @pytest.mark.parametrize("how", ["lost", "refused"])
 def test_whoever_goes_in_the_middle_of_its_commit_has_all_of_it_done(how: str):
-    desk = Clocked({"/queue/a": DestinationPolicy(ack_timeout_ms=1000)})
+    desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=1000)})
     actors = takers(desk)
     busy, next_one = desk.actor(), desk.actor()
     busy.subscribes("/queue/a", ack="client-individual")
@@ -245,7 +244,7 @@ def test_whoever_goes_in_the_middle_of_its_commit_has_all_of_it_done(how: str):
 
 @pytest.mark.parametrize("how", ["times out", "refused"])
 def test_what_a_commit_to_queues_acknowledges_stays_so(how: str):
-    desk = Clocked({"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
+    desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
     busy, other = desk.actor(), desk.actor()
     busy.subscribes("/queue/a", ack="client-individual")
     other.sends("/queue/a", "x")
@@ -264,7 +263,7 @@ def test_what_a_commit_to_queues_acknowledges_stays_so(how: str):
 
 
 def test_an_ack_that_waits_for_the_rest_of_its_commit_does_not_time_out():
-    desk = Clocked({"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
+    desk = Clocked(book={"/queue/a": DestinationPolicy(ack_timeout_ms=50, backoff_s=())})
     takers(desk)
     busy, other = desk.actor(), desk.actor()
     begun_with_ack(desk, busy, other)
@@ -275,7 +274,7 @@ def test_an_ack_that_waits_for_the_rest_of_its_commit_does_not_time_out():
 
 
 def test_what_a_commit_refuses_comes_back_in_order():
-    desk = Clocked({"/queue/a": DestinationPolicy(backoff_s=())})
+    desk = Clocked(book={"/queue/a": DestinationPolicy(backoff_s=())})
     takers(desk)
     busy, other = desk.actor(), desk.actor()
     busy.subscribes("/queue/a", ack="client-individual", prefetch_count="3")
@@ -300,7 +299,7 @@ def test_a_queue_is_seen_with_the_last_of_a_topic():
     busy.does(Committed([run_of("/queue/q", ["first"]), *runs(f"{TOPIC},/queue/q")], b"done"))
     begun(desk, busy)
     while busy.client in desk.broker.turns:
-        assert reader.box.log == []
+        assert reader.outbox.log == []
         desk.turn()
     desk.settles()
     assert texts(reader.writes()) == ["first", *ALL]
@@ -398,7 +397,7 @@ def test_a_bug_in_what_comes_behind_is_its_end_alone(monkeypatch: pytest.MonkeyP
 
 
 def test_a_commit_of_much_may_schedule_and_tell_ids():
-    desk = Clocked({"/topic/**": DestinationPolicy(dedup_window=1000)})
+    desk = Clocked(book={"/topic/**": DestinationPolicy(dedup_window=1000)})
     actors = takers(desk)
     busy = desk.actor()
     once = [
@@ -416,7 +415,7 @@ def test_a_commit_of_much_may_schedule_and_tell_ids():
 
 
 def test_a_commit_of_ids_that_there_is_no_memory_for_does_nothing():
-    desk = Clocked({"/topic/**": DestinationPolicy(dedup_window=1000)})
+    desk = Clocked(book={"/topic/**": DestinationPolicy(dedup_window=1000)})
     actors = takers(desk)
     busy = desk.actor()
     desk.memory.limit_bytes = 0
@@ -426,7 +425,7 @@ def test_a_commit_of_ids_that_there_is_no_memory_for_does_nothing():
     while busy.client in desk.broker.turns:
         desk.turn()
     assert busy.error().get("receipt-id") == "done"
-    assert all(actor.box.log == [] for actor in actors)
+    assert all(actor.outbox.log == [] for actor in actors)
 
 
 @pytest.mark.parametrize("runs_before", [1, 2 * RUNS])
@@ -440,7 +439,7 @@ def test_a_commit_that_schedules_for_when_nobody_lives_does_nothing(runs_before:
     busy.does(Committed([*many, soon, never], b"done"))
     desk.settles()
     assert busy.error().get("code") == "invalid-schedule"
-    assert taker.box.log == []
+    assert taker.outbox.log == []
     assert desk.broker.scheduler.waiting == 0
 
 
@@ -454,7 +453,7 @@ def test_a_topic_without_subscribers_is_not_forgotten_in_the_middle():
         other.sends(f"/topic/{number}", "x")
     desk.settles()
     assert receipts(busy) == ["done"]
-    assert other.box.closed is None
+    assert other.outbox.closed is None
     desk.broker.destinations.forget_new()
     for number in range(40):
         other.sends(f"/topic/o{number}", "x")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import Core, Pairs, Peer, ttl_core
+from tests.support.core import Core, Pairs, Peer, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.sending import _temporary as temporary_module
@@ -142,7 +142,7 @@ def test_a_client_may_send_to_its_temporary_queue_before_it_subscribes():
 
 
 def test_all_of_it_is_gone_with_the_connection():
-    core = Core(by_destination={"/reply-queue/>": DestinationPolicy(backoff_s=(5.0,))})
+    core = Core(book={"/reply-queue/>": DestinationPolicy(backoff_s=(5.0,))})
     asker, responder = core.peer(), core.peer()
     responder.subscribes("/queue/work")
     where = request(asker, responder)

@@ -4,9 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.core_fakes import queue_head, run_of
+from tests.support.core import HEAD, OVERHEAD, Actor, Bench, bench, numbered, queue_head, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import HEAD, OVERHEAD, Actor, Bench, bench, numbered
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def test_no_receipt_asked_none_given():
 @pytest.mark.parametrize("overflow", ["reject", "block", "drop-oldest", "dead-letter"])
 def test_a_queue_that_is_full_in_the_middle_undoes_all(overflow):
     book = {Q: DestinationPolicy(max_bytes=4, overflow=overflow)}
-    desk = Bench(book)
+    desk = Bench(book=book)
     actor, other = desk.actor(), desk.actor()
     actor.subscribes(R, "r", ack="client")
     other.subscribes(Q, "q", ack="client")
@@ -189,7 +188,7 @@ BRIEF = DestinationPolicy(ack_timeout_ms=1000, backoff_s=(), max_redeliveries=10
 
 def under_way(*, ack: str = "client-individual") -> tuple[DurableBench, Actor]:
     """A core whose store has not answered yet to a transaction that acknowledges ``a``."""
-    core = DurableBench({"/queue/q": BRIEF})
+    core = DurableBench(book={"/queue/q": BRIEF})
     reader = core.actor()
     reader.subscribes("/queue/q", ack=ack)
     core.actor().sends("/queue/q", "a", "b", persistent="true")
@@ -202,7 +201,7 @@ def under_way(*, ack: str = "client-individual") -> tuple[DurableBench, Actor]:
 
 def left(core: DurableBench, name: str = "/queue/q") -> list[str]:
     core.is_prompt = True
-    for actor in core.actors:
+    for actor in core.peers:
         actor.is_gone()
     reader = core.actor()
     reader.subscribes(name)
@@ -245,7 +244,7 @@ def test_what_a_transaction_under_way_acknowledges_cannot_be_acknowledged_again(
 
 
 def test_a_nack_in_a_transaction_is_done_with_the_rest() -> None:
-    core = DurableBench({"/queue/q": BRIEF})
+    core = DurableBench(book={"/queue/q": BRIEF})
     reader = core.actor()
     reader.subscribes("/queue/q", ack="client-individual")
     core.actor().sends("/queue/q", "a", "b", persistent="true")
@@ -262,7 +261,7 @@ def test_a_nack_in_a_transaction_is_done_with_the_rest() -> None:
 
 
 def test_what_is_not_stored_is_acknowledged_with_what_is() -> None:
-    core = DurableBench({"/queue/q": BRIEF})
+    core = DurableBench(book={"/queue/q": BRIEF})
     reader, sender = core.actor(), core.actor()
     reader.subscribes("/queue/q", ack="client")
     sender.sends("/queue/q", "transient")

@@ -2,10 +2,9 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, Bench, bench, numbered, run_of
 from tests.support.fakes import TCP, Client, bodies, open_dial
 from tests.support.fakes import Received as Frame
-from tests.support.queue_fakes import Actor, Bench, bench, numbered
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.protocol import Acked, Received

@@ -4,7 +4,7 @@ import weakref
 
 import pytest
 
-from tests.support.core_fakes import head_bytes
+from tests.support.core import head_bytes
 from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.broker.routing._destinations import Destination

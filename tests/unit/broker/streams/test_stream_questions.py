@@ -4,15 +4,14 @@ import json
 
 import pytest
 
-from tests.support.core_fakes import queue_head
+from tests.support.core import Bench, queue_head
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Bench
 from tests.support.replay_fakes import BOOK, STREAM, TOPIC, reads, stream_of
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "store"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    return DurableBench(BOOK) if request.param else Bench(BOOK)
+    return DurableBench(book=BOOK) if request.param else Bench(book=BOOK)
 
 
 @pytest.mark.parametrize("reply_to", ["/temp-queue/answers", "/queue/answers", "/topic/answers"])

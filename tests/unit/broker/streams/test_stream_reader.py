@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Bench, run_of, texts
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
-from tests.support.queue_fakes import Bench, texts
 from tests.support.replay_fakes import (
     BOOK,
     STREAM,
@@ -40,7 +39,7 @@ def test_a_reader_is_given_each_message_once_with_its_offset(stored, version, ac
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("length", [-1, 1])
 def test_headers_are_escaped_as_the_readers_version_wants_it(stored, version, length):
-    bench = DurableBench(BOOK) if stored else Bench(BOOK)
+    bench = DurableBench(book=BOOK) if stored else Bench(book=BOOK)
     bench.actor().does(run_of(TOPIC, ["a", "b"], (("say", "1:2\\3%d"),), length=length))
     bench.turn()
     frames = reads(bench, version, from_seq="0").reads()
@@ -81,7 +80,7 @@ def test_an_offset_of_the_future_is_waited_for(stored):
 
 
 def test_a_time_is_the_first_message_of_then_or_later(stored):
-    bench = Bench(BOOK) if not stored else DurableBench(BOOK)
+    bench = Bench(book=BOOK) if not stored else DurableBench(book=BOOK)
     offset_s = WALL_OFFSET_S if stored else 0
     for _ in range(4):
         writes(bench, 1)
@@ -109,7 +108,7 @@ def test_a_time_in_the_future_is_found_on_disk_as_well():
     bench = filled(0, stored=True, window=1)
     reader = reads(bench, x_stream_offset=f"timestamp={bench.now + 5 + WALL_OFFSET_S}")
     bench.turn()
-    reader.box.room = False
+    reader.outbox.room = 0
     for _ in range(8):
         writes(bench, 1)
         bench.now += 1
@@ -187,7 +186,7 @@ def test_an_end_that_is_there_already_is_told_at_once(stored, start, until, give
 
 
 def test_an_end_in_the_future_is_waited_for(stored):
-    bench = DurableBench(BOOK) if stored else Bench(BOOK)
+    bench = DurableBench(book=BOOK) if stored else Bench(book=BOOK)
     reader = reads(bench, from_seq="0", x_stream_until="2")
     assert reader.reads() == []
     writes(bench, 3)

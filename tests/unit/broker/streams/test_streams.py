@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import Received, run_of
+from tests.support.core import Actor, Bench, Received, pairs, run_of, texts
 from tests.support.durable_fakes import WALL_OFFSET_S, DurableBench
-from tests.support.queue_fakes import Actor, Bench, pairs, texts
 from trio_stomp.broker import DestinationPolicy, Retention
 from trio_stomp.broker.streams import _streams
 from trio_stomp.broker.streams._stream import Stream
@@ -19,12 +18,12 @@ BOOK = {TOPIC: POLICY, "/queue/q": POLICY}
 
 @pytest.fixture(params=[False, True], ids=["memory", "store"])
 def bench(request: pytest.FixtureRequest) -> Bench:
-    return DurableBench(BOOK) if request.param else Bench(BOOK)
+    return DurableBench(book=BOOK) if request.param else Bench(book=BOOK)
 
 
 def slow() -> DurableBench:
     """A bench whose store answers when told."""
-    bench = DurableBench(BOOK)
+    bench = DurableBench(book=BOOK)
     stream_of(bench)
     bench.turn()
     bench.is_prompt = False
@@ -60,7 +59,7 @@ def test_a_stream_is_there_before_anything_was_sent(bench):
     [("/topic/t", "/stream/topic/t"), ("news", "/stream/news"), ("/news/x", "/stream/news/x")],
 )
 def test_a_stream_is_called_after_its_topic(topic, stream):
-    bench = Bench({topic: POLICY})
+    bench = Bench(book={topic: POLICY})
     by_stream = reads(bench, stream)
     bench.actor().sends(topic, "a")
     assert texts(by_stream.reads()) == ["a"]
@@ -79,7 +78,7 @@ def test_without_a_header_of_streams_a_topic_is_a_topic(bench):
 
 def test_a_pattern_gives_each_of_its_topics_a_stream_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(_streams, "MAX_STREAMS", 2)
-    bench = Bench({"/topic/>": POLICY})
+    bench = Bench(book={"/topic/>": POLICY})
     for name in "abca":
         bench.actor().sends(f"/topic/{name}", name)
     names = [stream.name for stream in bench.broker.streams]
@@ -142,7 +141,7 @@ def test_a_stream_is_read_as_it_is(bench, destination, headers):
 
 
 def test_offsets_go_on_and_the_epoch_stays_over_a_restart():
-    bench = DurableBench(BOOK)
+    bench = DurableBench(book=BOOK)
     bench.actor().sends(TOPIC, "a", "b")
     bench.turn()
     epoch = stream_of(bench).epoch
@@ -156,7 +155,7 @@ def test_offsets_go_on_and_the_epoch_stays_over_a_restart():
 
 
 def test_a_stream_whose_policy_is_gone_can_still_be_read():
-    bench = DurableBench(BOOK)
+    bench = DurableBench(book=BOOK)
     bench.actor().sends(TOPIC, "a")
     bench.turn()
     bench.book = {}
@@ -166,7 +165,7 @@ def test_a_stream_whose_policy_is_gone_can_still_be_read():
 
 
 def test_without_a_store_each_stream_has_an_epoch_of_its_own():
-    bench = Bench({"/topic/>": POLICY})
+    bench = Bench(book={"/topic/>": POLICY})
     epochs = {stream_of(bench, f"/stream/topic/{name}").epoch for name in "abc"}
     assert len(epochs) == 3
 
@@ -232,7 +231,7 @@ def test_a_transaction_that_the_store_refuses_is_not_in_the_stream():
 
 
 def test_a_stream_that_begins_in_a_transaction_is_there_before_its_messages():
-    bench = DurableBench(BOOK)
+    bench = DurableBench(book=BOOK)
     with bench.log.together(is_kept=False):
         stream = bench.broker.streams.open("/stream/x", 0, 0)
         bench.broker.streams.append(stream, Head("SEND", (), -1, "x"), [b"a"], bench.now)
@@ -300,7 +299,7 @@ def test_retentions_are_what_policies_bound():
         "/topic/c": DestinationPolicy(stream=True, stream_max_bytes=0, stream_max_age_ms=0),
     }
     for kind in (Bench, DurableBench):
-        bench = kind(policies)
+        bench = kind(book=policies)
         for name in "abc":
             stream_of(bench, f"/stream/topic/{name}")
         oldest = round((bench.now + WALL_OFFSET_S) * 1000) - 5000
@@ -310,7 +309,7 @@ def test_retentions_are_what_policies_bound():
 
 
 def test_what_need_not_be_kept_is_dropped_from_the_store():
-    bench = DurableBench(BOOK)
+    bench = DurableBench(book=BOOK)
     bench.actor().sends(TOPIC, *"abcdef")
     bench.turn()
     streams = bench.broker.streams
@@ -324,14 +323,14 @@ def test_what_need_not_be_kept_is_dropped_from_the_store():
     assert stream_of(bench).first == 4
     streams.retain("/stream/unknown", state, 4)
     assert bench.log.take() is None
-    memory = Bench(BOOK)
+    memory = Bench(book=BOOK)
     stream_of(memory)
     memory.broker.streams.retain(STREAM, state, 4)
     assert stream_of(memory).first == 0
 
 
 def test_age_and_memory_shrink_what_is_in_memory():
-    bench = Bench({TOPIC: DestinationPolicy(stream=True, stream_max_age_ms=5000)})
+    bench = Bench(book={TOPIC: DestinationPolicy(stream=True, stream_max_age_ms=5000)})
     bench.actor().sends(TOPIC, "a")
     bench.turn()
     bench.passes(5)
@@ -345,7 +344,7 @@ def test_age_and_memory_shrink_what_is_in_memory():
 
 def test_without_a_bound_memory_is_the_bound():
     policy = DestinationPolicy(stream=True, stream_max_bytes=0, stream_max_age_ms=0)
-    bench = Bench({TOPIC: policy})
+    bench = Bench(book={TOPIC: policy})
     bench.actor().sends(TOPIC, "a")
     bench.actor().sends(TOPIC, "b")
     assert texts(reads(bench).reads()) == ["a", "b"]
@@ -379,7 +378,7 @@ def test_the_28th_subscription_is_no_stream():
 
 def test_of_too_many_streams_the_operator_is_told_once(monkeypatch):
     monkeypatch.setattr(_streams, "MAX_STREAMS", 1)
-    bench = Bench({"/topic/>": DestinationPolicy(stream=True)})
+    bench = Bench(book={"/topic/>": DestinationPolicy(stream=True)})
     told: list[str] = []
     bench.broker.streams.warn = told.append
     actor = bench.actor()

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trio.testing import MockClock
 
-from tests.support.core_fakes import AMPLE, Core, OutboxFake, Peer
+from tests.support.core import AMPLE, Core, OutboxFake, Peer
 from tests.support.durable_fakes import DurableBench
 from tests.support.fakes import MEMORY, TCP, open_dial, until
 from tests.support.share_fakes import STEP_S, Clocked
@@ -43,7 +43,7 @@ class Sliced(Core):
             peer.subscribes(f"{name}.{number}", f"{name}{number}")
         return peer
 
-    def turn(self) -> None:
+    def slice(self) -> None:
         """A slice, if anybody is leaving, and the end of its turn."""
         self.passes(0)
 
@@ -51,7 +51,7 @@ class Sliced(Core):
         """Turns until everybody has left."""
         turns = 0
         while not self.broker.leaving.is_over:
-            self.turn()
+            self.slice()
             turns += 1
         return turns
 
@@ -131,7 +131,7 @@ def test_others_go_on_while_it_leaves():
         publisher.sends("t", "new")
         assert newcomer.bodies() == ["new"]
         newcomer.is_gone()
-        core.turn()
+        core.slice()
     assert core.broker.leaving.is_over
     assert other.bodies("0") == [each for n in range(FILLERS) for each in (f"t{n}", "new")]
     assert other.bodies("1") == [f"w{number}" for number in range(FILLERS)]
@@ -154,7 +154,7 @@ def test_each_end_is_told_in_order_and_the_disconnect_at_last():
     while not core.broker.leaving.is_over:
         assert not forgotten
         assert peer.client in core.broker.clients
-        core.turn()
+        core.slice()
         told.append([f"{name} {destination}" for name, _, destination in core.events()])
     assert forgotten == [True]
     names = [f"unsubscribe {name}" for name in [*(f"fill.{n}" for n in range(FILLERS)), "t"]]
@@ -180,7 +180,7 @@ def test_those_who_leave_share_the_turns():
         peer.is_gone()
     sizes = []
     while not core.broker.leaving.is_over:
-        core.turn()
+        core.slice()
         sizes.append([len(peer.client.subscriptions) for peer in peers])
     assert sizes[:3] == [[4, 6, 6], [4, 4, 6], [4, 4, 4]]
     assert len(sizes) == 9
@@ -219,7 +219,7 @@ def test_what_it_had_comes_first_for_whoever_is_next():
     heir.subscribes("/queue/q")
     producer.sends("/queue/q", "4", "5")
     assert heir.bodies() == []  # or they would come before 1
-    core.turn()
+    core.slice()
     # It is the last of its subscriptions, but somebody waits for it.
     assert heir.bodies() == ["1", "2", "3", "4", "5"]
     assert [each.get("redelivered") for each in heir.messages()] == ["true"] * 3 + [None] * 2
@@ -308,7 +308,7 @@ def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order():
     seen = []
     while not core.broker.leaving.is_over:
         seen.append(queue.unacked)
-        core.turn()
+        core.slice()
         if queue.unacked:
             assert heir.bodies() == []
     assert seen == [5 * SLICE, 4 * SLICE, 3 * SLICE, 2 * SLICE, SLICE, 0][: len(seen)]
@@ -318,7 +318,7 @@ def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order():
 
 
 def test_what_failed_too_often_dies_as_ever():
-    core = Sliced(by_destination={"/queue/q": DestinationPolicy(max_redeliveries=0)})
+    core = Sliced(book={"/queue/q": DestinationPolicy(max_redeliveries=0)})
     producer, peer = core.peer(), core.loaded()
     peer.subscribes("/queue/q", ack="client")
     producer.sends("/queue/q", *map(str, range(3 * SLICE)))
@@ -434,8 +434,8 @@ def test_a_feed_without_its_maker_serves_those_who_stay():
     third.unsubscribes(headers=DURABLE)  # for good, and for all
     peer.is_gone()
     producer.sends("t", "1", "2")
-    core.turn()
-    core.turn()
+    core.slice()
+    core.slice()
     assert other.bodies() == ["1", "2"]
     core.ends()
 
@@ -451,7 +451,7 @@ def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once():
     peer.leaves(b"bye")
     assert peer.frames()[-1].get("receipt-id") == "bye"
     assert peer.outbox.closed is CloseReason.CLIENT_DISCONNECT
-    core.turn()
+    core.slice()
     calls: list[str] = []
     for name in ("once", "twice"):
         core.broker.forget(
@@ -578,7 +578,7 @@ def test_a_bug_ends_one_subscription_and_not_the_leaving():
 
 
 def test_streams_are_read_no_more():
-    core = Sliced(by_destination={"s": DestinationPolicy(stream=True)})
+    core = Sliced(book={"s": DestinationPolicy(stream=True)})
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     producer.sends("s", "1")
     for each in (peer, other):
@@ -603,7 +603,7 @@ def test_a_durable_subscription_keeps_what_comes_from_then_on():
     producer.sends("t", "1")
     peer.is_gone()
     producer.sends("t", "2")
-    core.turn()
+    core.slice()
     producer.sends("t", "3")
     core.settles()
     heir = core.peer(client_id="me")
@@ -660,7 +660,7 @@ def test_temporary_destinations_alone_go_in_slices_too():
     peer.is_gone()
     left = [len(peer.client.temporary)]
     while not core.broker.leaving.is_over:
-        core.turn()
+        core.slice()
         left.append(len(peer.client.temporary))
     assert left == [5, 3, 1, 0]
     core.ends()
@@ -681,7 +681,7 @@ STEPS = st.lists(
         st.tuples(st.just("send"), st.sampled_from(SENT)),
         st.tuples(st.just("leave"), st.integers(0, 3), st.sampled_from(["gone", "left", "error"])),
         st.tuples(st.just("ack"), st.integers(0, 3)),
-        st.just(("turn",)),
+        st.just(("slice",)),
     ),
     max_size=40,
 )
@@ -769,9 +769,9 @@ class Crowd:
             peer.acks(message)
             self.settled.append(message.text)
 
-    def turn(self) -> None:
+    def slice(self) -> None:
         """A slice."""
-        self.core.turn()
+        self.core.slice()
 
     def check(self) -> None:
         """What holds at any time."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import Core, numbered, run_of, ttl_core
+from tests.support.core import Core, numbered, run_of, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.names import base36

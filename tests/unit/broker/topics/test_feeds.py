@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import AMPLE, Core, Pairs, Peer, numbered, queue_head, ttl_core
-from tests.support.queue_fakes import Bench
+from tests.support.core import AMPLE, Bench, Core, Pairs, Peer, numbered, queue_head, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, PolicyBook
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES
@@ -369,7 +368,7 @@ def test_work_that_a_member_refuses_goes_to_another():
 
 def test_a_policy_may_be_kinder_to_slow_subscribers_than_the_option():
     policies = {"a": DestinationPolicy(slow_consumer="drop-newest")}
-    core = Core(BrokerPolicies(max_backlog_bytes=1024), by_destination=policies)
+    core = Core(BrokerPolicies(max_backlog_bytes=1024), book=policies)
     publisher, slow = core.peer(), core.peer()
     slow.subscribes("a", ack="client", headers=(("prefetch-count", "1"),))
     publisher.sends("a", *("x" * 300 for _ in range(9)))
@@ -426,7 +425,7 @@ def test_a_durable_subscription_that_there_is_no_memory_for_is_none():
 
 @pytest.mark.parametrize("name", ["a", "a.*"])
 def test_a_changed_policy_reaches_a_durable_subscription(name: str):
-    core = Core(by_destination={name: DestinationPolicy(max_messages=3)})
+    core = Core(book={name: DestinationPolicy(max_messages=3)})
     publisher, peer = core.peer(), core.peer(client_id="me")
     peer.subscribes(name, headers=DURABLE)
     peer.is_gone()
@@ -450,7 +449,7 @@ def test_a_changed_policy_reaches_a_durable_subscription(name: str):
 
 def test_a_full_durable_subscription_drops_by_the_bounds_of_its_destination():
     policies = {"a": DestinationPolicy(max_messages=2)}
-    core = Core(by_destination=policies)
+    core = Core(book=policies)
     publisher, peer = core.peer(), core.peer(client_id="me")
     peer.subscribes("a", headers=DURABLE)
     peer.is_gone()
@@ -511,7 +510,7 @@ def test_work_that_nobody_else_does_is_parked_under_a_ttl_or_lost(ttl_ms: int):
 
 
 def test_work_that_is_retried_later_is_not_lost_with_its_member():
-    core = Core(by_destination={"#w": DestinationPolicy(backoff_s=(5.0,))})
+    core = Core(book={"#w": DestinationPolicy(backoff_s=(5.0,))})
     publisher, gone, other = (core.peer() for _ in range(3))
     gone.subscribes("#w", ack=INDIVIDUAL)
     publisher.sends("#w", "m0")
@@ -527,7 +526,7 @@ def test_work_that_is_retried_later_is_not_lost_with_its_member():
 
 
 def test_a_topics_message_that_is_retried_later_ends_with_its_subscriber():
-    core = Core(by_destination={"a": DestinationPolicy(backoff_s=(5.0,))})
+    core = Core(book={"a": DestinationPolicy(backoff_s=(5.0,))})
     publisher, gone, other = (core.peer() for _ in range(3))
     gone.subscribes("a", ack=INDIVIDUAL)
     other.subscribes("a", ack=INDIVIDUAL)
@@ -559,7 +558,7 @@ def test_work_for_a_member_that_wants_it():
 
 
 def test_work_that_finds_no_memory_on_its_way_is_lost_and_counted():
-    core = Core(by_destination={"#w": DestinationPolicy(backoff_s=(5.0,))})
+    core = Core(book={"#w": DestinationPolicy(backoff_s=(5.0,))})
     publisher, gone, other = (core.peer() for _ in range(3))
     gone.subscribes("#w", ack=INDIVIDUAL)
     publisher.sends("#w", "m0")
@@ -602,11 +601,11 @@ def test_what_a_consumer_leaves_that_took_nothing_goes_to_another_in_the_same_tu
 
 def test_a_feed_takes_no_more_than_memory_allows():
     core = Bench(memory=MemoryBudget(4096), policies=BrokerPolicies(slow_consumer="drop-newest"))
-    producer, reader = core.actor(), core.actor(room=False)
+    producer, reader = core.actor(), core.actor(room=0)
     reader.subscribes("/topic/t", ack="client")
     producer.sends("/topic/t", "x" * 2000, "y" * 2000, "z" * 100)
     core.turn()
-    reader.box.room = True
+    reader.outbox.room = AMPLE
     core.broker.writable(reader.client, core.now)
     assert [len(body) for body in reader.bodies()] == [2000, 100]
 

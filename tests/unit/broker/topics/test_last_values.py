@@ -2,9 +2,8 @@
 
 import pytest
 
-from tests.support.core_fakes import run_of
+from tests.support.core import Actor, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.support.queue_fakes import Actor
 from trio_stomp.broker import DestinationPolicy, MemoryBudget
 
 T = "/topic/t"
@@ -12,7 +11,7 @@ T = "/topic/t"
 
 def made(*, is_prompt: bool = True, **fields: object) -> DurableBench:
     book = {T: DestinationPolicy(**fields)} if fields else {}  # type: ignore[arg-type]
-    return DurableBench(book, is_prompt=is_prompt)
+    return DurableBench(book=book, is_prompt=is_prompt)
 
 
 def retains(actor: Actor, body: str, *, said: str = "set", persistent: str = "true") -> None:
@@ -148,7 +147,7 @@ def test_of_several_found_the_last_counts() -> None:
 
 
 def test_there_may_be_no_room_for_it() -> None:
-    core = DurableBench({}, memory=MemoryBudget(100))
+    core = DurableBench(book={}, memory=MemoryBudget(100))
     retains(core.actor(), "a")
     core.turn()
     assert last(core) == []
@@ -159,7 +158,7 @@ def test_there_may_be_no_room_for_it() -> None:
 
 
 def test_a_route_whose_last_value_is_in_the_store_alone_is_not_forgotten() -> None:
-    core = DurableBench({}, memory=MemoryBudget(100))
+    core = DurableBench(book={}, memory=MemoryBudget(100))
     retains(core.actor(), "a")
     core.turn()
     destination = core.broker.destinations.known(T)
@@ -168,7 +167,7 @@ def test_a_route_whose_last_value_is_in_the_store_alone_is_not_forgotten() -> No
 
 
 def test_without_a_store_it_is_kept_in_memory() -> None:
-    from tests.support.queue_fakes import bench
+    from tests.support.core import bench
 
     core = bench()
     core.actor().sends(T, "a", retain="set", persistent="true")

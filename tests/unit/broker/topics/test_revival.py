@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.core_fakes import AMPLE, Core, Peer, numbered, ttl_core
+from tests.support.core import AMPLE, Core, Peer, numbered, ttl_core
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import BrokerPolicies, MemoryBudget
 

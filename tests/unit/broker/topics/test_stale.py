@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.core_fakes import AMPLE, Pairs, head_bytes, numbered
+from tests.support.core import AMPLE, Pairs, head_bytes, numbered
 from trio_stomp.broker import (
     BrokerPolicies,
     Destination,

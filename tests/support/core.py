@@ -1,12 +1,15 @@
-"""Fakes around the messaging core: outboxes that record, a server that counts, clients that speak.
+"""The harness of the messaging core: a broker, its clock, and clients that speak to it.
 
-What the core staged is read back by a parser of this file's own, so that a fault of the codec does
-not hide itself. Queues, acknowledgements and transactions only need more events: see ``Peer.does``.
+``Core`` ends the turn with each batch of events, and its ``Peer`` reads all that came so far.
+``Bench`` ends a turn when it is told to or when somebody reads, and its ``Actor`` reads what came
+since the last time. Outboxes record what is staged; it is read back by a parser of this file's own,
+so that a fault of the codec does not hide itself.
 """
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from attrs import define, field
 
@@ -21,12 +24,14 @@ from trio_stomp.broker import (
     Client,
     Delivery,
     DestinationPolicy,
+    Log,
     MemoryBudget,
     PolicyBook,
     WallTime,
     dialect,
 )
-from trio_stomp.broker.queues._consumer import SHOWN_BYTES
+from trio_stomp.broker.queues._consumer import SHOWN_BYTES, Consumer
+from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import (
     NO_HEARTBEATS,
@@ -34,6 +39,7 @@ from trio_stomp.protocol import (
     STOMP_1_1,
     STOMP_1_2,
     Acked,
+    Committed,
     Event,
     HeartbeatPlan,
     Left,
@@ -45,6 +51,8 @@ from trio_stomp.protocol import (
 BOOT = "b7"
 AMPLE = 1 << 40
 UNTIL_NUL = -1
+OVERHEAD = 256
+"""What a message is charged beside its body: spelled out, since it is part of a limit."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
 
 _ESCAPES = {
@@ -136,11 +144,16 @@ class OutboxFake:
     version: str = "1.2"
     capacity: int = AMPLE
     room: int = AMPLE
+    asks_left: int = AMPLE
+    """How many more times ``has_room`` may say yes."""
+    may_overflow: bool = True
     is_jammed: bool = False
     """Takes no MESSAGE, however few wait."""
     closed: CloseReason | None = None
     staged: deque[Staged] = field(factory=deque)
     written: list[bytes] = field(factory=list)
+    log: list[bytes] = field(factory=list)
+    """All MESSAGEs staged, written or not, for who wants to look before they are written."""
     refused: int = 0
     swallowed: int = 0
     """MESSAGEs that came when it was closed."""
@@ -148,6 +161,7 @@ class OutboxFake:
     expired: int = 0
     is_paused: bool = False
     """Its client is not to be read from."""
+    pauses: int = 0
     unsent: list[Delivery] = field(factory=list)
     """What expired before it was written, and its consumer would have had to acknowledge."""
 
@@ -160,18 +174,19 @@ class OutboxFake:
         """The port's."""
         size = sum(map(len, delivery.tails))
         assert delivery.size in ((size, size + SHOWN_BYTES) if delivery.count == 1 else (size,))
-        assert delivery.count == len(delivery.tails) - 1
+        assert delivery.count == len(delivery.tails) - 1 > 0
         # What comes out of a queue holds no bodies but its tails.
         assert len(delivery.publication.bodies) in (0, delivery.count)
         assert delivery.tails[0] == b""
         if self.closed is not None:
             self.swallowed += delivery.count
             return True
-        waiting = self.waiting
+        waiting = self.waiting if self.capacity < AMPLE else 0
         if self.is_jammed or (waiting and waiting + delivery.count > self.capacity):
             self.refused += delivery.count
             return False
         self.staged.append((prefix, delivery))
+        self.log.append(prefix.join(delivery.tails))
         return True
 
     def stage_frame(self, frame: bytes) -> None:
@@ -181,6 +196,7 @@ class OutboxFake:
 
     def drop_oldest(self, size: int) -> int:
         """The port's."""
+        assert self.may_overflow, "this outbox is never too full"
         dropped = 0
         kept: deque[Staged] = deque()
         for prefix, delivery in self.staged:
@@ -194,7 +210,10 @@ class OutboxFake:
 
     def has_room(self) -> bool:
         """The port's."""
-        return self.closed is None and self.waiting < self.room
+        self.asks_left -= 1
+        if self.closed is not None or self.asks_left < 0:
+            return False
+        return self.room == AMPLE or self.waiting < self.room
 
     def discard(self) -> int:
         """The port's."""
@@ -205,11 +224,11 @@ class OutboxFake:
     def pause_reading(self, *, paused: bool) -> None:
         """The port's."""
         self.is_paused = paused
+        self.pauses += paused
 
     def close(self, reason: CloseReason) -> None:
         """The port's."""
-        if self.closed is None:
-            self.closed = reason
+        self.closed = self.closed or reason
 
     def write(self, now: float = 0.0) -> None:
         """Write all that waits, but what has expired."""
@@ -230,7 +249,15 @@ class OutboxFake:
             prefix if delivery is None else prefix.join(delivery.tails)
             for prefix, delivery in self.staged
         ]
-        frames = read_frames(b"".join((*self.written, *waiting)), self.version)
+        return self._read([*self.written, *waiting])
+
+    def take(self) -> list[Received]:
+        """What was written since the last call."""
+        written, self.written = self.written, []
+        return self._read(written)
+
+    def _read(self, data: list[bytes]) -> list[Received]:
+        frames = read_frames(b"".join(data), self.version)
         messages = [frame for frame in frames if frame.command == "MESSAGE"]
         ids = [
             tuple(map(frame.get, ("subscription", "message-id", "delivery-count")))
@@ -277,6 +304,10 @@ def queue_head(destination: str = "/queue/q", *headers: tuple[str, str]) -> int:
     return head_bytes((("destination", destination), *headers))
 
 
+HEAD = queue_head()
+"""What the header block of a plain SEND to ``/queue/q`` is charged, once for all of its run."""
+
+
 def lasting_bytes(broker: Broker) -> int:
     """What is charged for names, ids and durable subscriptions, which outlive their clients."""
     bindings = list(broker.bindings.durables)
@@ -293,6 +324,18 @@ def lasting_bytes(broker: Broker) -> int:
     )
 
 
+KEPT = ("message_group", "AMQ_SCHEDULE")
+"""How the names of headers begin that have an underscore."""
+
+
+def pairs(headers: dict[str, str]) -> Pairs:
+    """Headers from keyword arguments: ``_`` stands for ``-`` but in the names that have one."""
+    return tuple(
+        (name if name.startswith(KEPT) else name.replace("_", "-"), text)
+        for name, text in headers.items()
+    )
+
+
 @define(eq=False, repr=False)
 class Peer:
     """One client of a ``Core``: says things to the broker, reads what it is told."""
@@ -301,13 +344,18 @@ class Peer:
     client: Client
     outbox: OutboxFake
 
+    @property
+    def version(self) -> str:
+        """The version that it speaks."""
+        return self.outbox.version
+
     def does(self, *events: Event, received_at: float | None = None) -> None:
-        """Have the broker apply any events as one batch, and end the turn."""
+        """Have the broker apply any events as one batch."""
         core = self.core
         core.broker.apply(
             self.client, events, core.now if received_at is None else received_at, core.now
         )
-        core.broker.end_turn(core.now)
+        core.batch_ended()
 
     def opens(
         self,
@@ -316,7 +364,7 @@ class Peer:
         identity: Identity = ANONYMOUS,
     ) -> None:
         """CONNECT."""
-        self.does(Opened(VERSIONS[self.outbox.version], heartbeats, headers, identity))
+        self.does(Opened(VERSIONS[self.version], heartbeats, headers, identity))
 
     def sends(
         self,
@@ -334,8 +382,8 @@ class Peer:
         self,
         destination: str,
         id: str | None = "0",
-        *,
         ack: str = "auto",
+        *,
         receipt: bytes | None = None,
         headers: Pairs = (),
     ) -> None:
@@ -353,29 +401,34 @@ class Peer:
         """UNSUBSCRIBE."""
         self.does(Unsubscribed(id, destination, receipt, headers))
 
-    def acks(self, *messages: Received, receipt: bytes | None = None) -> None:
-        """ACK each of these MESSAGEs, by the header of its version."""
-        self._settles(messages, receipt, negative=False, requeue=True)
+    def acks(self, *what: Received | str, receipt: bytes | None = None) -> None:
+        """ACK, a run."""
+        self.does(self.acked(*what, receipts=_last(what, receipt)))
 
     def nacks(
-        self, *messages: Received, requeue: bool = True, receipt: bytes | None = None
+        self, *what: Received | str, requeue: bool = True, receipt: bytes | None = None
     ) -> None:
-        """NACK each of these MESSAGEs."""
-        self._settles(messages, receipt, negative=True, requeue=requeue)
+        """NACK, a run."""
+        receipts = _last(what, receipt)
+        self.does(self.acked(*what, negative=True, requeue=requeue, receipts=receipts))
 
-    def _settles(
+    def acked(
         self,
-        messages: Sequence[Received],
-        receipt: bytes | None,
-        *,
-        negative: bool,
-        requeue: bool,
-    ) -> None:
-        newest = self.outbox.version == "1.2"
-        header, source = ("id", "ack") if newest else ("message-id", "message-id")
-        ids = [(message.get(source) or "").encode() for message in messages]
-        receipts = [] if receipt is None else [(len(ids), receipt)]
-        self.does(Acked(ids, header, None, negative, requeue, receipts))
+        *what: Received | str,
+        negative: bool = False,
+        requeue: bool = True,
+        subscription: str | None = None,
+        receipts: Sequence[tuple[int, bytes]] = (),
+    ) -> Acked:
+        """The event of ACKs or NACKs, as this version's session tells it."""
+        header, source = ("id", "ack") if self.version == "1.2" else ("message-id", "message-id")
+        ids = [each if isinstance(each, str) else each.get(source) or "" for each in what]
+        raw = [each.encode() for each in ids]
+        return Acked(raw, header, subscription, negative, requeue, receipts)
+
+    def commits(self, *actions: Event, receipt: bytes | None = b"done") -> None:
+        """COMMIT of a transaction that held ``actions``."""
+        self.does(Committed(actions, receipt))  # type: ignore[arg-type]
 
     def leaves(self, receipt: bytes | None = None) -> None:
         """DISCONNECT."""
@@ -383,26 +436,27 @@ class Peer:
 
     def is_gone(self, reason: CloseReason = CloseReason.CONNECTION_LOST) -> None:
         """The connection has ended."""
-        broker = self.core.broker
-        broker.forget(self.client, reason, self.core.now)
-        broker.end_turn(self.core.now)
+        self.core.broker.forget(self.client, reason, self.core.now)
+        self.core.batch_ended()
+
+    def gives_back(self) -> None:
+        """What had expired before it was written is not sent."""
+        unsent, self.outbox.unsent = self.outbox.unsent, []
+        for delivery in unsent:
+            self.core.broker.unsent(delivery, self.core.now)
 
     def drains(self) -> None:
         """Read all that waits, and let the broker give more, until there is no more."""
         core = self.core
         while self.outbox.staged:
             self.outbox.write(core.now)
-            for delivery in self.outbox.unsent:
-                core.broker.unsent(delivery, core.now)
-            self.outbox.unsent.clear()
+            self.gives_back()
             core.broker.writable(self.client, core.now)
             core.broker.end_turn(core.now)
 
     def frames(self, *commands: str) -> list[Received]:
         """What it was sent, or only these commands."""
-        return [
-            frame for frame in self.outbox.frames() if not commands or frame.command in commands
-        ]
+        return _only(self.outbox.frames(), commands)
 
     def messages(self) -> list[Received]:
         """The MESSAGEs that it was sent."""
@@ -421,6 +475,76 @@ class Peer:
         assert frames[-1].command == "ERROR"
         return frames[-1]
 
+    def consumer(self, id: str = "0") -> Consumer:
+        """What stands behind one of its subscriptions."""
+        found = self.client.subscriptions[id].consumer
+        assert found is not None
+        return found
+
+
+def _last(what: Sequence[object], receipt: bytes | None) -> Sequence[tuple[int, bytes]]:
+    return [] if receipt is None else [(len(what), receipt)]
+
+
+def _only(frames: list[Received], commands: Sequence[str]) -> list[Received]:
+    return [frame for frame in frames if not commands or frame.command in commands]
+
+
+@define(eq=False, repr=False)
+class Actor(Peer):
+    """One client of a ``Bench``: whatever it reads ends the turn, and is what is new.
+
+    Headers are given by keyword, as ``pairs`` reads them.
+    """
+
+    def sends(  # type: ignore[override]
+        self,
+        destination: str,
+        *bodies: str | bytes,
+        receipts: Sequence[tuple[int, bytes]] = (),
+        **headers: str,
+    ) -> None:
+        """SEND, a run of as many as there are bodies."""
+        Peer.sends(self, destination, *bodies, headers=pairs(headers), receipts=receipts)
+
+    def subscribes(  # type: ignore[override]
+        self, destination: str, id: str | None = "0", ack: str = "auto", **headers: str
+    ) -> None:
+        """SUBSCRIBE."""
+        Peer.subscribes(self, destination, id, ack, headers=pairs(headers))
+
+    def frames(self, *commands: str) -> list[Received]:
+        """End the turn; all that has come since the last call."""
+        self.core.turn()
+        return _only(self.writes(), commands)
+
+    def writes(self) -> list[Received]:
+        """What waits is written, and what has expired is given back; all that was written."""
+        self.outbox.write(self.core.now)
+        self.gives_back()
+        return self.outbox.take()
+
+    def messages(self) -> list[Received]:
+        """End the turn; the MESSAGEs since the last call, and nothing else may have come."""
+        return self.reads()
+
+    def reads(self, id: str | None = None) -> list[Received]:
+        """The same; or only those of one subscription."""
+        frames = self.frames()
+        assert [frame.command for frame in frames if frame.command != "MESSAGE"] == []
+        return [frame for frame in frames if id is None or frame.get("subscription") == id]
+
+    def error(self) -> Received:
+        """End the turn; the ERROR that must be the last frame since the last call."""
+        error = Peer.error(self)
+        assert self.outbox.closed is not None
+        return error
+
+    def opens_up(self) -> None:
+        """Its outbox has room again."""
+        self.outbox.room = AMPLE
+        self.core.broker.writable(self.client, self.core.now)
+
 
 @define(eq=False, repr=False)
 class Core:
@@ -431,27 +555,37 @@ class Core:
     now: float = 100.0
     server: ServerFake = field(factory=ServerFake)
     server_name: str = ""
-    by_destination: dict[str, DestinationPolicy] = field(factory=dict)
+    book: dict[str, DestinationPolicy] = field(factory=dict)
     dialect: str = "native"
     wall_offset_s: float = 0.0
     rules: AccessRules | None = None
+    boot: str = field(default=BOOT, init=False)
     broker: Broker = field(init=False)
-    peers: list[Peer] = field(factory=list)
+    peers: list[Any] = field(factory=list, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.broker = Broker(
+        self.broker = self.make()
+        # Not by chance: tests know the names of others' temporary destinations.
+        self.broker.publisher.temporary.begin_name = lambda client: client.session_id
+
+    def make(self, log: Log | None = None) -> Broker:
+        """A broker by these policies."""
+        return Broker(
             self.policies,
             self.memory,
             self.server,
-            BOOT,
+            self.boot,
             self.server_name,
-            PolicyBook(tuple(self.by_destination.items())),
+            PolicyBook(tuple(self.book.items())),
             dialect(self.dialect),
             WallTime(self.wall_offset_s),
             rules=self.rules,
+            log=log,
         )
-        # Not by chance: tests know the names of others' temporary destinations.
-        self.broker.publisher.temporary.begin_name = lambda client: client.session_id
+
+    def batch_ended(self) -> None:
+        """End the turn."""
+        self.broker.end_turn(self.now)
 
     def peer(
         self,
@@ -465,25 +599,59 @@ class Core:
     ) -> Peer:
         """One more client; its CONNECTED is written already, and not recorded."""
         outbox = OutboxFake(version, capacity, room)
-        number = len(self.peers) + 1
-        peer = Peer(self, Client(f"s{number}", outbox, remote=f"10.0.0.{number}"), outbox)
+        peer = Peer(self, self.client(outbox), outbox)
         self.peers.append(peer)
         if opens:
             peer.opens((("client-id", client_id),) if client_id else (), identity=identity)
             outbox.staged.clear()
         return peer
 
+    def client(self, outbox: OutboxFake) -> Client:
+        """The next client."""
+        number = len(self.peers) + 1
+        return Client(f"s{number}", outbox, remote=f"10.0.0.{number}")
+
+    def turn(self) -> None:
+        """End the turn."""
+        self.broker.end_turn(self.now)
+
     def passes(self, seconds: float) -> None:
         """Let time pass, and the broker know."""
         self.now += seconds
         self.broker.tick(self.now)
-        self.broker.end_turn(self.now)
+        self.turn()
 
     def events(self) -> list[tuple[str, str, str]]:
         """What the broker told of since the last call: name, session, destination."""
         return [
             (event.name, event.session_id, event.destination) for event in self.broker.events.take()
         ]
+
+    def queue(self, name: str) -> Queue:
+        """A queue that exists."""
+        destination = self.broker.destinations.known(name)
+        assert destination is not None
+        assert destination.queue is not None
+        return destination.queue
+
+    def waiting(self, name: str) -> list[str]:
+        """Bodies of what waits in a queue, in order; [] if there is none."""
+        destination = self.broker.destinations.known(name)
+        if destination is None or destination.queue is None:
+            return []
+        return [message.body.decode() for message in destination.queue.waiting.in_order()]
+
+    def heads_bytes(self) -> int:
+        """What the header blocks of all messages are charged that wait or are unacknowledged."""
+        waiting = [each for queue in self.broker.queues for each in queue.waiting.in_order()]
+        taken = [
+            unacked.message
+            for queue in self.broker.queues
+            for consumer in queue.consumers
+            for unacked in consumer.unacked.values()
+        ]
+        heads = {message.publication.head for message in waiting + taken}
+        return sum(head_bytes(head.headers) for head in heads)
 
     def ends(self) -> None:
         """End all clients and let everything expire: nothing may be left."""
@@ -492,6 +660,10 @@ class Core:
         while not self.broker.leaving.is_over:
             self.passes(0)
         self.passes(1e9)
+        for queue in list(self.broker.queues):
+            assert queue.unacked == queue.delayed == 0
+            self.broker.queues.end(queue.name, self.now)
+            assert queue.size == queue.held == 0
         assert self.broker.stale.size == self.broker.stale.bytes == 0
         assert self.memory.used_bytes == self.memory.kept_bytes == 0
         assert self.memory.tables_bytes == lasting_bytes(self.broker)
@@ -500,11 +672,42 @@ class Core:
         assert not self.broker.clients
 
 
+@define(eq=False, repr=False)
+class Bench(Core):
+    """A core whose turns end when a test says so, or when somebody reads."""
+
+    boot: str = field(default="b", init=False)
+
+    def batch_ended(self) -> None:
+        """Leave the turn as it is."""
+
+    def actor(self, version: str = "1.2", *, room: int = AMPLE) -> Actor:
+        """One more client, connected."""
+        outbox = OutboxFake(version, room=room, may_overflow=False)
+        actor = Actor(self, self.client(outbox), outbox)
+        self.peers.append(actor)
+        actor.opens()
+        outbox.staged.clear()
+        return actor
+
+
+def bench(policy: DestinationPolicy | None = None, **fields: object) -> Bench:
+    """A bench where one policy holds for ``/queue/q``, and the defaults for all else."""
+    if policy is None:
+        policy = DestinationPolicy(**fields)  # type: ignore[arg-type]
+    return Bench(book={"/queue/q": policy})
+
+
 def ttl_core(**policies: int | str) -> Core:
     """A core whose messages live 10 s."""
     return Core(BrokerPolicies(**{"ttl_ms": 10_000, **policies}))  # type: ignore[arg-type]
 
 
-def numbered(prefix: str, count: int) -> Iterator[str]:
+def texts(frames: Iterable[Received]) -> list[str]:
+    """The bodies."""
+    return [frame.text for frame in frames]
+
+
+def numbered(prefix: str, count: int) -> list[str]:
     """Bodies: ``prefix`` and a number from 0."""
-    return (f"{prefix}{number}" for number in range(count))
+    return [f"{prefix}{number}" for number in range(count)]
