@@ -147,13 +147,14 @@ class OutboxFake:
     asks_left: int = AMPLE
     """How many more times ``has_room`` may say yes."""
     may_overflow: bool = True
+    is_logged: bool = False
     is_jammed: bool = False
     """Takes no MESSAGE, however few wait."""
     closed: CloseReason | None = None
     staged: deque[Staged] = field(factory=deque)
     written: list[bytes] = field(factory=list)
     log: list[bytes] = field(factory=list)
-    """All MESSAGEs staged, written or not, for who wants to look before they are written."""
+    """MESSAGEs as they are staged, if ``is_logged``: for who looks before they are written."""
     refused: int = 0
     swallowed: int = 0
     """MESSAGEs that came when it was closed."""
@@ -186,7 +187,8 @@ class OutboxFake:
             self.refused += delivery.count
             return False
         self.staged.append((prefix, delivery))
-        self.log.append(prefix.join(delivery.tails))
+        if self.is_logged:
+            self.log.append(prefix.join(delivery.tails))
         return True
 
     def stage_frame(self, frame: bytes) -> None:
@@ -683,7 +685,7 @@ class Bench(Core):
 
     def actor(self, version: str = "1.2", *, room: int = AMPLE) -> Actor:
         """One more client, connected."""
-        outbox = OutboxFake(version, room=room, may_overflow=False)
+        outbox = OutboxFake(version, room=room, may_overflow=False, is_logged=True)
         actor = Actor(self, self.client(outbox), outbox)
         self.peers.append(actor)
         actor.opens()

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 MAX_LOSERS = 5
 """Subscribers that are named each by itself."""
+AFTER_DELIVERY = ("rejected", "delivery-limit", "max-exceptions")
+"""Reasons of a death that only what was delivered dies of, if no event tells of that any more."""
 MAX_DIGITS = 19
 """Digits of a delivery's number; more of them are nobody's."""
 _GIVEN = {
@@ -260,7 +262,7 @@ def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[st
             return [f"{delivered} and acknowledged"]
         case "rejected":
             return [f"{delivered} and rejected (NACK)", "no delivery of it since then is known"]
-        case "lost" if times:
+        case "lost" if times or last[2] in AFTER_DELIVERY:
             return [f"{delivered}, and died: {why(last)}"]
         case "lost":
             return [f"it did not arrive: {why(last)}"]

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.core import Core, Peer
@@ -331,6 +331,7 @@ DOINGS = st.sampled_from(
 )
 
 
+@example(["queue", "nack", "topic", "nack"], 3)  # its deliveries are forgotten, its end is not
 @given(st.lists(DOINGS, max_size=40), st.sampled_from([0, 3, 12, 1000]))
 def test_whatever_happens_every_id_has_an_honest_answer(doings: list[str], capacity: int) -> None:
     policies = BrokerPolicies(explain_events=capacity, ttl_ms=5_000, slow_consumer="drop-newest")
