@@ -23,10 +23,10 @@ PAGE = ROOT / "docs" / "reference" / "interoperability.md"
 
 STEPS: Mapping[str, str] = {
     "connect": "CONNECT, and CONNECTED with a version of STOMP",
-    "heart-beat": "heart-beats both ways; 2 s of silence but for them, after which all works",
-    "topic": "SUBSCRIBE, SEND, MESSAGE: UTF-8 in the body, a header of one's own",
-    "together": "20 messages that wait in a queue and come in one segment",
-    "ack-auto": "`ack:auto`: what came does not come again",
+    "heart-beat": "heart-beats both ways; after 2 s of silence except for them, everything works",
+    "topic": "SUBSCRIBE, SEND, MESSAGE: UTF-8 in the body, a custom header",
+    "together": "20 messages that wait in a queue and arrive in one segment",
+    "ack-auto": "`ack:auto`: delivered messages do not come again",
     "ack-client": "`ack:client`: ACK of the second of three; the third comes again",
     "ack-client-individual": "`ack:client-individual`: the same; the first and third come again",
     "nack": "NACK: the message comes again, with `redelivered:true`",
@@ -36,24 +36,24 @@ STEPS: Mapping[str, str] = {
     "reply": "a request with `reply-to:/temp-queue/answers`, answered by another connection",
     "wildcard": "SUBSCRIBE to `/topic/wild.*`",
     "binary": "1,000,000 bytes of all 256 values, NUL too, through a queue; SHA-256",
-    "reconnect": "the link is cut; who connects anew stands in the column",
-    "ordered-stop": "the broker is stopped in order (SIGTERM) and started again: as above",
+    "reconnect": "the connection is cut; the column says who connects again",
+    "ordered-stop": "the broker stops in order (SIGTERM) and starts again: as above",
 }
 TRANSPORTS = {"tcp": "TCP", "tls": "TLS", "ws": "WebSocket", "wss": "wss"}
 
 HEAD = """\
 # Interoperability
 
-What clients that we did not write can do with this broker. Each has a small program in \
-`tests/interop/`, which goes through the same steps; `tests/foreign/test_interop.py` runs every \
-program over every transport that its library has, against a broker in a process of its own, \
-and fails when a step fails, and also when one succeeds that is said here not to. A link between \
-the two is cut for the step `reconnect`, and the broker stopped in order and started again for the \
-last.
+This page lists foreign client libraries and what they can do with this broker. Each has a small \
+program in `tests/interop/`, and all programs run the same steps. `tests/foreign/test_interop.py` \
+runs every program over every transport of its library against a broker in a process of its own. \
+It fails if a step fails, and also if a step succeeds that this page reports as failing. For the \
+step `reconnect` the test cuts the connection; for the last step it stops the broker in order and \
+starts it again.
 
-This page is made by `scripts/interop_table.py --write`. The clients that are no package of pip \
-or npm come from Debian: `scripts/install_foreign_clients.sh`. Where one is missing its tests are \
-skipped, and say so.
+`scripts/interop_table.py --write` generates this page. Clients that are not packages of pip or \
+npm come from Debian: `scripts/install_foreign_clients.sh`. If a client is missing, its tests are \
+skipped.
 """
 
 
@@ -80,22 +80,22 @@ def page() -> str:
         "|---|---|",
         *(f"| {step} | {text} |" for step, text in STEPS.items()),
         "",
-        "## Suites of others\n",
-        "The tests of other projects, against this broker and against the one that they were"
-        " written for; `scripts/suites.py --sources DIR` runs them from checkouts in a folder, and"
-        " `--write` records what it saw. It ends with 1 if a test fails here for no reason that"
-        " `scripts/_suites/explained.toml` has.\n",
-        "ActiveMQ's start ActiveMQ in their own process, with Debian's jars (`apt-get install"
+        "## Test suites of other projects\n",
+        "`scripts/suites.py --sources DIR` runs the tests of other projects from checkouts in a"
+        " folder, against this broker and against the broker that they were written for."
+        " `--write` records the results. It exits with 1 if a test fails here for a reason that"
+        " is not in `scripts/_suites/explained.toml`.\n",
+        "ActiveMQ's tests start ActiveMQ in their own process, with Debian's jars (`apt-get install"
         " activemq junit4 libxstream-java libjettison-java`). Here the same tests run against a"
-        " broker started as [activemq.md](../migrate/activemq.md) has it: `--dialect"
+        " broker started as in [Migrate from ActiveMQ](../migrate/activemq.md): `--dialect"
         " activemq`, and a policy with `max_redeliveries = 0`, `dead_letter` and"
-        " `dead_letter_expired`. Their JMS is spoken in STOMP, and what they ask ActiveMQ's beans"
-        " is answered from [/queuez, /subsz and /connz](../operate/metrics.md#lists). Classes"
-        " that set up the broker themselves (limits, timeouts, transports, plugins, virtual topics,"
-        " advisories) are not run.\n",
+        " `dead_letter_expired`. STOMP replaces their JMS, and"
+        " [/queuez, /subsz and /connz](../operate/metrics.md#lists) replace ActiveMQ's beans."
+        " Classes that set up the broker themselves (limits, timeouts, transports, plugins,"
+        " virtual topics, advisories) are not run.\n",
         *report.section(),
         "",
-        "## Left out\n",
+        "## Clients not tested\n",
         "| client | why |",
         "|---|---|",
         *(f"| {each['name']} | {each['reason']} |" for each in told["left_out"]),
