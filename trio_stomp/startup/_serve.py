@@ -19,6 +19,7 @@ from trio_stomp.diag import Reporter
 from trio_stomp.protocol import Codecs
 from trio_stomp.security import Authenticator
 from trio_stomp.server import Clock, EventFeed, Server, ServerEvent, ServerHandle
+from trio_stomp.startup._collector import collect_young
 from trio_stomp.startup._entrances import Listeners, address_of, check_addresses, open_entrances
 from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
@@ -212,6 +213,7 @@ def _assemble(
         rules=security.rules,
     )
     broker.publisher.warn = broker.streams.warn = logger.warning
+    broker.turns.collect_young = collect_young
     broker.tracer.log = trace_logger().info
     store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)

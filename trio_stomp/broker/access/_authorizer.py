@@ -5,12 +5,13 @@ durable destination is judged as what it is to others, a stream as the topic tha
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import ANONYMOUS_NAME, CloseReason, Identity, ProtocolError, RemoteError
-from trio_stomp.broker.delivery import Client, Nowhere, Turns, TurnsHost, Work
+from trio_stomp.broker.delivery import Client, NotYet, Nowhere, Turns, TurnsHost, Work, after
 from trio_stomp.broker.headers import Dialect, SendOptions, SendPlan, resolve
 from trio_stomp.broker.names import PRIVATE_QUEUE, TRACE, Kind, Pattern, classify
 from trio_stomp.broker.routing import BrokerEvents, Quotas
@@ -38,7 +39,8 @@ class Authorizer:
     """Judges what clients ask for. A client without ``rights`` may do everything.
 
     Each ``check_…`` raises ProtocolError ``not-authorized`` if the client may not; nothing has
-    been changed then.
+    been changed then. Those that are asked about wildcards raise NotYet if the rules for one are
+    so many that they are to be looked at first.
 
     Args:
       rules: What is granted to whom; None = nothing is denied to anybody.
@@ -194,7 +196,7 @@ class Authorizer:
                 if client.is_refused:
                     break
                 try:
-                    self._check_again(client, each)
+                    yield from after(partial(self._check_again, client, each))
                 except RemoteError as error:
                     host.refuse(client, error, self.turns.now)
                 yield
@@ -252,6 +254,8 @@ class Authorizer:
         for need, place, reach in needs(action, name, pattern):
             if reach is None:
                 is_allowed = rights.allows(need, place)
+            elif rights.is_long(need, reach):
+                raise NotYet(rights.asking(need, place, reach))
             else:
                 is_allowed = rights.allows_pattern(need, place, reach)
             if not is_allowed:

@@ -38,6 +38,7 @@ from trio_stomp.broker.delivery._turns import Stop as Stop
 from trio_stomp.broker.delivery._turns import Turns as Turns
 from trio_stomp.broker.delivery._turns import TurnsHost as TurnsHost
 from trio_stomp.broker.delivery._turns import Work as Work
+from trio_stomp.broker.delivery._turns import after as after
 from trio_stomp.broker.delivery._wall_time import STEPS as STEPS
 from trio_stomp.broker.delivery._wall_time import DayEnd as DayEnd
 from trio_stomp.broker.delivery._wall_time import WallTime as WallTime

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.base import RemoteError
+from trio_stomp.base import RemoteError, noop
 from trio_stomp.broker.delivery._delivery import NEVER
 from trio_stomp.broker.headers import internal_error
 
@@ -39,6 +39,19 @@ class NotYet(Exception):
     def __init__(self, work: Work) -> None:
         super().__init__()
         self.work = work
+
+
+def after(call: "Callable[[], Work | None]") -> Work:
+    """Do what may have other works to be done first, and then what it leaves to be done."""
+    while True:
+        try:
+            work = call()
+        except NotYet as later:
+            yield from later.work
+        else:
+            break
+    if work is not None:
+        yield from work
 
 
 SHARE_S = 0.002
@@ -71,6 +84,10 @@ class Turns:
 
     clock: Callable[[], float] = _stands_still
     """Seconds, of any beginning."""
+    collect_young: Callable[[], None] = noop
+    """Has Python look for garbage among what was made last, and not again among what is left of
+    that. Who fills a container with very many things calls it while there are few in it: to look
+    through all of them later would take as long as several turns."""
     ends_at: float = NEVER
     """When whatever is being done should be left for a later turn."""
     now: float = 0.0

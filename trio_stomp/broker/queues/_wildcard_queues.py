@@ -16,6 +16,9 @@ STEP = 16
 """Names that are looked at, and queues that are joined, in one piece of work."""
 FEW_QUEUES = 64
 """A consumer of no more queues is served, and ends, at once."""
+MANY_QUEUES = 256
+"""Of a consumer's list of queues the garbage collector takes no notice any more once it is so
+long."""
 
 
 @define(eq=False, repr=False)
@@ -133,6 +136,8 @@ class WildcardQueues:
     def _attach(self, queue: Queue, consumer: Consumer) -> None:
         consumer.joined += 1
         queue.attach(consumer)
+        if consumer.joined == MANY_QUEUES:
+            self.turns.collect_young()  # before it is large; it may grow to all queues there are
 
     def leave(self, consumer: Consumer) -> None:
         """Let ``consumer`` join no more queues."""

@@ -1,13 +1,13 @@
 """Topics to which something is sent bit by bit: what others send there comes behind it."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget, RemoteError
-from trio_stomp.broker.delivery import Stop, Turns, Work
+from trio_stomp.broker.delivery import NotYet, Stop, Turns, Work
 from trio_stomp.broker.names import matches
 
 if TYPE_CHECKING:
@@ -63,16 +63,25 @@ class Lines:
         """Subscribe when there is a line in front of nothing that a SUBSCRIBE reaches: who comes
         sees all of what stands there, or nothing.
         """
-        while any(self._is_reached(place) for place in places):
-            self.turns.stop(Stop.BLOCKED)
-            yield
         try:
-            work = subscribe()
+            work = yield from self._subscribe_between(places, subscribe)
             if work is not None:
                 yield from work
         except RemoteError as error:
             error.receipt_id = error.receipt_id or receipt
             raise
+
+    def _subscribe_between(
+        self, places: "Sequence[Place]", subscribe: Callable[[], Work | None]
+    ) -> Generator[None, None, Work | None]:
+        while True:
+            while any(self._is_reached(place) for place in places):
+                self.turns.stop(Stop.BLOCKED)
+                yield
+            try:
+                return subscribe()
+            except NotYet as later:  # others may come to stand there meanwhile
+                yield from later.work
 
     def _is_reached(self, place: "Place") -> bool:
         name, pattern = place

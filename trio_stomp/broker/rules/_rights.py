@@ -1,7 +1,7 @@
 """What one client may do: the rules that are for it, and what they have answered so far."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, field, frozen
 
@@ -11,10 +11,19 @@ from trio_stomp.broker.names import Pattern, WildcardTrie, covers, matches, over
 if TYPE_CHECKING:
     from trio_stomp.broker.rules._rules import Action, Rule
 
+T = TypeVar("T")
+
 MAX_CACHED = 4096
 """Answers that one client's rights remember."""
 MAX_CACHED_CHARS = 256 * 1024
 """Characters of the names among them."""
+PATTERN_CHARS = 512
+"""A wildcard counts as no more than so many: what one SUBSCRIBE asks is remembered until it is
+done."""
+MANY_PATTERNS = 256
+"""To look whether a wildcard is allowed by more patterns than this takes long."""
+STEP = 32
+"""Patterns of rules that are looked at in one piece of work."""
 
 _VERBS = {
     "send": "send to",
@@ -63,6 +72,12 @@ class Rights:
     """Names among the answers that a SEND needs nothing else for: one look tells it."""
     _known: "dict[tuple[Action, str | Pattern], bool]" = field(init=False, factory=dict)
     _known_chars: int = field(init=False, default=0)
+    _are_many: bool = field(init=False)
+    """There may be more than MANY_PATTERNS."""
+
+    def __attrs_post_init__(self) -> None:
+        count = len(self._index) + sum(map(len, self._personal.values()))
+        self._are_many = count > MANY_PATTERNS
 
     def allows(self, action: "Action", name: str) -> bool:
         """Return whether the client may do ``action`` at the one destination ``name``.
@@ -85,19 +100,36 @@ class Rights:
         known = self._known.get((action, pattern))
         if known is not None:
             return known
-        rule, _ = self._rule_for_all(action, pattern)
-        return self._remember(action, pattern, len(name), rule is not None and rule.allow)
+        rule, _ = _at_once(self._deciding_rule(action, pattern))
+        return self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
+
+    def is_long(self, action: "Action", pattern: Pattern) -> bool:
+        """Return whether it takes long to tell ``allows_pattern``: ``asking`` is to be done
+        before.
+        """
+        return self._are_many and (action, pattern) not in self._known
+
+    def asking(self, action: "Action", name: str, pattern: Pattern) -> Iterator[None]:
+        """Find out in pieces what ``allows_pattern`` tells then."""
+        rule, _ = yield from self._deciding_rule(action, pattern)
+        self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
 
     def verdict(self, action: "Action", name: str, pattern: Pattern | None = None) -> Verdict:
         """Return the answer of ``allows`` or ``allows_pattern`` with its reason.
 
         Not for the hot path.
         """
+        return _at_once(self.judging(action, name, pattern))
+
+    def judging(
+        self, action: "Action", name: str, pattern: Pattern | None = None
+    ) -> Generator[None, None, Verdict]:
+        """Find out in pieces what ``verdict`` tells."""
         passed_over: Rule | None = None
         if pattern is None:
             rule = self._rule_for(action, name)
         else:
-            rule, passed_over = self._rule_for_all(action, pattern)
+            rule, passed_over = yield from self._deciding_rule(action, pattern)
         who = repr(self.user[:80]) if self.user else ANONYMOUS_NAME
         can = "may" if rule is not None and rule.allow else "may not"
         said = f"{who} {can} {_VERBS[action]} {name[:80]!r}"
@@ -133,16 +165,19 @@ class Rights:
                 places.append(place)
         return rules[min(places)] if places else None
 
-    def _rule_for_all(
+    def _deciding_rule(
         self, action: "Action", pattern: Pattern
-    ) -> "tuple[Rule | None, Rule | None]":
-        """Return the first rule that decides on all of ``pattern``, and the first that was skipped.
+    ) -> "Generator[None, None, tuple[Rule | None, Rule | None]]":
+        """Find in pieces the first rule that decides on all of ``pattern``, and the first that was
+        skipped.
 
         What a rule denies a part of, it denies: messages are not judged one by one. What it allows
         a part of is left to later rules, which may allow the whole.
         """
         passed_over: Rule | None = None
-        for rule, each in self._patterns(action):
+        for count, (rule, each) in enumerate(self._patterns(action), 1):
+            if count % STEP == 0:
+                yield
             if not rule.allow:
                 if overlaps(each, pattern):
                     return rule, passed_over
@@ -157,3 +192,17 @@ class Rights:
             if self._applies[place] and action in rule.actions:
                 for each in (*rule.fixed, *self._personal.get(place, ())):
                     yield rule, each
+
+
+def _at_once(work: Generator[None, None, T]) -> T:
+    """Do all pieces of a work, and return what it comes to."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+
+
+def _chars(name: str) -> int:
+    return min(len(name), PATTERN_CHARS)

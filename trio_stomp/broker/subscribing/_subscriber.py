@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, RemoteError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import BrokerPolicies, Client, Place, Subscription, Work
+from trio_stomp.broker.delivery import BrokerPolicies, Client, NotYet, Place, Subscription, Work
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import (
     DSUB,
@@ -75,6 +75,7 @@ class Subscriber:
           What is left to do: to join the queues that its wildcards reach.
 
         Raises:
+          NotYet: so many rules are to be looked at first, for a wildcard, that it takes long.
           ProtocolError: a second use of the id (S07), too many subscriptions, a destination or a
             header that cannot be served, or no memory for it.
         """
@@ -114,7 +115,7 @@ class Subscriber:
                 self._read(subscription, ack, options, told, now)
             else:
                 self._join(subscription, kind, ack, options, now)
-        except RemoteError:
+        except (RemoteError, NotYet):
             refund(self.memory, subscription)
             raise
         client.subscriptions[key] = subscription

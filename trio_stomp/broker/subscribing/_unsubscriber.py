@@ -1,10 +1,13 @@
 """UNSUBSCRIBE: which subscription is meant, and its end, or that of a durable one."""
 
+from collections.abc import Generator
+from functools import partial
+
 from attrs import define
 
 from trio_stomp.base import ProtocolError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Subscription, Work
+from trio_stomp.broker.delivery import Client, Subscription, Work, after
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB, Dialect, resolve, routing_of, wants_durable_end
 from trio_stomp.broker.routing import Binding
@@ -34,9 +37,9 @@ class Unsubscriber:
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
         if found is None:
-            binding = self._meant(client, name, event) if name else None
+            binding = (yield from self._meant(client, name, event)) if name else None
             if binding is not None:
-                self._end_durable(client, binding, now)
+                yield from self._end_durable(client, binding, now)
                 for each in [
                     one for one in client.subscriptions.values() if one.binding is binding
                 ]:
@@ -52,10 +55,12 @@ class Unsubscriber:
         binding = found.binding
         yield from self.subscriber.ending(found, now)
         if binding is not None and binding.durable and name:
-            self._end_durable(client, binding, now)
+            yield from self._end_durable(client, binding, now)
         self._receipt(client, event)
 
-    def _meant(self, client: Client, name: str, event: Unsubscribed) -> Binding | None:
+    def _meant(
+        self, client: Client, name: str, event: Unsubscribed
+    ) -> Generator[None, None, Binding | None]:
         """Return the durable subscription that an UNSUBSCRIBE names, if there is one.
 
         Raises:
@@ -74,17 +79,23 @@ class Unsubscriber:
             meant = own or meant
         if len(meant) > 1:
             for binding in meant:
-                self.authorizer.check_durable(client, binding)  # before they are told of
+                yield from self._judge(client, binding)  # before they are told of
             raise ambiguous(name, meant)
         return meant[0] if meant else None
 
-    def _end_durable(self, client: Client, binding: Binding, now: float) -> None:
+    def _judge(self, client: Client, binding: Binding) -> Work:
+        """Raise ``ProtocolError`` if a durable subscription is somebody else's."""
+        return after(partial(self.authorizer.check_durable, client, binding))
+
+    def _end_durable(self, client: Client, binding: Binding, now: float) -> Work:
         """End a durable subscription, and have its client wait until that is safe.
 
         Raises:
           ProtocolError: it is somebody else's.
         """
-        self.authorizer.check_durable(client, binding)
+        yield from self._judge(client, binding)
+        if not binding.durable:
+            return  # somebody else has ended it meanwhile
         self.bindings.end_durable(binding, now)
         if self.log is not None:
             client.awaited = self.log.turn

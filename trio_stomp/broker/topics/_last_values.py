@@ -11,7 +11,7 @@ from attrs import define
 
 from trio_stomp.base import Identity, MemoryBudget, RemoteError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Place, Publication, Work
+from trio_stomp.broker.delivery import Client, Place, Publication, Work, after
 from trio_stomp.broker.headers import RETAIN_SET, SendPlan
 from trio_stomp.broker.names import Kind, matches
 from trio_stomp.broker.queues import Storage, cost_alone
@@ -156,9 +156,7 @@ class LastValues:
             patterns = [pattern for _, pattern in find_places() if pattern is not None]
             if patterns:
                 yield from self._judging(patterns)
-            work = subscribe()
-            if work is not None:
-                yield from work
+            yield from after(subscribe)
         except RemoteError as error:
             error.receipt_id = error.receipt_id or event.receipt
             raise
