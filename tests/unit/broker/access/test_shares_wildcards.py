@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.queue_fakes import Actor
+from tests.support.core import Actor
 from tests.support.share_fakes import MOST, Clocked
 from trio_stomp.broker import AccessRules, Action, Rule
 from trio_stomp.broker.names import compile_pattern
