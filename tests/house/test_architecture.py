@@ -269,6 +269,20 @@ def test_a_room_imports_only_lower_rooms() -> None:
     assert not violations, show(violations)
 
 
+def test_no_test_imports_another_and_no_script_a_test() -> None:
+    """What tests share stands in tests/support, or in tests/interop."""
+    line = re.compile(
+        r"^\s*(?:from|import) (?:tests\.(?!support|interop)|tests import|test_)\S*", re.M
+    )
+    found = [
+        f"{file.relative_to(PACKAGE.parent)}: {match[0].strip()}"
+        for folder in ("tests", "scripts")
+        for file in sorted((PACKAGE.parent / folder).rglob("*.py"))
+        for match in line.finditer(file.read_text(encoding="utf-8"))
+    ]
+    assert found == []
+
+
 def circles() -> Iterator[list[str]]:
     """Yield the sets of modules that import each other, those for type checking included.
 

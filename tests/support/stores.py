@@ -13,7 +13,21 @@ from attrs import define, field
 
 from tests.support.postgres import PostgresServer, postgres_server
 from trio_stomp import store as stores
-from trio_stomp.store import MemoryStore, Record, Recovered, Store, StoreError, Streamed, Turn
+from trio_stomp.store import (
+    Append,
+    Begin,
+    Delivered,
+    Done,
+    Keep,
+    MemoryStore,
+    Put,
+    Record,
+    Recovered,
+    Store,
+    StoreError,
+    Streamed,
+    Turn,
+)
 
 KINDS = ("memory", "sqlite", "postgresql", "journal")
 EVERYTHING = 1 << 30
@@ -224,3 +238,29 @@ def by_offset(run: Streamed) -> dict[int, tuple[bytes, bytes, int]]:
         offset: (bytes(body), run.head, run.written_ms)
         for offset, body in enumerate(run.bodies, run.first)
     }
+
+
+HEAD = b"destination:/queue/a\npersistent:true\n"
+BODIES = [b"one", "zwei ü\n".encode(), b"\xff\x00three"]
+
+
+def ignore(done: int, total: int) -> None:
+    """Nobody looks at the progress."""
+
+
+def fill(store: Store) -> None:
+    """Two places, interleaved; a stream that was begun late; settings; deliveries; what is done."""
+    commit = store.recover(ignore).commit
+    records: list[Record] = [
+        Put("queue:/queue/a", 1, HEAD, BODIES, received_ms=5, expires_ms=9),
+        Put("queue:/queue/b", 4, HEAD, [b"four", b"gone"], level=9),
+        Put("queue:/queue/a", 6, b"\xff:x\n", [b"six"], deliveries=2),
+        Put("queue:/queue/a", 7, HEAD, [b"passing"], transient=True),
+        Done([5]),
+        Delivered([1]),
+        Keep("durable:x", "so\n"),
+        Begin("/stream/s", "e1", 7),
+        Append("/stream/s", 7, HEAD, [b"a", b"b"], 100),
+        Append("/stream/s", 9, HEAD, [b"\xfe"], 200),
+    ]
+    store.append([Turn(records)], commit)

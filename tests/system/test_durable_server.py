@@ -3,7 +3,6 @@
 import errno
 import json
 import logging
-import math
 import os
 import subprocess
 import sys
@@ -14,16 +13,15 @@ from pathlib import Path
 import pytest
 import trio
 from _oracle.store_disk import Disk
-from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.support.durable_dial import QUIET, SAVED, DurableDial, dialled, gated
 from tests.support.fakes import (
     MEMORY,
     TCP,
     WS_MEMORY,
     WS_TCP,
     Client,
-    Dial,
     MemoryListener,
     Received,
     StreamPipe,
@@ -32,12 +30,8 @@ from tests.support.fakes import (
     until,
 )
 from tests.support.gated_store import GatedStore, eventually
-from trio_stomp import ServerHandle, Settings, serve
-from trio_stomp.broker import Recovery
+from trio_stomp import Settings, serve
 from trio_stomp.cli._arguments import parse
-from trio_stomp.server import Server
-from trio_stomp.startup._security import Security
-from trio_stomp.startup._serve import _assemble
 from trio_stomp.startup._storage import open_store
 from trio_stomp.store import (
     JournalOptions,
@@ -45,7 +39,6 @@ from trio_stomp.store import (
     Keep,
     MemoryStore,
     Put,
-    Store,
     StoreBroken,
     StoreError,
     StoreLocked,
@@ -53,96 +46,11 @@ from trio_stomp.store import (
     Turn,
 )
 
-QUIET = {"diag_interval_s": 0.0, "websocket_ping_s": 0.0}
-SAVED = {"persistent": "true"}
 FULL = StoreUnavailable("journal: no space left on device")
 TRANSPORTS = (MEMORY, TCP, WS_MEMORY, WS_TCP)
 
 
 # --- a broker with a store ------------------------------------------------------------------------
-
-
-@define(eq=False)
-class DurableDial(Dial):
-    """A broker with a store, and the way to it."""
-
-    store: Store = field(factory=GatedStore, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        self.assemble = self._with_store
-
-    def _with_store(self, settings: Settings, security: Security, handle: ServerHandle) -> Server:
-        clock = trio.lowlevel.current_clock()
-        if isinstance(clock, MockClock):
-            clock.autojump_threshold = math.inf
-        recovered = self.store.recover(lambda done, total: None)
-        server = _assemble(settings, security, handle, (self.store, recovered))
-        Recovery(server.broker, recovered, self.store.read).run()
-        server.diagnostics.begin()
-        return server
-
-    async def start(self) -> None:
-        clock = trio.lowlevel.current_clock()
-        if isinstance(clock, MockClock) and not self._is_started:
-            clock.autojump_threshold = 0
-        await super().start()
-
-    async def end(self) -> None:
-        clock = trio.lowlevel.current_clock()
-        if isinstance(clock, MockClock):
-            clock.autojump_threshold = 0.02
-        await super().end()
-
-    def assert_nothing_left(self) -> None:
-        """What survives may be in memory too; everything else has gone."""
-        assert self.server.connections == {}
-        assert len(self.server.broker.clients) == 0
-        assert (self.server.inbox.frames, self.server.inbox.bytes) == (0, 0)
-        if isinstance(self.store, GatedStore):
-            assert self.store.closed == 1
-
-    def stored(self, queue: str) -> list[bytes]:
-        """What the store holds of a queue, whatever the broker knows."""
-        found: list[bytes] = []
-        after, is_last = 0, False
-        while not is_last:
-            page = self.store.read(f"queue:{queue}", 4, after, 1 << 30)
-            found += [bytes(body) for run in page.runs for body in run.bodies]
-            after, is_last = page.next, page.is_last
-        return found
-
-    async def ask_http(self, path: str) -> int:
-        """The status of an HTTP answer."""
-        stream = await self.stream()
-        await stream.send_all(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        answer = b""
-        while b"\r\n\r\n" not in answer:
-            more = bytes(await stream.receive_some(65536))
-            assert more
-            answer += more
-        await trio.aclose_forcefully(stream)
-        return int(answer.split()[1])
-
-
-@asynccontextmanager
-async def dialled(
-    store: Store | None = None, transport: str = MEMORY, **options: object
-) -> AsyncIterator[DurableDial]:
-    async with trio.open_nursery() as nursery:
-        dial = DurableDial(transport, {**QUIET, **options}, store=store or GatedStore())
-        dial._nursery = nursery
-        try:
-            yield dial
-        finally:
-            if isinstance(dial.store, GatedStore):
-                dial.store.go_on()
-            dial.hang_up()
-        await dial.end()
-
-
-def gated(dial: DurableDial) -> GatedStore:
-    assert isinstance(dial.store, GatedStore)
-    return dial.store
 
 
 async def save(client: Client, queue: str, body: bytes, receipt: str = "") -> None:

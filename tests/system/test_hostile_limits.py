@@ -7,7 +7,6 @@ docs/reference/limits.md with the test that holds it to one; a limit that is not
 """
 
 import re
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,13 +14,12 @@ import attrs
 import pytest
 import trio
 import trio.testing
-from attrs import frozen
 from trio.testing import MockClock
 
 from tests.support.core import head_bytes
-from tests.support.fakes import MEMORY, WS_MEMORY, Client, frame_bytes, open_dial, until
+from tests.support.fakes import MEMORY, WS_MEMORY, frame_bytes, open_dial, until
 from tests.support.hostile import QUIET, endings, read_all, read_head, request
-from trio_stomp import CloseReason
+from tests.support.limits import HEAD_CODES, LIMITS, RECEIPT, Limit, id_of
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.headers._dialect import MAX_COMPOSITE
 from trio_stomp.broker.names._wildcards import MAX_WORDS
@@ -41,7 +39,7 @@ from trio_stomp.server.io._outbox import JOIN_BYTES
 from trio_stomp.transport import StreamWire, Wire
 
 TESTS = Path(__file__).parents[1]
-LIMITS = (TESTS.parent / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
+DOCUMENT = (TESTS.parent / "docs" / "reference" / "limits.md").read_text(encoding="utf-8")
 HERE = "test_hostile_limits"
 
 AT_THE_LIMIT = f"{HERE}::test_at_the_limit_it_is_served_and_one_above_refused"
@@ -120,7 +118,7 @@ def test_no_limit_is_missing_from_the_table() -> None:
     limits = {name for name in named if re.search(r"(\A|_)max_", name)}
     assert len(limits) > 20
     assert sorted(limits - WHERE.keys()) == []
-    told = set(re.findall(r"`(max_\w+)`", LIMITS.partition("## Limits without an option")[0]))
+    told = set(re.findall(r"`(max_\w+)`", DOCUMENT.partition("## Limits without an option")[0]))
     assert sorted(told - WHERE.keys()) == []
 
 
@@ -135,7 +133,7 @@ def test_each_test_of_the_table_is_there() -> None:
 
 def test_each_limit_without_an_option_is_as_documented() -> None:
     """The sentence in docs/reference/limits.md; who changes a number changes both."""
-    _, _, table = LIMITS.partition("## Limits without an option")
+    _, _, table = DOCUMENT.partition("## Limits without an option")
     compiler = SelectorCompiler()
     for said in (
         f"{MAX_DURABLES:,} durable subscriptions",
@@ -152,234 +150,27 @@ def test_each_limit_without_an_option_is_as_documented() -> None:
         f"{MAX_PENDING:,} events of one turn wait to be told",
     ):
         assert f"\n| {said}" in table
-    assert f"beyond {REFUSALS_AT_ONCE} being refused at once" in LIMITS
+    assert f"beyond {REFUSALS_AT_ONCE} being refused at once" in DOCUMENT
 
 
 # --- limits that earn an ERROR --------------------------------------------------------------------
 
-RECEIPT = "the last"
-Act = Callable[[Client, int], Awaitable[None]]
-
-
-@frozen
-class Limit:
-    """A limit, and how a client comes to it.
-
-    Args:
-      act: Given a client and how much there is; what is sent last asks for the RECEIPT.
-      most: What is served.
-      code: Of the ERROR for one more.
-    """
-
-    name: str
-    act: Act
-    most: int
-    code: str
-    options: dict[str, object] = attrs.field(factory=dict)
-    reason: CloseReason = CloseReason.LIMIT_EXCEEDED
-
-
-def last(command: str, *pairs: tuple[str, str], body: bytes = b"") -> bytes:
-    return frame_bytes(command, [*pairs, ("receipt", RECEIPT)], body, "1.2")
-
-
-TO_T = ("destination", "/t")
-
-
-async def body_by_nul(client: Client, size: int) -> None:
-    await client.send_bytes(last("SEND", TO_T, body=b"x" * size))
-
-
-async def body_by_length(client: Client, size: int) -> None:
-    await client.send_bytes(last("SEND", TO_T, ("content-length", f"{size}"), body=bytes(size)))
-
-
-async def headers(client: Client, count: int) -> None:
-    await client.send_bytes(last("SEND", TO_T, *[(f"h{n}", "x") for n in range(count - 2)]))
-
-
-async def same_header(client: Client, count: int) -> None:
-    await client.send_bytes(last("SEND", TO_T, *[("h", "x")] * (count - 2)))
-
-
-async def header_line(client: Client, size: int) -> None:
-    await client.send_bytes(last("SEND", TO_T, ("name", "x" * (size - len("name:")))))
-
-
-async def header_name(client: Client, size: int) -> None:
-    await client.send_bytes(last("SEND", TO_T, ("n" * (size - 2), "x")))
-
-
-async def escaped_line(client: Client, size: int) -> None:
-    """Counted as it is written: an escape is two bytes."""
-    await client.send_bytes(last("SEND", TO_T, ("n", ":" * ((size - 2) // 2) + "x" * (size % 2))))
-
-
-async def receipt_line(client: Client, size: int) -> None:
-    pairs = [TO_T, ("receipt", RECEIPT.ljust(size - len("receipt:"), "x"))]
-    await client.send_bytes(frame_bytes("SEND", pairs, b"", "1.2"))
-
-
-async def header_block(client: Client, size: int) -> None:
-    bare = last("SEND", TO_T, ("a", "x" * 50), ("b", ""))
-    block = len(bare) - len(b"\n\n\0")
-    await client.send_bytes(last("SEND", TO_T, ("a", "x" * 50), ("b", "x" * (size - block))))
-
-
-async def transactions(client: Client, count: int) -> None:
-    for number in range(count - 1):
-        await client.send("BEGIN", {"transaction": f"{number}"})
-    await client.send_bytes(last("BEGIN", ("transaction", "last")))
-
-
-async def actions(client: Client, count: int) -> None:
-    await client.send("BEGIN", {"transaction": "a"})
-    one = frame_bytes("SEND", [TO_T, ("transaction", "a")])
-    await client.send_bytes(one * (count - 1) + last("SEND", TO_T, ("transaction", "a")))
-
-
-async def actions_unlike(client: Client, count: int) -> None:
-    """Of several kinds, so that no run of equal ones is counted at once."""
-    await client.send("BEGIN", {"transaction": "a"})
-    for number in range(count - 1):
-        pairs = [TO_T, ("transaction", "a"), ("n", f"{number}")]
-        await client.send_bytes(frame_bytes("SEND", pairs, b"", "1.2"))
-    await client.send_bytes(last("ACK", ("id", "none"), ("transaction", "a")))
-
-
-async def transaction_bytes(client: Client, size: int) -> None:
-    await client.send("BEGIN", {"transaction": "a"})
-    pairs = (TO_T, ("transaction", "a"))
-    await client.send_bytes(frame_bytes("SEND", pairs))
-    # BEGIN costs 256 and its name, each frame 256 beside its body, and their headers are the same.
-    rest = size - 257 - 2 * 256 - head_bytes(pairs)
-    await client.send_bytes(last("SEND", *pairs, body=b"x" * rest))
-
-
-async def subscriptions(client: Client, count: int) -> None:
-    for number in range(count - 1):
-        await client.send("SUBSCRIBE", {"destination": "/t", "id": f"{number}"})
-    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "last")))
-
-
-async def wildcard_subscriptions(client: Client, count: int) -> None:
-    for number in range(count - 1):
-        await client.send("SUBSCRIBE", {"destination": f"/t/{number}/*", "id": f"{number}"})
-    await client.send_bytes(last("SUBSCRIBE", ("destination", "/t/>"), ("id", "last")))
-
-
-async def words(client: Client, count: int) -> None:
-    name = ".".join(["a"] * (count - 1) + ["*"])
-    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "last")))
-
-
-async def destinations(client: Client, count: int) -> None:
-    for number in range(count - 1):
-        await client.send("SUBSCRIBE", {"destination": f"/t{number}", "id": f"{number}"})
-    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "last")))
-
-
-async def destinations_and_a_send(client: Client, count: int) -> None:
-    for number in range(count - 1):
-        await client.send("SUBSCRIBE", {"destination": f"/t{number}", "id": f"{number}"})
-    await client.send_bytes(last("SEND", ("destination", "/new")))
-
-
-async def destination_of_send(client: Client, size: int) -> None:
-    await client.send_bytes(last("SEND", ("destination", "/" + "x" * (size - 1))))
-
-
-async def destination_of_subscribe(client: Client, size: int) -> None:
-    name = "/" + "é" * ((size - 1) // 2) + "x" * ((size - 1) % 2)
-    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "1")))
-
-
-async def destination_of_wildcard(client: Client, size: int) -> None:
-    name = "/" + "x" * (size - 3) + "/*"
-    await client.send_bytes(last("SUBSCRIBE", ("destination", name), ("id", "1")))
-
-
-async def temporary(client: Client, count: int) -> None:
-    frames = [
-        frame_bytes("SUBSCRIBE", {"destination": f"/temp-topic/{n}", "id": f"{n}"})
-        for n in range(count - 1)
-    ]
-    await client.send_bytes(b"".join(frames))
-    pairs = (("destination", "/temp-topic/last"), ("id", "last"))
-    await client.send_bytes(last("SUBSCRIBE", *pairs))
-
-
-async def selector_bytes(client: Client, size: int) -> None:
-    text = "a = '" + "x" * (size - 6) + "'"
-    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "1"), ("selector", text)))
-
-
-async def selector_depth(client: Client, depth: int) -> None:
-    text = "(" * (depth - 1) + "a = 1" + ")" * (depth - 1)
-    await client.send_bytes(last("SUBSCRIBE", TO_T, ("id", "1"), ("selector", text)))
-
-
-LIMIT_CASES = [
-    *(
-        Limit("max_body_bytes", act, 1000, "body-too-large", {"max_body_bytes": 1000})
-        for act in (body_by_nul, body_by_length)
-    ),
-    *(
-        Limit("max_headers", act, 12, "too-many-headers", {"max_headers": 12})
-        for act in (headers, same_header)
-    ),
-    *(
-        Limit("max_header_line_bytes", act, 99, "header-line-too-long",
-              {"max_header_line_bytes": 99})
-        for act in (header_line, header_name, escaped_line, receipt_line)
-    ),
-    Limit("max_header_block_bytes", header_block, 256, "headers-too-large",
-          {"max_header_block_bytes": 256}),
-    Limit("max_transactions", transactions, 3, "transaction-too-large", {"max_transactions": 3}),
-    *(
-        Limit("max_transaction_actions", act, 5, "transaction-too-large",
-              {"max_transaction_actions": 5})
-        for act in (actions, actions_unlike)
-    ),
-    Limit("max_transaction_bytes", transaction_bytes, 2048, "transaction-too-large",
-          {"max_transaction_bytes": 2048}),
-    *(
-        Limit("max_subscriptions_per_connection", act, 5, "too-many-subscriptions",
-              {"max_subscriptions_per_connection": 5})
-        for act in (subscriptions, wildcard_subscriptions)
-    ),
-    *(
-        Limit("max_destination_bytes", act, 40, "destination-too-long",
-              {"max_destination_bytes": 40})
-        for act in (destination_of_send, destination_of_subscribe, destination_of_wildcard)
-    ),
-    *(
-        Limit("max_destinations", act, 16, "too-many-destinations", {"max_destinations": 16})
-        for act in (destinations, destinations_and_a_send)
-    ),
-    Limit("words of a wildcard", words, MAX_WORDS, "invalid-wildcard"),
-    Limit("temporary destinations", temporary, MAX_TEMPORARY, "too-many-temporary-destinations"),
-    Limit("selector length", selector_bytes, 4096, "invalid-selector"),
-    Limit("selector depth", selector_depth, 32, "invalid-selector",
-          reason=CloseReason.PROTOCOL_ERROR),
-]  # fmt: skip
-
 
 def test_the_cases_are_those_of_the_table() -> None:
     served_here = {limit for limit, place in WHERE.items() if place == AT_THE_LIMIT}
-    assert {case.name for case in LIMIT_CASES} == served_here
+    assert {limit.name for limit in LIMITS} == served_here
 
 
 @pytest.mark.covers("F40", "R06", "R08", "T09", "X10")
 @pytest.mark.parametrize("transport", [MEMORY, WS_MEMORY])
-@pytest.mark.parametrize("case", LIMIT_CASES, ids=lambda case: case.act.__name__)
+@pytest.mark.parametrize("case", LIMITS, ids=id_of)
 async def test_at_the_limit_it_is_served_and_one_above_refused(
     autojump_clock: MockClock, case: Limit, transport: str
 ) -> None:
     async with open_dial(transport, **QUIET, **case.options) as dial:
         for excess in (0, 1):
             client = await dial.connect()
-            await case.act(client, case.most + excess)
+            await client.send_bytes(case.act(case.most + excess))
             frame = await client.receive()
             if not excess:
                 assert frame.command == "RECEIPT", frame
@@ -389,11 +180,7 @@ async def test_at_the_limit_it_is_served_and_one_above_refused(
                 assert (frame.command, frame["code"]) == ("ERROR", case.code), frame
                 # A frame whose header block was never whole cannot tell its receipt.
                 assert frame.get("receipt-id") in (RECEIPT, None)
-                if case.code not in (
-                    "headers-too-large",
-                    "header-line-too-long",
-                    "too-many-headers",
-                ):
+                if case.code not in HEAD_CODES:
                     assert frame["receipt-id"] == RECEIPT
                 await client.expect_closed()
                 if transport == WS_MEMORY:

@@ -21,9 +21,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tests.support.stores import fill
 from tests.support.tls import authority
 from tests.support.tool_fakes import FakeSite, check_refused, environment, fake_site, run, running
-from tests.unit.store.test_store_tools import fill
 from trio_stomp._version import __version__
 from trio_stomp.base._errors import OptionError
 from trio_stomp.cli import _connect_options, _http_get, _main, main

@@ -19,8 +19,8 @@ from tests.support.fakes import (
     WebSocketPipe,
     open_dial,
 )
+from tests.support.limits import LIMITS, Limit, id_of
 from tests.support.tls import authority
-from tests.system.test_hostile_limits import LIMIT_CASES, Limit
 from trio_stomp import OptionError, Settings
 from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
 from trio_stomp.config import Change, adopt, changes, options, own, policy_book
@@ -271,13 +271,12 @@ async def reload(dial: Dial, **values: object) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-@pytest.mark.parametrize(
-    "case", [each for each in LIMIT_CASES if each.options], ids=lambda case: case.act.__name__
-)
+@pytest.mark.parametrize("case", [each for each in LIMITS if each.options], ids=id_of)
 async def test_a_limit_of_frames_and_of_a_session(autojump_clock: MockClock, case: Limit):
     async with open_dial(**QUIET) as dial:
         before = await dial.connect()
-        await case.act(client := await dial.connect(), case.most + 1)
+        client = await dial.connect()
+        await client.send_bytes(case.act(case.most + 1))
         assert (await client.receive()).command == "RECEIPT"
         await client.aclose()
         while len(dial.server.connections) > 1:  # noqa: ASYNC110
@@ -285,12 +284,13 @@ async def test_a_limit_of_frames_and_of_a_session(autojump_clock: MockClock, cas
         await reload(dial, **case.options)
         # What is there already stays, such as a destination with a long name: so a little more.
         for client in (before, await dial.connect()):
-            await case.act(client, case.most + 3)
+            await client.send_bytes(case.act(case.most + 3))
             frame = await client.receive()
             assert (frame.command, frame["code"]) == ("ERROR", case.code)
             await client.expect_closed()
         await reload(dial, **{name: LIVE[name].default for name in case.options})
-        await case.act(client := await dial.connect(), case.most + 1)
+        client = await dial.connect()
+        await client.send_bytes(case.act(case.most + 1))
         assert (await client.receive()).command == "RECEIPT"
 
 
@@ -637,5 +637,5 @@ ELSEWHERE = {
 def test_each_live_option_has_its_effect_shown_here():
     text = Path(__file__).read_text(encoding="utf-8")
     shown = {name for name in LIVE if f"{name}=" in text or f'"{name}":' in text}
-    shown |= {name for case in LIMIT_CASES for name in case.options}
+    shown |= {name for case in LIMITS for name in case.options}
     assert LIVE.keys() - shown == ELSEWHERE

@@ -9,9 +9,9 @@ import pytest
 import trio
 from attrs import define, evolve, field
 
+from tests.support.durable_dial import DurableDial
 from tests.support.fakes import MEMORY, Dial, open_dial
 from tests.support.site import add_all, ask
-from tests.system.test_durable_server import DurableDial
 from trio_stomp.broker import Histogram
 from trio_stomp.diag import Reporter
 from trio_stomp.diag._process import open_files

@@ -17,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families as plain
 from trio.testing import MockClock
 
 from tests.support.core import Bench
+from tests.support.durable_dial import DurableDial
 from tests.support.fakes import MEMORY, WS_MEMORY, Client, Dial, open_dial, until
 from tests.support.site import add_all, ask, ask_over_wire, whole
-from tests.system.test_durable_server import DurableDial
 from trio_stomp import CloseReason
 from trio_stomp.broker import Destination, Histogram
 from trio_stomp.broker.names._kinds import Kind

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.core import head_bytes
+from tests.support.limits import HEAD_CODES, RECEIPT, Limit, id_of, limits_at
 from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.frames import Frame, FrameLimits, FrameRun, encode_receipt
@@ -788,17 +789,35 @@ def test_a_name_is_of_its_connection_alone() -> None:
     assert committed(two) == []
 
 
-@pytest.mark.covers("T09")
-def test_limit_of_open_transactions() -> None:
-    session, _ = session_with(options=ProtocolOptions(max_transactions=2))
-    for _ in range(3):
-        session.receive_data(tx(b"BEGIN", name=b"a") + tx(b"BEGIN", name=b"b"))
-        session.receive_data(tx(b"ABORT", name=b"a") + tx(b"COMMIT", name=b"b"))
-    session.receive_data(tx(b"BEGIN", name=b"a") + tx(b"BEGIN", name=b"b"))
-    error = refusal(session, tx(b"BEGIN", b"receipt:r", name=b"c"))
-    assert (error.code, error.receipt_id) == ("transaction-too-large", b"r")
-    assert error.reason is CloseReason.LIMIT_EXCEEDED
-    assert "option max_transactions)" in error.message
+@pytest.mark.covers("T09", "F40")
+@pytest.mark.parametrize("case", limits_at("decoder", "session"), ids=id_of)
+@pytest.mark.parametrize("more", [0, 1])
+@pytest.mark.parametrize("step", [1, 1 << 20])
+def test_a_limit_of_frames_and_of_transactions(case: Limit, more: int, step: int) -> None:
+    """What is committed or aborted is counted no more; and what is charged is given back."""
+    memory = MemoryBudget(1 << 30)
+    codecs = Codecs(case.frame_limits(), case.protocol_options(), memory)
+    session = open_session(codecs=codecs)
+    data = case.act(case.most + more)
+    events: list[Event] = []
+    if case.name == "max_transactions":
+        data = (data[: data.index(b"\0") + 1] + tx(b"ABORT", name=b"0")) * 3 + data
+    for place in range(0, len(data), step):
+        events += session.receive_data(data[place : place + step])
+    refused = [event.error for event in events if isinstance(event, Refused)]
+    if not more:
+        assert not refused
+        if case.at == "session":
+            assert (memory.used_bytes == case.most) is (case.name == "max_transaction_bytes")
+    else:
+        (error,) = refused
+        assert isinstance(events[-1], Refused)
+        assert (error.code, error.reason) == (case.code, case.reason)
+        assert f"option {case.name}" in error.message
+        assert error.receipt_id == RECEIPT.encode() or case.code in HEAD_CODES
+        assert session.state is State.CLOSED
+    session.close()
+    assert memory.used_bytes == 0
 
 
 @pytest.mark.covers("T09")
@@ -819,30 +838,6 @@ def test_limit_of_actions(is_cut: bool) -> None:
     assert isinstance(events[-1], Refused)
     assert events[-1].error.reason is CloseReason.LIMIT_EXCEEDED
     assert "max_transaction_actions" in events[-1].error.message
-
-
-@pytest.mark.covers("T09")
-def test_as_many_actions_as_may_be() -> None:
-    session, _ = session_with(options=ProtocolOptions(max_transaction_actions=3))
-    session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A) * 2 + tx(b"ACK", b"id:1"))
-    assert len(committed(session)) == 3
-
-
-@pytest.mark.covers("T09")
-@pytest.mark.parametrize(("size", "is_allowed"), [(768, True), (769, False)])
-def test_limit_of_bytes(size: int, is_allowed: bool) -> None:
-    """BEGIN costs 256 and its name, each action 256 beside its body, and its headers."""
-    session, memory = session_with(options=ProtocolOptions(max_transaction_bytes=257 + HEAD + 1280))
-    session.receive_data(tx(b"BEGIN") + tx(b"SEND", TO_A))
-    events = session.receive_data(tx(b"SEND", TO_A, b"receipt:r", body=b"x" * size))
-    if is_allowed:
-        assert plain(events) == [("received", b"r")]
-        assert memory.used_bytes == 257 + HEAD + 1280
-        return
-    assert plain(events) == [("transaction-too-large", b"r")]
-    assert memory.used_bytes == 257 + HEAD + 256
-    session.close()
-    assert memory.used_bytes == 0
 
 
 @pytest.mark.covers("T09")

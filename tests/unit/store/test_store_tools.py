@@ -11,21 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.support.stores import KINDS
+from tests.support.stores import BODIES, HEAD, KINDS, fill, ignore
 from tests.support.tool_fakes import environment
 from trio_stomp.cli import main
 from trio_stomp.cli._progress import progress
 from trio_stomp.store import (
-    Append,
     Begin,
-    Delivered,
     Done,
     JournalOptions,
     JournalStore,
     Keep,
     Put,
-    Record,
-    Store,
     StoreError,
     StoreLocked,
     Turn,
@@ -36,31 +32,6 @@ from trio_stomp.store import (
     inspect,
     verify,
 )
-
-HEAD = b"destination:/queue/a\npersistent:true\n"
-BODIES = [b"one", "zwei ü\n".encode(), b"\xff\x00three"]
-
-
-def ignore(done: int, total: int) -> None:
-    """Nobody looks at the progress."""
-
-
-def fill(store: Store) -> None:
-    """Two places, interleaved; a stream that was begun late; settings; deliveries; what is done."""
-    commit = store.recover(ignore).commit
-    records: list[Record] = [
-        Put("queue:/queue/a", 1, HEAD, BODIES, received_ms=5, expires_ms=9),
-        Put("queue:/queue/b", 4, HEAD, [b"four", b"gone"], level=9),
-        Put("queue:/queue/a", 6, b"\xff:x\n", [b"six"], deliveries=2),
-        Put("queue:/queue/a", 7, HEAD, [b"passing"], transient=True),
-        Done([5]),
-        Delivered([1]),
-        Keep("durable:x", "so\n"),
-        Begin("/stream/s", "e1", 7),
-        Append("/stream/s", 7, HEAD, [b"a", b"b"], 100),
-        Append("/stream/s", 9, HEAD, [b"\xfe"], 200),
-    ]
-    store.append([Turn(records)], commit)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trio.testing import assert_checkpoints, memory_stream_pair, wait_all_tasks_blocked
 
-from tests.unit.transport.test_wire import reset, socket_pair
+from tests.support.wires import reset, socket_pair
 from trio_stomp.base._errors import CloseReason, RemoteError
 from trio_stomp.transport import StreamWire, Wire, wire_over
 from trio_stomp.transport.http._proxy import read_proxy_header

@@ -2,42 +2,17 @@
 
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 import trio
 from trio.testing import lockstep_stream_pair, memory_stream_pair, wait_all_tasks_blocked
 
 from tests.support.fakes import until
+from tests.support.wires import reset, socket_pair
 from trio_stomp.testing._links import Link
-from trio_stomp.transport import SocketWire, StreamWire, Wire, wire_over
+from trio_stomp.transport import SocketWire, StreamWire, wire_over
 from trio_stomp.transport import memory_stream_pair as bounded_pair
 from trio_stomp.transport.wire._wire import MAX_BEHIND, MAX_LAYERS
-
-
-@asynccontextmanager
-async def socket_pair(buffer_bytes: int = 0) -> AsyncIterator[tuple[Wire, trio.SocketStream]]:
-    """A wire over a real TCP connection, and the peer."""
-    (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        port = listener.socket.getsockname()[1]
-        peer = await trio.open_tcp_stream("127.0.0.1", port)
-        served = await listener.accept()
-    if buffer_bytes:
-        served.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
-        peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
-    wire = wire_over(served)
-    try:
-        yield wire, peer
-    finally:
-        await wire.aclose()
-        await peer.aclose()
-
-
-def reset(peer: trio.SocketStream) -> None:
-    peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
-    peer.socket.close()
 
 
 async def test_a_socket_gets_a_socket_wire() -> None:

@@ -4,77 +4,36 @@ from typing import Any
 
 import pytest
 
-from tests.support.core import Actor
 from tests.support.durable_fakes import DurableBench
+from tests.support.owners import (
+    ALICE,
+    BOB,
+    LATER,
+    OPS,
+    Q,
+    T,
+    enters,
+    got,
+    is_clean,
+    judged,
+    reads_all,
+    rules,
+)
 from tests.support.share_fakes import MOST, ClockedDurable
 from trio_stomp.base._identity import ANONYMOUS, Identity
-from trio_stomp.broker import AccessRules, DestinationPolicy
+from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.headers._owner import HEADER, owner_line, parted
 from trio_stomp.broker.headers._stored_head import decode_head
-from trio_stomp.broker.rules._rules import Action, Rule
 from trio_stomp.broker.topics._last_values import JUDGED
 from trio_stomp.frames import V1_2, encode_header
 from trio_stomp.protocol import Subscribed
 from trio_stomp.store import Put, Turn
 
-Q, T = "/queue/q", "/topic/t"
-ALICE = Identity("alice", method="passcode")
-BOB = Identity("bob", method="passcode")
-OPS = Identity("carol", frozenset({"ops", "staff"}), method="token")
-ANYTHING = frozenset(Action)
 MANY = 3_000
-LATER: dict[str, Any] = {"AMQ_SCHEDULED_DELAY": "5000"}
-
-
-def rules(*users: str, groups: frozenset[str] = frozenset()) -> AccessRules:
-    """Whoever is named may do everything, and nobody else anything."""
-    if not users and not groups:
-        return AccessRules()
-    return AccessRules((Rule(True, ANYTHING, ("**",), users, groups, place="r1"),))
-
-
-def everybody(_: Identity) -> bool:
-    return True
 
 
 def made() -> DurableBench:
     return DurableBench(book={Q: DestinationPolicy()})
-
-
-def judged(core: DurableBench, by: AccessRules | None) -> None:
-    """The operator's rules change."""
-    core.broker.use_rules(by, everybody, core.now)
-    core.turn()
-
-
-def enters(core: DurableBench, who: Identity) -> Actor:
-    actor = core.actor()
-    actor.client.identity, actor.client.user = who, who.name
-    core.broker.authorizer.admit(actor.client)
-    return actor
-
-
-def reads_all(core: DurableBench) -> Actor:
-    actor = core.actor()
-    actor.client.rights = None
-    return actor
-
-
-def got(core: DurableBench, name: str) -> list[str]:
-    """What somebody new is given who may read everything."""
-    reader = reads_all(core)
-    reader.subscribes(name)
-    core.turn()
-    bodies = reader.bodies()
-    reader.unsubscribes()
-    core.turn()
-    return bodies
-
-
-def is_clean(core: DurableBench) -> None:
-    core.turn()
-    assert core.store.statistics().live_messages == 0
-    assert core.memory.kept_bytes == core.broker.scheduler.waiting == 0
 
 
 # --- schedules ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.core import OVERHEAD, Actor, Bench, Received, bench, run_of
 from tests.support.durable_fakes import DurableBench
-from tests.unit.broker.access.test_owners import (
+from tests.support.owners import (
     ALICE,
     BOB,
     LATER,
