@@ -54,6 +54,12 @@ def test_a_parent_that_may_not_be_read_is_no_hindrance(tmp_path: Path, monkeypat
     assert (tmp_path / "x" / "y").is_dir()
 
 
+def test_the_lock_file_is_its_owners_alone(tmp_path: Path) -> None:
+    store, _ = opened(tmp_path)
+    assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+    store.close()
+
+
 def test_removing_the_lock_file_lets_nobody_in(tmp_path: Path) -> None:
     store, recovered = opened(tmp_path)
     (tmp_path / "lock").unlink()

@@ -92,6 +92,8 @@ def test_of_a_repeated_header_the_first_counts():
 def test_who_says_only_when_the_replay_begins_wants_all_of_it():
     told = parse_stream_options((("replay-delay", "250"),))
     assert told == StreamOptions(Start.FIRST, delay_ms=250, is_asked=True)
+    longest = parse_stream_options((("replay-delay", str(MAX_DELAY_MS)),))
+    assert longest.delay_ms == MAX_DELAY_MS
     told = parse_stream_options((("replay-delay", "250"), ("from-seq", "-1")))
     assert told.start is Start.NEXT
 

@@ -670,3 +670,19 @@ def test_a_queue_is_idle_when_nothing_would_be_lost():
     assert not queue.is_idle
     actor.unsubscribes()
     assert queue.is_idle
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_only_who_was_served_last_is_forgotten_with_its_subscription(is_last: bool) -> None:
+    """The place in the turn stays for the others; a consumer that is gone takes no memory."""
+    desk = bench()
+    readers = [desk.actor(), desk.actor()]
+    for reader in readers:
+        reader.subscribes(Q)
+    desk.actor().sends(Q, "a")
+    desk.turn()
+    served = readers.index(next(reader for reader in readers if reader.bodies()))
+    left = readers[served if is_last else 1 - served]
+    left.unsubscribes()
+    last = desk.queue(Q).last_served
+    assert last is (None if is_last else readers[served].consumer())

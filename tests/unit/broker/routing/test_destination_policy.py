@@ -5,7 +5,9 @@ from typing import Any
 import attrs
 import pytest
 
+from tests.support.core import Core
 from trio_stomp.base._errors import OptionError
+from trio_stomp.broker import BrokerPolicies
 from trio_stomp.broker.routing._destination_policy import (
     DEFAULT_POLICY,
     DestinationPolicy,
@@ -300,3 +302,21 @@ def test_where_tells_patterns_apart_that_share_a_policy() -> None:
 def test_books_are_values() -> None:
     assert PolicyBook([("a", policy(1))]) == PolicyBook([("a", policy(1))])
     assert PolicyBook([("a", policy(1))]) != PolicyBook([("a", policy(2))])
+
+
+@pytest.mark.parametrize(
+    ("name", "ttl_s"),
+    [
+        ("/topic/own", 5.0),
+        ("/topic/other", 60.0),
+        ("#w", 60.0),
+        ("/queue/own", 7.0),
+        ("/queue/q", 0.0),
+    ],
+)
+def test_a_ttl_of_its_own_wins_and_that_of_the_broker_is_for_topics_and_work(
+    name: str, ttl_s: float
+) -> None:
+    book = {"/topic/own": policy(5000), "/queue/own": policy(7000)}
+    core = Core(BrokerPolicies(ttl_ms=60_000), book=book)
+    assert core.broker.destinations.open(name).ttl_s == ttl_s

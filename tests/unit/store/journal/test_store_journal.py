@@ -30,6 +30,7 @@ from trio_stomp.store import (
     scan_records,
 )
 from trio_stomp.store.journal._extents import extent_of
+from trio_stomp.store.journal._index import Index
 
 KIB = bytes(1024)
 
@@ -623,3 +624,10 @@ def test_an_extent_whose_segment_has_gone(tmp_path) -> None:
     with pytest.raises(FileNotFoundError):
         store._shared.read_extent(("a", 4), extent_of([1], 99, 0, 10, 1))
     store.close()
+
+
+def test_deliveries_of_what_is_done_are_not_kept() -> None:
+    index = Index()
+    index.live.add([1, 2])
+    index.set_deliveries([1, 2, 3], [4, 0, 5])
+    assert index.deliveries == {1: 4}
