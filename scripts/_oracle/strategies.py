@@ -10,6 +10,7 @@ from itertools import pairwise
 from attrs import define, field, frozen
 from hypothesis import strategies as st
 
+from _oracle.server_frames import read_frames
 from trio_stomp.frames import (
     OPENING,
     V1_0,
@@ -296,18 +297,8 @@ def naive_length(text: str, limits: FrameLimits) -> int:
 
 def read_server_frames(wire: bytes, rules: HeaderRules) -> list[Frame]:
     """Frames of a server's, as a client reads them: with ``content-length`` in each that has it."""
-    frames = []
-    while wire:
-        block, blank, rest = wire.partition(b"\n\n")
-        assert blank, wire
-        command, *lines = block.split(b"\n")
-        headers = tuple(naive_header(line, rules, FrameLimits()) for line in lines)
-        told = dict(reversed(headers)).get("content-length")
-        size = rest.index(b"\0") if told is None else int(told)
-        assert rest[size : size + 2] == b"\0\n", rest
-        frames.append(Frame(command.decode(), headers, rest[:size]))
-        wire = rest[size + 2 :]
-    return frames
+    found = read_frames(wire, rules.name)
+    return [Frame(each.command, each.headers, each.body) for each in found]
 
 
 # Strategies.

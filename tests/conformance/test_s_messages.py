@@ -79,7 +79,7 @@ async def test_user_headers_arrive_in_order(dial: Dial, writer: str, reader: str
     message = await subscriber.receive()
     assert message.command == "MESSAGE"
     assert message.body == b"body"
-    assert [pair for pair in message.pairs if pair in own] == own
+    assert [pair for pair in message.headers if pair in own] == own
     assert message["destination"] == "/topic/a"
     assert message["subscription"] == "sub-1"
     assert message["message-id"]

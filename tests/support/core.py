@@ -2,8 +2,8 @@
 
 ``Core`` ends the turn with each batch of events, and its ``Peer`` reads all that came so far.
 ``Bench`` ends a turn when it is told to or when somebody reads, and its ``Actor`` reads what came
-since the last time. Outboxes record what is staged; it is read back by a parser of this file's own,
-so that a fault of the codec does not hide itself.
+since the last time. Outboxes record what is staged, which an oracle of its own reads back: a fault
+of the codec does not hide itself.
 """
 
 import re
@@ -11,6 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from _oracle.server_frames import Pairs as Pairs
+from _oracle.server_frames import Received as Received
+from _oracle.server_frames import read_frames as read_frames
 from attrs import define, field
 
 from tests.support.fakes import lose
@@ -55,80 +58,9 @@ OVERHEAD = 256
 """What a message is charged beside its body: spelled out, since it is part of a limit."""
 VERSIONS = {"1.0": STOMP_1_0, "1.1": STOMP_1_1, "1.2": STOMP_1_2}
 
-_ESCAPES = {
-    "1.0": {},
-    "1.1": {"n": "\n", "c": ":", "\\": "\\"},
-    "1.2": {"r": "\r", "n": "\n", "c": ":", "\\": "\\"},
-}
 _PLAIN_ID = re.compile(r"[A-Za-z0-9.-]+")
 
-Pairs = tuple[tuple[str, str], ...]
 Staged = tuple[bytes, Delivery | None]
-
-
-@define(frozen=True)
-class Received:
-    """A frame as a client reads it."""
-
-    command: str
-    headers: Pairs
-    body: bytes
-
-    def get(self, name: str) -> str | None:
-        """The value of the first header ``name``."""
-        return next((text for key, text in self.headers if key == name), None)
-
-    def names(self) -> list[str]:
-        """Header names in order."""
-        return [name for name, _ in self.headers]
-
-    @property
-    def text(self) -> str:
-        """The body as text."""
-        return self.body.decode()
-
-
-def read_frames(data: bytes, version: str) -> list[Received]:
-    """Read whole frames by the book; an AssertionError says where the bytes are none."""
-    frames = []
-    place = 0
-    while place < len(data):
-        end = data.index(b"\n\n", place)
-        command, *lines = data[place:end].decode().split("\n")
-        assert re.fullmatch("[A-Z]+", command), command
-        # CONNECTED is never escaped (F22).
-        known = "1.0" if command == "CONNECTED" else version
-        headers = tuple(_read_line(line, known) for line in lines)
-        names = [name for name, _ in headers]
-        assert len(set(names)) == len(names), f"repeated header: {names}"
-        body, place = _read_body(data, end + 2, dict(headers).get("content-length"))
-        frames.append(Received(command, headers, body))
-    return frames
-
-
-def _read_line(line: str, version: str) -> tuple[str, str]:
-    name, colon, text = line.partition(":")
-    assert name, line
-    assert colon, line
-    if version != "1.0":
-        assert ":" not in text, line
-    if version == "1.0":
-        assert text, f"an empty value in 1.0: {line}"
-    if version != "1.1":
-        assert "\r" not in line, line
-    return _unescape(name, version), _unescape(text, version)
-
-
-def _unescape(text: str, version: str) -> str:
-    if version == "1.0":
-        return text
-    return re.sub(r"\\(.?)", lambda found: _ESCAPES[version][found[1]], text)
-
-
-def _read_body(data: bytes, start: int, told: str | None) -> tuple[bytes, int]:
-    end = data.index(b"\0", start) if told is None else start + int(told)
-    assert data[end : end + 2] == b"\0\n", "no NUL and line feed behind the body"
-    return data[start:end], end + 2
 
 
 @define(eq=False, repr=False)

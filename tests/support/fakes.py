@@ -4,18 +4,20 @@ The client here is written from the specification alone and shares no code with 
 it understands is what a foreign client would understand.
 """
 
-import math
 import socket
 import struct
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from itertools import pairwise
 from typing import Protocol
 
 import trio
 import trio.testing
-from attrs import define, field, frozen
+from _oracle.server_frames import FrameReader as FrameReader
+from _oracle.server_frames import Received as Received
+from _oracle.server_frames import bodies as bodies
+from _oracle.server_frames import escape as escape
+from attrs import define, field
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import (
     AcceptConnection,
@@ -31,7 +33,7 @@ from wsproto.events import (
 )
 
 from tests.support.tls import authority
-from trio_stomp import CloseReason, ServerHandle, Settings
+from trio_stomp import ServerHandle, Settings
 from trio_stomp.broker import Delivery
 from trio_stomp.server import Entrance, Server
 from trio_stomp.startup._entrances import address_of, open_entrances
@@ -93,107 +95,6 @@ MemoryStream = trio.StapledStream[trio.testing.MemorySendStream, trio.testing.Me
 
 
 # --- STOMP as a client sees it ----------------------------------------------------------------
-
-_ESCAPES = {
-    "1.0": {},
-    "1.1": {"\\n": "\n", "\\c": ":", "\\\\": "\\"},
-    "1.2": {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"},
-}
-
-
-@frozen
-class Received:
-    """A frame from the broker, as it came and as it is meant."""
-
-    command: str
-    pairs: tuple[tuple[str, str], ...]
-    body: bytes
-    raw: bytes
-
-    def __getitem__(self, name: str) -> str:
-        return next(text for key, text in self.pairs if key == name)
-
-    def get(self, name: str) -> str | None:
-        """The first header ``name``, or None."""
-        return next((text for key, text in self.pairs if key == name), None)
-
-    @property
-    def names(self) -> list[str]:
-        """Header names in order."""
-        return [key for key, _ in self.pairs]
-
-
-class FrameReader:
-    """A small STOMP parser: strict, slow, and independent of the broker's."""
-
-    def __init__(self) -> None:
-        self.version = "1.0"  # until CONNECTED tells
-        self.heartbeats = 0
-        self._buffer = b""
-
-    def feed(self, data: bytes) -> None:
-        """Take what came next."""
-        self._buffer += data
-
-    @property
-    def rest(self) -> bytes:
-        """What is there of a frame that is not complete."""
-        return self._buffer
-
-    def next(self) -> Received | None:
-        """The next whole frame, or None."""
-        while self._buffer.startswith(b"\n"):
-            self._buffer = self._buffer[1:]
-            self.heartbeats += 1
-        head, blank, rest = self._buffer.partition(b"\n\n")
-        if not blank:
-            return None
-        command, *lines = head.decode("utf-8").split("\n")
-        assert command in ("CONNECTED", "MESSAGE", "RECEIPT", "ERROR", "DIAG"), head
-        plain = command == "CONNECTED"
-        pairs = tuple(self._pair(line, plain) for line in lines)
-        lengths = [text for name, text in pairs if name == "content-length"]
-        assert len(lengths) <= 1, head
-        if lengths:
-            size = int(lengths[0])
-            if len(rest) <= size + 1:
-                return None
-            assert rest[size : size + 1] == b"\0", self._buffer[:200]
-        else:
-            size = rest.find(b"\0")
-            if size < 0 or len(rest) == size + 1:
-                return None
-        assert rest[size + 1 : size + 2] == b"\n", self._buffer[:200]
-        whole = len(head) + 2 + size + 2
-        frame = Received(command, pairs, rest[:size], self._buffer[:whole])
-        self._buffer = self._buffer[whole:]
-        return frame
-
-    def _pair(self, line: str, plain: bool) -> tuple[str, str]:
-        name, colon, text = line.partition(":")
-        assert colon, line
-        assert name, line
-        if plain:
-            return name, text
-        return self._unescape(name), self._unescape(text)
-
-    def _unescape(self, text: str) -> str:
-        table = _ESCAPES[self.version]
-        if not table:
-            return text
-        assert ":" not in text, f"an unescaped colon in {text!r}"
-        out = ""
-        while text:
-            step = 2 if text[0] == "\\" else 1
-            out += table[text[:2]] if step == 2 else text[0]
-            text = text[step:]
-        return out
-
-
-def escape(text: str, version: str) -> str:
-    """Header text as a client of ``version`` writes it."""
-    table = {meant: written for written, meant in _ESCAPES[version].items()}
-    return "".join(table.get(letter, letter) for letter in text)
 
 
 def frame_bytes(
@@ -706,93 +607,6 @@ def lose(delivery: Delivery) -> int:
     return delivery.count
 
 
-@define(eq=False)
-class RecordingOutbox:
-    """A fake of the port ``broker.Outbox`` that remembers what was staged.
-
-    Args:
-      limit_bytes: Bound of what is kept; ``take`` makes room.
-      low_water_bytes: ``has_room`` below this.
-    """
-
-    limit_bytes: float = math.inf
-    low_water_bytes: float = math.inf
-    items: deque[tuple[bytes, Delivery | None]] = field(factory=deque)
-    close_reason: CloseReason | None = None
-    wants_room: bool = False
-
-    @property
-    def waiting_bytes(self) -> int:
-        """Bytes staged and not taken."""
-        return sum(_size(*item) for item in self.items)
-
-    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        if self.close_reason is not None:
-            return True
-        waiting = self.waiting_bytes
-        if waiting and waiting + _size(prefix, delivery) > self.limit_bytes:
-            return False
-        self.items.append((prefix, delivery))
-        return True
-
-    def stage_frame(self, frame: bytes) -> None:
-        if self.close_reason is None:
-            self.items.append((frame, None))
-
-    def drop_oldest(self, size: int) -> int:
-        dropped = 0
-        for item in list(self.items):
-            prefix, delivery = item
-            if size <= 0:
-                break
-            if delivery is not None:
-                self.items.remove(item)
-                size -= _size(prefix, delivery)
-                dropped += lose(delivery)
-        return dropped
-
-    def has_room(self) -> bool:
-        if self.close_reason is not None:
-            return False
-        self.wants_room = self.waiting_bytes >= self.low_water_bytes
-        return not self.wants_room
-
-    def discard(self) -> int:
-        before = self.items
-        self.items = deque(item for item in self.items if item[1] is None)
-        return sum(lose(delivery) for _, delivery in before if delivery is not None)
-
-    def close(self, reason: CloseReason) -> None:
-        if self.close_reason is None:
-            self.close_reason = reason
-
-    def take(self) -> bytes:
-        """What would be on the wire; then nothing waits any more."""
-        data = b"".join(
-            prefix if delivery is None else prefix.join(delivery.tails)
-            for prefix, delivery in self.items
-        )
-        self.items.clear()
-        return data
-
-    def frames(self, version: str = "1.2") -> list[Received]:
-        """The same, parsed."""
-        reader = FrameReader()
-        reader.version = version
-        reader.feed(self.take())
-        frames = []
-        while (frame := reader.next()) is not None:
-            frames.append(frame)
-        assert reader.rest == b""
-        return frames
-
-
-def _size(prefix: bytes, delivery: Delivery | None) -> int:
-    if delivery is None:
-        return len(prefix)
-    return delivery.size + delivery.count * len(prefix)
-
-
 # --- helpers ----------------------------------------------------------------------------------
 
 
@@ -821,8 +635,3 @@ async def until(condition: Callable[[], bool], step_s: float = 0.0, limit_s: flo
 def gaps_between(times: Sequence[float]) -> list[float]:
     """The distances between moments."""
     return [after - before for before, after in pairwise(times)]
-
-
-def bodies(frames: Iterable[Received]) -> list[bytes]:
-    """The bodies of the MESSAGEs among ``frames``."""
-    return [frame.body for frame in frames if frame.command == "MESSAGE"]

@@ -403,7 +403,7 @@ async def test_diag_on_request(transport: str, version: str) -> None:
             assert message["subscription"] == "d1"
             assert message["ts"] == "1700000000000"
             usual = {"destination", "subscription", "message-id", "content-length", "ts"}
-            return {name: text for name, text in message.pairs if name not in usual}
+            return {name: text for name, text in message.headers if name not in usual}
 
         ws = str(int(dial.is_websocket))
         assert await request(b"session") == {

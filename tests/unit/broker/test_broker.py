@@ -58,7 +58,7 @@ def test_connected_tells_version_session_and_heartbeats(version: str):
 def test_the_servers_name_may_be_hidden():
     peer = Core().peer(opens=False)
     peer.opens()
-    assert peer.frames()[0].names() == ["version", "session", "heart-beat"]
+    assert peer.frames()[0].names == ["version", "session", "heart-beat"]
     assert peer.frames()[0].get("heart-beat") == "0,0"
     assert peer.client.user == ""
 
@@ -82,7 +82,7 @@ def test_connected_answers_a_receipt_where_the_dialect_has_it(dialect: str, head
     assert told == (("c1", "c1") if dialect == "activemq" else (None, None))
     silent = Core(dialect="activemq").peer(opens=False)
     silent.opens()
-    assert silent.frames()[0].names() == ["version", "session", "heart-beat"]
+    assert silent.frames()[0].names == ["version", "session", "heart-beat"]
 
 
 # --- DISCONNECT -----------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ def test_a_send_to_a_diag_topic_is_answered_with_headers(core: Core, body: str, 
         assert frame.text == body
         assert frame.get("destination") == "DIAG/mine"
         assert frame.get("ts") == "17"  # the client computes the latency with it
-        told = dict(frame.headers[frame.names().index("ts") + 1 :])
+        told = dict(frame.headers[frame.names.index("ts") + 1 :])
         told.pop("content-length", None)
         assert told == figures
 

@@ -37,7 +37,7 @@ def test_every_subscription_gets_each_message_with_its_headers_in_order():
     )
     publisher.does(run_of("/topic/a", ["hello", "olleh"], headers, length=5))
     first, second, third, fourth = reader.messages()
-    assert first.names() == [
+    assert first.names == [
         *("subscription", "message-id", "destination"),
         *("zeta", "content-type", "alpha", "content-length"),
     ]
