@@ -297,7 +297,7 @@ def naive_length(text: str, limits: FrameLimits) -> int:
 
 def read_server_frames(wire: bytes, rules: HeaderRules) -> list[Frame]:
     """Frames of a server's, as a client reads them: with ``content-length`` in each that has it."""
-    found = read_frames(wire, rules.name)
+    found = read_frames(wire, rules.name, repeats=True)
     return [Frame(each.command, each.headers, each.body) for each in found]
 
 
