@@ -297,8 +297,11 @@ def naive_length(text: str, limits: FrameLimits) -> int:
 
 def read_server_frames(wire: bytes, rules: HeaderRules) -> list[Frame]:
     """Frames of a server's, as a client reads them: with ``content-length`` in each that has it."""
-    found = read_frames(wire, rules.name, repeats=True)
-    return [Frame(each.command, each.headers, each.body) for each in found]
+    pad = " \t" if rules is V1_0 else ""
+    return [
+        Frame(each.command, tuple((key, text.lstrip(pad)) for key, text in each.headers), each.body)
+        for each in read_frames(wire, rules.name, repeats=True)
+    ]
 
 
 # Strategies.
