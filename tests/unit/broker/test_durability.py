@@ -1,5 +1,7 @@
 """What a client must wait for, what it is told after a failure, and that others never wait."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.core import Actor, Received, bench, texts
@@ -43,8 +45,15 @@ def ends(core: DurableBench) -> None:
     assert [*core.log.waiting, *core.log.leaving] == []
 
 
-def test_nothing_is_seen_nor_receipted_before_the_store_has_it() -> None:
+@pytest.fixture
+def core() -> Iterator[DurableBench]:
+    """One whose store answers when it is told to; in the end nothing is left."""
     core = slow()
+    yield core
+    ends(core)
+
+
+def test_nothing_is_seen_nor_receipted_before_the_store_has_it(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q)
     stores(sender, "a", receipt=b"1")
@@ -53,11 +62,9 @@ def test_nothing_is_seen_nor_receipted_before_the_store_has_it() -> None:
     assert told(reader.frames()) == ["a"]
     (receipt,) = sender.frames()
     assert (receipt.get("receipt-id"), receipt.get("stored")) == ("1", "memory")
-    ends(core)
 
 
-def test_a_withdrawn_send_is_never_seen_and_its_sender_is_told_once() -> None:
-    core = slow()
+def test_a_withdrawn_send_is_never_seen_and_its_sender_is_told_once(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q)
     stores(sender, "a")
@@ -72,11 +79,9 @@ def test_a_withdrawn_send_is_never_seen_and_its_sender_is_told_once() -> None:
         core.answers()
     assert reader.frames() == []
     assert core.restarts().waiting(Q) == []
-    ends(core)
 
 
-def test_receipts_of_what_is_safe_come_before_the_error() -> None:
-    core = slow()
+def test_receipts_of_what_is_safe_come_before_the_error(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
     core.turn()
@@ -85,12 +90,10 @@ def test_receipts_of_what_is_safe_come_before_the_error() -> None:
     core.turn()
     core.fails()
     assert told(sender.frames()) == ["RECEIPT 1", "ERROR 2"]
-    ends(core)
 
 
 @pytest.mark.parametrize("survives", [True, False])
-def test_a_fault_is_told_behind_pending_receipts(survives: bool) -> None:
-    core = slow()
+def test_a_fault_is_told_behind_pending_receipts(core: DurableBench, survives: bool) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
     sender.unsubscribes("none")
@@ -99,11 +102,9 @@ def test_a_fault_is_told_behind_pending_receipts(survives: bool) -> None:
     frames = sender.frames()
     assert told(frames) == (["RECEIPT 1", "ERROR None"] if survives else ["ERROR 1"])
     assert frames[-1].get("code") == ("unknown-subscription" if survives else "storage")
-    ends(core)
 
 
-def test_a_transient_send_does_not_overtake_a_stored_one() -> None:
-    core = slow()
+def test_a_transient_send_does_not_overtake_a_stored_one(core: DurableBench) -> None:
     sender, other, reader = core.actor(), core.actor(), core.actor()
     reader.subscribes(Q)
     stores(sender, "a")
@@ -115,11 +116,9 @@ def test_a_transient_send_does_not_overtake_a_stored_one() -> None:
     assert texts(reader.frames()) == ["a", "b"]
     assert told(sender.frames()) == ["RECEIPT 1"]
     assert not sender.outbox.is_paused
-    ends(core)
 
 
-def test_stored_sends_and_acks_are_not_held() -> None:
-    core = slow()
+def test_stored_sends_and_acks_are_not_held(core: DurableBench) -> None:
     actor = core.actor()
     actor.subscribes(Q, ack="client")
     stores(actor, "a")
@@ -134,7 +133,6 @@ def test_stored_sends_and_acks_are_not_held() -> None:
     core.turn()
     core.answers()
     assert actor.bodies() == ["b", "c"]
-    ends(core)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +155,7 @@ def test_whatever_else_a_client_says_waits_for_what_it_sent(event: object) -> No
     ends(core)
 
 
-def test_the_receipt_of_disconnect_waits_for_acks() -> None:
-    core = slow()
+def test_the_receipt_of_disconnect_waits_for_acks(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q, ack="client")
     stores(sender, "a")
@@ -171,7 +168,6 @@ def test_the_receipt_of_disconnect_waits_for_acks() -> None:
     assert reader.frames() == []
     core.answers()
     assert told(reader.frames()) == ["RECEIPT 1"]
-    ends(core)
 
 
 def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored() -> None:
@@ -186,8 +182,7 @@ def test_disconnect_waits_for_nothing_if_what_was_acknowledged_is_not_stored() -
     ends(core)
 
 
-def test_disconnect_after_an_ack_survives_failures_before_and_after() -> None:
-    core = slow()
+def test_disconnect_after_an_ack_survives_failures_before_and_after(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q, ack="client")
     stores(sender, "a", "b")
@@ -211,7 +206,6 @@ def test_disconnect_after_an_ack_survives_failures_before_and_after() -> None:
     assert told(reader.frames()) == ["RECEIPT 1"]
     assert core.restarts().queue is not None
     assert not core.restarts().broker.queues.largest(1)
-    ends(core)
 
 
 def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure() -> None:
@@ -232,8 +226,7 @@ def test_the_receipt_of_an_ack_waits_for_the_store_and_outlives_a_failure() -> N
     ends(core)
 
 
-def test_other_clients_do_not_wait() -> None:
-    core = slow()
+def test_other_clients_do_not_wait(core: DurableBench) -> None:
     sender, other = core.actor(), core.actor()
     other.subscribes("/topic/t", ack="client")
     other.sends("/topic/t", "x")
@@ -243,11 +236,9 @@ def test_other_clients_do_not_wait() -> None:
     other.does(Unsubscribed("0", None, b"2"), Left(b"3"))
     assert told(other.frames())[-3:] == ["RECEIPT 1", "RECEIPT 2", "RECEIPT 3"]
     assert got.text == "x"
-    ends(core)
 
 
-def test_who_is_gone_is_forgotten_when_all_it_sent_is_done() -> None:
-    core = slow()
+def test_who_is_gone_is_forgotten_when_all_it_sent_is_done(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a", receipt=b"1")
     sender.sends("/queue/other", "b")
@@ -265,11 +256,9 @@ def test_who_is_gone_is_forgotten_when_all_it_sent_is_done() -> None:
     assert seen == [["RECEIPT 1"]]
     assert sender.client not in core.broker.clients
     assert core.waiting("/queue/other") == ["b"]
-    ends(core)
 
 
-def test_who_is_gone_may_have_to_wait_again() -> None:
-    core = slow()
+def test_who_is_gone_may_have_to_wait_again(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a")
     sender.sends(Q, "b")
@@ -282,18 +271,15 @@ def test_who_is_gone_may_have_to_wait_again() -> None:
     core.answers()
     assert core.waiting(Q) == ["a", "b", "c"]
     assert sender.client not in core.broker.clients
-    ends(core)
 
 
-def test_who_is_gone_is_forgotten_after_a_failure_too() -> None:
-    core = slow()
+def test_who_is_gone_is_forgotten_after_a_failure_too(core: DurableBench) -> None:
     sender = core.actor()
     stores(sender, "a")
     sender.is_gone()
     core.turn()
     core.fails()
     assert sender.client not in core.broker.clients
-    ends(core)
 
 
 def test_a_producer_that_waits_for_room_goes_on_and_keeps_its_order() -> None:
@@ -343,8 +329,7 @@ def test_who_sends_more_than_may_be_under_way_is_held(monkeypatch: pytest.Monkey
     ends(core)
 
 
-def test_an_id_whose_message_is_withdrawn_is_no_duplicate() -> None:
-    core = slow()
+def test_an_id_whose_message_is_withdrawn_is_no_duplicate(core: DurableBench) -> None:
     sender = core.actor()
     sender.sends(Q, "a", persistent="true", x_dedup_id="1")
     core.turn()
@@ -356,11 +341,9 @@ def test_an_id_whose_message_is_withdrawn_is_no_duplicate() -> None:
     (receipt,) = again.frames()
     assert receipt.get("duplicate") is None
     assert core.waiting(Q) == ["a"]
-    ends(core)
 
 
-def test_a_duplicate_is_receipted_when_the_first_is_safe() -> None:
-    core = slow()
+def test_a_duplicate_is_receipted_when_the_first_is_safe(core: DurableBench) -> None:
     one, other, third = core.actor(), core.actor(), core.actor()
     one.sends(Q, "a", persistent="true", x_dedup_id="1")
     other.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
@@ -369,22 +352,18 @@ def test_a_duplicate_is_receipted_when_the_first_is_safe() -> None:
     assert [frame.get("duplicate") for frame in other.frames()] == ["true"]
     third.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
     assert [frame.get("duplicate") for frame in third.frames()] == ["true"]
-    ends(core)
 
 
-def test_a_duplicate_of_what_is_withdrawn_is_withdrawn() -> None:
-    core = slow()
+def test_a_duplicate_of_what_is_withdrawn_is_withdrawn(core: DurableBench) -> None:
     one, other = core.actor(), core.actor()
     one.sends(Q, "a", persistent="true", x_dedup_id="1")
     other.sends(Q, "a", persistent="true", x_dedup_id="1", receipts=[(1, b"1")])
     core.turn()
     core.fails()
     assert other.error().get("receipt-id") == "1"
-    ends(core)
 
 
-def test_a_scheduled_message_is_told_apart_in_the_same_way() -> None:
-    core = slow()
+def test_a_scheduled_message_is_told_apart_in_the_same_way(core: DurableBench) -> None:
     one, other = core.actor(), core.actor()
     told_apart = {"AMQ_SCHEDULED_DELAY": "1000", "x_dedup_id": "1", "persistent": "true"}
     one.sends(Q, "a", **told_apart)  # type: ignore[arg-type]
@@ -399,11 +378,9 @@ def test_a_scheduled_message_is_told_apart_in_the_same_way() -> None:
     core.passes(1)
     core.answers()
     assert core.waiting(Q) == ["a"]
-    ends(core)
 
 
-def test_a_durable_subscription_begins_when_it_is_safe() -> None:
-    core = slow()
+def test_a_durable_subscription_begins_when_it_is_safe(core: DurableBench) -> None:
     actor, other = core.actor(), core.actor()
     headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
     actor.does(Subscribed("0", "/topic/t", "client", headers, b"1"))
@@ -414,8 +391,7 @@ def test_a_durable_subscription_begins_when_it_is_safe() -> None:
     ends_with_durables(core)
 
 
-def test_a_durable_subscription_that_cannot_be_remembered_is_refused() -> None:
-    core = slow()
+def test_a_durable_subscription_that_cannot_be_remembered_is_refused(core: DurableBench) -> None:
     actor = core.actor()
     headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
     actor.does(Subscribed("0", "/topic/t", "client", headers, b"1"))
@@ -433,8 +409,7 @@ def ends_with_durables(core: DurableBench) -> None:
     ends(core)
 
 
-def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe() -> None:
-    core = slow()
+def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe(core: DurableBench) -> None:
     actor = core.actor()
     headers = (("destination", "/topic/t"), ("durable-subscription-name", "d"))
     actor.does(Subscribed("0", "/topic/t", "client", headers, None))
@@ -448,7 +423,6 @@ def test_the_end_of_a_durable_subscription_is_receipted_when_it_is_safe() -> Non
             assert told(actor.frames()) == ["RECEIPT 1"]
     assert actor.error().get("code") == "unknown-subscription"
     assert not core.restarts().broker.bindings.durables
-    ends(core)
 
 
 def test_without_a_store_nobody_waits() -> None:
@@ -495,8 +469,7 @@ def test_memory_is_given_back_for_what_is_withdrawn() -> None:
     ends(core)
 
 
-def test_who_was_turned_away_meanwhile_is_told_no_second_error() -> None:
-    core = slow()
+def test_who_was_turned_away_meanwhile_is_told_no_second_error(core: DurableBench) -> None:
     actor, other = core.actor(), core.actor()
     for each in (actor, other):
         each.client.client_id = "same"
@@ -512,8 +485,7 @@ def test_who_was_turned_away_meanwhile_is_told_no_second_error() -> None:
     ends_with_durables(core)
 
 
-def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts() -> None:
-    core = slow()
+def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts(core: DurableBench) -> None:
     actor = core.actor()
     stores(actor, "a", receipt=b"1")
     actor.acks("nonsense")
@@ -522,11 +494,9 @@ def test_a_fault_among_what_is_not_held_is_told_behind_pending_receipts() -> Non
     frames = actor.frames()
     assert told(frames) == ["RECEIPT 1", "ERROR None"]
     assert frames[-1].get("code") == "unknown-ack"
-    ends(core)
 
 
-def test_disconnect_waits_for_no_number_that_a_failure_has_made_void() -> None:
-    core = slow()
+def test_disconnect_waits_for_no_number_that_a_failure_has_made_void(core: DurableBench) -> None:
     sender, reader = core.actor(), core.actor()
     reader.subscribes(Q, ack="client")
     stores(sender, "a")
@@ -543,11 +513,9 @@ def test_disconnect_waits_for_no_number_that_a_failure_has_made_void() -> None:
     core.answers()
     reader.does(Left(b"1"))
     assert told(reader.frames()) == ["RECEIPT 1"]
-    ends(core)
 
 
-def test_an_ack_of_what_is_not_stored_waits_for_nobody() -> None:
-    core = slow()
+def test_an_ack_of_what_is_not_stored_waits_for_nobody(core: DurableBench) -> None:
     sender, reader, other = core.actor(), core.actor(), core.actor()
     reader.subscribes(Q, ack="client-individual")
     sender.sends(Q, "transient")
@@ -562,7 +530,6 @@ def test_an_ack_of_what_is_not_stored_waits_for_nobody() -> None:
     assert reader.frames() == []
     core.answers()
     assert told(reader.frames()) == ["RECEIPT 2"]
-    ends(core)
 
 
 def test_who_is_gone_while_it_waited_for_room_is_forgotten_when_the_rest_is_safe() -> None:

@@ -32,8 +32,12 @@ def receipts(actor: Actor) -> list[str]:
 # A connection's share.
 
 
-def test_a_batch_that_takes_long_waits_for_those_of_others():
-    desk = Clocked()
+@pytest.fixture
+def desk() -> Clocked:
+    return Clocked()
+
+
+def test_a_batch_that_takes_long_waits_for_those_of_others(desk: Clocked):
     busy, light = desk.actor(), desk.actor()
     batch = [run_of("/queue/q", [f"{n}"], receipts=[(1, b"%d" % n)]) for n in range(100)]
     busy.does(*batch)
@@ -50,8 +54,7 @@ def test_a_batch_that_takes_long_waits_for_those_of_others():
     assert max(desk.pieces) <= MOST
 
 
-def test_who_waits_is_served_in_turn():
-    desk = Clocked()
+def test_who_waits_is_served_in_turn(desk: Clocked):
     actors = [desk.actor() for _ in range(3)]
     for number, actor in enumerate(actors):
         actor.does(*[run_of(f"/queue/{number}", [f"{n}"]) for n in range(60)])
@@ -66,8 +69,7 @@ def test_who_waits_is_served_in_turn():
 
 
 @pytest.mark.parametrize("is_gone_first", [False, True])
-def test_who_leaves_has_what_it_sent_before_done(is_gone_first: bool):
-    desk = Clocked()
+def test_who_leaves_has_what_it_sent_before_done(desk: Clocked, is_gone_first: bool):
     busy = desk.actor()
     busy.does(*[run_of("/queue/q", [f"{n}"]) for n in range(60)])
     told: list[bool] = []
@@ -82,8 +84,7 @@ def test_who_leaves_has_what_it_sent_before_done(is_gone_first: bool):
     assert len(desk.waiting("/queue/q")) == 60
 
 
-def test_the_broker_does_not_stop_before_all_is_done():
-    desk = Clocked()
+def test_the_broker_does_not_stop_before_all_is_done(desk: Clocked):
     busy = desk.actor()
     busy.does(*[run_of("/queue/q", [f"{n}"]) for n in range(60)])
     assert not desk.broker.is_finished
@@ -113,8 +114,7 @@ def test_a_bug_in_a_piece_of_work_ends_its_connection_alone(monkeypatch: pytest.
 # Wildcards over queues (F2).
 
 
-def test_a_wildcard_over_many_queues_joins_and_leaves_them_in_pieces():
-    desk = Clocked()
+def test_a_wildcard_over_many_queues_joins_and_leaves_them_in_pieces(desk: Clocked):
     desk.queues(MANY)
     reader, other = desk.actor(), desk.actor()
     reader.does(
@@ -137,8 +137,7 @@ def test_a_wildcard_over_many_queues_joins_and_leaves_them_in_pieces():
     assert not desk.broker.queues.ending
 
 
-def test_queues_that_come_and_go_while_a_wildcard_joins_are_joined_once():
-    desk = Clocked()
+def test_queues_that_come_and_go_while_a_wildcard_joins_are_joined_once(desk: Clocked):
     desk.queues(MANY)
     reader, other = desk.actor(), desk.actor()
     reader.does(wild(ack="auto"))
@@ -158,8 +157,7 @@ def test_queues_that_come_and_go_while_a_wildcard_joins_are_joined_once():
     assert desk.broker.destinations.queue_of("/queue/z01400") is None
 
 
-def test_each_queue_that_a_wildcard_reaches_is_charged_until_it_leaves():
-    desk = Clocked()
+def test_each_queue_that_a_wildcard_reaches_is_charged_until_it_leaves(desk: Clocked):
     desk.queues(MANY)
     reader = desk.actor()
     before = desk.memory.tables_bytes
@@ -179,8 +177,7 @@ def test_each_queue_that_a_wildcard_reaches_is_charged_until_it_leaves():
     assert desk.memory.tables_bytes - before < MANY * JOIN_BYTES / 10
 
 
-def test_a_wildcard_that_reaches_more_than_there_is_memory_for_is_refused():
-    desk = Clocked()
+def test_a_wildcard_that_reaches_more_than_there_is_memory_for_is_refused(desk: Clocked):
     desk.queues(MANY)
     reader = desk.actor()
     limit = desk.memory.tables_bytes + MANY * JOIN_BYTES // 2
@@ -200,8 +197,7 @@ def test_a_wildcard_that_reaches_more_than_there_is_memory_for_is_refused():
 
 
 @pytest.mark.parametrize("turns", [1, 8])
-def test_a_client_with_a_wildcard_over_many_queues_leaves_in_slices(turns: int):
-    desk = Clocked()
+def test_a_client_with_a_wildcard_over_many_queues_leaves_in_slices(desk: Clocked, turns: int):
     desk.queues(MANY)
     reader = desk.actor()
     reader.does(wild())
@@ -244,8 +240,7 @@ def test_messages_of_one_that_unsubscribes_in_pieces_come_back_before_others_are
     assert texts(second.reads()) == [*bodies, "later"]
 
 
-def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges():
-    desk = Clocked()
+def test_a_consumer_of_many_queues_is_served_from_all_as_it_acknowledges(desk: Clocked):
     desk.queues(10 * FEW_QUEUES)
     reader = desk.actor()
     reader.subscribes(WILD, ack="client", prefetch_count="1")
@@ -282,8 +277,7 @@ def test_a_consumer_of_many_queues_goes_on_when_its_outbox_has_room():
     desk.ends()
 
 
-def test_who_acknowledges_with_credit_left_has_nothing_looked_for():
-    desk = Clocked()
+def test_who_acknowledges_with_credit_left_has_nothing_looked_for(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
     reader = desk.actor()
     reader.subscribes(WILD, ack="client-individual", prefetch_count=f"{2 * FEW_QUEUES + 1}")
@@ -297,8 +291,7 @@ def test_who_acknowledges_with_credit_left_has_nothing_looked_for():
     assert desk.broker.acks.acked == len(messages)
 
 
-def test_a_search_ends_with_its_consumer():
-    desk = Clocked()
+def test_a_search_ends_with_its_consumer(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
     reader = desk.actor()
     reader.subscribes(WILD, ack="client", prefetch_count="1")
@@ -343,8 +336,7 @@ def test_many_selectors_are_asked_in_pieces(destination: str):
     assert max(desk.pieces) <= MOST
 
 
-def test_who_comes_or_goes_while_selectors_are_asked_gets_what_it_should():
-    desk = Clocked()
+def test_who_comes_or_goes_while_selectors_are_asked_gets_what_it_should(desk: Clocked):
     actors = asked(desk)
     sender, late = desk.actor(), desk.actor()
     sender.sends(TOPIC, "a", k="v", n="q")
@@ -356,8 +348,7 @@ def test_who_comes_or_goes_while_selectors_are_asked_gets_what_it_should():
     assert texts(late.writes()) == ["a"]
 
 
-def test_two_senders_to_many_selectors_do_not_disturb_each_other():
-    desk = Clocked()
+def test_two_senders_to_many_selectors_do_not_disturb_each_other(desk: Clocked):
     actors = asked(desk)
     one, two = desk.actor(), desk.actor()
     one.sends(TOPIC, "one", k="v", n="q")
@@ -454,8 +445,7 @@ def test_names_between_two_chunks_are_found_in_the_next_one():
     assert names.since(last + "x")[0] == f"{CHUNK_SIZE:05}"
 
 
-def test_a_join_stops_when_its_client_is_thrown_out():
-    desk = Clocked()
+def test_a_join_stops_when_its_client_is_thrown_out(desk: Clocked):
     desk.queues(MANY)
     reader = desk.actor()
     reader.does(wild())
@@ -502,8 +492,7 @@ def much(bodies: str = "") -> list[FrameRun]:
     return [run_of(f"/queue/q{n % 2}", [f"{bodies}{n}"], (("n", f"{n}"),)) for n in range(RUNS)]
 
 
-def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole():
-    desk = Clocked()
+def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole(desk: Clocked):
     reader, busy, other = desk.actor(), desk.actor(), desk.actor()
     reader.subscribes("/queue/q0", "0")
     reader.subscribes("/queue/q1", "1")
@@ -533,8 +522,7 @@ def test_a_commit_of_much_is_done_in_pieces_and_seen_as_a_whole():
     assert desk.memory.used_bytes == desk.memory.kept_bytes
 
 
-def test_two_commits_to_the_same_queues_are_both_seen_as_a_whole():
-    desk = Clocked()
+def test_two_commits_to_the_same_queues_are_both_seen_as_a_whole(desk: Clocked):
     one, two, reader = desk.actor(), desk.actor(), desk.actor()
     one.does(Committed(much(bodies="a"), b"one"))
     two.does(Committed(much(bodies="b")[: RUNS - 1], b"two"))
@@ -571,8 +559,7 @@ def test_a_commit_that_fails_in_a_later_turn_has_done_nothing():
     assert desk.memory.used_bytes == 0
 
 
-def test_a_bug_in_a_commit_keeps_no_room(monkeypatch: pytest.MonkeyPatch):
-    desk = Clocked()
+def test_a_bug_in_a_commit_keeps_no_room(desk: Clocked, monkeypatch: pytest.MonkeyPatch):
     busy, reader = desk.actor(), desk.actor()
     busy.does(Committed(much(), b"done"))
     while not desk.broker.queues.frozen:
@@ -591,8 +578,7 @@ def test_a_bug_in_a_commit_keeps_no_room(monkeypatch: pytest.MonkeyPatch):
     assert desk.memory.kept_bytes == 0
 
 
-def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more():
-    desk = Clocked()
+def test_a_consumer_that_ends_in_pieces_looks_for_nothing_more(desk: Clocked):
     desk.queues(2 * FEW_QUEUES)
     reader = desk.actor()
     reader.subscribes(WILD, ack="client")

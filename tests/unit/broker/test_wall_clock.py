@@ -88,6 +88,11 @@ def schedules(core: WallBench, persistent: str = "false", **told: str) -> None:
 # --- the end of a message -------------------------------------------------------------------------
 
 
+@pytest.fixture
+def core() -> WallBench:
+    return wall_bench()
+
+
 @kept
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("count", [1, 50])
@@ -124,9 +129,8 @@ def test_expires_follows_a_wall_clock_that_is_set_ahead(
     assert core.got() == ["later"]
 
 
-def test_what_is_sent_after_the_wall_clock_was_set_is_judged_by_it() -> None:
+def test_what_is_sent_after_the_wall_clock_was_set_is_judged_by_it(core: WallBench) -> None:
     """The report's case: RTC wrong at boot, NTP, a SEND with ``expires``, and it never came."""
-    core = wall_bench()
     core.sets(-HOUR)
     sends(core.actor(), "a", expires=core.day_ms(60), persistent="true")
     core.turn()
@@ -134,8 +138,7 @@ def test_what_is_sent_after_the_wall_clock_was_set_is_judged_by_it() -> None:
     assert core.got() == ["a"]
 
 
-def test_expires_of_what_was_handed_out_and_comes_back_follows_it() -> None:
-    core = wall_bench()
+def test_expires_of_what_was_handed_out_and_comes_back_follows_it(core: WallBench) -> None:
     actor = core.actor()
     actor.subscribes(Q, ack="client-individual")
     sends(core.actor(), "a", expires=core.day_ms(60))
@@ -168,8 +171,7 @@ def test_a_queue_that_nobody_reads_loses_what_has_expired_since_the_clock_was_se
     assert len(core.broker.timers) <= 1
 
 
-def test_looking_through_a_queue_leaves_no_calls_behind() -> None:
-    core = wall_bench()
+def test_looking_through_a_queue_leaves_no_calls_behind(core: WallBench) -> None:
     sends(core.actor(), "kept", expires=core.day_ms(30 * HOUR), priority=9)
     core.turn()
     for number in range(50):
@@ -210,8 +212,7 @@ def test_ttl_of_what_is_in_the_store_alone_follows_the_time_that_passes() -> Non
 
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
-def test_of_both_the_earlier_end_counts(step_s: float) -> None:
-    core = wall_bench()
+def test_of_both_the_earlier_end_counts(core: WallBench, step_s: float) -> None:
     sends(core.actor(), "a", ttl=60_000, expires=core.day_ms(30))
     core.turn()
     core.sets(step_s)
@@ -280,8 +281,7 @@ def test_what_is_written_late_follows_it() -> None:
 
 
 @kept
-def test_a_time_of_day_follows_the_wall_clock(persistent: str) -> None:
-    core = wall_bench()
+def test_a_time_of_day_follows_the_wall_clock(core: WallBench, persistent: str) -> None:
     sends_at(core, HOUR, persistent)
     core.turn()
     core.sets(-HOUR)
@@ -337,9 +337,8 @@ def test_a_delay_follows_the_time_that_passes(
 
 
 @pytest.mark.parametrize("step_s", [-HOUR, HOUR])
-def test_what_the_wall_clock_was_set_by_is_not_made_up_for(step_s: float) -> None:
+def test_what_the_wall_clock_was_set_by_is_not_made_up_for(core: WallBench, step_s: float) -> None:
     """From TIME on every second: an hour that did not pass brings no 3,600 messages."""
-    core = wall_bench()
     sends_at(core, 60, "false", PERIOD="1000", REPEAT="9000")
     core.turn()
     core.sets(step_s)

@@ -199,123 +199,116 @@ async def open_rig(
 # --- what goes straight to the wire ---------------------------------------------------------------
 
 
-async def test_nothing_leaves_before_the_turn_ends() -> None:
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    """In the end all is settled: what was charged is given back."""
     async with open_rig() as rig:
-        rig.wire.allow(math.inf)
-        assert rig.stage(b"a")
-        rig.outbox.stage_frame(b"R")
-        assert rig.wire.taken == b""
-        assert rig.used == rig.outbox.waiting_bytes == 4
-        rig.publish()
-        assert rig.wire.taken == b"P:aR"
-        assert len(rig.wire.writes) == 1
+        yield rig
         rig.assert_settled()
-        assert not rig.has_writer
 
 
-async def test_a_turn_is_one_write_and_one_dirty_entry() -> None:
-    async with open_rig() as rig:
-        rig.wire.allow(math.inf)
-        for number in range(100):
-            rig.stage(b"%d," % number)
-        assert rig.shared.dirty == [rig.outbox]
-        rig.publish()
-        assert bytes(rig.wire.taken) == b"".join(b"P:%d," % number for number in range(100))
-        assert len(rig.wire.writes) == 1
-        assert rig.outbox.frames_out == 100
+async def test_nothing_leaves_before_the_turn_ends(rig: Rig) -> None:
+    rig.wire.allow(math.inf)
+    assert rig.stage(b"a")
+    rig.outbox.stage_frame(b"R")
+    assert rig.wire.taken == b""
+    assert rig.used == rig.outbox.waiting_bytes == 4
+    rig.publish()
+    assert rig.wire.taken == b"P:aR"
+    assert len(rig.wire.writes) == 1
+    rig.assert_settled()
+    assert not rig.has_writer
 
 
-async def test_publishing_twice_sends_once() -> None:
+async def test_a_turn_is_one_write_and_one_dirty_entry(rig: Rig) -> None:
+    rig.wire.allow(math.inf)
+    for number in range(100):
+        rig.stage(b"%d," % number)
+    assert rig.shared.dirty == [rig.outbox]
+    rig.publish()
+    assert bytes(rig.wire.taken) == b"".join(b"P:%d," % number for number in range(100))
+    assert len(rig.wire.writes) == 1
+    assert rig.outbox.frames_out == 100
+
+
+async def test_publishing_twice_sends_once(rig: Rig) -> None:
     """``drop_oldest`` enters the outbox among the dirty ones a second time."""
-    async with open_rig() as rig:
-        rig.wire.allow(math.inf)
-        rig.stage(b"a")
-        rig.outbox.drop_oldest(0)
-        rig.publish()
-        rig.publish()
-        assert rig.wire.taken == b"P:a"
-        rig.assert_settled()
+    rig.wire.allow(math.inf)
+    rig.stage(b"a")
+    rig.outbox.drop_oldest(0)
+    rig.publish()
+    rig.publish()
+    assert rig.wire.taken == b"P:a"
 
 
-async def test_a_partial_write_leaves_the_rest_to_the_writer() -> None:
-    async with open_rig() as rig:
-        rig.wire.allow(3)
-        rig.stage(b"abc", b"def")
-        rig.publish()
-        assert rig.wire.taken == b"P:a"
-        assert rig.has_writer
-        assert rig.outbox.blocked_since > 0
-        rig.stage(b"ghi")
-        rig.publish()
-        await rig.flush(4)
-        assert rig.wire.taken == b"P:abcP:"
-        await rig.flush()
-        assert rig.wire.taken == b"P:abcP:defP:ghi"
-        rig.assert_settled()
-        assert rig.outbox.blocked_since == 0.0
+async def test_a_partial_write_leaves_the_rest_to_the_writer(rig: Rig) -> None:
+    rig.wire.allow(3)
+    rig.stage(b"abc", b"def")
+    rig.publish()
+    assert rig.wire.taken == b"P:a"
+    assert rig.has_writer
+    assert rig.outbox.blocked_since > 0
+    rig.stage(b"ghi")
+    rig.publish()
+    await rig.flush(4)
+    assert rig.wire.taken == b"P:abcP:"
+    await rig.flush()
+    assert rig.wire.taken == b"P:abcP:defP:ghi"
+    rig.assert_settled()
+    assert rig.outbox.blocked_since == 0.0
 
 
-async def test_what_is_large_is_sent_at_once_without_being_joined() -> None:
-    async with open_rig() as rig:
-        rig.wire.allow(math.inf)
-        rig.stage(b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES)
-        rig.outbox.stage_frame(b"R")
-        rig.publish()
-        size = 2 * (BIG_TAIL_BYTES + 2) + 1
-        assert rig.wire.writes == [size]
-        assert rig.wire.pieces == [2 * 2 + 1]
-        assert not rig.has_writer
-        rig.assert_settled()
+async def test_what_is_large_is_sent_at_once_without_being_joined(rig: Rig) -> None:
+    rig.wire.allow(math.inf)
+    rig.stage(b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES)
+    rig.outbox.stage_frame(b"R")
+    rig.publish()
+    size = 2 * (BIG_TAIL_BYTES + 2) + 1
+    assert rig.wire.writes == [size]
+    assert rig.wire.pieces == [2 * 2 + 1]
+    assert not rig.has_writer
 
 
-async def test_what_the_wire_does_not_take_of_it_is_the_writers() -> None:
-    async with open_rig() as rig:
-        tails = [b"%d" % number * BIG_TAIL_BYTES for number in range(8)]
-        rig.wire.allow(3)
-        rig.stage(*tails)
-        rig.publish()
-        assert rig.outbox.blocked_since > 0 or rig.has_writer
-        wire = b"".join(b"P:" + tail for tail in tails)
-        for step in (1, BIG_TAIL_BYTES - 2, 1, 1, 1, 3 * BIG_TAIL_BYTES):
-            await rig.flush(step)
-            assert wire.startswith(rig.wire.taken)
-        await rig.flush()
-        assert bytes(rig.wire.taken) == wire
-        rig.assert_settled()
+async def test_what_the_wire_does_not_take_of_it_is_the_writers(rig: Rig) -> None:
+    tails = [b"%d" % number * BIG_TAIL_BYTES for number in range(8)]
+    rig.wire.allow(3)
+    rig.stage(*tails)
+    rig.publish()
+    assert rig.outbox.blocked_since > 0 or rig.has_writer
+    wire = b"".join(b"P:" + tail for tail in tails)
+    for step in (1, BIG_TAIL_BYTES - 2, 1, 1, 1, 3 * BIG_TAIL_BYTES):
+        await rig.flush(step)
+        assert wire.startswith(rig.wire.taken)
+    await rig.flush()
+    assert bytes(rig.wire.taken) == wire
 
 
-async def test_very_much_is_not_sent_in_the_dispatchers_time() -> None:
-    async with open_rig() as rig:
-        rig.wire.allow(math.inf)
-        rig.stage(*[b"x" * BIG_TAIL_BYTES] * (BULK_INLINE_BYTES // BIG_TAIL_BYTES))
-        rig.publish()
-        assert rig.wire.taken == b""
-        await wait_all_tasks_blocked()
-        assert len(rig.wire.taken) > BULK_INLINE_BYTES
-        rig.assert_settled()
+async def test_very_much_is_not_sent_in_the_dispatchers_time(rig: Rig) -> None:
+    rig.wire.allow(math.inf)
+    rig.stage(*[b"x" * BIG_TAIL_BYTES] * (BULK_INLINE_BYTES // BIG_TAIL_BYTES))
+    rig.publish()
+    assert rig.wire.taken == b""
+    await wait_all_tasks_blocked()
+    assert len(rig.wire.taken) > BULK_INLINE_BYTES
 
 
-async def test_a_wire_that_breaks_under_large_messages_ends_the_connection() -> None:
-    async with open_rig() as rig:
-        rig.wire.lose()
-        rig.stage(b"x" * 2 * BIG_TAIL_BYTES)
-        rig.publish()
-        assert rig.closed == [CloseReason.CONNECTION_LOST]
-        assert not rig.has_writer
-        rig.assert_settled()
+async def test_a_wire_that_breaks_under_large_messages_ends_the_connection(rig: Rig) -> None:
+    rig.wire.lose()
+    rig.stage(b"x" * 2 * BIG_TAIL_BYTES)
+    rig.publish()
+    assert rig.closed == [CloseReason.CONNECTION_LOST]
+    assert not rig.has_writer
 
 
-async def test_a_wire_that_does_not_gather_gets_one_piece() -> None:
+async def test_a_wire_that_does_not_gather_gets_one_piece(rig: Rig) -> None:
     """TLS would make a record of its own for each."""
-    async with open_rig() as rig:
-        rig.wire.gathers = False
-        rig.wire.allow(math.inf)
-        rig.stage(b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES)
-        rig.publish()
-        assert rig.wire.taken == b""
-        await wait_all_tasks_blocked()
-        assert rig.wire.writes == [2 * (BIG_TAIL_BYTES + 2)]
-        rig.assert_settled()
+    rig.wire.gathers = False
+    rig.wire.allow(math.inf)
+    rig.stage(b"x" * BIG_TAIL_BYTES, b"y" * BIG_TAIL_BYTES)
+    rig.publish()
+    assert rig.wire.taken == b""
+    await wait_all_tasks_blocked()
+    assert rig.wire.writes == [2 * (BIG_TAIL_BYTES + 2)]
 
 
 async def test_large_messages_that_expire_while_they_wait_are_not_sent(
@@ -337,60 +330,52 @@ async def test_large_messages_that_expire_while_they_wait_are_not_sent(
         rig.assert_settled()
 
 
-async def test_what_is_large_is_the_writers_from_the_start() -> None:
-    async with open_rig() as rig:
-        rig.wire.gathers = False
-        rig.wire.allow(math.inf)
-        rig.stage(b"x" * (INLINE_BYTES + 1))
+async def test_what_is_large_is_the_writers_from_the_start(rig: Rig) -> None:
+    rig.wire.gathers = False
+    rig.wire.allow(math.inf)
+    rig.stage(b"x" * (INLINE_BYTES + 1))
+    rig.publish()
+    assert rig.wire.taken == b""
+    await wait_all_tasks_blocked()
+    assert len(rig.wire.taken) == INLINE_BYTES + 3
+
+
+async def test_what_comes_while_the_writer_waits_keeps_its_place(rig: Rig) -> None:
+    rig.stage(b"1")
+    rig.publish()
+    for number in range(2, 50):
+        rig.stage(b"%d" % number)
+        rig.outbox.stage_frame(b"R%d" % number)
         rig.publish()
-        assert rig.wire.taken == b""
-        await wait_all_tasks_blocked()
-        assert len(rig.wire.taken) == INLINE_BYTES + 3
-        rig.assert_settled()
+        await rig.flush(number % 5)
+    await rig.flush()
+    expected = b"P:1" + b"".join(b"P:%dR%d" % (number, number) for number in range(2, 50))
+    assert bytes(rig.wire.taken) == expected
 
 
-async def test_what_comes_while_the_writer_waits_keeps_its_place() -> None:
-    async with open_rig() as rig:
-        rig.stage(b"1")
+async def test_the_writer_joins_but_within_bounds(rig: Rig) -> None:
+    for _ in range(1000):
+        rig.stage(b"x" * 1000)
         rig.publish()
-        for number in range(2, 50):
-            rig.stage(b"%d" % number)
-            rig.outbox.stage_frame(b"R%d" % number)
-            rig.publish()
-            await rig.flush(number % 5)
-        await rig.flush()
-        expected = b"P:1" + b"".join(b"P:%dR%d" % (number, number) for number in range(2, 50))
-        assert bytes(rig.wire.taken) == expected
-        rig.assert_settled()
+    await rig.flush()
+    assert len(rig.wire.taken) == 1000 * 1002
+    assert len(rig.wire.writes) < 12
+    assert max(rig.wire.writes) <= JOIN_BYTES + 1002
 
 
-async def test_the_writer_joins_but_within_bounds() -> None:
-    async with open_rig() as rig:
-        for _ in range(1000):
-            rig.stage(b"x" * 1000)
-            rig.publish()
-        await rig.flush()
-        assert len(rig.wire.taken) == 1000 * 1002
-        assert len(rig.wire.writes) < 12
-        assert max(rig.wire.writes) <= JOIN_BYTES + 1002
-        rig.assert_settled()
-
-
-async def test_a_big_message_is_not_copied_for_each_subscriber() -> None:
-    async with open_rig() as rig:
-        tail = b"x" * (2 * JOIN_BYTES)
-        delivery = rig.delivery(b"small", tail, b"end")
-        rig.outbox.stage(b"P:", delivery)
-        rig.publish()
-        await rig.flush(5)
-        await rig.flush(5)
-        held = next(iter(rig.outbox._parts))
-        assert isinstance(held, memoryview)
-        assert held.obj is tail
-        assert rig.used == delivery.size + 3 * 2  # charged until all of it is out
-        await rig.flush()
-        assert bytes(rig.wire.taken) == b"P:smallP:" + tail + b"P:end"
-        rig.assert_settled()
+async def test_a_big_message_is_not_copied_for_each_subscriber(rig: Rig) -> None:
+    tail = b"x" * (2 * JOIN_BYTES)
+    delivery = rig.delivery(b"small", tail, b"end")
+    rig.outbox.stage(b"P:", delivery)
+    rig.publish()
+    await rig.flush(5)
+    await rig.flush(5)
+    held = next(iter(rig.outbox._parts))
+    assert isinstance(held, memoryview)
+    assert held.obj is tail
+    assert rig.used == delivery.size + 3 * 2  # charged until all of it is out
+    await rig.flush()
+    assert bytes(rig.wire.taken) == b"P:smallP:" + tail + b"P:end"
 
 
 @pytest.mark.parametrize("gathers", [False, True])
@@ -493,26 +478,23 @@ async def test_strain_is_counted_from_three_quarters_on() -> None:
 
 
 @pytest.mark.parametrize("size", [100, 30_000, 90_000, 600_000])
-async def test_room_is_offered_once_after_it_was_refused(size: int) -> None:
-    async with open_rig() as rig:
-        while rig.outbox.has_room():
-            rig.stage(b"x" * size)
-        rig.publish()
-        assert rig.rooms == 0
-        await rig.flush(10)
-        assert rig.rooms == 0
-        await rig.flush()
-        assert rig.rooms == 1
-        rig.assert_settled()
+async def test_room_is_offered_once_after_it_was_refused(rig: Rig, size: int) -> None:
+    while rig.outbox.has_room():
+        rig.stage(b"x" * size)
+    rig.publish()
+    assert rig.rooms == 0
+    await rig.flush(10)
+    assert rig.rooms == 0
+    await rig.flush()
+    assert rig.rooms == 1
 
 
-async def test_no_room_is_offered_to_nobody() -> None:
-    async with open_rig() as rig:
-        for _ in range(100):
-            rig.stage(b"x" * 10_000)
-        rig.publish()
-        await rig.flush()
-        assert rig.rooms == 0
+async def test_no_room_is_offered_to_nobody(rig: Rig) -> None:
+    for _ in range(100):
+        rig.stage(b"x" * 10_000)
+    rig.publish()
+    await rig.flush()
+    assert rig.rooms == 0
 
 
 async def test_room_is_offered_as_soon_as_little_waits() -> None:
@@ -544,81 +526,71 @@ async def test_room_is_offered_when_the_rest_has_expired(autojump_clock: MockClo
         assert rig.rooms == 1
 
 
-async def test_a_closed_outbox_has_no_room_and_takes_nothing() -> None:
-    async with open_rig() as rig:
-        rig.stage(b"a")
-        rig.outbox.close(CloseReason.PROTOCOL_ERROR)
-        rig.outbox.close(CloseReason.SLOW_CONSUMER)
-        assert rig.closed == [CloseReason.PROTOCOL_ERROR]
-        assert not rig.outbox.has_room()
-        assert rig.stage(b"b")  # no slow consumer: it just gets nothing more
-        rig.outbox.stage_frame(b"c")
-        rig.outbox.stage_bytes(b"d")  # the transport has the last word
-        rig.publish()
-        await rig.flush()
-        assert rig.wire.taken == b"P:ad"
-        rig.assert_settled()
+async def test_a_closed_outbox_has_no_room_and_takes_nothing(rig: Rig) -> None:
+    rig.stage(b"a")
+    rig.outbox.close(CloseReason.PROTOCOL_ERROR)
+    rig.outbox.close(CloseReason.SLOW_CONSUMER)
+    assert rig.closed == [CloseReason.PROTOCOL_ERROR]
+    assert not rig.outbox.has_room()
+    assert rig.stage(b"b")  # no slow consumer: it just gets nothing more
+    rig.outbox.stage_frame(b"c")
+    rig.outbox.stage_bytes(b"d")  # the transport has the last word
+    rig.publish()
+    await rig.flush()
+    assert rig.wire.taken == b"P:ad"
 
 
 # --- dropping -------------------------------------------------------------------------------------
 
 
-async def test_the_oldest_are_dropped_but_no_receipt_and_nothing_half_written() -> None:
-    async with open_rig() as rig:
-        rig.wire.allow(3)
-        rig.stage(b"half")
-        rig.publish()
-        for number in range(5):
-            rig.stage(b"%d" % number)
-            rig.outbox.stage_frame(b"R%d" % number)
-        rig.publish()
-        rig.stage(b"5")  # still staged
-        assert rig.outbox.drop_oldest(7) == 3
-        rig.stage(b"6")
-        rig.publish()
-        await rig.flush()
-        assert rig.wire.taken == b"P:halfR0R1R2P:3R3P:4R4P:5P:6"
-        rig.assert_settled()
+async def test_the_oldest_are_dropped_but_no_receipt_and_nothing_half_written(rig: Rig) -> None:
+    rig.wire.allow(3)
+    rig.stage(b"half")
+    rig.publish()
+    for number in range(5):
+        rig.stage(b"%d" % number)
+        rig.outbox.stage_frame(b"R%d" % number)
+    rig.publish()
+    rig.stage(b"5")  # still staged
+    assert rig.outbox.drop_oldest(7) == 3
+    rig.stage(b"6")
+    rig.publish()
+    await rig.flush()
+    assert rig.wire.taken == b"P:halfR0R1R2P:3R3P:4R4P:5P:6"
 
 
-async def test_dropping_more_than_there_is() -> None:
-    async with open_rig() as rig:
-        rig.stage(b"half")
-        rig.publish()
-        rig.stage(b"1", b"2")
-        rig.stage(b"3")
-        assert rig.outbox.drop_oldest(1_000_000) == 3
-        rig.publish()
-        await rig.flush()
-        assert rig.wire.taken == b"P:half"
-        rig.assert_settled()
+async def test_dropping_more_than_there_is(rig: Rig) -> None:
+    rig.stage(b"half")
+    rig.publish()
+    rig.stage(b"1", b"2")
+    rig.stage(b"3")
+    assert rig.outbox.drop_oldest(1_000_000) == 3
+    rig.publish()
+    await rig.flush()
+    assert rig.wire.taken == b"P:half"
 
 
-async def test_a_big_message_in_the_midst_of_being_written_is_finished() -> None:
-    async with open_rig() as rig:
-        tail = b"x" * (2 * JOIN_BYTES)
-        rig.stage(tail, tail)
-        rig.stage(b"after")
-        rig.publish()
-        await rig.flush(JOIN_BYTES)
-        rig.outbox.discard()
-        rig.outbox.stage_frame(b"ERROR")
-        rig.publish()
-        await rig.flush()
-        assert bytes(rig.wire.taken) == b"P:" + tail + b"P:" + tail + b"ERROR"
-        rig.assert_settled()
+async def test_a_big_message_in_the_midst_of_being_written_is_finished(rig: Rig) -> None:
+    tail = b"x" * (2 * JOIN_BYTES)
+    rig.stage(tail, tail)
+    rig.stage(b"after")
+    rig.publish()
+    await rig.flush(JOIN_BYTES)
+    rig.outbox.discard()
+    rig.outbox.stage_frame(b"ERROR")
+    rig.publish()
+    await rig.flush()
+    assert bytes(rig.wire.taken) == b"P:" + tail + b"P:" + tail + b"ERROR"
 
 
-async def test_discard_before_anything_is_written() -> None:
-    async with open_rig() as rig:
-        rig.stage(b"1")
-        rig.outbox.stage_frame(b"R")
-        rig.stage(b"2")
-        rig.outbox.discard()
-        rig.publish()
-        await rig.flush()
-        assert rig.wire.taken == b"R"
-        rig.assert_settled()
+async def test_discard_before_anything_is_written(rig: Rig) -> None:
+    rig.stage(b"1")
+    rig.outbox.stage_frame(b"R")
+    rig.stage(b"2")
+    rig.outbox.discard()
+    rig.publish()
+    await rig.flush()
+    assert rig.wire.taken == b"R"
 
 
 @pytest.mark.parametrize("how", ["discard", "break_off"])
@@ -648,53 +620,50 @@ async def test_what_is_thrown_away_is_freed_bit_by_bit(how: str) -> None:
         assert max(freed) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
 
 
-async def test_what_many_lost_connections_had_is_counted_bit_by_bit() -> None:
+async def test_what_many_lost_connections_had_is_counted_bit_by_bit(rig: Rig) -> None:
     """16 that were lost at once, with 64,000 runs each, held everybody up for 100 ms."""
-    async with open_rig() as rig:
-        rig.stage(b"half written")
-        rig.publish()
-        for _ in range(2 * COUNTED_AT_ONCE):
-            rig.stage(b"x")
-        rig.publish()
-        rig.outbox.break_off()
-        assert rig.used == 0
-        rig.outbox.break_off()
-        counted = [rig.outbox.shared.unsent]
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(rig.outbox.clear_away)
-            while counted[-1] <= 2 * COUNTED_AT_ONCE and len(counted) < 99:
-                await trio.lowlevel.checkpoint()
-                counted.append(rig.outbox.shared.unsent)
-        steps = {later - earlier for earlier, later in itertools.pairwise(counted)}
-        assert counted[0] == 1
-        assert counted[-1] == 2 * COUNTED_AT_ONCE + 1
-        assert max(steps) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
+    rig.stage(b"half written")
+    rig.publish()
+    for _ in range(2 * COUNTED_AT_ONCE):
+        rig.stage(b"x")
+    rig.publish()
+    rig.outbox.break_off()
+    assert rig.used == 0
+    rig.outbox.break_off()
+    counted = [rig.outbox.shared.unsent]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.outbox.clear_away)
+        while counted[-1] <= 2 * COUNTED_AT_ONCE and len(counted) < 99:
+            await trio.lowlevel.checkpoint()
+            counted.append(rig.outbox.shared.unsent)
+    steps = {later - earlier for earlier, later in itertools.pairwise(counted)}
+    assert counted[0] == 1
+    assert counted[-1] == 2 * COUNTED_AT_ONCE + 1
+    assert max(steps) <= 2 * CLEARED_AT_ONCE  # between two looks there may be two steps
 
 
-async def test_nothing_thrown_away_is_nothing_to_wait_for() -> None:
-    async with open_rig() as rig:
-        with trio.testing.assert_no_checkpoints():
-            await rig.outbox.clear_away()
-        rig.stage(b"still wanted")
-        rig.publish()
+async def test_nothing_thrown_away_is_nothing_to_wait_for(rig: Rig) -> None:
+    with trio.testing.assert_no_checkpoints():
         await rig.outbox.clear_away()
-        await rig.flush()
-        assert rig.wire.taken == b"P:still wanted"
+    rig.stage(b"still wanted")
+    rig.publish()
+    await rig.outbox.clear_away()
+    await rig.flush()
+    assert rig.wire.taken == b"P:still wanted"
 
 
-async def test_what_is_thrown_away_twice_is_freed_too() -> None:
-    async with open_rig() as rig:
-        tail = bytes(bytearray(100))
-        before = sys.getrefcount(tail)
-        for number in range(3):
-            rig.stage(tail)
-            rig.publish()  # the first is half written from now on
-            rig.stage(tail)
-            assert rig.outbox.discard() == (1 if number == 0 else 2)
-        rig.outbox.break_off()
-        rig.assert_settled()
-        await rig.outbox.clear_away()
-        assert sys.getrefcount(tail) == before
+async def test_what_is_thrown_away_twice_is_freed_too(rig: Rig) -> None:
+    tail = bytes(bytearray(100))
+    before = sys.getrefcount(tail)
+    for number in range(3):
+        rig.stage(tail)
+        rig.publish()  # the first is half written from now on
+        rig.stage(tail)
+        assert rig.outbox.discard() == (1 if number == 0 else 2)
+    rig.outbox.break_off()
+    rig.assert_settled()
+    await rig.outbox.clear_away()
+    assert sys.getrefcount(tail) == before
 
 
 async def test_the_expired_are_not_written(autojump_clock: MockClock) -> None:
@@ -749,82 +718,74 @@ async def test_sending_nothing_is_no_sign_of_life(autojump_clock: MockClock) -> 
 # --- ends -----------------------------------------------------------------------------------------
 
 
-async def test_a_lost_wire_is_noticed_in_the_turn() -> None:
-    async with open_rig() as rig:
-        rig.wire.lose()
-        rig.stage(b"a")
-        rig.publish()
-        assert rig.closed == [CloseReason.CONNECTION_LOST]
-        rig.assert_settled()
-        assert rig.stage(b"b")
-        rig.outbox.stage_frame(b"c")
-        rig.outbox.stage_bytes(b"pong")
-        rig.publish()
-        rig.assert_settled()
-        with trio.fail_after(1):
-            await rig.outbox.wait_empty()
-
-
-async def test_a_lost_wire_is_noticed_by_the_writer() -> None:
-    async with open_rig() as rig:
-        rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
-        for _ in range(10):
-            rig.stage(b"a")
-            rig.publish()
-        await rig.flush(1000)
-        rig.stage(b"staged")
-        rig.wire.lose()
-        await wait_all_tasks_blocked()
-        assert rig.is_lost
-        rig.outbox.stage_bytes(b"pong")
-        rig.publish()
-        rig.assert_settled()
-
-
-async def test_breaking_off_gives_everything_back() -> None:
-    async with open_rig() as rig:
-        rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
-        rig.stage(b"a")
-        rig.publish()
-        await rig.flush(1000)
-        rig.stage(b"b")
-        rig.outbox.break_off()
-        rig.assert_settled()
-        rig.publish()
-        await rig.flush()  # the writer comes back from the wire
-        rig.assert_settled()
-        rig.outbox.break_off()
-        rig.assert_settled()
-
-
-async def test_waiting_until_all_is_out() -> None:
-    async with open_rig() as rig:
+async def test_a_lost_wire_is_noticed_in_the_turn(rig: Rig) -> None:
+    rig.wire.lose()
+    rig.stage(b"a")
+    rig.publish()
+    assert rig.closed == [CloseReason.CONNECTION_LOST]
+    rig.assert_settled()
+    assert rig.stage(b"b")
+    rig.outbox.stage_frame(b"c")
+    rig.outbox.stage_bytes(b"pong")
+    rig.publish()
+    rig.assert_settled()
+    with trio.fail_after(1):
         await rig.outbox.wait_empty()
-        rig.stage(b"x" * 2 * JOIN_BYTES)
+
+
+async def test_a_lost_wire_is_noticed_by_the_writer(rig: Rig) -> None:
+    rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
+    for _ in range(10):
         rig.stage(b"a")
         rig.publish()
-        done = trio.Event()
-
-        async def wait() -> None:
-            await rig.outbox.wait_empty()
-            done.set()
-
-        assert rig.nursery is not None
-        rig.nursery.start_soon(wait)
-        await rig.flush(2 * JOIN_BYTES + 4)
-        assert not done.is_set()
-        await rig.flush()
-        assert done.is_set()
+    await rig.flush(1000)
+    rig.stage(b"staged")
+    rig.wire.lose()
+    await wait_all_tasks_blocked()
+    assert rig.is_lost
+    rig.outbox.stage_bytes(b"pong")
+    rig.publish()
 
 
-async def test_one_pong_flood_does_not_start_two_writers() -> None:
-    async with open_rig() as rig:
-        for _ in range(10):
-            rig.outbox.stage_bytes(b"p")
-            rig.publish()
-        await rig.flush()
-        assert rig.wire.taken == b"p" * 10
-        rig.assert_settled()
+async def test_breaking_off_gives_everything_back(rig: Rig) -> None:
+    rig.stage(b"x" * 2 * JOIN_BYTES, b"y" * JOIN_BYTES)
+    rig.stage(b"a")
+    rig.publish()
+    await rig.flush(1000)
+    rig.stage(b"b")
+    rig.outbox.break_off()
+    rig.assert_settled()
+    rig.publish()
+    await rig.flush()  # the writer comes back from the wire
+    rig.assert_settled()
+    rig.outbox.break_off()
+
+
+async def test_waiting_until_all_is_out(rig: Rig) -> None:
+    await rig.outbox.wait_empty()
+    rig.stage(b"x" * 2 * JOIN_BYTES)
+    rig.stage(b"a")
+    rig.publish()
+    done = trio.Event()
+
+    async def wait() -> None:
+        await rig.outbox.wait_empty()
+        done.set()
+
+    assert rig.nursery is not None
+    rig.nursery.start_soon(wait)
+    await rig.flush(2 * JOIN_BYTES + 4)
+    assert not done.is_set()
+    await rig.flush()
+    assert done.is_set()
+
+
+async def test_one_pong_flood_does_not_start_two_writers(rig: Rig) -> None:
+    for _ in range(10):
+        rig.outbox.stage_bytes(b"p")
+        rig.publish()
+    await rig.flush()
+    assert rig.wire.taken == b"p" * 10
 
 
 # --- WebSockets -----------------------------------------------------------------------------------
@@ -865,23 +826,21 @@ async def test_all_framings_share_one_delivery() -> None:
 
 
 @pytest.mark.parametrize("cut", range(8))
-async def test_dropping_the_oldest_never_cuts_a_frame(cut: int) -> None:
-    async with open_rig() as rig:
-        rig.wire.allow(cut)
-        rig.stage(b"1\0", b"2\0")
-        rig.publish()
-        rig.stage(b"3\0")
-        rig.outbox.stage_frame(b"R\0")
-        rig.stage(b"4\0")
-        rig.publish()
-        before = rig.used
-        lost = rig.outbox.drop_oldest(4)
-        assert lost == 1
-        assert rig.used == rig.outbox.waiting_bytes == before - len(b"P:3\0")
-        await rig.flush()
-        left = b"P:1\0P:2\0R\0P:4\0"
-        assert rig.wire.taken == left
-        rig.assert_settled()
+async def test_dropping_the_oldest_never_cuts_a_frame(rig: Rig, cut: int) -> None:
+    rig.wire.allow(cut)
+    rig.stage(b"1\0", b"2\0")
+    rig.publish()
+    rig.stage(b"3\0")
+    rig.outbox.stage_frame(b"R\0")
+    rig.stage(b"4\0")
+    rig.publish()
+    before = rig.used
+    lost = rig.outbox.drop_oldest(4)
+    assert lost == 1
+    assert rig.used == rig.outbox.waiting_bytes == before - len(b"P:3\0")
+    await rig.flush()
+    left = b"P:1\0P:2\0R\0P:4\0"
+    assert rig.wire.taken == left
 
 
 # --- any sequence of operations -------------------------------------------------------------------
@@ -1062,27 +1021,25 @@ def test_any_sequence_that_ends_in_a_loss(steps: list[tuple[object, ...]], lost_
 # --- what it tells the core -----------------------------------------------------------------------
 
 
-async def test_only_what_must_be_acknowledged_is_told_to_have_expired_unwritten() -> None:
-    async with open_rig() as rig:
-        unsent: list[Delivery] = []
-        rig.shared.on_unsent = unsent.append
-        consumer = Consumer(
-            Subscription(Client("s", rig.outbox), "0", "0", ROUTE, [(ROUTE, None)], 1, "t", b"P:"),
-            "client",
-            PLAIN_SUBSCRIBE,
-            FanOut(BrokerPolicies()),
-        )
-        now = trio.current_time()
-        tracked, living = rig.delivery(b"a", expires_at=now), rig.delivery(b"b")
-        tracked.ticket, living.ticket = (consumer, 7), (consumer, 8)
-        rig.wire.allow(math.inf)
-        for delivery in (tracked, rig.delivery(b"c", expires_at=now), living):
-            assert rig.outbox.stage(b"P:", delivery)
-        rig.publish()
-        assert rig.wire.taken == b"P:b"
-        assert unsent == [tracked]
-        assert rig.shared.expired == rig.destination.expired == 2
-        rig.assert_settled()
+async def test_only_what_must_be_acknowledged_is_told_to_have_expired_unwritten(rig: Rig) -> None:
+    unsent: list[Delivery] = []
+    rig.shared.on_unsent = unsent.append
+    consumer = Consumer(
+        Subscription(Client("s", rig.outbox), "0", "0", ROUTE, [(ROUTE, None)], 1, "t", b"P:"),
+        "client",
+        PLAIN_SUBSCRIBE,
+        FanOut(BrokerPolicies()),
+    )
+    now = trio.current_time()
+    tracked, living = rig.delivery(b"a", expires_at=now), rig.delivery(b"b")
+    tracked.ticket, living.ticket = (consumer, 7), (consumer, 8)
+    rig.wire.allow(math.inf)
+    for delivery in (tracked, rig.delivery(b"c", expires_at=now), living):
+        assert rig.outbox.stage(b"P:", delivery)
+    rig.publish()
+    assert rig.wire.taken == b"P:b"
+    assert unsent == [tracked]
+    assert rig.shared.expired == rig.destination.expired == 2
 
 
 async def test_a_pause_is_passed_on() -> None:
@@ -1094,18 +1051,17 @@ async def test_a_pause_is_passed_on() -> None:
     assert told == [True, False]
 
 
-async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out() -> None:
-    async with open_rig() as rig:
-        rig.shared.low_water_bytes = 2
-        rig.wire.allow(math.inf)
-        rig.stage(b"a")
-        assert not rig.outbox.has_room()
-        assert rig.rooms == 0
-        rig.publish()
-        assert rig.rooms == 1
-        rig.stage(b"b")
-        rig.publish()
-        assert rig.rooms == 1  # nobody was turned away meanwhile
+async def test_a_source_that_was_turned_away_is_told_as_soon_as_a_turn_is_out(rig: Rig) -> None:
+    rig.shared.low_water_bytes = 2
+    rig.wire.allow(math.inf)
+    rig.stage(b"a")
+    assert not rig.outbox.has_room()
+    assert rig.rooms == 0
+    rig.publish()
+    assert rig.rooms == 1
+    rig.stage(b"b")
+    rig.publish()
+    assert rig.rooms == 1  # nobody was turned away meanwhile
 
 
 async def test_what_is_paced_is_taken_though_the_budget_is_spent() -> None:
@@ -1120,14 +1076,15 @@ async def test_what_is_paced_is_taken_though_the_budget_is_spent() -> None:
         rig.assert_settled()
 
 
-async def test_a_wire_that_takes_nothing_for_a_while_is_stuck(autojump_clock: MockClock) -> None:
-    async with open_rig() as rig:
-        assert not rig.outbox.is_stuck(trio.current_time() + STUCK_S)
-        await trio.sleep(1)
-        rig.stage(b"a")
-        rig.publish()
-        began = trio.current_time()
-        assert not rig.outbox.is_stuck(began + STUCK_S / 2)
-        assert rig.outbox.is_stuck(began + STUCK_S)
-        await rig.flush()
-        assert not rig.outbox.is_stuck(began + STUCK_S)
+async def test_a_wire_that_takes_nothing_for_a_while_is_stuck(
+    rig: Rig, autojump_clock: MockClock
+) -> None:
+    assert not rig.outbox.is_stuck(trio.current_time() + STUCK_S)
+    await trio.sleep(1)
+    rig.stage(b"a")
+    rig.publish()
+    began = trio.current_time()
+    assert not rig.outbox.is_stuck(began + STUCK_S / 2)
+    assert rig.outbox.is_stuck(began + STUCK_S)
+    await rig.flush()
+    assert not rig.outbox.is_stuck(began + STUCK_S)

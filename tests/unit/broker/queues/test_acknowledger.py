@@ -1,5 +1,7 @@
 """ACK and NACK, and messages that come back."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.core import Bench, Core, bench, numbered
@@ -7,6 +9,14 @@ from trio_stomp.broker import BrokerPolicies, DestinationPolicy
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 
 Q = "/queue/q"
+
+
+@pytest.fixture
+def desk() -> Iterator[Bench]:
+    """In the end nothing is left."""
+    desk = bench()
+    yield desk
+    desk.ends()
 
 
 def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone():
@@ -27,8 +37,7 @@ def test_a_cumulative_ack_covers_what_came_before_in_this_subscription_alone():
     desk.ends()
 
 
-def test_an_individual_ack_covers_one():
-    desk = bench()
+def test_an_individual_ack_covers_one(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, *numbered("", 4))
@@ -39,8 +48,7 @@ def test_an_individual_ack_covers_one():
     assert desk.broker.acks.redelivered == desk.queue(Q).redelivered == 2
 
 
-def test_a_cumulative_nack_gives_back_in_order():
-    desk = bench()
+def test_a_cumulative_nack_gives_back_in_order(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client")
     actor.sends(Q, *numbered("", 4))
@@ -49,8 +57,7 @@ def test_a_cumulative_nack_gives_back_in_order():
     assert desk.broker.acks.nacked == desk.queue(Q).nacked == 3
 
 
-def test_a_nack_without_requeue_is_the_end():
-    desk = bench()
+def test_a_nack_without_requeue_is_the_end(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client")
     actor.sends(Q, *numbered("", 3))
@@ -59,11 +66,9 @@ def test_a_nack_without_requeue_is_the_end():
     assert desk.waiting("/queue/DLQ.q") == ["0", "1"]
     assert desk.broker.queues.deaths.buried[DeadLetterReason.REJECTED] == 2
     assert desk.queue(Q).unacked == 1
-    desk.ends()
 
 
-def test_what_is_given_back_is_offered_to_another_consumer():
-    desk = bench()
+def test_what_is_given_back_is_offered_to_another_consumer(desk: Bench):
     first, second = desk.actor(), desk.actor()
     first.subscribes(Q, ack="client", prefetch_count="1")
     second.subscribes(Q, ack="client", prefetch_count="1")
@@ -102,8 +107,7 @@ def test_a_wrong_id_is_an_error_that_names_the_header_expected(version, header, 
 )
 @pytest.mark.parametrize("negative", [False, True])
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_ids_that_are_none_are_errors(name, negative, ack):
-    desk = bench()
+def test_ids_that_are_none_are_errors(desk: Bench, name, negative, ack):
     actor = desk.actor()
     actor.subscribes(Q, ack=ack)
     actor.sends(Q, "a")
@@ -125,8 +129,7 @@ WRONG = ["b.1-9", "b.1-", "b.1-x", "b.1-1", "-1", "x", "b.9-1", "b.2-1", "b.1-" 
 
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(wrong: str, place: int):
-    desk = bench()
+def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(desk: Bench, wrong: str, place: int):
     actor = desk.actor()
     actor.subscribes(Q, "1", ack="client-individual")
     actor.subscribes("/queue/other", "2", ack="client-individual")
@@ -141,8 +144,7 @@ def test_of_a_run_of_acks_those_before_the_one_at_fault_hold(wrong: str, place: 
     assert desk.waiting(Q) == numbered("", 4)[1 + place :]
 
 
-def test_a_run_of_acks_may_name_none_twice():
-    desk = bench()
+def test_a_run_of_acks_may_name_none_twice(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, *numbered("", 3))
@@ -153,8 +155,7 @@ def test_a_run_of_acks_may_name_none_twice():
 
 
 @pytest.mark.parametrize("destination", ["/queue/*", "/queue/a,/queue/b"])
-def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(destination: str):
-    desk = bench()
+def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(desk: Bench, destination: str):
     actor = desk.actor()
     actor.subscribes(destination, ack="client-individual", prefetch_count="4")
     for name in ("/queue/a", "/queue/b"):
@@ -167,11 +168,9 @@ def test_a_run_of_acks_is_of_several_queues_if_its_subscription_is(destination: 
     assert sum(done) == desk.broker.acks.acked == 4
     assert [desk.queue(name).held for name in ("/queue/a", "/queue/b")] == [4 - n for n in done]
     assert desk.broker.memory.kept_bytes > 0
-    desk.ends()
 
 
-def test_what_a_run_of_acks_names_need_not_be_in_order():
-    desk = bench()
+def test_what_a_run_of_acks_names_need_not_be_in_order(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual", prefetch_count="3")
     actor.sends(Q, *numbered("", 6))
@@ -180,11 +179,9 @@ def test_what_a_run_of_acks_names_need_not_be_in_order():
     assert actor.bodies() == ["3", "4"]
     actor.is_gone()
     assert desk.waiting(Q) == ["1", "3", "4", "5"]
-    desk.ends()
 
 
-def test_ids_of_another_connection_are_unknown():
-    desk = bench()
+def test_ids_of_another_connection_are_unknown(desk: Bench):
     first, second = desk.actor(), desk.actor()
     first.subscribes(Q, ack="client")
     second.subscribes("/queue/r", ack="client")
@@ -197,8 +194,7 @@ def test_ids_of_another_connection_are_unknown():
     assert desk.queue(Q).held == 0
 
 
-def test_the_subscription_header_of_1_1_must_agree():
-    desk = bench()
+def test_the_subscription_header_of_1_1_must_agree(desk: Bench):
     actor = desk.actor("1.1")
     actor.subscribes(Q, "mine", ack="client")
     actor.sends(Q, "a", "b")
@@ -237,8 +233,7 @@ def test_a_policy_may_ignore_unknown_ids():
     assert (desk.broker.acks.ignored, desk.broker.acks.acked) == (1, 1)
 
 
-def test_receipts_are_answered_for_each_frame_of_a_run():
-    desk = bench()
+def test_receipts_are_answered_for_each_frame_of_a_run(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "a", "b", "c")

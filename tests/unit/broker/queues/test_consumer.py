@@ -1,5 +1,7 @@
 """A subscription that takes from queues: what its MESSAGEs say, and how much it is given."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.core import Bench, bench, numbered, texts
@@ -10,10 +12,17 @@ from trio_stomp.broker.queues._queue_host import DeadLetterReason
 Q = "/queue/q"
 
 
+@pytest.fixture
+def desk() -> Iterator[Bench]:
+    """In the end nothing is left."""
+    desk = bench()
+    yield desk
+    desk.ends()
+
+
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
-def test_only_version_1_2_has_an_ack_header_and_it_names_the_delivery(version, ack):
-    desk = bench()
+def test_only_version_1_2_has_an_ack_header_and_it_names_the_delivery(desk: Bench, version, ack):
     actor = desk.actor(version)
     actor.subscribes(Q, ack=ack)
     actor.sends(Q, "a", "b")
@@ -49,8 +58,7 @@ def test_a_message_keeps_its_id_and_every_delivery_says_what_number_it_is(versio
     assert len(acks) == (4 if version == "1.2" else 1)
 
 
-def test_a_dialect_may_want_to_hear_redelivered_false_too():
-    desk = bench()
+def test_a_dialect_may_want_to_hear_redelivered_false_too(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client")
     actor.consumer().always_tell_redelivered = True
@@ -62,8 +70,7 @@ def test_a_dialect_may_want_to_hear_redelivered_false_too():
     assert frame.get("redelivered") == "true"
 
 
-def test_the_sizes_of_bodies_are_told_whether_or_not_the_sender_told_them():
-    desk = bench()
+def test_the_sizes_of_bodies_are_told_whether_or_not_the_sender_told_them(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q)
     actor.sends(Q, "abc", "", "\0")
@@ -77,8 +84,7 @@ def test_the_sizes_of_bodies_are_told_whether_or_not_the_sender_told_them():
     assert dead.get("content-length") == "3"
 
 
-def test_runs_of_different_headers_each_keep_their_own():
-    desk = bench()
+def test_runs_of_different_headers_each_keep_their_own(desk: Bench):
     actor = desk.actor()
     for body, colour in (("0", "red"), ("1", "red"), ("2", "blue"), ("3", "red")):
         actor.sends(Q, body, colour=colour)
@@ -88,8 +94,7 @@ def test_runs_of_different_headers_each_keep_their_own():
 
 
 @pytest.mark.parametrize("ack", ["client", "client-individual"])
-def test_no_more_than_the_prefetch_is_unacknowledged(ack):
-    desk = bench()
+def test_no_more_than_the_prefetch_is_unacknowledged(desk: Bench, ack):
     actor = desk.actor()
     actor.subscribes(Q, ack=ack, prefetch_count="3")
     actor.sends(Q, *numbered("", 9))
@@ -99,11 +104,9 @@ def test_no_more_than_the_prefetch_is_unacknowledged(ack):
     freed = 2 if ack == "client" else 1
     assert actor.bodies() == ["3", "4"][:freed]
     assert len(actor.consumer().unacked) == 3
-    desk.ends()
 
 
-def test_the_prefetch_in_bytes_always_allows_one_message():
-    desk = bench()
+def test_the_prefetch_in_bytes_always_allows_one_message(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual", credit="9,10")
     actor.sends(Q, "x" * 50, "a" * 6, "b" * 6, "c" * 6)
@@ -118,8 +121,7 @@ def test_the_prefetch_in_bytes_always_allows_one_message():
     assert actor.consumer().bytes_left == -2
 
 
-def test_a_delivery_that_comes_back_gives_its_credit_back():
-    desk = bench()
+def test_a_delivery_that_comes_back_gives_its_credit_back(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual", credit="2,100")
     actor.sends(Q, "x" * 60, "y" * 30)
@@ -134,8 +136,7 @@ def test_a_delivery_that_comes_back_gives_its_credit_back():
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, AUTO_BATCH_BYTES])
-def test_an_auto_consumer_is_asked_for_room_before_each_batch(size):
-    desk = bench()
+def test_an_auto_consumer_is_asked_for_room_before_each_batch(desk: Bench, size):
     actor = desk.actor()
     actor.sends(Q, *["x" * size] * (3 if size > 1000 else 3000))
     actor.outbox.asks_left = 1
@@ -146,16 +147,14 @@ def test_an_auto_consumer_is_asked_for_room_before_each_batch(size):
     assert sum(len(frame.body) for frame in frames) <= AUTO_BATCH_BYTES
 
 
-def test_batches_follow_each_other_while_there_is_room():
-    desk = bench()
+def test_batches_follow_each_other_while_there_is_room(desk: Bench):
     actor = desk.actor()
     actor.sends(Q, *numbered("x" * 1000, 600))
     actor.subscribes(Q)
     assert actor.bodies() == numbered("x" * 1000, 600)
 
 
-def test_lifetimes_are_told_to_the_outbox_span_by_span():
-    desk = bench()
+def test_lifetimes_are_told_to_the_outbox_span_by_span(desk: Bench):
     actor = desk.actor()
     actor.sends(Q, "a", "b", ttl="1000")
     actor.sends(Q, "c")
@@ -194,8 +193,7 @@ def test_what_expires_in_the_outbox_is_given_up_and_frees_its_credit():
     desk.ends()
 
 
-def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once():
-    desk = bench()
+def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once(desk: Bench):
     actor, other = desk.actor(), desk.actor()
     actor.subscribes(Q, ack="client")
     actor.sends(Q, "a", ttl="1000")
@@ -209,11 +207,9 @@ def test_what_expires_unwritten_but_was_given_back_meanwhile_dies_once():
     assert other.bodies() == ["b"]
     queue = desk.queue(Q)
     assert (queue.unacked, queue.held, queue.destination.expired) == (1, 1, 1)
-    desk.ends()
 
 
-def test_an_unsent_delivery_without_a_ticket_is_nobodys():
-    desk = bench()
+def test_an_unsent_delivery_without_a_ticket_is_nobodys(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q)
     actor.sends(Q, "a", ttl="1000")
@@ -223,8 +219,7 @@ def test_an_unsent_delivery_without_a_ticket_is_nobodys():
     assert desk.memory.used_bytes == 0
 
 
-def test_a_browser_sees_what_waits_and_takes_nothing():
-    desk = bench()
+def test_a_browser_sees_what_waits_and_takes_nothing(desk: Bench):
     actor, reader = desk.actor(), desk.actor()
     reader.subscribes(Q, ack="client", prefetch_count="1")
     reader.sends(Q, "a", "b", "c")

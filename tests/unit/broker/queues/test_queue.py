@@ -1,5 +1,7 @@
 """Queues: order, turns, priorities, groups, selectors, wildcards, and what becomes of the dead."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.core import OVERHEAD, Bench, bench, numbered, run_of, texts
@@ -14,8 +16,15 @@ Q = "/queue/q"
 # Order and turns.
 
 
-def test_messages_wait_for_a_consumer_and_come_in_order():
+@pytest.fixture
+def desk() -> Iterator[Bench]:
+    """In the end nothing is left."""
     desk = bench()
+    yield desk
+    desk.ends()
+
+
+def test_messages_wait_for_a_consumer_and_come_in_order(desk: Bench):
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a", "b")
     sender.sends(Q, "c", receipts=[(1, b"r")])
@@ -25,11 +34,9 @@ def test_messages_wait_for_a_consumer_and_come_in_order():
     assert reader.bodies() == ["a", "b", "c"]
     assert desk.queue(Q).dequeued == 3
     assert desk.memory.used_bytes == 0
-    desk.ends()
 
 
-def test_the_age_of_what_waits_is_that_of_the_oldest():
-    desk = bench()
+def test_the_age_of_what_waits_is_that_of_the_oldest(desk: Bench):
     sender, reader = desk.actor(), desk.actor()
     sender.sends(Q, "a")
     desk.passes(20)
@@ -48,11 +55,9 @@ def test_the_age_of_what_waits_is_that_of_the_oldest():
     other.subscribes(Q)
     assert other.bodies() == ["a", "b"]
     assert queue.oldest_waiting_age_s(desk.now) == 0.0
-    desk.ends()
 
 
-def test_each_message_goes_to_one_consumer_in_turn():
-    desk = bench()
+def test_each_message_goes_to_one_consumer_in_turn(desk: Bench):
     readers = [desk.actor() for _ in range(3)]
     for reader in readers:
         reader.subscribes(Q)
@@ -62,8 +67,7 @@ def test_each_message_goes_to_one_consumer_in_turn():
     assert [reader.bodies() for reader in readers] == [["0", "3", "6"], ["1", "4", "7"], ["2", "5"]]
 
 
-def test_single_messages_take_turns_too():
-    desk = bench()
+def test_single_messages_take_turns_too(desk: Bench):
     readers = [desk.actor() for _ in range(2)]
     for reader in readers:
         reader.subscribes(Q, ack="client-individual")
@@ -73,8 +77,7 @@ def test_single_messages_take_turns_too():
     assert [reader.bodies() for reader in readers] == [["0", "2", "4"], ["1", "3"]]
 
 
-def test_who_has_no_credit_or_no_room_is_left_out():
-    desk = bench()
+def test_who_has_no_credit_or_no_room_is_left_out(desk: Bench):
     busy, full, free = (desk.actor() for _ in range(3))
     busy.subscribes(Q, ack="client", prefetch_count="1")
     full.subscribes(Q)
@@ -93,11 +96,9 @@ def test_who_has_no_credit_or_no_room_is_left_out():
     busy.acks(first)
     busy.sends(Q, "7")
     assert (busy.bodies(), full.bodies()) == (["7"], [])
-    desk.ends()
 
 
-def test_consumers_of_higher_priority_come_first_while_they_have_credit():
-    desk = bench()
+def test_consumers_of_higher_priority_come_first_while_they_have_credit(desk: Bench):
     low, high, higher = (desk.actor() for _ in range(3))
     low.subscribes(Q)
     high.subscribes(Q, ack="client", prefetch_count="2", x_priority="5")
@@ -106,8 +107,7 @@ def test_consumers_of_higher_priority_come_first_while_they_have_credit():
     assert (higher.bodies(), high.bodies(), low.bodies()) == (["0"], ["1", "2"], ["3", "4"])
 
 
-def test_a_lower_priority_gets_what_the_higher_one_does_not_want():
-    desk = bench()
+def test_a_lower_priority_gets_what_the_higher_one_does_not_want(desk: Bench):
     low, high = desk.actor(), desk.actor()
     low.subscribes(Q)
     high.subscribes(Q, x_priority="5", selector="colour = 'red'")
@@ -118,8 +118,7 @@ def test_a_lower_priority_gets_what_the_higher_one_does_not_want():
     assert low.bodies() == ["a", "c"]
 
 
-def test_the_first_that_asks_for_it_is_the_only_active_consumer_until_it_goes():
-    desk = bench()
+def test_the_first_that_asks_for_it_is_the_only_active_consumer_until_it_goes(desk: Bench):
     plain, first, second = (desk.actor() for _ in range(3))
     plain.subscribes(Q)
     plain.sends(Q, "0")
@@ -146,8 +145,7 @@ def test_a_policy_may_make_a_queue_exclusive():
     assert second.bodies() == ["2"]
 
 
-def test_an_exclusive_newcomer_takes_the_groups_over():
-    desk = bench()
+def test_an_exclusive_newcomer_takes_the_groups_over(desk: Bench):
     first, second = desk.actor(), desk.actor()
     first.subscribes(Q)
     first.sends(Q, "0", message_group="g")
@@ -160,8 +158,7 @@ def test_an_exclusive_newcomer_takes_the_groups_over():
 # Priority of messages.
 
 
-def test_messages_of_higher_priority_come_first():
-    desk = bench()
+def test_messages_of_higher_priority_come_first(desk: Bench):
     actor = desk.actor()
     for body, priority in (("a", "0"), ("b", "9"), ("c", "4"), ("d", "9"), ("e", "200")):
         actor.sends(Q, body, priority=priority)
@@ -187,8 +184,7 @@ def test_a_policy_may_ignore_priorities_also_for_what_comes_back():
 # Selectors.
 
 
-def test_selectors_choose_and_others_overtake():
-    desk = bench()
+def test_selectors_choose_and_others_overtake(desk: Bench):
     red, rest = desk.actor(), desk.actor()
     red.subscribes(Q, selector="colour = 'red'")
     for body, colour in (("0", "blue"), ("1", "red"), ("2", "blue"), ("3", "red")):
@@ -201,8 +197,7 @@ def test_selectors_choose_and_others_overtake():
     assert not desk.queue(Q).is_choosy
 
 
-def test_turns_go_on_among_those_who_want_a_message():
-    desk = bench()
+def test_turns_go_on_among_those_who_want_a_message(desk: Bench):
     readers = [desk.actor() for _ in range(3)]
     readers[0].subscribes(Q, selector="colour = 'red'")
     readers[1].subscribes(Q)
@@ -213,8 +208,7 @@ def test_turns_go_on_among_those_who_want_a_message():
     assert got == [["r0", "r2"], ["r1", "r3", "b1", "b3"], ["b0", "b2"]]
 
 
-def test_the_search_behind_what_nobody_takes_has_an_end():
-    desk = bench()
+def test_the_search_behind_what_nobody_takes_has_an_end(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, selector="colour = 'red'")
     actor.sends(Q, *numbered("b", SCAN_LIMIT - 1), colour="blue")
@@ -231,8 +225,7 @@ def test_the_search_behind_what_nobody_takes_has_an_end():
 # Groups.
 
 
-def test_a_group_stays_with_its_consumer_and_keeps_its_order():
-    desk = bench()
+def test_a_group_stays_with_its_consumer_and_keeps_its_order(desk: Bench):
     first, second = desk.actor(), desk.actor()
     first.subscribes(Q, ack="client", prefetch_count="1")
     second.subscribes(Q, ack="client", prefetch_count="9")
@@ -251,8 +244,7 @@ def test_a_group_stays_with_its_consumer_and_keeps_its_order():
     assert second.bodies() == ["a1", "a2"]
 
 
-def test_a_group_whose_owner_has_a_lower_priority_is_served_all_the_same():
-    desk = bench()
+def test_a_group_whose_owner_has_a_lower_priority_is_served_all_the_same(desk: Bench):
     low, high = desk.actor(), desk.actor()
     low.subscribes(Q)
     low.sends(Q, "0", message_group="g")
@@ -263,8 +255,7 @@ def test_a_group_whose_owner_has_a_lower_priority_is_served_all_the_same():
     assert (low.bodies(), high.bodies()) == (["1"], ["2"])
 
 
-def test_the_oldest_group_is_assigned_anew_when_there_are_too_many():
-    desk = bench()
+def test_the_oldest_group_is_assigned_anew_when_there_are_too_many(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q)
     for number in range(MAX_GROUPS + 1):
@@ -277,8 +268,7 @@ def test_the_oldest_group_is_assigned_anew_when_there_are_too_many():
     assert not queue.groups.owners
 
 
-def test_a_group_waits_for_an_owner_that_does_not_want_the_message():
-    desk = bench()
+def test_a_group_waits_for_an_owner_that_does_not_want_the_message(desk: Bench):
     first, second = desk.actor(), desk.actor()
     first.subscribes(Q, selector="colour = 'red'")
     first.sends(Q, "0", message_group="g", colour="red")
@@ -537,8 +527,7 @@ def test_a_dead_letter_queue_of_the_operators_choice():
     assert desk.memory.used_bytes == OVERHEAD + 1 + desk.heads_bytes()
 
 
-def test_no_memory_no_dead_letter():
-    desk = bench()
+def test_no_memory_no_dead_letter(desk: Bench):
     actor = desk.actor()
     actor.subscribes(Q, ack="client-individual")
     actor.sends(Q, "a")

@@ -1,6 +1,6 @@
 """A client that has much leaves in slices; nobody else can tell that from leaving at once."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import pytest
@@ -61,6 +61,14 @@ def depth(core: Core, name: str) -> int:
     return queue.waiting.count
 
 
+@pytest.fixture
+def core() -> Iterator[Sliced]:
+    """In the end nothing is left of anybody."""
+    core = Sliced()
+    yield core
+    core.ends()
+
+
 @pytest.mark.parametrize(
     ("count", "temporary"), [(20, 1), (2 * MAX_ENDED // SUBSCRIPTION_COST, 1), (0, 30)]
 )
@@ -116,8 +124,7 @@ def test_nothing_is_for_it_from_the_turn_on_in_which_it_leaves(destination: str)
     core.ends()
 
 
-def test_others_go_on_while_it_leaves():
-    core = Sliced()
+def test_others_go_on_while_it_leaves(core: Sliced):
     publisher, peer, other = core.peer(), core.loaded(), core.peer()
     for each in (peer, other):
         each.subscribes("t")
@@ -135,11 +142,9 @@ def test_others_go_on_while_it_leaves():
     assert core.broker.leaving.is_over
     assert other.bodies("0") == [each for n in range(FILLERS) for each in (f"t{n}", "new")]
     assert other.bodies("1") == [f"w{number}" for number in range(FILLERS)]
-    core.ends()
 
 
-def test_each_end_is_told_in_order_and_the_disconnect_at_last():
-    core = Sliced()
+def test_each_end_is_told_in_order_and_the_disconnect_at_last(core: Sliced):
     core.broker.events.are_kept = True
     peer = core.loaded()
     peer.subscribes("t")
@@ -159,22 +164,18 @@ def test_each_end_is_told_in_order_and_the_disconnect_at_last():
     assert forgotten == [True]
     names = [f"unsubscribe {name}" for name in [*(f"fill.{n}" for n in range(FILLERS)), "t"]]
     assert told == [names[0:2], names[2:4], names[4:6], [names[6], "disconnect "]]
-    core.ends()
 
 
-def test_who_has_little_leaves_at_once_whoever_else_is_leaving():
-    core = Sliced()
+def test_who_has_little_leaves_at_once_whoever_else_is_leaving(core: Sliced):
     big, small = core.loaded(), core.peer()
     small.subscribes("t")
     big.is_gone()
     small.is_gone()
     assert small.client not in core.broker.clients
     assert big.client in core.broker.clients
-    core.ends()
 
 
-def test_those_who_leave_share_the_turns():
-    core = Sliced()
+def test_those_who_leave_share_the_turns(core: Sliced):
     peers = [core.loaded(f"f{number}") for number in range(3)]
     for peer in peers:
         peer.is_gone()
@@ -184,7 +185,6 @@ def test_those_who_leave_share_the_turns():
         sizes.append([len(peer.client.subscriptions) for peer in peers])
     assert sizes[:3] == [[4, 6, 6], [4, 4, 6], [4, 4, 4]]
     assert len(sizes) == 9
-    core.ends()
 
 
 def test_the_slice_of_a_turn_is_no_more_than_was_measured():
@@ -209,8 +209,7 @@ def test_the_slice_of_a_turn_is_no_more_than_was_measured():
 # --- queues ---------------------------------------------------------------------------------------
 
 
-def test_what_it_had_comes_first_for_whoever_is_next():
-    core = Sliced()
+def test_what_it_had_comes_first_for_whoever_is_next(core: Sliced):
     producer, peer, heir = core.peer(), core.loaded(), core.peer()
     peer.subscribes("/queue/q", ack="client-individual")
     producer.sends("/queue/q", "1", "2", "3")
@@ -227,22 +226,18 @@ def test_what_it_had_comes_first_for_whoever_is_next():
     core.settles()
     assert heir.bodies() == ["1", "2", "3", "4", "5"]
     assert not core.broker.queues.urgent
-    core.ends()
 
 
-def test_a_queue_that_nobody_waits_at_is_not_urgent():
-    core = Sliced()
+def test_a_queue_that_nobody_waits_at_is_not_urgent(core: Sliced):
     peer, other = core.loaded(), core.peer()
     peer.subscribes("/queue/q")
     peer.is_gone()
     other.subscribes("/queue/q")
     assert not core.broker.queues.urgent
     assert core.settles() == 4
-    core.ends()
 
 
-def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there():
-    core = Sliced()
+def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there(core: Sliced):
     producer, peer = core.peer(), core.loaded()
     peer.subscribes("/queue/q", "a")
     peer.subscribes("/queue/q.*", "b")
@@ -259,7 +254,6 @@ def test_a_dead_consumer_takes_nothing_more_though_nobody_else_is_there():
     heir.subscribes("/queue/q", "a")
     heir.subscribes("/queue/q.x", "b")
     assert sorted(heir.bodies()) == ["1", "2"]
-    core.ends()
 
 
 @pytest.mark.parametrize("headers", [(("exclusive", "true"),), (("priority", "5"),)])
@@ -281,8 +275,7 @@ def test_who_stands_by_goes_on_in_order(headers: Sequence[tuple[str, str]]):
     core.ends()
 
 
-def test_groups_pass_on_in_order():
-    core = Sliced()
+def test_groups_pass_on_in_order(core: Sliced):
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     peer.subscribes("/queue/q", ack="client-individual")
     group = (("message_group", "g"),)
@@ -292,11 +285,9 @@ def test_groups_pass_on_in_order():
     producer.sends("/queue/q", "2", headers=group)
     core.settles()
     assert other.bodies() == ["1", "2"]
-    core.ends()
 
 
-def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order():
-    core = Sliced()
+def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order(core: Sliced):
     producer, peer, heir = core.peer(), core.peer(), core.peer()
     peer.subscribes("/queue/q", ack="client-individual")
     bodies = [f"{number}" for number in range(5 * SLICE)]
@@ -314,7 +305,6 @@ def test_much_that_was_not_acknowledged_goes_back_in_slices_and_in_order():
     assert seen == [5 * SLICE, 4 * SLICE, 3 * SLICE, 2 * SLICE, SLICE, 0][: len(seen)]
     assert len(seen) >= 5
     assert heir.bodies() == bodies
-    core.ends()
 
 
 def test_what_failed_too_often_dies_as_ever():
@@ -329,8 +319,7 @@ def test_what_failed_too_often_dies_as_ever():
     assert depth(core, "/queue/DLQ.q") == 1
 
 
-def test_its_temporary_destinations_go_with_it():
-    core = Sliced()
+def test_its_temporary_destinations_go_with_it(core: Sliced):
     peer, other = core.loaded(), core.peer()
     for number in range(FILLERS):
         peer.sends("/queue/q", headers=(("reply-to", f"/temp-queue/r{number}"),))
@@ -351,15 +340,13 @@ def test_its_temporary_destinations_go_with_it():
     small.sends("/queue/q", headers=(("reply-to", "/temp-topic/r"),))
     small.is_gone()
     assert not small.client.temporary
-    core.ends()
 
 
 # --- work queues, parked messages -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ack", ["auto", "client-individual"])
-def test_work_goes_to_the_other_members(ack: str):
-    core = Sliced()
+def test_work_goes_to_the_other_members(core: Sliced, ack: str):
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     peer.subscribes("#w", ack=ack)
     other.subscribes("#w")
@@ -368,11 +355,9 @@ def test_work_goes_to_the_other_members(ack: str):
     assert other.bodies() == ["1", "2", "3"]
     core.settles()
     assert other.bodies() == ["1", "2", "3"]
-    core.ends()
 
 
-def test_work_that_it_had_is_handed_on_in_order():
-    core = Sliced()
+def test_work_that_it_had_is_handed_on_in_order(core: Sliced):
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     peer.subscribes("#w", ack="client-individual", headers=(("prefetch-count", "2"),))
     producer.sends("#w", "1", "2", "3")
@@ -380,12 +365,10 @@ def test_work_that_it_had_is_handed_on_in_order():
     peer.is_gone()
     core.settles()
     assert other.bodies() == ["1", "2", "3"]
-    core.ends()
 
 
-def test_a_newcomer_that_acknowledges_is_found_while_others_leave():
+def test_a_newcomer_that_acknowledges_is_found_while_others_leave(core: Sliced):
     """A feed stands among the subscribers before its consumer does."""
-    core = Sliced()
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     peer.is_gone()
     other.subscribes("t", ack="client")
@@ -393,7 +376,6 @@ def test_a_newcomer_that_acknowledges_is_found_while_others_leave():
     producer.sends("t", "1")
     producer.sends("#w", "2")
     assert other.bodies() == ["1", "2"]
-    core.ends()
 
 
 def test_what_is_sent_meanwhile_is_parked_for_the_next():
@@ -425,9 +407,8 @@ def test_what_was_parked_for_it_is_for_whoever_subscribes_next():
     core.ends()
 
 
-def test_a_feed_without_its_maker_serves_those_who_stay():
+def test_a_feed_without_its_maker_serves_those_who_stay(core: Sliced):
     """A durable subscription that was ended lives on for its consumers, whoever made it."""
-    core = Sliced()
     producer, other, peer, third = core.peer(), core.peer(), core.loaded(), core.peer()
     for each in (other, peer, third):
         each.subscribes("t", headers=DURABLE)
@@ -437,14 +418,12 @@ def test_a_feed_without_its_maker_serves_those_who_stay():
     core.slice()
     core.slice()
     assert other.bodies() == ["1", "2"]
-    core.ends()
 
 
 # --- ways to leave --------------------------------------------------------------------------------
 
 
-def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once():
-    core = Sliced()
+def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once(core: Sliced):
     core.broker.events.are_kept = True
     peer, other = core.loaded(), core.peer()
     peer.subscribes("t")
@@ -467,18 +446,15 @@ def test_a_disconnect_is_answered_at_once_and_its_end_is_told_once():
     events = core.events()
     assert [name for name, _, _ in events].count("disconnect") == 1
     assert [name for name, _, _ in events].count("unsubscribe") == FILLERS + 1
-    core.ends()
 
 
-def test_a_disconnect_that_is_over_is_followed_by_the_end():
-    core = Sliced()
+def test_a_disconnect_that_is_over_is_followed_by_the_end(core: Sliced):
     peer = core.loaded()
     peer.leaves()
     core.settles()
     assert peer.client in core.broker.clients
     peer.is_gone()
     assert peer.client not in core.broker.clients
-    core.ends()
 
 
 def test_where_the_socket_stays_all_is_over_at_once():
@@ -494,8 +470,7 @@ def test_where_the_socket_stays_all_is_over_at_once():
     core.ends()
 
 
-def test_who_is_told_an_error_leaves_likewise():
-    core = Sliced()
+def test_who_is_told_an_error_leaves_likewise(core: Sliced):
     producer, peer, other = core.peer(), core.loaded(), core.peer()
     peer.subscribes("#w")
     other.subscribes("#w")
@@ -507,7 +482,6 @@ def test_who_is_told_an_error_leaves_likewise():
     peer.is_gone()
     core.settles()
     assert peer.client not in core.broker.clients
-    core.ends()
 
 
 def test_who_is_too_slow_leaves_likewise():
@@ -525,19 +499,16 @@ def test_who_is_too_slow_leaves_likewise():
     core.ends()
 
 
-def test_rules_that_change_meanwhile_concern_it_no_more():
-    core = Sliced()
+def test_rules_that_change_meanwhile_concern_it_no_more(core: Sliced):
     peer = core.loaded()
     peer.is_gone()
     core.broker.use_rules(None, lambda identity: False, core.now)
     assert "ERROR" not in [frame.command for frame in peer.frames()]
     core.settles()
     assert peer.client not in core.broker.clients
-    core.ends()
 
 
-def test_the_end_of_the_broker_leaves_nobody_behind():
-    core = Sliced()
+def test_the_end_of_the_broker_leaves_nobody_behind(core: Sliced):
     calls: list[int] = []
     for number in range(3):
         peer = core.loaded(f"f{number}")
@@ -550,11 +521,9 @@ def test_the_end_of_the_broker_leaves_nobody_behind():
     core.broker.finish(core.now)
     assert sorted(calls) == [0, 1, 2]
     assert core.broker.leaving.is_over
-    core.ends()
 
 
-def test_a_bug_ends_one_subscription_and_not_the_leaving():
-    core = Sliced()
+def test_a_bug_ends_one_subscription_and_not_the_leaving(core: Sliced):
     peer = core.loaded()
     forgotten: list[bool] = []
 
@@ -596,8 +565,7 @@ def test_streams_are_read_no_more():
 # --- durable subscriptions ------------------------------------------------------------------------
 
 
-def test_a_durable_subscription_keeps_what_comes_from_then_on():
-    core = Sliced()
+def test_a_durable_subscription_keeps_what_comes_from_then_on(core: Sliced):
     producer, peer = core.peer(), core.loaded(client_id="me")
     peer.subscribes("t", "d", ack="client-individual", headers=DURABLE)
     producer.sends("t", "1")
@@ -612,8 +580,7 @@ def test_a_durable_subscription_keeps_what_comes_from_then_on():
     assert peer.outbox.swallowed == 0
 
 
-def test_who_comes_back_meanwhile_takes_it_over_in_order():
-    core = Sliced()
+def test_who_comes_back_meanwhile_takes_it_over_in_order(core: Sliced):
     producer, peer = core.peer(), core.loaded(client_id="me")
     peer.subscribes("t", "d", ack="client-individual", headers=DURABLE)
     producer.sends("t", "1")
@@ -651,8 +618,7 @@ def test_one_that_is_not_safe_yet_does_not_begin_for_a_dead_client():
     assert not actor.client.subscriptions
 
 
-def test_temporary_destinations_alone_go_in_slices_too():
-    core = Sliced()
+def test_temporary_destinations_alone_go_in_slices_too(core: Sliced):
     peer = core.peer()
     for number in range(5):
         peer.sends("t", headers=(("reply-to", f"/temp-topic/r{number}"),))
@@ -663,7 +629,6 @@ def test_temporary_destinations_alone_go_in_slices_too():
         core.slice()
         left.append(len(peer.client.temporary))
     assert left == [5, 3, 1, 0]
-    core.ends()
 
 
 # --- whatever happens between the slices ----------------------------------------------------------

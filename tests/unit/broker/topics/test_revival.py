@@ -1,5 +1,7 @@
 """Late subscribers: first what was parked, in order, as fast as they take it (SEEDS A6, E)."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tests.support.core import AMPLE, Core, Peer, numbered, ttl_core
@@ -18,8 +20,15 @@ def late(core: Core, destination: str, id: str = "0", *, room: int = AMPLE) -> P
 # --- the seed's rules ---------------------------------------------------------------------------
 
 
-def test_a_late_subscriber_gets_what_was_parked_then_what_is_new():
+@pytest.fixture
+def core() -> Iterator[Core]:
+    """In the end nothing is left."""
     core = ttl_core()
+    yield core
+    core.ends()
+
+
+def test_a_late_subscriber_gets_what_was_parked_then_what_is_new(core: Core):
     publisher = core.peer()
     publisher.sends("/t/a", "0", "1", headers=(("foo", "bar"),))
     publisher.is_gone()  # parked messages survive their sender
@@ -28,12 +37,10 @@ def test_a_late_subscriber_gets_what_was_parked_then_what_is_new():
     assert reader.bodies("late") == ["0", "1", "2"]
     frame = reader.messages()[0]
     assert (frame.get("foo"), frame.get("destination")) == ("bar", "/t/a")
-    core.ends()
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
-def test_a_revived_message_is_encoded_for_its_reader(version: str):
-    core = ttl_core()
+def test_a_revived_message_is_encoded_for_its_reader(core: Core, version: str):
     core.peer().sends("a", "x", headers=(("k", "a:b"), ("lf", "1\n2")))
     reader = core.peer(version)
     reader.subscribes("a")
@@ -51,8 +58,7 @@ def test_the_same_grammar_for_parked_and_new_messages_empty_rest_included(destin
     assert [frame.get("destination") for frame in reader.messages()] == [destination] * 2
 
 
-def test_at_most_one_late_subscriber_gets_each_message():
-    core = ttl_core()
+def test_at_most_one_late_subscriber_gets_each_message(core: Core):
     publisher = core.peer()
     publisher.sends("a.b", "0")
     other = late(core, "a.c")
@@ -61,8 +67,7 @@ def test_at_most_one_late_subscriber_gets_each_message():
     assert (one.bodies(), two.bodies(), other.bodies()) == (["0", "1"], ["1"], [])
 
 
-def test_what_reaches_anybody_is_never_parked():
-    core = ttl_core()
+def test_what_reaches_anybody_is_never_parked(core: Core):
     reader = late(core, "a*")
     core.peer().sends("ab", "0")
     assert reader.bodies() == ["0"]
@@ -81,8 +86,7 @@ def test_without_a_ttl_nothing_is_parked():
     assert core.broker.fan_out.drops.expired == 0
 
 
-def test_the_first_late_member_of_a_work_queue_takes_all():
-    core = ttl_core()
+def test_the_first_late_member_of_a_work_queue_takes_all(core: Core):
     core.peer().sends("#w", *numbered("m", 5))
     one, two = late(core, "#w"), late(core, "#w")
     assert one.bodies() == list(numbered("m", 5))
@@ -92,8 +96,7 @@ def test_the_first_late_member_of_a_work_queue_takes_all():
 # --- order ----------------------------------------------------------------------------------------
 
 
-def test_several_destinations_are_merged_by_arrival():
-    core = ttl_core()
+def test_several_destinations_are_merged_by_arrival(core: Core):
     publisher = core.peer()
     expected = []
     for number in range(12):
@@ -105,8 +108,7 @@ def test_several_destinations_are_merged_by_arrival():
     assert core.broker.stale.size == 1
 
 
-def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order():
-    core = ttl_core()
+def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order(core: Core):
     publisher = core.peer()
     for number in range(4):
         publisher.sends(f"a{number % 2}", f"p{number}")
@@ -127,8 +129,7 @@ def test_a_slow_late_subscriber_gets_parked_and_new_messages_in_order():
     assert reader.client.catching_up == 0
 
 
-def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile():
-    core = ttl_core()
+def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile(core: Core):
     publisher = core.peer()
     publisher.sends("a.x", "0")
     publisher.sends("a.x", "1")  # expires before it is asked for
@@ -141,11 +142,9 @@ def test_merging_goes_on_rightly_when_what_stood_first_expires_meanwhile():
     reader.drains()
     assert reader.outbox.expired == 1  # 0 waited too long to be written
     assert reader.bodies() == ["2", "3"]
-    core.ends()
 
 
-def test_new_messages_of_other_subscriptions_do_not_wait():
-    core = ttl_core()
+def test_new_messages_of_other_subscriptions_do_not_wait(core: Core):
     publisher = core.peer()
     publisher.sends("a", "p0")
     publisher.sends("a", "p1")
@@ -156,8 +155,7 @@ def test_new_messages_of_other_subscriptions_do_not_wait():
     assert reader.bodies("slow") == ["p0"]
 
 
-def test_two_revivals_of_one_client_share_its_room():
-    core = ttl_core()
+def test_two_revivals_of_one_client_share_its_room(core: Core):
     publisher = core.peer()
     for number in range(3):
         publisher.sends("a", f"a{number}")
@@ -174,8 +172,7 @@ def test_two_revivals_of_one_client_share_its_room():
 # --- expiry ---------------------------------------------------------------------------------------
 
 
-def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is():
-    core = ttl_core()
+def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is(core: Core):
     reader, publisher = late(core, "a"), core.peer()
     publisher.sends("a", "x", "y", received_at=core.now - TTL, receipts=[(2, b"r")])
     publisher.sends("b", "z", received_at=core.now - TTL)
@@ -188,8 +185,7 @@ def test_what_was_read_too_long_ago_is_not_delivered_but_its_receipt_is():
 
 
 @pytest.mark.parametrize("sweeps", [True, False])
-def test_what_was_parked_too_long_is_not_delivered(sweeps: bool):
-    core = ttl_core()
+def test_what_was_parked_too_long_is_not_delivered(core: Core, sweeps: bool):
     publisher = core.peer()
     publisher.sends("a", "old", received_at=core.now - 1)
     publisher.sends("a", "young")
@@ -204,8 +200,7 @@ def test_what_was_parked_too_long_is_not_delivered(sweeps: bool):
     assert core.memory.used_bytes == 0
 
 
-def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered():
-    core = ttl_core()
+def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered(core: Core):
     publisher = core.peer()
     for number in range(3):
         publisher.sends("a", f"p{number}")
@@ -229,8 +224,7 @@ def test_what_expires_while_a_slow_subscriber_is_revived_is_not_delivered():
     assert core.memory.used_bytes == 0
 
 
-def test_a_destination_that_expires_under_a_revival_is_skipped():
-    core = ttl_core()
+def test_a_destination_that_expires_under_a_revival_is_skipped(core: Core):
     publisher = core.peer()
     publisher.sends("a.x", "x0")
     publisher.sends("a.y", "y0")
@@ -248,8 +242,7 @@ def test_a_destination_that_expires_under_a_revival_is_skipped():
 
 
 @pytest.mark.parametrize("how", ["unsubscribe", "disconnect", "lost", "error"])
-def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(how: str):
-    core = ttl_core()
+def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(core: Core, how: str):
     publisher = core.peer()
     for number in range(4):
         publisher.sends(f"a{number % 2}", f"p{number}")
@@ -272,11 +265,9 @@ def test_who_leaves_in_the_middle_leaves_the_rest_to_the_next(how: str):
     assert core.memory.used_bytes == core.broker.stale.bytes
     publisher.sends("a0", "p4")
     assert late(core, "a*").bodies() == ["p1", "p2", "p3", "p4"]
-    core.ends()
 
 
-def test_a_second_subscriber_during_a_revival_gets_only_what_is_new():
-    core = ttl_core()
+def test_a_second_subscriber_during_a_revival_gets_only_what_is_new(core: Core):
     publisher = core.peer()
     for number in range(3):
         publisher.sends("a", f"p{number}")
@@ -288,11 +279,9 @@ def test_a_second_subscriber_during_a_revival_gets_only_what_is_new():
     publisher.sends("a", "newer")
     assert two.bodies() == ["new", "newer"]
     assert late(core, "a").bodies() == ["p1", "p2"]
-    core.ends()
 
 
-def test_a_second_member_of_a_work_queue_during_a_revival_takes_its_turn():
-    core = ttl_core()
+def test_a_second_member_of_a_work_queue_during_a_revival_takes_its_turn(core: Core):
     publisher = core.peer()
     publisher.sends("#w", "p0")
     publisher.sends("#w", "p1")
@@ -304,8 +293,7 @@ def test_a_second_member_of_a_work_queue_during_a_revival_takes_its_turn():
     assert one.bodies() == ["p0", "p1", "n0", "n2"]
 
 
-def test_a_closed_outbox_keeps_its_claim_only_until_the_client_is_gone():
-    core = ttl_core()
+def test_a_closed_outbox_keeps_its_claim_only_until_the_client_is_gone(core: Core):
     publisher = core.peer()
     publisher.sends("a", "p0")
     broken = core.peer()
@@ -375,8 +363,7 @@ def test_a_subscriber_with_too_much_behind_its_revival_is_disconnected(limit: st
     core.ends()
 
 
-def test_an_outbox_that_refuses_a_revived_run_ends_its_revival():
-    core = ttl_core()
+def test_an_outbox_that_refuses_a_revived_run_ends_its_revival(core: Core):
     publisher = core.peer()
     publisher.sends("a", "p0")
     publisher.sends("a", "p1")
@@ -390,7 +377,6 @@ def test_an_outbox_that_refuses_a_revived_run_ends_its_revival():
     assert core.broker.fan_out.delivered == 0
     assert late(core, "a").bodies() == ["p1"]
     reader.is_gone()
-    core.ends()
 
 
 def test_an_outbox_that_jams_in_the_middle_of_a_revival_is_told_of_at_once():
