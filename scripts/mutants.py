@@ -57,9 +57,12 @@ def read(file: Path | None) -> dict[str, Result]:
 
 def try_all(options: argparse.Namespace, before: dict[str, Result]) -> dict[str, Result]:
     """Try the sample; say each result as it comes."""
-    known = Trace(options.data)
+    known = Trace(options.data, options.tree)
     every = {mutant.name: mutant for mutant in all_mutants(options.tree)}
     chosen = sample(every.values(), options.seed, options.count)
+    # What was noticed before comes first: whether it still is, is what one waits for.
+    got_away = {name for name, result in before.items() if result.outcome not in NOTICED}
+    chosen.sort(key=lambda mutant: mutant.name in got_away)
     results: dict[str, Result] = {}
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tree = Tree(options.tree, Path(folder))

@@ -20,8 +20,8 @@ LONGEST_TEST_S = 20
 MORE_S = 60
 """What a mutant may take in the whole, beside what its tests took when they were traced."""
 
-FAILED_TESTS, NO_COLLECTION = 1, 2
-"""How pytest ends if a test failed, or a file of tests could not be read."""
+FAILED_TESTS = 1
+"""How pytest ends then. If a file of tests could not be read it is otherwise, but says so."""
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::[^\s\[]+)?)", re.M)
 
 
@@ -81,9 +81,9 @@ class Tree:
             return "timeout", ""
         if process.returncode == 0:
             return "survived", ""
-        if process.returncode not in (FAILED_TESTS, NO_COLLECTION):
-            raise RuntimeError(f"pytest ended with {process.returncode}: {output[-2000:]}")
         found = FAILED.search(output)
+        if process.returncode != FAILED_TESTS and found is None:
+            raise RuntimeError(f"pytest ended with {process.returncode}: {output[-2000:]}")
         outcome = "timeout" if "Timeout (>" in output else "killed"
         return outcome, found[1] if found else output[-200:].strip()
 

@@ -1,5 +1,6 @@
 """Which tests run which lines: one traced run of the tests, read back for each mutant."""
 
+import re
 import sqlite3
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pathlib import Path
 from .sites import FOLDERS, Mutant
 
 DATA, TIMES = "coverage.sqlite", "times.xml"
+TEST = re.compile(r"^\s*(?:async )?def (test_\w+)\(", re.MULTILINE)
 
 
 def trace(tree: Path, folder: Path, tests: Sequence[str]) -> None:
-    """Run the tests of a tree once, and write down the lines and the time of each."""
+    """Run tests of a tree once, and add the lines and the time of each to a folder."""
+    folder /= str(len([*folder.glob("*/" + TIMES)]))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / DATA).unlink(missing_ok=True)
     sources = "".join(f"\n    trio_stomp/{name}" for name in FOLDERS)
@@ -31,16 +34,23 @@ def trace(tree: Path, folder: Path, tests: Sequence[str]) -> None:
 
 
 class Trace:
-    """The lines and the time of each test function; those that failed are left out."""
+    """The lines and the time of each test function of a tree.
 
-    def __init__(self, folder: Path) -> None:
+    Those that failed are left out, and those that have gone since.
+    """
+
+    def __init__(self, folder: Path, tree: Path) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
-        failed = self._read_times(folder / TIMES)
         self.lines: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.size: Counter[str] = Counter()
         self.size_in: dict[str, Counter[str]] = defaultdict(Counter)
-        for path, test, lines in self._rows(folder / DATA):
-            if test in failed or test not in self.seconds:
+        for times in sorted(folder.glob("*/" + TIMES)):
+            failed = self._read_times(times)
+            self._read_lines(times.with_name(DATA), _there(tree) - failed)
+
+    def _read_lines(self, file: Path, known: set[str]) -> None:
+        for path, test, lines in self._rows(file):
+            if test not in known:
                 continue
             self.size[test] += len(lines)
             self.size_in[path][test] += len(lines)
@@ -107,6 +117,16 @@ def _node_id(classname: str, name: str) -> str:
     parts = classname.split(".")
     last = max(place for place, part in enumerate(parts) if part.startswith("test_"))
     return "::".join(["/".join(parts[: last + 1]) + ".py", *parts[last + 1 :], name])
+
+
+def _there(tree: Path) -> set[str]:
+    """Return pytest's names of the tests of a tree, those in classes too."""
+    found = set()
+    for file in (tree / "tests").rglob("test_*.py"):
+        path, text = file.relative_to(tree).as_posix(), file.read_text(encoding="utf-8")
+        classes = ["", *(f"{name}::" for name in re.findall(r"^class (Test\w+)", text, re.M))]
+        found |= {f"{path}::{each}{name}" for name in TEST.findall(text) for each in classes}
+    return found
 
 
 def _function(node_id: str) -> str:
