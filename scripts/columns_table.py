@@ -18,9 +18,9 @@ END = "<!-- columns: end -->"
 
 def tables() -> Iterator[str]:
     """Yield the lines in Markdown."""
-    yield from _section("Of `raw`", RAW)
-    yield from _section("Of all tables", (*PREFIX, DATE))
-    yield from _section("Of `connection`, `ws`, `queue`, `destination`, `latency`", (*PAGE, IDX))
+    yield from _section("`raw`", RAW)
+    yield from _section("All tables", (*PREFIX, DATE))
+    yield from _section("`connection`, `ws`, `queue`, `destination`, `latency`", (*PAGE, IDX))
     for table in TABLES:
         yield from _section(f"`{table.name}`", (*table.fields, *table.beside))
 
