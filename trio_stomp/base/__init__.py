@@ -1,6 +1,6 @@
-"""The base that every floor may import: errors, identities, options, memory budgets.
+"""Values shared by all floors: errors, identities, options, memory budgets.
 
-Handles: values that all floors share.
+Handles: types that any module may import.
 Does not handle: anything that needs another module.
 """
 

@@ -1,6 +1,6 @@
 """Floor 2: the synchronous messaging core.
 
-Handles: destinations, wildcards, topics, work queues, the stale queue, receipts and errors.
+Handles: destinations, subscriptions, queues, topics, streams, transactions, receipts and errors.
 Does not handle: sockets, tasks, clocks.
 """
 

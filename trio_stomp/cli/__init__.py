@@ -1,10 +1,10 @@
 """The command line: ``python -m trio_stomp``, or ``trio-stomp``.
 
-Handles: commands and their help; a broker's options, made from ``config``; the words and flags of
-the seeds' command lines; logging, signals, and the set-up of a process that is only a broker;
-tools that use and look after a broker that runs.
+Handles: commands and their help; a broker's options, generated from ``config``; the options of the
+seeds' command lines; logging, signals, and the set-up of a broker's process; tools that use and
+operate a running broker.
 
-Does not handle: what a broker does (``server``), or what an option means (the floor it is of).
+Does not handle: the broker itself (``server``), or the meaning of options (their own floors).
 """
 
 from importlib import import_module

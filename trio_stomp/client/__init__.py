@@ -1,7 +1,8 @@
 """Floor 4: the Trio client.
 
-Handles: links that break and come back, receipts, subscriptions with bounded buffers, requests.
-Does not handle: what the broker does; it shares no code with that but frames and protocol.
+Handles: connections that are re-established, receipts, subscriptions with bounded buffers,
+requests.
+Does not handle: anything of the broker; the two share only ``frames`` and ``protocol``.
 """
 
 from trio_stomp.client._awaited import Receipt as Receipt

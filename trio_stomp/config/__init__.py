@@ -1,11 +1,10 @@
-"""All that an operator can choose, in one value.
+"""The settings of a broker, in one value.
 
-Handles: composing the options of each floor into ``Settings``; the flat list of options that
-the command line is made from; checking names, types and values; files of settings, policies and
-rules, and the environment; what differs between two settings, and what of it can be changed while
-the broker runs.
+Handles: composing the options of each floor into ``Settings``; the flat list of options from which
+the command line is made; checking names, types and values; files of settings, policies and rules,
+and the environment; comparing settings, and which of them can be changed in a running broker.
 
-Does not handle: what the options mean (each floor does), or reading the command line (``cli``).
+Does not handle: the meaning of options (their own floors), or the command line (``cli``).
 """
 
 from trio_stomp.config._acl_file import read_acl_file as read_acl_file

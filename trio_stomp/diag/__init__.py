@@ -1,9 +1,10 @@
-"""Floor 5: what the broker tells about itself.
+"""Floor 5: the broker's statistics and events on its DIAG topics.
 
-Handles: statistics on the DIAG topics at even distances, events on ``DIAG/event/…`` as they
-happen, the fields of both (``_schema``), and their place in one numbered stream.
-Does not handle: stompica's requests (the broker answers those), keeping what was published, web
-pages. What nobody is subscribed to is not even computed.
+Handles: statistics at regular intervals, events on ``DIAG/event/…`` as they happen, the fields of
+both (``_schema``), and their order in one numbered stream. Topics without subscribers are not even
+computed.
+Does not handle: stompica's requests (the broker answers those), storing what was published, web
+pages.
 """
 
 from trio_stomp.base import PAGE as PAGE

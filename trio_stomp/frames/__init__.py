@@ -1,7 +1,7 @@
 """Floor 0: bytes ↔ frames.
 
 Handles: framing, escaping and limits of STOMP 1.0, 1.1 and 1.2.
-Does not handle: which frame is allowed when, and what it does.
+Does not handle: the order of frames, and their effects; see ``protocol``.
 """
 
 from trio_stomp.frames._cost import head_cost as head_cost

@@ -1,8 +1,9 @@
-"""Floor 4: a low-level STOMP peer: frames in and out over any stream, and nothing more.
+"""Floor 4: a low-level STOMP peer: frames in and out over any stream.
 
-Handles: framing, bounded channels, the order of the end. For tests, tools, bridges, and servers
-and clients of one's own.
-Does not handle: what frames mean, versions to agree upon, heart-beats, reconnecting; for those
+Handles: framing, bounded channels, an orderly end. For tests, tools, bridges, and custom servers
+and
+clients.
+Does not handle: the meaning of frames, version negotiation, heart-beats, reconnecting; for those
 there is ``trio_stomp.client``.
 """
 

@@ -1,6 +1,7 @@
-"""Floor 3: who may come in: users and passcodes, tokens, names of certificates, how often to try.
+"""Floor 3: authentication: users and passcodes, tokens, certificates, and throttling of attempts.
 
-Handles: who a client is. Does not handle: what it may do, which is the core's.
+Handles: the identity of a client.
+Does not handle: its rights; see ``broker.rules``.
 """
 
 from trio_stomp.security._accounts import Accounts as Accounts

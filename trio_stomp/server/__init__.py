@@ -1,7 +1,7 @@
 """Floor 4: the tasks around the core.
 
 Handles: accepting, reading, dispatching in turns, writing, deadlines, memory, shutdown.
-Does not handle: what frames mean, which statistics are published, web pages, configuration.
+Does not handle: the meaning of frames, the choice of statistics, web pages, configuration.
 """
 
 from trio_stomp.server._clock import Clock as Clock

@@ -1,9 +1,10 @@
-"""Apart from the floors: the broker's streams in Spark.
+"""Outside the floors: the broker's streams in Spark.
 
-Handles: the data source ``stomp``, idempotent Parquet of its micro-batches, the typed tables made
-of that, their analysis and its report, sessions for the scripts.
-Does not handle: keeping messages (the broker's streams do), or anything in the broker's process.
-Needs the extra ``spark`` and Java 17; nothing of the server imports this, and Trio is not used.
+Handles: the data source ``stomp``, idempotent Parquet of its micro-batches, typed tables made from
+that, their analysis and its report, sessions for the scripts.
+Does not handle: storing messages (the broker's streams do), or anything in the broker's process.
+It needs the extra ``spark`` and Java 17. Nothing in the server imports it, and it does not use
+Trio.
 """
 
 from importlib import import_module

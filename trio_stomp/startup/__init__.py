@@ -1,4 +1,4 @@
-"""Composes a broker from its configuration, and runs it.
+"""Assembly of a broker from its configuration.
 
 Handles: listeners, security, the store, the server.
 Does not handle: the command line; see ``cli``.

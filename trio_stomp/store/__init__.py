@@ -1,7 +1,7 @@
-"""The store: keeps messages, settings and streams durable, behind one port.
+"""The store: durable messages, settings and streams behind one interface.
 
-Handles: journal, SQL database, memory; recovery, paging, disk trouble.
-Does not handle: STOMP, destinations, tasks, time (told).
+Handles: journal, SQL database, memory; recovery, paging, disk failures.
+Does not handle: STOMP, destinations, tasks, time (which is passed in).
 """
 
 from typing import TYPE_CHECKING

@@ -1,11 +1,11 @@
-"""A real broker inside your tests: in the same Trio loop, over memory, with a clock that you turn.
+"""A real broker inside your tests: in the same Trio loop, over memory, with a controlled clock.
 
     async def test_orders(stomp_broker, autojump_clock):
         async with stomp_broker.client() as client:
             ...
 
-``pip install 'trio-stomp[testing]'`` brings pytest-trio; the fixtures are there by themselves
-(docs/use/testing.md). Without pytest, use ``open_test_broker``; for clients that are not Trio's,
+``pip install 'trio-stomp[testing]'`` installs pytest-trio; pytest finds the fixtures itself
+(docs/use/testing.md). Without pytest, use ``open_test_broker``; for clients that do not use Trio,
 ``threaded_broker``.
 """
 

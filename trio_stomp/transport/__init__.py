@@ -1,7 +1,7 @@
-"""Floor 3: bytes in and out of connections, and the WebSocket layer. Knows no STOMP.
+"""Floor 3: bytes in and out of connections, and the WebSocket layer, without any STOMP.
 
-Handles: sockets and streams, what is spoken on a connection, HTTP heads, WebSocket frames.
-Does not handle: what the bytes mean, who may connect, how long anything may take.
+Handles: sockets and streams, protocol detection, HTTP heads, WebSocket frames.
+Does not handle: the meaning of the bytes, authentication, time limits.
 """
 
 from trio_stomp.transport.http import UPGRADE_REQUIRED_HEADERS as UPGRADE_REQUIRED_HEADERS

@@ -1,9 +1,9 @@
-"""Floor 5: the pages that a browser finds on the broker's port.
+"""Floor 5: the web pages on the broker's port.
 
 Handles: the dashboard's files, the answer to a WebSocket path without an upgrade, 404 and 405;
 metrics, health, and figures as JSON.
-Does not handle: reading requests and the upgrade itself (``transport``), sockets; the figures
-of the dashboard, which it gets as any client of STOMP does (``static/``).
+Does not handle: reading requests and the upgrade (``transport``), sockets; the figures of the
+dashboard, which it receives like any STOMP client (``static/``).
 """
 
 from trio_stomp.web._explain import explain_page as explain_page

@@ -1,7 +1,7 @@
-"""The authorizer: asks the rules for each SEND, SUBSCRIBE and schedule, and refuses.
+"""The authorizer, which checks each SEND, SUBSCRIBE and schedule against the access rules.
 
-Handles: refusals, rules that change while clients are connected.
-Does not handle: who somebody is; see ``security``. What rules say; see ``rules``.
+Handles: refusals, and rules that change while clients are connected.
+Does not handle: authentication; see ``security``. The rules themselves; see ``rules``.
 """
 
 from trio_stomp.broker.access._authorizer import Authorizer as Authorizer

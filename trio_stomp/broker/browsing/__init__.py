@@ -1,6 +1,6 @@
-"""Browses: what waits in queues, shown to somebody who takes none of it.
+"""Browsers, which list a queue's messages without consuming them.
 
-Handles: cursors, pages from the store, a turn's share.
+Handles: cursors, pages from the store, a time share for each turn.
 Does not handle: consuming; see ``queues``.
 """
 

@@ -1,7 +1,7 @@
-"""What all of the core speaks of: clients, subscriptions, deliveries, time and events.
+"""The vocabulary of the core: clients, subscriptions, deliveries, time and events.
 
-Handles: values, a turn's time, timers, the history of events, policies.
-Does not handle: destinations, or who gets a message.
+Handles: values, time shares of a turn, timers, the event history, policies.
+Does not handle: destinations and routing; see ``routing``.
 """
 
 from trio_stomp.broker.delivery._delivery import ASK as ASK

@@ -1,7 +1,7 @@
-"""What the core tells the store, and what waits for its answer.
+"""Records for the store, and effects that are deferred until they are stored.
 
-Handles: records, effects, groups that are one unit.
-Does not handle: writing; see ``store``.
+Handles: records, effects, atomic groups.
+Does not handle: writing to disk; see ``store``.
 """
 
 from trio_stomp.broker.durability._ledger import AtomicGroup as AtomicGroup

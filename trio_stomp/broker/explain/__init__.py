@@ -1,7 +1,7 @@
-"""Why a message did, or did not, reach somebody.
+"""Explanations of why a message did or did not reach a subscriber.
 
-Handles: answers from the history of events, traces, stompica's monitor.
-Does not handle: writing the history; see ``delivery``.
+Handles: answers from the event history, traces, stompica's monitor.
+Does not handle: writing the event history; see ``delivery``.
 """
 
 from trio_stomp.broker.explain._explain import Explainer as Explainer

@@ -1,7 +1,7 @@
-"""What the headers of SEND and SUBSCRIBE ask for, and what those of RECEIPT and ERROR say.
+"""Parsing of the headers of SEND and SUBSCRIBE, and composing those of RECEIPT and ERROR.
 
-Handles: dialects, options, schedules, forged headers, receipts' evidence, ERROR frames.
-Does not handle: doing what they ask.
+Handles: dialects, options, schedules, forged headers, RECEIPT headers, ERROR frames.
+Does not handle: carrying out what the headers request.
 """
 
 from trio_stomp.broker.headers._blame import asked_receipt as asked_receipt

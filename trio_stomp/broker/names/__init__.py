@@ -1,6 +1,6 @@
-"""Names of destinations: what they mean, patterns of them, and finding who matches.
+"""Names of destinations: kinds, patterns, and matching.
 
-Handles: kinds, wildcards, tries, sets of patterns, names in order.
+Handles: kinds, wildcards, tries, sets of patterns, ordered names.
 Does not handle: the destinations themselves; see ``routing``.
 """
 

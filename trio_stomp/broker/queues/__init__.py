@@ -1,8 +1,8 @@
-"""Queues: messages that one consumer each gets.
+"""Queues, which deliver each message to one consumer.
 
-Handles: waiting messages, consumers, credit, hand-out, ACK and NACK, message groups, browsing,
-overflow, dead letters.
-Does not handle: what a SUBSCRIBE means; see ``subscribing``.
+Handles: waiting messages, consumers, credit, hand-out, ACK and NACK, message groups, overflow,
+dead letters.
+Does not handle: the options of a SUBSCRIBE; see ``subscribing``.
 """
 
 from trio_stomp.broker.queues._acknowledger import AckCounters as AckCounters

@@ -1,7 +1,7 @@
-"""From a message to its subscribers.
+"""Routing of a message to its subscribers.
 
 Handles: destinations and their table, fan-out to topics, duplicates, costs of tables.
-Does not handle: queues, streams; they are destinations' own.
+Does not handle: the content of queues and streams; see ``queues`` and ``streams``.
 """
 
 from trio_stomp.broker.routing._asker import FEW_SELECTORS as FEW_SELECTORS

@@ -1,7 +1,7 @@
-"""Access rules: what their files say, and what follows from them for one user.
+"""Access rules, and the rights of one user that follow from them.
 
-Handles: rules, their order, what they let somebody do, what is built in.
-Does not handle: asking them when a frame comes; see ``access``.
+Handles: rules, their order, a user's rights, the built-in rules.
+Does not handle: checking frames; see ``access``.
 """
 
 from trio_stomp.broker.rules._rights import Rights as Rights

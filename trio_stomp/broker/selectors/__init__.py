@@ -1,7 +1,7 @@
 """Selectors: SQL-92 conditions on headers (JMS 1.1, 3.8.1).
 
-Handles: parsing, evaluating, LIKE in bounded time.
-Does not handle: which subscription asks; see ``routing``.
+Handles: parsing, evaluation, LIKE in bounded time.
+Does not handle: the subscriptions that use them; see ``delivery``.
 """
 
 from trio_stomp.broker.selectors._selector import Selector as Selector

@@ -1,7 +1,7 @@
-"""SEND, alone, scheduled or in a transaction.
+"""SEND: immediate, scheduled or in a transaction.
 
 Handles: plans, receipts, schedules, BEGIN to COMMIT, temporary destinations.
-Does not handle: who gets it; see ``routing`` and ``queues``.
+Does not handle: recipients; see ``routing`` and ``queues``.
 """
 
 from trio_stomp.broker.sending._dead_letters import send_dead as send_dead

@@ -1,7 +1,7 @@
-"""Streams: topics whose messages stay, and are read from any offset.
+"""Streams: topics whose messages are stored, and can be read from any offset.
 
-Handles: offsets, readers, credit, questions about streams.
-Does not handle: their files; see ``store.streams``.
+Handles: offsets, readers, credit, requests for a stream's bounds.
+Does not handle: files; see ``store.streams``.
 """
 
 from trio_stomp.broker.streams._stream import Stream as Stream

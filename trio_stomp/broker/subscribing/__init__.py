@@ -1,7 +1,7 @@
-"""SUBSCRIBE and UNSUBSCRIBE, and the subscriptions of who leaves.
+"""SUBSCRIBE, UNSUBSCRIBE, and the end of a client's subscriptions when it disconnects.
 
-Handles: the steps, in pieces where there are many.
-Does not handle: what is delivered then.
+Handles: these steps, divided over turns where there are many.
+Does not handle: deliveries; see ``delivery``.
 """
 
 from trio_stomp.broker.subscribing._leaving import LOST as LOST

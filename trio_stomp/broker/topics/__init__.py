@@ -1,6 +1,6 @@
-"""What topics keep for subscribers who come later.
+"""Messages that topics store for later subscribers.
 
-Handles: stale messages, last values, durable subscriptions, what a new subscriber gets first.
+Handles: parked messages, last values, durable subscriptions, initial deliveries.
 Does not handle: fan-out; see ``routing``.
 """
 

@@ -1,6 +1,6 @@
-"""Command lines of other brokers that this one understands.
+"""Command lines of other brokers, accepted for compatibility.
 
-Each can be deleted without touching another module.
+Each module can be deleted without touching another.
 """
 
 from trio_stomp.cli.aliases._stompserver import Storage as Storage

@@ -1,5 +1,5 @@
-"""The commands: one module or package each, named as the command is.
+"""The commands: one module or package for each, with the command's name.
 
-Handles: their options, what they ask of a broker or a store, and what they print.
-Does not handle: connecting and output, which the commands share; see ``cli``.
+Handles: their options, their requests to a broker or a store, and their output.
+Does not handle: connections and formatting, which the commands share; see ``cli``.
 """

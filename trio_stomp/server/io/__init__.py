@@ -1,7 +1,7 @@
-"""What goes between connections and the dispatcher: the inbox, and an outbox for each connection.
+"""The buffers between connections and the dispatcher: one inbox, and an outbox per connection.
 
 Handles: bounds, order, write queues, framing for each transport.
-Does not handle: what frames mean.
+Does not handle: the meaning of frames.
 """
 
 from trio_stomp.server.io._framing import WebSocketMessages as WebSocketMessages

@@ -1,7 +1,7 @@
-"""Files, directories and the lock of a store: what every format on disk needs.
+"""Files, directories and the lock of a store, shared by all formats on disk.
 
-Handles: opening, syncing and locking files and directories, and putting damaged ones aside.
-Does not handle: what is in them.
+Handles: opening, syncing and locking files and directories, and setting damaged ones aside.
+Does not handle: the content of files.
 """
 
 from trio_stomp.store.disk._files import Files as Files

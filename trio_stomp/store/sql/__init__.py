@@ -1,6 +1,6 @@
 """The store in SQLite or PostgreSQL.
 
-Handles: the same port as the journal, by tables.
+Handles: the interface of the journal, implemented with tables.
 Does not handle: streams.
 """
 

@@ -1,7 +1,7 @@
 """Stream logs: one append-only log for each stream, with an index by offset and time.
 
 Handles: appending, reading from an offset, retention, recovery and damage.
-Does not handle: which subscriptions read where; that is the broker's.
+Does not handle: subscriptions and their offsets; see ``broker.streams``.
 """
 
 from trio_stomp.store.streams._recovery import ALL_KNOWN as ALL_KNOWN

@@ -1,7 +1,7 @@
-"""The operator's tools for a store that no broker has open.
+"""The operator's tools for a store.
 
-Handles: checking, listing, export and import.
-Does not handle: a store in use.
+Handles: verification, inspection, export, import and compaction.
+Does not handle: writing to a store in use.
 """
 
 from trio_stomp.store.tools._inspect import Scanned as Scanned

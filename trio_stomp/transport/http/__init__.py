@@ -1,4 +1,4 @@
-"""What comes before STOMP on the shared port: HTTP, the PROXY protocol, and telling them apart.
+"""The protocols that may precede STOMP on the shared port: HTTP and PROXY, and their detection.
 
 Handles: sniffing, request heads, origins, PROXY headers.
 Does not handle: pages; see ``web``.

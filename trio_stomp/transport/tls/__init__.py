@@ -1,7 +1,7 @@
 """TLS: a wire over a wire, its contexts and certificates.
 
 Handles: handshakes, encryption, reloading certificates, revocation lists.
-Does not handle: who may log in with a certificate; see ``security``.
+Does not handle: logins by certificate; see ``security``.
 """
 
 from trio_stomp.transport.tls._tls_context import TlsBox as TlsBox

@@ -1,7 +1,7 @@
 """WebSocket and SockJS: STOMP frames in messages.
 
-Handles: the upgrade, masking, messages, pings, Close; SockJS's sessions.
-Does not handle: what the frames mean.
+Handles: the upgrade, masking, messages, pings, Close; SockJS sessions.
+Does not handle: the meaning of frames.
 """
 
 from trio_stomp.transport.websocket._sockjs import JSON_GROWTH as JSON_GROWTH

@@ -1,6 +1,6 @@
 """Wires: byte connections as the server reads and writes them.
 
-Handles: TCP sockets, Trio's streams, memory streams, and waiting for thousands of them.
+Handles: TCP sockets, Trio's streams, memory streams, and polling thousands of them.
 Does not handle: TLS, HTTP or WebSocket, which are wires over wires.
 """
 

@@ -1,4 +1,4 @@
-"""The bytes of the journal's records.
+"""The binary format of the journal's records.
 
 Handles: encoding and decoding one record, with its checksum.
 Does not handle: files.
