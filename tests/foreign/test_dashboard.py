@@ -282,7 +282,7 @@ def test_what_is_sent_is_received(page: Page) -> None:
     page.click("#subscriptions button")
     page.until("document.getElementById('subscriptions').childElementCount === 0")
     page.click("#send-form button")
-    shows(page, "#send-result", "nobody is subscribed")
+    shows(page, "#send-result", "no subscribers")
     page.fill("#send-form [name=headers]", "colour")
     page.click("#send-form button")
     shows(page, "#send-result", "name:value")
@@ -296,7 +296,7 @@ def test_an_error_is_shown_and_the_next_try_works(page: Page) -> None:
     shows(page, "#send-result", "wildcard-in-send")
     page.fill("#send-form [name=destination]", "/topic/x")
     page.click("#send-form button")
-    shows(page, "#send-result", "The broker has taken it")
+    shows(page, "#send-result", "The broker has accepted it")
 
 
 @pytest.mark.full
@@ -551,7 +551,7 @@ def test_what_cannot_be_explained_is_told(page: Page, port: int) -> None:
     assert page.js("document.querySelector('#explain-status.wrong') !== null")
     ask_about(page, known.rpartition("-")[0] + "-999999")
     shows(page, "#explain-summary", "No message has had that id")
-    shows(page, "#explain-order", "No event of it is remembered.")
+    shows(page, "#explain-order", "No events are remembered for this.")
     shows(page, "#explain-horizon", "back to")
     assert not page.js("document.getElementById('explain-status').checkVisibility()")
     ask_about(page, "elsewhere.1-5")
@@ -874,7 +874,7 @@ def test_asks_for_a_login_and_keeps_it_to_itself(chromium: Chromium, guarded: in
         shows(page, "#connections-table", "anna")
         page.go("try")
         page.click("#send-form button")
-        shows(page, "#send-result", "The broker has taken it")
+        shows(page, "#send-result", "The broker has accepted it")
         shows(page, "#wire", "passcode:•••")
         assert "secret" not in page.text("main")
         assert page.js("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"

@@ -365,10 +365,10 @@ test("headers are read as they are typed, and refused with their line", () => {
 });
 
 test("a RECEIPT is told in words", () => {
-  assert.equal(outcome({ matched: "0" }), "The broker has taken it; nobody is subscribed.");
-  assert.equal(outcome({ stored: "memory" }), "The broker has taken it; it waits, stored in memory.");
-  assert.equal(outcome({ duplicate: "true" }), "Taken before: a duplicate.");
-  assert.equal(outcome({}), "The broker has taken it.");
+  assert.equal(outcome({ matched: "0" }), "The broker has accepted it; no subscribers.");
+  assert.equal(outcome({ stored: "memory" }), "The broker has accepted it; it waits, stored in memory.");
+  assert.equal(outcome({ duplicate: "true" }), "A duplicate: accepted before.");
+  assert.equal(outcome({}), "The broker has accepted it.");
 });
 
 test("snippets name the address of the page", () => {

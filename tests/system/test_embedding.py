@@ -227,7 +227,7 @@ async def test_events_of_the_core_that_are_not_told() -> None:
 async def test_a_broker_that_cannot_start_closes_the_channel() -> None:
     send, receive = trio.open_memory_channel[ServerEvent](9)
     settings = Settings.of(host="0.0.0.0", port=0)
-    with pytest.raises(OptionError, match="can be reached"):
+    with pytest.raises(OptionError, match="is reachable"):
         await serve(settings, events=send)
     assert [event async for event in receive] == []
 
@@ -284,7 +284,7 @@ async def test_a_listener_that_strangers_reach_needs_logins_whatever_is_around_i
     if "wrapped" in how:
         given = Wrapped(given, tells=True)
     local = await tcp_listener("127.0.0.1")
-    with pytest.raises(OptionError, match=r"^0\.0\.0\.0 can be reached"), trio.fail_after(5):
+    with pytest.raises(OptionError, match=r"^0\.0\.0\.0 is reachable"), trio.fail_after(5):
         await serve(Settings.of(**QUIET), listeners=[local, given])
     with pytest.raises(OSError):
         await trio.open_tcp_stream("127.0.0.1", port)  # nothing was left listening
@@ -353,13 +353,13 @@ async def test_the_client_connects_in_memory() -> None:
 
 
 async def test_nobody_connects_when_no_broker_runs() -> None:
-    with pytest.raises(ConnectionRefusedError, match="takes no connections"):
+    with pytest.raises(ConnectionRefusedError, match="is not accepting connections"):
         await ServerHandle(()).connect()
     async with broker() as handle:
         await (await handle.connect()).aclose()
     with pytest.raises(ConnectionRefusedError):
         await handle.connect()
-    with pytest.raises(ConnectFailed, match="takes no connections"):
+    with pytest.raises(ConnectFailed, match="is not accepting connections"):
         async with open_client(handle.connect, reconnect=None):
             raise AssertionError
 
@@ -542,14 +542,16 @@ async def test_session_ids_of_the_programs_own() -> None:
 @pytest.mark.parametrize("wrong", ["", "a b", "a\n", "ü", "x" * 129, None, 7])
 async def test_wrong_session_ids_cost_the_connection_and_are_logged(wrong: object) -> None:
     logger, told = new_logger(logging.ERROR)
-    with pytest.raises(OptionError, match="is no session id: new_session_id must return 1 to 128"):
+    with pytest.raises(
+        OptionError, match=("is not a session id: new_session_id must return 1 to 128")
+    ):
         check_session_id(wrong)  # type: ignore[arg-type]
     async with broker(new_session_id=lambda: wrong, logger=logger) as handle:
         async with open_peer(await handle.connect()) as peer:
             await peer.send.send(frames.connect())
             (refused,) = [frame async for frame in peer.receive]
             assert refused.get("code") == "internal-error"
-    assert told == ["in-memory is turned away: new_session_id failed"]
+    assert told == ["in-memory is refused: new_session_id failed"]
 
 
 # --- the log --------------------------------------------------------------------------------------
@@ -644,7 +646,7 @@ def test_run_ends_with_a_signal(caplog: pytest.LogCaptureFixture) -> None:
 def test_run_raises_what_went_wrong() -> None:
     with pytest.raises(OptionError, match="ttl"):
         run(ttl=1)
-    with pytest.raises(OptionError, match="can be reached"):
+    with pytest.raises(OptionError, match="is reachable"):
         run(host="0.0.0.0", port=0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -59,7 +59,7 @@ class Recovery:
         try:
             call()
         except (RemoteError, ValueError, KeyError, TypeError) as error:
-            self.failures.append(f"{what[:200]!r} cannot be taken over: {error}")
+            self.failures.append(f"{what[:200]!r} cannot be restored: {error}")
 
     def _durable_queues(self) -> "list[Queue]":
         return [binding.queue for binding in self.broker.bindings.durables]
@@ -97,7 +97,7 @@ class Recovery:
             if queue is None:
                 name = place.removeprefix(QUEUE)
                 if name == place:
-                    raise ValueError("nothing is known of what it belongs to")
+                    raise ValueError("its parent record is missing")
                 queue = self.broker.queues.open(name)
             queue.size += state.bytes
             queue.waiting.restore(level, state.count, state.bytes, self.recovered.next_id - 1)

@@ -54,7 +54,7 @@ TITLES = {
     "protocol": "sessions",
     "broker": "messages",
     "server": "connections and memory",
-    "security": "who may come in",
+    "security": "authentication and access",
     "transport": "TLS and proxies",
     "web": "pages",
     "log": "the log, on standard error",
@@ -67,13 +67,13 @@ UNITS = {"_bytes": "BYTES", "_ms": "MS", "_s": "SECONDS", "host": "HOST", "port"
 
 DESCRIPTION = """\
 A STOMP 1.0, 1.1 and 1.2 message broker. TCP and WebSocket clients share one port;
-the first bytes of a connection decide which it is.
+the first bytes of a connection decide.
 """
 
 EPILOG = """\
 words:
   stompica's command line works as it is: name=value in any order, 0 = the default, TTL and
-  ack_timeout in ms; an option wins over a word.
+  ack_timeout in ms; options override words.
     python -m trio_stomp processors=10 port=3000 max_input_queue_size=1000 \\
         max_stale_queue_size=1000 TTL=5000 ack_timeout=30000
 
@@ -254,7 +254,7 @@ def _words(rest: Iterable[str]) -> Iterator[tuple[str, Given]]:
             flags = [*(spec.flag for spec in options()), *OTHER_FLAGS]
             raise OptionError(f"unknown option {name}{hint(name, flags)} (--help lists all)")
         if name in specs and name not in WORDS:
-            raise OptionError(f"{word!r} is no word of stompica's; use {specs[name].flag}")
+            raise OptionError(f"{word!r} is not a word of stompica's; use {specs[name].flag}")
         if not equals or name not in WORDS:
             known = ", ".join(WORDS)
             raise OptionError(f"unknown word {word!r}{hint(name, WORDS)} (known: {known})")

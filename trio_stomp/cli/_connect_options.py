@@ -100,34 +100,36 @@ def add_url(parser: argparse.ArgumentParser) -> None:
     section.add_argument(
         "--url",
         metavar="URL",
-        help=f"where it is: stomp, stomps, ws, wss, http or https (default: {URL_VARIABLE}, "
+        help=f"URL of the broker: stomp, stomps, ws, wss, http or https (default: {URL_VARIABLE}, "
         f"or {DEFAULT_URL})",
     )
     section.add_argument(
         "--ca-file",
         metavar="FILE",
         default="",
-        help="certificates, in PEM, of whom its certificate may be (default: "
-        f"{CA_FILE_VARIABLE}, or the system's)",
+        help=f"PEM file of trusted certificate authorities (default: {CA_FILE_VARIABLE}, or the "
+        "system's)",
     )
     section.add_argument(
         "--insecure-tls",
         action="store_true",
-        help="take any certificate: whoever answers may read and change everything",
+        help="accept any certificate: whoever answers can read and change everything",
     )
 
 
 def add_access(parser: argparse.ArgumentParser) -> None:
-    """Add ``add_url``'s options, and who we are."""
+    """Add ``add_url``'s options, and those of the login."""
     add_url(parser)
-    section = parser.add_argument_group("who we are")
+    section = parser.add_argument_group("login")
     section.add_argument(
         "--login",
         metavar="USER",
         default="",
         help=f"the passcode is taken from --passcode-file, {PASSCODE_VARIABLE}, or asked for",
     )
-    section.add_argument("--passcode-file", metavar="FILE", default="", help="its first line")
+    section.add_argument(
+        "--passcode-file", metavar="FILE", default="", help="file with the passcode"
+    )
     section.add_argument(
         "--token-file", metavar="FILE", default="", help="a bearer token (JWT), instead of --login"
     )
@@ -180,7 +182,7 @@ def parse_url(url: str, where: str = "--url") -> Address:
     if is_websocket:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     elif parts.path not in ("", "/") or parts.query:
-        raise OptionError(f"{where} is {url[:200]!r}, but only a WebSocket has a path; {_like()}")
+        raise OptionError(f"{where} is {url[:200]!r}, but only ws and wss have a path; {_like()}")
     return Address(parts.hostname, port, is_tls, is_websocket, path)
 
 
@@ -199,11 +201,11 @@ def read_access(given: argparse.Namespace) -> Access:
             raise OptionError("--login and --token-file exclude each other; give one of them")
         token = read_secret(given.token_file, "--token-file").strip()
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise OptionError(f"--token-file {given.token_file}: its first line is no token")
+            raise OptionError(f"--token-file {given.token_file}: its first line is not a token")
         return Access(token=token)
     if not given.login:
         if given.passcode_file:
-            raise OptionError("--passcode-file says whose it is by --login; give that as well")
+            raise OptionError("--passcode-file needs the user name: give --login as well")
         return Access()
     if given.passcode_file:
         return Access(given.login, read_secret(given.passcode_file, "--passcode-file"))
@@ -228,7 +230,9 @@ def remedy_of(error: BaseException | None) -> str:
     while error is not None and not isinstance(error, ssl.SSLError):
         error = error.__cause__
     if isinstance(error, ssl.SSLCertVerificationError):
-        return CERTIFICATE_REMEDIES.get(error.verify_code, "name who signed it with --ca-file")
+        return CERTIFICATE_REMEDIES.get(
+            error.verify_code, "name its certificate authority with --ca-file"
+        )
     if error is not None:
         return "check scheme and port of --url"
     return "is the broker running there? check --url"
@@ -253,7 +257,7 @@ def read_secret(path: str, flag: str) -> str:
     try:
         return line.decode()
     except UnicodeDecodeError:
-        raise OptionError(f"{flag} {path}: its first line is no UTF-8; convert it") from None
+        raise OptionError(f"{flag} {path}: its first line is not UTF-8; convert it") from None
 
 
 def ask_passcode(user: str) -> str:
@@ -264,20 +268,18 @@ def ask_passcode(user: str) -> str:
     """
     others = f"set {PASSCODE_VARIABLE} or use --passcode-file"
     if not sys.stdin.isatty():
-        raise OptionError(
-            f"the passcode of {user!r} is needed, and no terminal to ask on: {others}"
-        )
+        raise OptionError(f"the passcode of {user!r} is needed, and there is no terminal: {others}")
     try:
         with warnings.catch_warnings():
             # It would go on, and show what is typed.
             warnings.simplefilter("error", getpass.GetPassWarning)
             return getpass.getpass(f"Passcode of {user}: ")
     except getpass.GetPassWarning:
-        raise OptionError(f"the terminal cannot hide what is typed: {others}") from None
+        raise OptionError(f"the terminal cannot hide the input: {others}") from None
     except UnicodeDecodeError:
         raise OptionError("the passcode is not in the terminal's character set") from None
     except EOFError:
-        raise OptionError(f"no passcode was typed: {others}") from None
+        raise OptionError(f"no passcode was entered: {others}") from None
 
 
 def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | None":
@@ -301,7 +303,7 @@ def tls_context(given: argparse.Namespace, address: Address) -> "SSLContext | No
     try:
         context = ssl.create_default_context(cafile=ca_file or None)
     except (OSError, ssl.SSLError) as error:
-        cause = error.strerror if type(error) is not ssl.SSLError else "it holds no certificate"
+        cause = error.strerror if type(error) is not ssl.SSLError else "it contains no certificate"
         raise OptionError(f"{told} {ca_file} cannot be used: {cause}") from None
     if given.insecure_tls:
         context.check_hostname = False

@@ -79,8 +79,8 @@ class Site:
             ) from None
         except (ssl.SSLError, http.client.HTTPException) as error:
             raise Unreachable(
-                f"{url} is answered, but not as a broker does ({type(error).__name__}); "
-                "check scheme and port of --url"
+                f"{url} answers, but not like a broker ({type(error).__name__}); check scheme and "
+                "port of --url"
             ) from None
         except (OSError, UnicodeError) as error:
             raise Unreachable(f"cannot reach {url}: {_cause(error)}; {remedy_of(None)}") from None
@@ -114,9 +114,9 @@ class Site:
         answer = self.get(path)
         page = self.address.web_url + path.partition("?")[0]
         if answer.status == 401:
-            raise CannotDo(f"{page} wants to know who asks: give --login or --token-file")
+            raise CannotDo(f"{page} requires a login: give --login or --token-file")
         if answer.status == 404:
-            raise CannotDo(f"{page} is not there: the broker is an older one, or none of ours")
+            raise CannotDo(f"{page} does not exist: the broker is older, or not trio_stomp")
         if answer.status != 200:
             raise CannotDo(f"{page} answers {answer.status}: {answer.text()}")
         try:
@@ -124,7 +124,7 @@ class Site:
         except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
-            raise CannotDo(f"{page} does not answer in JSON: is that a broker of ours?")
+            raise CannotDo(f"{page} does not answer in JSON: is that a trio_stomp broker?")
         return found
 
 

@@ -63,9 +63,9 @@ def read_headers(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, colon, value = text.partition(":")
         if not colon or not name:
-            raise OptionError(f"-H {name[:80]!r} is no header; write name:value")
+            raise OptionError(f"-H {name[:80]!r} is not a header; write name:value")
         if name in found:
-            raise OptionError(f"-H {name[:80]} is told twice; the first would count alone")
+            raise OptionError(f"-H {name[:80]} is given twice; only the first would count")
         found[name] = value
     return found
 

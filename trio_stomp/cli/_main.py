@@ -28,17 +28,17 @@ GROUPS = (
         (
             ("serve", "run a broker; the word may be left out: trio-stomp --port 61613"),
             ("config", "check settings, show where they come from, compare and import them"),
-            ("passwd", "say who may log in, and with which passcode"),
-            ("acl", "ask the rules what a client may do"),
-            ("store", "look at what survives, check, move and compact it"),
-            ("doctor", "check what a broker needs of this machine"),
+            ("passwd", "manage users and their passcodes"),
+            ("acl", "test which rules apply to a client"),
+            ("store", "inspect, check, move and compact a store"),
+            ("doctor", "check this machine for what a broker needs"),
         ),
     ),
     (
         "use a broker",
         (
             ("send", "send a message, a file, or many as lines"),
-            ("subscribe", "print what comes to destinations, now or from a stream's past"),
+            ("subscribe", "print messages as they arrive, or from a stream's past"),
             ("bench", "measure deliveries a second and their latency"),
         ),
     ),
@@ -46,15 +46,15 @@ GROUPS = (
         "look after a broker",
         (
             ("top", "watch rates, queues, drops and latencies in the terminal"),
-            ("health", "tell whether it is well: exit code 0 or 1"),
-            ("explain", "tell what happened to a message, or why a client gets none"),
-            ("dlq", "look at dead letters, send them again, drop them"),
-            ("subs", "list durable subscriptions, and end them"),
-            ("schedules", "list what waits for its time, and whose it is; cancel it"),
-            ("reload", "have a broker of this machine read its files again"),
+            ("health", "report the health of a broker: exit code 0 or 1"),
+            ("explain", "explain what happened to a message, or why a client gets none"),
+            ("dlq", "list, resend or drop dead letters"),
+            ("subs", "list and end durable subscriptions"),
+            ("schedules", "list and cancel scheduled messages"),
+            ("reload", "have a broker on this machine reload its files"),
         ),
     ),
-    ("the shell", (("completion", "print what completes commands and options in a shell"),)),
+    ("the shell", (("completion", "print a completion script for a shell"),)),
 )
 
 ALIASES = {"pub": "send", "sub": "subscribe"}
@@ -82,9 +82,9 @@ A STOMP 1.0, 1.1 and 1.2 message broker, over TCP and WebSocket on one port, and
 """
 
 EPILOG = f"""\
-{PROGRAM} COMMAND --help tells all of a command, {PROGRAM} serve --help every option of a broker.
+{PROGRAM} COMMAND --help describes a command, {PROGRAM} serve --help every option of a broker.
 Tools reach the broker at stomp://127.0.0.1:61613, or where --url or TRIO_STOMP_URL says.
-docs/use/cli.md tells more.
+docs/use/cli.md has examples.
 """
 
 

@@ -126,7 +126,7 @@ def _told(error: ClientError, address: Address) -> str:
     if isinstance(error, AuthenticationError):
         return f"{cause}; check --login and the passcode, or --token-file"
     if isinstance(error, NotAuthorized):
-        return f"{cause}; its operator can look why: trio-stomp acl test"
+        return f"{cause}; its operator can find out why: trio-stomp acl test"
     if isinstance(error, LinkLost):
         return f"{address.netloc}: {cause}; try again"
     return cause

@@ -80,12 +80,12 @@ class Parser(argparse.ArgumentParser):
     def _unknown(self, words: Sequence[str]) -> str:
         flags = [word.partition("=")[0] for word in words if word.startswith("-") and word != "-"]
         if not flags:
-            return f"{words[0][:80]!r} is a word too many (--help tells which there are)"
+            return f"{words[0][:80]!r} is an unexpected argument (see --help)"
         # What follows it is not shown: it may be a passcode.
         if flags[0].startswith("--pass"):
             return (
-                f"{flags[0]} is no option: a passcode on the command line can be seen by every "
-                "user of the machine; use TRIO_STOMP_PASSCODE or --passcode-file"
+                f"{flags[0]} is not an option: every user of the machine can see a passcode on "
+                "the command line; use TRIO_STOMP_PASSCODE or --passcode-file"
             )
         return f"{UNKNOWN}{flags[0][:80]}{near(flags[0], _flags(self))} (--help lists all)"
 
@@ -138,7 +138,7 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
         "--progress",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="tell how far it is, on standard error (default: if that is a terminal)",
+        help="show progress on standard error (default: if it is a terminal)",
     )
 
 
@@ -149,7 +149,7 @@ def seconds(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value <= MAX_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no number of seconds above 0")
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not a number of seconds above 0")
     return value
 
 
@@ -172,7 +172,9 @@ def _whole(text: str, least: int, most: int) -> int:
     # Not int() alone, which takes "1_0" and digits of every script.
     value = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not least <= value <= most:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no whole number from {least} to {most}")
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is not a whole number from {least} to {most}"
+        )
     return value
 
 
@@ -229,7 +231,7 @@ def ask_yes(question: str) -> bool:
       OptionError: there is no terminal to ask at.
     """
     if not sys.stdin.isatty():
-        raise OptionError(f"{question} standard input is no terminal to ask on; say --yes")
+        raise OptionError(f"{question} standard input is not a terminal; confirm with --yes")
     sys.stderr.write(f"{question} [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")

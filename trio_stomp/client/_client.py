@@ -202,7 +202,7 @@ class Client:
           LinkLost: the link broke: it may have been ended, or not.
         """
         if not name:
-            raise OptionError("a durable subscription has a name; this one is empty")
+            raise OptionError("the name of the durable subscription is empty; give one")
         if destination is not None and not destination:
             raise OptionError("the destination is empty; leave it out if there is only one")
         core = self._core
@@ -285,7 +285,7 @@ def _subscribe_headers(
     offset: int | str | None,
 ) -> dict[str, str]:
     if ack not in _ACK_MODES:
-        raise OptionError(f"ack={ack!r} is none of {', '.join(_ACK_MODES)}")
+        raise OptionError(f"ack={ack!r} is not one of {', '.join(_ACK_MODES)}")
     if prefetch < 1:
         raise OptionError(f"prefetch={prefetch} must be 1 or more")
     told = {"destination": destination, "ack": ack}

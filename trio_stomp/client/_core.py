@@ -331,7 +331,7 @@ class Core:
         for receipt, _ in lost:
             del self.awaited[receipt]
         for awaited in (*(each for _, each in lost), *self.replies.values()):
-            awaited.settle(LinkLost(f"the link ended before the answer came ({error})"))
+            awaited.settle(LinkLost(f"the connection ended before the answer arrived ({error})"))
         self.replies.clear()
         for subscription in tuple(self.subscriptions.values()):
             subscription.lose_link()

@@ -61,9 +61,9 @@ class Link:
             try:
                 data = await self.pipe.receive()
             except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-                raise LinkLost("the connection broke before CONNECTED came") from error
+                raise LinkLost("the connection broke before CONNECTED arrived") from error
             if not data:
-                raise LinkLost("the broker closed the connection before CONNECTED came")
+                raise LinkLost("the broker closed the connection before CONNECTED arrived")
             told = session.receive_data(data)
             if not told and session.error is not None:
                 raise self._broken_rule()
@@ -173,5 +173,5 @@ class Link:
                 await trio.lowlevel.checkpoint()
             if trio.current_time() >= self._heard_at + dead_after_s:
                 return self.end(
-                    LinkLost(f"the broker was silent for {dead_after_s:g} s, though it promised")
+                    LinkLost(f"the broker was silent for {dead_after_s:g} s, longer than its")
                 )

@@ -56,16 +56,19 @@ def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) ->
     if not isinstance(where, str):
         return Way("localhost", connector=where, ssl_context=ssl_context)
     if "@" in where:
-        raise OptionError("no credentials in the url: tell them as login= and passcode=, or token=")
+        raise OptionError(
+            "the url contains credentials: pass them as login= and passcode=, or token="
+        )
     try:
         parts = urlsplit(where)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise OptionError(f"{where!r} is no url; write stomp://host:port") from None
+        raise OptionError(f"{where!r} is not a URL; write stomp://host:port") from None
     scheme = parts.scheme
     if scheme not in _PORTS or not host:
         raise OptionError(
-            f"{where!r} is no address of a broker; write stomp://host:port, or with stomps, ws, wss"
+            f"{where!r} is not the address of a broker; write stomp://host:port, or with stomps, "
+            "ws, wss"
         )
     is_websocket = scheme in _WEBSOCKET
     if not is_websocket and (parts.path not in ("", "/") or parts.query):

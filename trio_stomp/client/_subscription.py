@@ -219,7 +219,8 @@ class Subscription:
         if link is None or message.link_number != link.number:
             if self._comes_again and not self.ignores_stale and not passes:
                 raise StaleMessage(
-                    f"{message!r} came over a link that is gone; the broker hands it out again"
+                    f"{message!r} was received over an earlier connection; the broker will "
+                    "redeliver it"
                 )
             return False
         try:
@@ -258,8 +259,8 @@ class Subscription:
     def _overflow(self) -> None:
         self.end(
             SlowConsumer(
-                f"{self.headers['destination']}: {MAX_EXCESS_BYTES} bytes came beyond the buffer"
-                " before a RECEIPT that was waited for; take the messages in a task of their own"
+                f"{self.headers['destination']}: {MAX_EXCESS_BYTES} bytes beyond the buffer "
+                "arrived before an awaited RECEIPT; receive the messages in a separate task"
             )
         )
         self.leave()
@@ -273,8 +274,8 @@ class Subscription:
             self.end(
                 BrokerError(
                     "stream-lost",
-                    f"the stream of {self.headers['destination']} was lost while the link was gone:"
-                    " its offsets begin anew",
+                    f"the stream of {self.headers['destination']} was lost during a "
+                    "disconnection: its offsets start again",
                     delivered.headers(),
                 )
             )
@@ -295,7 +296,7 @@ class Subscription:
 
     def leave(self) -> None:
         """Unsubscribe, if there is a link, and ignore what the broker still sends."""
-        self.end(ClientClosed("the subscription has been left"))
+        self.end(ClientClosed("the subscription has been closed"))
         self._buffer.clear()
         self._ease()
         self._owner.forget(self)

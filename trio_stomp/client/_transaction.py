@@ -73,7 +73,9 @@ class Transaction:
     async def _alive(self) -> Link:
         link = await self._core.ready()
         if link is not self._link:
-            raise LinkLost("the link of this transaction ended: nothing of it has happened")
+            raise LinkLost(
+                "the connection of this transaction ended, and the transaction was aborted"
+            )
         return link
 
     async def begin(self) -> None:

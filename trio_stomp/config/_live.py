@@ -167,8 +167,8 @@ def _check(settings: Settings, live: dict[str, dict[str, Any]]) -> None:
             evolve(getattr(settings, group), **values)
         except ValueError as error:
             raise OptionError(
-                f"[{group}] {error}; that takes a restart of the broker, and until then this"
-                " change cannot be made"
+                f"[{group}] {error}; that requires a restart of the broker, and this change "
+                "cannot be made before"
             ) from None
 
 

@@ -22,9 +22,7 @@ class ListenOptions:
 
     host: str = option("127.0.0.1", "address to listen on; 0.0.0.0 = every IPv4 address")
     port: int = option(61613, "TCP port for STOMP and WebSocket; 0 = any free one", minimum=0)
-    processors: int = option(
-        0, "accepted for stompica's sake, and ignored: one process serves", minimum=0
-    )
+    processors: int = option(0, "ignored, accepted for compatibility with stompica", minimum=0)
 
     def __attrs_post_init__(self) -> None:
         if self.port > LAST_PORT:
@@ -40,13 +38,13 @@ class LogOptions:
 
     log_level: str = option(
         "info",
-        "the least that is logged",
+        "minimum level of log records",
         choices=("debug", "info", "warning", "error"),
         live=True,
     )
     log_format: str = option(
         "auto",
-        "lines for people, or a JSON object each; auto = for people on a terminal, else JSON",
+        "text lines, or JSON objects; auto = text on a terminal, else JSON",
         choices=("auto", "human", "json"),
     )
 

@@ -76,7 +76,7 @@ def _unknown(name: str, content: object, tables: tuple[str, ...]) -> str:
     if group is not None:
         return f"{name} stands outside of a table; write it under [{group}]"
     names = [spec.name for spec in options()]
-    return f"unknown key {name!r}{hint(name, names)}; keys stand in tables, as port under [listen]"
+    return f"unknown key {name!r}{hint(name, names)}; keys belong in tables, as port under [listen]"
 
 
 def _options(file: TomlFile) -> Iterator[tuple[str, Given]]:

@@ -124,7 +124,7 @@ class Reporter:
             self._tick(now)
         except Exception:
             # Statistics are no reason to stop a broker: this runs in its one dispatcher task.
-            logger.exception("a bug of the broker: the statistics of this interval are incomplete")
+            logger.exception("a bug in the broker: the statistics of this interval are incomplete")
 
     def end_turn(self, now: float) -> None:
         """Publish what happened in this turn, and do the next slice of what is too much for one."""
@@ -136,7 +136,7 @@ class Reporter:
             if self._jobs:
                 self._go_on(now)
         except Exception:
-            logger.exception("a bug of the broker: events or statistics are incomplete")
+            logger.exception("a bug in the broker: events or statistics are incomplete")
         else:
             # Not after an error, or one that stays would have turn follow turn for ever.
             if self._events or self._jobs:

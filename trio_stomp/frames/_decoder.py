@@ -328,8 +328,8 @@ class FrameDecoder:
     def _not_a_command(self, start: bytes) -> FrameError:
         return FrameError(
             "invalid-command",
-            f"{quote(start)} begins no STOMP frame: a command of at most {MAX_COMMAND_BYTES} bytes"
-            " and a line feed come first",
+            f"{quote(start)} does not begin a STOMP frame: a command of at most "
+            f"{MAX_COMMAND_BYTES} bytes and a line feed come first",
             excerpt=excerpt(start),
         )
 
@@ -379,7 +379,7 @@ class FrameDecoder:
             if data[end]:
                 raise FrameError(
                     "missing-nul",
-                    f"no NUL follows the {length} bytes of body that content-length tells",
+                    f"no NUL follows the {length} bytes of body that content-length announces",
                     excerpt=excerpt(data[position:start]),
                 )
             return end

@@ -218,7 +218,7 @@ def _parse_length(text: str, limits: FrameLimits, block: bytes) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
         raise FrameError(
             "invalid-content-length",
-            f"content-length:{text[:40]} is no number of octets; write decimal digits only",
+            f"content-length:{text[:40]} is not a number of octets; write decimal digits only",
             excerpt=excerpt(block),
         )
     length = int(text)

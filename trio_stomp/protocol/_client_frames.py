@@ -130,8 +130,8 @@ class ClientFrames:
         line = encode_header(name, text, rules)
         if not line and (text or rules is not V1_0):
             raise OptionError(
-                f"{_shown(name)} holds what STOMP {rules.name} cannot carry: a NUL, or a line end"
-                " where the version has no escape for it"
+                f"{_shown(name)} contains a NUL, or a line end for which STOMP {rules.name} has "
+                "no escape"
             )
         return line
 

@@ -31,7 +31,9 @@ def subscribed(frame: Frame, version: Version, *, is_lenient: bool = False) -> S
         raise missing(frame, "id", version)
     ack = frame.get("ack") or "auto"
     if ack not in ACK_MODES:
-        raise ProtocolError("invalid-ack-mode", f"ack:{ack[:40]} is none of {', '.join(ACK_MODES)}")
+        raise ProtocolError(
+            "invalid-ack-mode", f"ack:{ack[:40]} is not one of {', '.join(ACK_MODES)}"
+        )
     return Subscribed(identity, destination, ack, frame.headers, frame.receipt)
 
 

@@ -222,7 +222,8 @@ class ServerSession:
         hosts = self.codecs.options.hosts
         if hosts and host is not None and host not in hosts.split(","):
             raise ProtocolError(
-                "unknown-host", f"host:{host[:80]} is none of this broker's (option hosts)"
+                "unknown-host",
+                f"host:{host[:80]} is not a virtual host of this broker (option hosts)",
             )
 
     def _subscribe(self, frame: Frame) -> Event:
@@ -308,8 +309,8 @@ class ServerSession:
     def _refuse_unknown(self, frame: Frame) -> Event:
         raise ProtocolError(
             "unknown-command",
-            f"Invalid message! {frame.command[:40]!r} is no command of STOMP"
-            " (commands are written in capitals)",
+            f"Invalid message! {frame.command[:40]!r} is not a STOMP command (commands are "
+            "written in capitals)",
         )
 
 

@@ -60,6 +60,6 @@ def negotiate(accept_version: str | None) -> Version:
             return version
     raise ProtocolError(
         "unsupported-version",
-        f"accept-version:{accept_version[:60]} names no version spoken here; these are {SUPPORTED}",
+        f"accept-version:{accept_version[:60]} names no supported version; these are {SUPPORTED}",
         reason=CloseReason.UNSUPPORTED,
     )

@@ -114,8 +114,8 @@ class Authenticator:
             return None
         return ProtocolError(
             "tls-required",
-            "logins from other machines are taken over TLS only: connect with stomps:// or"
-            " wss://; the operator may take them in the clear with --tls optional, or off",
+            "logins from other machines require TLS: connect with stomps:// or wss://; the "
+            "operator can accept them in the clear with --tls optional, or off",
             reason=CloseReason.TLS_REQUIRED,
         )
 
@@ -138,7 +138,7 @@ class Authenticator:
         exposure = self.exposure(visitor)
         if credentials is not None and self.accounts.exist:
             if exposure is not None:
-                logger.warning("%s: a login came in the clear, and was refused", visitor.remote)
+                logger.warning("%s: refused a login in the clear", visitor.remote)
                 raise exposure
             return await self._log_in(credentials, visitor)
         certified = self.accounts.certified(visitor.certificate_names)
@@ -153,8 +153,8 @@ class Authenticator:
         self.attempts.not_anonymous += 1
         raise ProtocolError(
             "authentication-required",
-            "nobody may come in here without a login; send the headers login and passcode,"
-            " or a token, in CONNECT",
+            "this broker requires a login; send the headers login and passcode, or a token, in "
+            "CONNECT",
             reason=CloseReason.AUTHENTICATION_FAILED,
         )
 
@@ -242,7 +242,7 @@ class Authenticator:
         wait_ms = max(1, round(wait_s * 1000))
         return ProtocolError(
             "too-many-attempts",
-            f"too many logins at a time, or too many that failed; try again in {wait_ms} ms",
+            f"too many concurrent or failed logins; try again in {wait_ms} ms",
             reason=CloseReason.AUTHENTICATION_FAILED,
             headers=(("retry-after-ms", str(wait_ms)),),
         )
@@ -252,6 +252,6 @@ def _failed() -> ProtocolError:
     # One text for whatever is wrong: it must not tell which users there are (C08).
     return ProtocolError(
         "authentication-failed",
-        "Invalid Login! The login, or the proof of it, is wrong",
+        "Invalid Login! The login or its passcode or token is wrong",
         reason=CloseReason.AUTHENTICATION_FAILED,
     )

@@ -110,7 +110,7 @@ def from_http(
     in_query = _query_token(target)
     if in_query:
         if is_bearer:
-            raise _bad("the token is told twice, in Authorization and in access_token")
+            raise _bad("the token is given twice, in Authorization and in access_token")
         return Credentials(token=in_query)
     if told is None and ambient and cookie_name:
         told = _cookie(headers, cookie_name)
@@ -159,7 +159,7 @@ def _read_authorization(written: str, *, tokens: bool) -> Credentials:
     if scheme == "bearer":
         return Credentials(token=_checked_token(content, "Authorization: Bearer"))
     if scheme != "basic":
-        raise _bad("Authorization is of a kind that is not known here; it must be Basic or Bearer")
+        raise _bad("Authorization has an unknown scheme; it must be Basic or Bearer")
     try:
         text = base64.b64decode(content, validate=True).decode()
     except ValueError:
@@ -193,7 +193,7 @@ def _query_token(target: str) -> str:
         unquote_plus(content) for name, _, content in pairs if unquote_plus(name) == ACCESS_TOKEN
     ]
     if len(found) > 1:
-        raise _bad("access_token is told more than once")
+        raise _bad("access_token is given more than once")
     return _checked_token(found[0], "access_token") if found else ""
 
 
@@ -201,7 +201,7 @@ def _cookie(headers: Sequence[_Header], name: str) -> Credentials | None:
     """Return the token of a cookie. Two that differ are refused, as one may be planted."""
     found = set(_cookies(headers, name)) - {""}
     if len(found) > 1:
-        raise _bad("the cookie of the token is there more than once, and not the same")
+        raise _bad("the token's cookie is given more than once, with different values")
     return Credentials(token=_checked_token(found.pop(), "the cookie")) if found else None
 
 
@@ -221,7 +221,7 @@ def _values(headers: Sequence[_Header], name: str) -> list[bytes]:
 
 def _refuse_repeated(given: Sequence[str]) -> None:
     if len(given) > 1:
-        raise _bad("Authorization is there more than once")
+        raise _bad("Authorization is given more than once")
 
 
 def _bad(what: str) -> ProtocolError:

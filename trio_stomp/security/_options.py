@@ -9,41 +9,41 @@ from trio_stomp.base import option
 class SecurityOptions:
     """The ways to authenticate."""
 
-    passwd_file: str = option("", "file of users, a line `user:hash` each; empty = none", live=True)
-    acl_file: str = option(
-        "", "TOML file of rules: who may do what; empty = the built-in ones", live=True
+    passwd_file: str = option(
+        "", "file of users, with a line `user:hash` for each; empty = none", live=True
     )
+    acl_file: str = option("", "TOML file of access rules; empty = the built-in ones", live=True)
     anonymous: str = option(
         "auto",
-        "who may come in without a login; auto = loopback while there are no users, then nobody",
+        "who may connect without a login; auto = loopback while there are no users, then nobody",
         choices=("auto", "never", "loopback", "always"),
         live=True,
     )
     insecure: bool = option(
-        False, "listen beyond loopback though anybody may come in and do everything", live=True
+        False, "listen beyond loopback although everybody may do everything", live=True
     )
     token_key_file: str = option(
         "",
-        "PEM public key, or secret of 32 bytes at least, that bearer tokens (JWT) are signed by",
+        "file of the key for bearer tokens (JWT): PEM public key, or secret of at least 32 bytes",
         live=True,
     )
     token_jwks_file: str = option(
-        "", "JSON Web Key Set that bearer tokens are signed with", live=True
+        "", "file of the keys for bearer tokens, as a JSON Web Key Set", live=True
     )
-    token_issuer: str = option("", "issuer that tokens must name; empty = any", live=True)
-    token_audience: str = option("", "audience that tokens must name; empty = any", live=True)
-    token_user_claim: str = option("sub", "claim of a token that is the user's name", live=True)
-    token_roles_claim: str = option(
-        "roles", "claim of a token that lists groups of the rules", live=True
-    )
+    token_issuer: str = option("", "required issuer of tokens; empty = any", live=True)
+    token_audience: str = option("", "required audience of tokens; empty = any", live=True)
+    token_user_claim: str = option("sub", "claim of a token with the user's name", live=True)
+    token_roles_claim: str = option("roles", "claim of a token with the user's groups", live=True)
     token_cookie: str = option(
-        "", "cookie of the WebSocket upgrade that may hold the token; empty = none", live=True
+        "", "cookie of the WebSocket upgrade that may contain the token; empty = none", live=True
     )
     max_token_session_s: float = option(
         86_400.0,
-        "a session by token ends after so long, whenever the token does; 0 = with the token",
+        "maximum time of a session by token; 0 = until the token expires",
         minimum=0.0,
         live=True,
     )
-    login_threads: int = option(2, "logins that are checked at once", minimum=1)
-    max_waiting_logins: int = option(256, "logins that may wait for that", minimum=1, live=True)
+    login_threads: int = option(2, "number of logins checked at once", minimum=1)
+    max_waiting_logins: int = option(
+        256, "number of logins that may wait for a check", minimum=1, live=True
+    )

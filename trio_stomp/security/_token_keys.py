@@ -112,8 +112,8 @@ def _public_key(data: bytes) -> "AllowedPublicKeys":
 
     if b"PRIVATE KEY" in data:
         raise _Unusable(
-            "holds a private key, which must stay with who signs; write its public key:"
-            " openssl pkey -in PRIVATE -pubout"
+            "contains a private key, which must stay with the issuer; write its public key: "
+            "openssl pkey -in PRIVATE -pubout"
         )
     if b"CERTIFICATE" in data:
         raise _Unusable(
@@ -215,8 +215,8 @@ def _key_of_set(jwk: Mapping[str, Any]) -> TokenKey:
     kid, kind, only = jwk.get("kid"), jwk.get("kty"), jwk.get("alg")
     if kind != "oct" and "d" in jwk:
         raise OptionError(
-            "is a private key, which must stay with who signs; write the set of public keys that"
-            " the issuer publishes"
+            "is a private key, which must stay with the issuer; write the set of public keys "
+            "that the issuer publishes"
         )
     uses = jwk.get("key_ops", ["verify"])
     if jwk.get("use", "sig") != "sig" or not (isinstance(uses, list) and "verify" in uses):

@@ -192,7 +192,7 @@ class StoreCommitter:
     async def _failed(self, error: Exception) -> None:
         """Withdraw everything unanswered, and try again after a while what must hold."""
         if not isinstance(error, StoreError):
-            logger.error("a bug of the store", exc_info=error)
+            logger.error("a bug in the store", exc_info=error)
         if not self.error:
             logger.error("the store cannot be written to: %s", error)
         was_well, self.error = not self.error, NOT_STORED
@@ -287,4 +287,4 @@ def _tell_unreadable(error: Exception) -> None:
     if isinstance(error, StoreError):
         logger.error("the store cannot be read: %s", error)
     else:
-        logger.error("a bug of the store", exc_info=error)
+        logger.error("a bug in the store", exc_info=error)

@@ -111,7 +111,7 @@ class Dispatcher:
         """Follow a new setting of the wall clock."""
         step_s = offset_s - self.clock.wall.offset_s
         logger.warning(
-            "the wall clock was set by %+.3f s: what begins or ends at a time of day follows it",
+            "the wall clock was set by %+.3f s: schedules and expiry times follow it",
             step_s,
         )
         _guarded(self.broker.use_wall, offset_s, now)
@@ -183,6 +183,6 @@ def _guarded(call: Callable[..., None], *arguments: object) -> bool:
     try:
         call(*arguments)
     except Exception:
-        logger.exception("a bug of the broker, which goes on")
+        logger.exception("a bug in the broker, which continues")
         return False
     return True

@@ -120,7 +120,7 @@ async def _nothing_to_reload(settings: object) -> None:
 
 def refuse(stream: trio.abc.Stream) -> None:
     """Refuse a new connection where no broker runs."""
-    raise ConnectionRefusedError("the broker takes no connections now")
+    raise ConnectionRefusedError("the broker is not accepting connections")
 
 
 @frozen(eq=False, repr=False)

@@ -18,16 +18,19 @@ class ServerLimits:
     10 s for a write, stompica 131,072 connections and 1,000,000 frames of input.
     """
 
-    max_connections: int = option(20_000, "connections in all", minimum=1, live=True)
+    max_connections: int = option(20_000, "maximum number of connections", minimum=1, live=True)
     max_connections_per_address: int = option(
-        1_000, "connections from one address; loopback is exempt", minimum=1, live=True
+        1_000,
+        "maximum number of connections from one address; loopback is exempt",
+        minimum=1,
+        live=True,
     )
     connect_timeout_s: float = option(
-        10.0, "time for a new connection to become a session", minimum=0.001, live=True
+        10.0, "time for a new connection to open a session", minimum=0.001, live=True
     )
     max_opening_bytes: int = option(
         64 * 1024,
-        "bytes that a connection may send before its session opens",
+        "bytes that a connection may send before its session is open",
         minimum=1024,
         live=True,
     )
@@ -39,25 +42,25 @@ class ServerLimits:
     )
     input_overflow: str = option(
         "wait",
-        "what a full input queue does: slow producers down, or drop",
+        "policy of a full input queue: slow producers down, or drop",
         choices=("wait", "drop"),
         live=True,
     )
     max_outbox_bytes: int = option(
-        32 * MIB, "bytes waiting to be written to one connection", minimum=1024
+        32 * MIB, "output buffer of one connection, in bytes", minimum=1024
     )
     max_memory_bytes: int = option(
-        512 * MIB, "bytes of messages in the process, in whatever state", minimum=MIB, live=True
+        512 * MIB, "bytes of all messages in the process, in any state", minimum=MIB, live=True
     )
     write_stall_s: float = option(
-        30.0, "a connection that takes no byte for so long is closed", minimum=0.001, live=True
+        30.0, "a connection that accepts no byte for this long is closed", minimum=0.001, live=True
     )
     linger_s: float = option(
-        2.0, "time for a client to read a last frame that it has been sent", minimum=0.0, live=True
+        2.0, "time for a client to read the last frame sent to it", minimum=0.0, live=True
     )
     drain_s: float = option(
         0.0,
-        "time over which connections are sent away when the broker stops; idle ones go first",
+        "time over which a stopping broker closes connections; idle ones go first",
         minimum=0.0,
         live=True,
     )
@@ -66,22 +69,22 @@ class ServerLimits:
     )
     farewell: str = option(
         CLOSE,
-        "what a client hears when the broker stops: close, as of a lost connection (1001 of a "
-        "WebSocket), or error, an ERROR before it",
+        "how a stopping broker ends connections: close (1001 of a WebSocket), or error, which "
+        "sends an ERROR first",
         choices=(CLOSE, ERROR),
         live=True,
     )
     allowed_origins: str = option(
         "",
-        "web pages that may connect, as https://a.example,https://b.example; * = all; "
-        "empty = those of the same host",
+        "origins of web pages that may connect, as https://a.example,https://b.example; * = all; "
+        "empty = the same host",
         live=True,
     )
     websocket_ping_s: float = option(
-        20.0, "ping a silent WebSocket this often; 0 = never", minimum=0.0, live=True
+        20.0, "interval of pings to a silent WebSocket; 0 = never", minimum=0.0, live=True
     )
     websocket_frames: str = option(
         "auto",
-        "WebSocket frames sent; auto = text where it is UTF-8",
+        "type of WebSocket frames sent; auto = text where it is UTF-8",
         choices=("auto", "text", "binary"),
     )

@@ -298,7 +298,7 @@ class Server:
                 await self._admit(*introduced, tls)
         except* Exception:
             # A bug, or a stream that breaks its contract: it costs this connection, no other.
-            logger.exception("%s: a bug of the broker ended this connection", wire.remote)
+            logger.exception("%s: a bug in the broker ended this connection", wire.remote)
 
     async def _admit(self, wire: Wire, early: bytes, tls: str) -> None:
         self.accepted += 1
@@ -314,7 +314,7 @@ class Server:
 
     async def _introduced(self, wire: Wire) -> tuple[Wire, bytes] | None:
         """Return the wire of a proxy's client, and what came behind its header, or None."""
-        problem = "nothing came in time"
+        problem = "timed out"
         is_known = False
         try:
             with trio.move_on_after(self.limits.connect_timeout_s):
@@ -357,7 +357,7 @@ class Server:
                 session_id = check_session_id(self.new_session_id())
             except Exception:
                 # Not one of ours instead: that can be guessed, and perhaps must not be.
-                logger.exception("%s is turned away: new_session_id failed", wire.remote)
+                logger.exception("%s is refused: new_session_id failed", wire.remote)
                 refusal = refusal or internal_error()
         # Where there are rules, they say who may use the command DIAG.
         may_ask = wire.is_loopback or self.broker.authorizer.rules is not None

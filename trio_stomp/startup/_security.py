@@ -153,10 +153,10 @@ class Security:
         if not self.accounts.exist:
             if public and not self.settings.security.insecure:
                 raise OptionError(
-                    f"{public[0].address} can be reached from other machines, but nobody would have"
-                    " to log in: give users with --passwd-file FILE (made by: python -m trio_stomp"
-                    " passwd add FILE USER), or listen on 127.0.0.1, or say --insecure if everybody"
-                    " who reaches it may do everything"
+                    f"{public[0].address} is reachable from other machines without a login: give "
+                    "users with --passwd-file FILE (made by: python -m trio_stomp passwd add "
+                    "FILE USER), or listen on 127.0.0.1, or set --insecure if everybody who can "
+                    "reach it may do everything"
                 )
             return
         self._check_exposed([place.address for place in public if not place.is_secret])
@@ -170,16 +170,16 @@ class Security:
             return
         if self.demands_tls and self.tls is None:
             raise OptionError(
-                f"{where} can be reached from other machines, and without a certificate their"
-                " logins would pass in the clear: give --tls-cert FILE (and --tls-key FILE), or"
-                " listen on 127.0.0.1, or say --tls off if something in front of the broker speaks"
-                " TLS, or everybody on the way may read passcodes and messages"
+                f"{where} is reachable from other machines, and without a certificate logins "
+                "would be sent in the clear: give --tls-cert FILE (and --tls-key FILE), or "
+                "listen on 127.0.0.1, or set --tls off if TLS ends in front of the broker, or if "
+                "everybody on the network path may read passcodes and messages"
             )
         if not self.demands_tls:
             logger.warning(
-                "%s takes logins from other machines in the clear, since --tls is %s: everybody on"
-                " the way can read passcodes and messages, unless something in front of the broker"
-                " speaks TLS",
+                "%s accepts logins from other machines in the clear, since --tls is %s: "
+                "everybody on the network path can read passcodes and messages, unless TLS ends "
+                "in front of the broker",
                 where,
                 self.settings.transport.tls,
             )

@@ -11,14 +11,13 @@ class JournalOptions:
 
     segment_bytes: int = option(
         64 * 1024 * 1024,
-        "A file of the journal that has reached this size is full, and another is begun.",
+        "Size at which a journal file is full and the next one begins.",
         minimum=4096,
         live=True,
     )
     max_store_bytes: int = option(
         0,
-        "The most that the journal may take on the disk, before messages are refused; "
-        "0 = as much as there is.",
+        "The journal's maximum size on disk, beyond which messages are refused; 0 = unlimited.",
         minimum=0,
         live=True,
     )
@@ -34,10 +33,10 @@ SQL = "sql"
 class StoreOptions:
     """The location of durable messages: a directory, a database, or memory."""
 
-    data_dir: str = option("", "directory for what survives the broker; none = nothing does")
+    data_dir: str = option("", "directory for persistent messages; none = nothing is stored")
     store: str = option(
         AUTO,
-        "what keeps it; auto = journal with a data directory, sql with a URL, else memory",
+        "kind of store; auto = journal with a data directory, sql with a URL, else memory",
         choices=(AUTO, MEMORY, JOURNAL, SQL),
     )
     store_url: str = option(
@@ -45,7 +44,7 @@ class StoreOptions:
     )
     checkpoint_s: float = option(
         0.0,
-        "acknowledgements are stored at most so much later; 0 = at once (messages always are)",
+        "maximum delay before acknowledgements are stored; 0 = none (messages are never delayed)",
         minimum=0,
     )
 
@@ -55,7 +54,7 @@ class StoreOptions:
         if self.store == SQL and not self.store_url:
             raise ValueError("store is 'sql', which needs a store_url")
         if self.store == AUTO and self.data_dir and self.store_url:
-            raise ValueError("data_dir and store_url are both given: say which with store")
+            raise ValueError("data_dir and store_url are both given: choose one with store")
 
     @property
     def kind(self) -> str:

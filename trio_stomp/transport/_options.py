@@ -10,31 +10,29 @@ class TransportOptions:
     """TLS, and proxies that tell whom they speak for."""
 
     tls_cert: str = option("", "PEM file of the certificate and its chain; empty = no TLS")
-    tls_key: str = option("", "PEM file of its private key; empty = it is in --tls-cert")
+    tls_key: str = option("", "PEM file of its private key; empty = the key is in --tls-cert")
     tls: str = option(
         "auto",
-        "whether --port takes TLS, once there is a certificate; the first bytes tell; auto = and"
-        " logins from other machines must use it, which off and optional take in the clear",
+        "TLS on --port, if there is a certificate, detected by the first bytes; auto = required "
+        "for logins from other machines, which off and optional accept in the clear",
         choices=("auto", "off", "optional", "required"),
     )
-    tls_port: int = option(0, "one more port, where TLS is required; 0 = none", minimum=0)
-    tls_min_version: str = option("1.2", "oldest version of TLS", choices=("1.2", "1.3"))
-    tls_client_ca: str = option("", "PEM file of those who sign the certificates of clients")
+    tls_port: int = option(0, "additional port that requires TLS; 0 = none", minimum=0)
+    tls_min_version: str = option("1.2", "minimum version of TLS", choices=("1.2", "1.3"))
+    tls_client_ca: str = option("", "PEM file of the authorities that sign client certificates")
     tls_client_certificates: str = option(
-        "off", "whether clients show a certificate", choices=("off", "optional", "required")
+        "off", "whether clients present a certificate", choices=("off", "optional", "required")
     )
-    tls_client_crl: str = option(
-        "", "PEM file of the certificates of clients that were revoked (CRL); empty = none"
-    )
+    tls_client_crl: str = option("", "PEM file of revoked client certificates (CRL); empty = none")
     tls_login: str = option(
         "off",
-        "who a client with a certificate is: its common name, or what --acl-file maps it to",
+        "user of a client certificate: its common name, or the mapping in --acl-file",
         choices=("off", "common-name", "mapped"),
         live=True,
     )
     proxy_addresses: str = option(
         "",
-        "proxies that begin each connection with a PROXY header, as 10.0.0.0/8,127.0.0.1,unix; "
+        "proxies whose connections begin with a PROXY header, as 10.0.0.0/8,127.0.0.1,unix; "
         "empty = none",
     )
 

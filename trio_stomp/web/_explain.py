@@ -8,7 +8,8 @@ from trio_stomp.base import RemoteError
 from trio_stomp.transport import HttpRequest, encode_response
 
 USAGE = (
-    "ask ?q=MESSAGE-ID, or ?destination=D&session=S (or &user=U): why did it, or he, get nothing?"
+    "ask ?q=MESSAGE-ID, or ?destination=D&session=S (or &user=U): explains why the client "
+    "received nothing"
 )
 _JSON = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 

@@ -159,13 +159,13 @@ class Health:
     def _draining(self) -> Check:
         why, committer = self.server.why_unready(), self.server.committer
         if not why or (committer is not None and why == committer.error):
-            return Check("draining", OK, 0, None, "the broker takes connections")
+            return Check("draining", OK, 0, None, "the broker accepts connections")
         return Check("draining", FAILING, 1, None, why)
 
     def _store(self) -> Check:
         committer = self.server.committer
         if committer is None:
-            return Check("store", OK, 0, None, "nothing survives this broker (option data_dir)")
+            return Check("store", OK, 0, None, "messages are not stored on disk (option data_dir)")
         if committer.error:
             return Check("store", FAILING, 0, None, committer.error)
         statistics = committer.store.statistics()
@@ -184,7 +184,7 @@ class Health:
         detail = "bytes of messages (option max_memory_bytes)"
         if status == OK and memory.is_short:
             kept = f"{memory.kept_bytes} bytes in queues, the stale queue and schedules"
-            status, detail = DEGRADED, f"{kept}: nearly all that these may hold"
+            status, detail = DEGRADED, f"{kept}: nearly their limit"
         return Check("memory", status, memory.charged_bytes, memory.limit_bytes, detail)
 
     def _input(self) -> Check:
@@ -193,7 +193,7 @@ class Health:
         share = max(by_count, inbox.bytes / limits.max_input_queue_bytes)
         # Full, it slows producers down, or drops; but it is emptied.
         status = DEGRADED if share >= HIGH_SHARE else OK
-        return Check("input_queue", status, share, 1.0, "part of its room that is filled")
+        return Check("input_queue", status, share, 1.0, "share of its capacity in use")
 
     def _lag(self) -> Check:
         longest = self.figures.longest_turn_s

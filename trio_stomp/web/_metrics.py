@@ -173,9 +173,11 @@ class BrokerCollector:
         said = (__version__, platform.python_version())
         yield from gauges("build_info", "What runs.", ("version", "python"), [(said, 1)])
         is_ready = not self.server.why_unready()
-        yield gauge("ready", "Whether more clients may be sent here (/readyz).", is_ready)
+        yield gauge("ready", "Whether the broker is ready for more clients (/readyz).", is_ready)
         times = self.figures.turns()
-        yield histogram("event_loop_lag_seconds", "How long turns held the event loop.", times)
+        yield histogram(
+            "event_loop_lag_seconds", "Time for which turns occupied the event loop.", times
+        )
 
     def _connections(self, present: "Present") -> Families:
         server = self.server
@@ -183,19 +185,19 @@ class BrokerCollector:
         traffic = present.traffic
         yield from gauges(
             "connections",
-            "Connections of now; version none = no session is open.",
+            "Open connections; version none = no session is open.",
             ("transport", "tls", "version"),
             _kinds(present.kinds),
         )
         yield counter("connections_accepted", "Connections accepted.", server.accepted)
         yield counter(
             "connections_refused",
-            "Those that were turned away, as there were too many.",
+            "Connections refused by a limit on connections.",
             server.admission.refused,
         )
         yield from counters(
             "connections_opened",
-            "Connections whose CONNECT was read.",
+            "Connections that sent CONNECT.",
             ("transport", "tls"),
             [((way, tls), traffic.opened.get(name, 0)) for name, way, tls in _TRANSPORTS],
         )
@@ -209,9 +211,9 @@ class BrokerCollector:
         yield counter("bytes_received", "Bytes received.", traffic.bytes_in)
         yield counter("bytes_sent", "Bytes sent.", traffic.bytes_out)
         late = traffic.heartbeats_missed
-        yield counter("heartbeats_late", "Silences longer than promised.", late)
-        yield gauge("transactions_open", "Transactions begun and not ended.", present.transactions)
-        yield gauge("outbox_bytes", "Bytes that wait to be written.", present.waiting_bytes)
+        yield counter("heartbeats_late", "Silences longer than the negotiated heart-beat.", late)
+        yield gauge("transactions_open", "Open transactions.", present.transactions)
+        yield gauge("outbox_bytes", "Bytes waiting to be written.", present.waiting_bytes)
         yield from counters(
             "auth_attempts",
             "Logins.",
@@ -229,21 +231,21 @@ class BrokerCollector:
         broker = self.server.broker
         received, acks = broker.publisher.received, broker.acks
         unroutable = broker.fan_out.drops.no_subscriber
-        yield gauge("subscriptions", "Subscriptions in force.", len(broker.subscriber))
+        yield gauge("subscriptions", "Active subscriptions.", len(broker.subscriber))
         yield gauge("destinations", "Destinations remembered.", len(broker.destinations))
         yield counter("messages_received", "Messages sent to a destination.", received)
         yield counter(
             "messages_duplicate",
-            "Messages that were sent again and not taken twice.",
+            "Duplicates of messages that were discarded.",
             broker.publisher.duplicates,
         )
-        yield counter("messages_unroutable", "Messages that nobody wanted.", unroutable)
+        yield counter("messages_unroutable", "Messages without a subscriber.", unroutable)
         yield counter(
             "messages_delivered",
-            "Copies given to subscribers, of DIAG messages too.",
+            "Copies delivered to subscribers, DIAG messages included.",
             broker.fan_out.delivered,
         )
-        yield counter("messages_redelivered", "Messages given back.", acks.redelivered)
+        yield counter("messages_redelivered", "Messages returned by consumers.", acks.redelivered)
         yield counter("messages_acked", "Deliveries acknowledged.", acks.acked)
         yield counter("messages_nacked", "Deliveries refused.", acks.nacked)
         yield histogram("delivery_seconds", "From the sender's socket to the receiver's.", times)
@@ -251,25 +253,27 @@ class BrokerCollector:
     def _fates(self) -> Families:
         broker = self.server.broker
         dropped = [((reason,), count) for reason, count in self.figures.drops().items()]
-        yield from counters("messages_dropped", "Messages thrown away.", ("reason",), dropped)
+        yield from counters("messages_dropped", "Messages dropped.", ("reason",), dropped)
         yield from counters(
             "messages_expired",
-            "Messages that outlived their time, by where they did.",
+            "Messages that expired, by where they waited.",
             ("place",),
             [((place,), count) for place, count in self.figures.expired().items()],
         )
         kept = [((death.value,), count) for death, count in broker.queues.deaths.kept.items()]
-        yield from counters("messages_dead_lettered", "Dead letters made.", ("reason",), kept)
+        yield from counters(
+            "messages_dead_lettered", "Messages that became dead letters.", ("reason",), kept
+        )
         refused = broker.quotas.refused
         yield counter("quota_refusals", "ERRORs for want of room in a user's share.", refused)
         lost = broker.events.lost
-        yield counter("diag_events_lost", "Events of one turn beyond what is told of.", lost)
+        yield counter("diag_events_lost", "Events of one turn beyond the reporting limit.", lost)
 
     def _queues(self, queues: QueueFigures) -> Families:
         states = ((("ready",), queues.ready), (("unacked",), queues.unacked))
         yield gauge("queues", "Queues.", queues.count)
         yield from gauges("queue_messages", "Messages in all queues.", ("state",), states)
-        yield gauge("queue_bytes", "Bytes of their bodies.", queues.bytes)
+        yield gauge("queue_bytes", "Bytes of the bodies of messages in all queues.", queues.bytes)
         yield from gauges(
             "queue_depth",
             "Messages in the fullest queues.",
@@ -288,17 +292,25 @@ class BrokerCollector:
     def _stale(self) -> Families:
         stale = self.server.broker.stale
         yield gauge("stale_messages", "Messages parked for late subscribers.", stale.size)
-        yield gauge("stale_bytes", "What they cost.", stale.bytes)
+        yield gauge("stale_bytes", "Memory used by parked messages.", stale.bytes)
         statistics = stale.statistics
         yield counter("stale_parked", "Messages parked.", statistics.parked)
-        yield counter("stale_revived", "Those given to a late subscriber.", statistics.revived)
+        yield counter(
+            "stale_revived", "Parked messages delivered to late subscribers.", statistics.revived
+        )
 
     def _destinations(self, counted: Mapping[str, Counts]) -> Families:
         for place, (name, help) in enumerate(
             (
                 ("destination_messages_received", "Messages sent to the busiest destinations."),
-                ("destination_messages_delivered", "Copies given to their subscribers."),
-                ("destination_messages_dropped", "Messages or copies thrown away there."),
+                (
+                    "destination_messages_delivered",
+                    "Copies delivered to subscribers of the busiest destinations.",
+                ),
+                (
+                    "destination_messages_dropped",
+                    "Messages or copies dropped at the busiest destinations.",
+                ),
             )
         ):
             values = [((each,), counts[place]) for each, counts in counted.items()]
@@ -307,11 +319,11 @@ class BrokerCollector:
     def _room(self) -> Families:
         server = self.server
         memory, inbox = server.memory, server.inbox
-        yield gauge("memory_budget_bytes", "The most for messages.", memory.limit_bytes)
+        yield gauge("memory_budget_bytes", "Limit on bytes of messages.", memory.limit_bytes)
         yield gauge("memory_used_bytes", "Bytes of messages.", memory.charged_bytes)
-        yield gauge("memory_kept_bytes", "Those of them that wait.", memory.kept_bytes)
-        yield gauge("input_queue_frames", "Frames that wait for the dispatcher.", inbox.frames)
-        yield gauge("input_queue_bytes", "What they came in.", inbox.bytes)
+        yield gauge("memory_kept_bytes", "Bytes of waiting messages.", memory.kept_bytes)
+        yield gauge("input_queue_frames", "Frames waiting for the dispatcher.", inbox.frames)
+        yield gauge("input_queue_bytes", "Bytes of frames waiting for the dispatcher.", inbox.bytes)
 
     def _store(self) -> Families:
         committer = self.server.committer
@@ -320,14 +332,16 @@ class BrokerCollector:
         store = committer.store.statistics()
         yield SummaryMetricFamily(
             PREFIX + "journal_fsync_seconds",
-            "Waits for the disk.",
+            "Number of syncs of the disk.",
             count_value=store.syncs,
             sum_value=store.sync_s,
         )
-        yield gauge("journal_bytes", "What the store takes on the disk.", store.bytes)
-        yield gauge("journal_messages", "Messages in it, not done with.", store.live_messages)
+        yield gauge("journal_bytes", "Size of the store on disk.", store.bytes)
+        yield gauge(
+            "journal_messages", "Stored messages that are not finished.", store.live_messages
+        )
         yield counter("journal_commits", "Turns appended.", store.commits)
-        yield counter("journal_damaged", "Records found damaged.", store.damaged)
+        yield counter("journal_damaged", "Records found to be damaged.", store.damaged)
 
 
 def _kinds(kinds: Mapping[tuple[str, str], int]) -> Iterator[tuple[tuple[str, ...], float]]:

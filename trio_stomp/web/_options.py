@@ -14,7 +14,8 @@ class WebOptions:
 
     metrics_destinations: int = option(
         50,
-        "destinations, and queues, that /metrics tells of one by one; the others are added up",
+        "number of destinations, and of queues, that /metrics reports individually; the others are "
+        "added up",
         minimum=0,
     )
 

@@ -55,7 +55,7 @@ class Query:
             if name not in names and name != TOKEN:
                 raise HttpError(400, f"unknown parameter {name[:40]!r}{_hint(name, names)}")
             if name in told:
-                raise HttpError(400, f"the parameter {name} is told twice; leave one out")
+                raise HttpError(400, f"the parameter {name} is given twice; leave one out")
             told[name] = value
         return cls(request.path, told)
 

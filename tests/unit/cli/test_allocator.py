@@ -99,7 +99,7 @@ async def test_a_function_that_is_missing_is_switched_off_and_logged_once(
             await allocator.return_free_pages(lambda: next(sizes), at_once)
     assert [len(each) for each in calls] == ([1] if missing == "mallopt" else [2, 2, 2])
     (line,) = caplog.messages
-    assert line == f"the C library has no {missing}: its allocator is used as it is"
+    assert line == f"the C library has no {missing}: its allocator keeps its defaults"
 
 
 FAULTS = """

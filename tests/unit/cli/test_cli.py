@@ -111,7 +111,10 @@ def test_log_level(line: str, level: str) -> None:
         ("serve", "unknown word 'serve'"),
         ("port=x", "port is 'x', but must be a whole number"),
         ("port=-1", "port is -1, but must be 0 or more"),
-        ("max_body_bytes=5", "'max_body_bytes=5' is no word of stompica's; use --max-body-bytes"),
+        (
+            "max_body_bytes=5",
+            "'max_body_bytes=5' is not a word of stompica's; use --max-body-bytes",
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_remedy(line: str, message: str) -> None:
@@ -136,7 +139,7 @@ def test_help_is_complete(
     assert "-C FILE, --config FILE" in text
     for other in ("-h, --help", "--version", "--log-level", "-d, --debug", "-p PORT", "-b HOST"):
         assert other in text
-    for alias in ("--ttl MS", "--writers N", "TTL=5000", "one process serves"):
+    for alias in ("--ttl MS", "--writers N", "TTL=5000", "compatibility with stompica"):
         assert alias in text
     assert text.count("(default: ") == len(options())
     assert max(map(len, told.splitlines())) <= 100

@@ -92,7 +92,7 @@ def test_what_takes_monitor_is_said(
     assert ask(None, *words) == code
     told = capsys.readouterr().out.splitlines()
     assert len(told) == lines
-    is_noted = told[-1].startswith("note: what the broker tells of itself takes monitor, not ")
+    is_noted = told[-1].startswith("note: the broker's own topics require monitor, not ")
     assert is_noted is (lines > 1)
 
 
@@ -130,9 +130,9 @@ def test_for_programs(file: Path, capsys: pytest.CaptureFixture[str]):
         (["test", "alice", "x", "/topic/x"], "unknown action 'x'; there are send, receive"),
         (["test", "", "send", "/topic/x"], "USER is empty; write anonymous for"),
         (["test", "alice", "send", ""], "DESTINATION is empty; write [*][*] for all of them"),
-        (["test", "alice", "send", "/topic/*"], "is a wildcard, to which nobody can send"),
+        (["test", "alice", "send", "/topic/*"], "is a wildcard, which cannot be sent to"),
         (["test", "alice", "receive", "/topic/a*b"], "acl test: destination:/topic/a[*]b has"),
-        (["test", "alice", "receive", ","], "acl test: destination:, is a composite that names"),
+        (["test", "alice", "receive", ","], "acl test: destination:, is a composite without"),
         (["test", "alice", "send"], "acl test: the following arguments are required: DESTINATION"),
         (["test", "--acl-file", "/nowhere/x", "a", "send", "a"], "/nowhere/x: no such file"),
         (["check", "/nowhere/x"], "/nowhere/x: no such file"),
@@ -168,7 +168,7 @@ def test_a_rule_that_never_decides_is_warned_of(file: Path, capsys: pytest.Captu
         more.write("[[rule]]\ndeny = 'send'\nto = '/topic/a'\n")
     assert main(["check", str(file)]) == 0
     told = capsys.readouterr().out
-    assert told.startswith(f"warning: {file}:13 (rule 4) never decides: {file}:6 (rule 2) comes")
+    assert told.startswith(f"warning: {file}:13 (rule 4) never decides: {file}:6 (rule 2) precedes")
     assert told.endswith(", 1 warning\n")
 
 
@@ -186,8 +186,8 @@ def test_only_so_many_pairs_are_compared(
 def test_the_rules_are_listed(file: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["show", "--acl-file", str(file)]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        f"1  deny receive to '/topic/secret' for everybody logged in  [{file}:3 (rule 1)]",
-        "2  allow send, receive to '/topic/**', '/queue/{user}' for everybody logged in"
+        f"1  deny receive to '/topic/secret' for every logged-in user  [{file}:3 (rule 1)]",
+        "2  allow send, receive to '/topic/**', '/queue/{user}' for every logged-in user"
         f"  [{file}:6 (rule 2)]",
         f"3  allow everything to '**' for group 'ops'  [{file}:9 (rule 3)]",
         "-  deny everything else",

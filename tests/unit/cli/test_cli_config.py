@@ -83,7 +83,7 @@ def test_check_tells_what_does_not_count(run, write: Write, monkeypatch: pytest.
 def test_check_says_what_keeps_a_broker_for_others_from_starting(run, write: Write):
     users = write("alice:wonder\n", "users")
     for words, why in (
-        (["--host", "0.0.0.0"], "nobody would have to log in"),
+        (["--host", "0.0.0.0"], "without a login"),
         (["--host", "0.0.0.0", "--passwd-file", users], "in the clear"),
     ):
         with pytest.raises(OptionError, match=why):
@@ -146,9 +146,7 @@ def test_show_lists_every_option_as_toml_with_its_source(run, write: Write):
     assert 'host = "127.0.0.1"  # default\n' in told
     assert "max_headers = 7  # --max-headers\n" in told
     assert f'[destinations."/queue/a"]  # {later}:4; not as {path}:5 says\nttl_ms = 6\n' in told
-    assert told.endswith(
-        f"\n# Rules, in the order in which they are tried:\n# {path}:7 (rule 1): allow\n"
-    )
+    assert told.endswith(f"\n# Rules, in the order of evaluation:\n# {path}:7 (rule 1): allow\n")
     assert "secret" not in told
     tables = tomllib.loads(told)
     assert list(tables) == [*dict.fromkeys(spec.group for spec in options()), "destinations"]
@@ -224,7 +222,7 @@ def test_diff_tells_what_takes_a_restart(run, write: Write, monkeypatch: pytest.
         1,
         "restart  [listen] port: 61613 -> 1\n"
         "live     [server] linger_s: 1.0 -> 3.0\n"
-        "1 of 2 differences take a restart\n",
+        "1 of 2 differences require a restart\n",
     )
 
 
@@ -309,15 +307,15 @@ def test_import_of_each_setting(run, write: Write, text: str, values: dict[str, 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (":queue: fille\n", ':queue: "fille", which stompserver took for memory'),
-        (":queue: file\n:storage: /s\n", 'The directory "/s" must be there before the broker'),
+        (":queue: fille\n", ':queue: "fille", which stompserver treated as memory'),
+        (":queue: file\n:storage: /s\n", 'The directory "/s" must exist before the broker'),
         (
             ":queue: file\n",
-            "Relative paths start where the broker is started; say WorkingDirectory=",
+            "Relative paths start at the working directory; set WorkingDirectory=",
         ),
-        (":queue: dbm\n", "Relative paths start where"),
+        (":queue: dbm\n", "Relative paths start at"),
         (":auth: true\n:etcdir: /e f\n", "passwd import '/e f/.passwd' '/e f/.passwd'"),
-        (":debug: true\n", ":debug: true - no setting: start with --debug"),
+        (":debug: true\n", ":debug: true - not a setting: start with --debug"),
         (":prot: 5\n", ":prot: 5 - stompserver has no such setting; did you mean port?"),
         (':zz: "a\tb"\n', ':zz: "a\\tb" - stompserver has no such setting\n'),
     ],

@@ -113,10 +113,10 @@ def knows(path: str, user: str, passcode: str) -> bool:
 def test_a_user_is_added_to_a_new_file(passwd: Passwd, file: str) -> None:
     ran = passwd.typed("add", file, "alice", keys=[SECRET, SECRET])
     assert (ran.code, ran.err) == (0, "")
-    assert passwd.asked == ["Passcode of alice: ", "The same again: "]
+    assert passwd.asked == ["Passcode of alice: ", "Repeat the passcode: "]
     assert ran.out.splitlines() == [
-        f"{file}: alice has a passcode now",
-        "a broker that runs takes it over at SIGHUP: kill -HUP PID",
+        f"{file}: set the passcode of alice",
+        "a running broker loads it on SIGHUP: kill -HUP PID",
     ]
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
     assert knows(file, "alice", SECRET)
@@ -151,7 +151,7 @@ def test_a_passcode_is_one_line_of_standard_input(
     [
         (b"", "standard input is empty"),
         (b"\n", "the passcode is empty"),
-        (b"\xff\n", "is no UTF-8"),
+        (b"\xff\n", "is not UTF-8"),
         (b"ge\0heim\n", "control character"),
         (b"ge\x1b[Aheim\n", "control character"),
         (b"x" * 1025 + b"\n", "over 1024 bytes"),
@@ -171,10 +171,10 @@ def test_a_bad_passcode_changes_nothing(passwd: Passwd, file: str, line: bytes, 
     [
         ([SECRET, "other"], "the two passcodes differ"),
         (["", ""], "the passcode is empty"),
-        ([EOFError()], "no passcode was typed"),
-        ([SECRET, EOFError()], "no passcode was typed"),
+        ([EOFError()], "no passcode was entered"),
+        ([SECRET, EOFError()], "no passcode was entered"),
         ([KeyboardInterrupt()], "interrupted"),
-        ([getpass.GetPassWarning("Can not control echo")], "cannot hide what is typed"),
+        ([getpass.GetPassWarning("Can not control echo")], "cannot hide the input"),
         ([UnicodeDecodeError("ascii", b"\xff", 0, 1, "ordinal")], "character set"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_terminal_that_shows_what_is_typed_is_not_used(
 def test_without_a_terminal_nothing_is_asked(passwd: Passwd, file: str, command: str) -> None:
     write(file, "bob:x\nalice:x\n")
     ran = passwd(command, file, "bob" if command == "verify" else "carol", stdin=b"geheim\n")
-    assert (ran.code, "no terminal to ask on; use --stdin" in ran.err) == (1, True)
+    assert (ran.code, "is not a terminal; use --stdin" in ran.err) == (1, True)
 
 
 def test_a_user_who_exists_is_replaced_only_if_that_is_said(passwd: Passwd, file: str) -> None:
@@ -246,13 +246,13 @@ def test_a_user_who_came_while_we_asked_is_not_replaced(
 def test_a_mode_that_became_tighter_is_told(passwd: Passwd, file: str) -> None:
     write(file, "", 0o644)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
-    assert f"{file}: its mode is 0600 now, and was 0644" in ran.out
+    assert f"{file}: changed its mode from 0644 to 0600" in ran.out
 
 
 def test_a_mode_for_a_group_stays_and_is_warned_of(passwd: Passwd, file: str) -> None:
     write(file, "", 0o640)
     ran = passwd("add", file, "alice", "--stdin", stdin=b"geheim\n")
-    assert (ran.code, "its mode is" in ran.out) == (0, False)
+    assert (ran.code, "its mode from" in ran.out) == (0, False)
     assert ran.err.startswith(f"trio-stomp passwd: warning: {file} has mode 0640")
 
 
@@ -353,7 +353,7 @@ def test_a_user_is_removed(passwd: Passwd, file: str) -> None:
     write(file, "# mine\nalice:x\nbob:y\n")
     ran = passwd("del", file, "alice")
     assert ran.code == 0
-    assert f"{file}: alice is removed\n" in ran.out
+    assert f"{file}: removed alice\n" in ran.out
     assert "SIGHUP" in ran.out
     assert text_of(file) == "# mine\nbob:y\n"
     ran = passwd("del", file, "alice")
@@ -453,8 +453,8 @@ def test_an_old_file_is_hashed_into_a_new_one(passwd: Passwd, file: str, tmp_pat
     assert ran.out.splitlines() == [
         f"{file}: 3 passcodes hashed, 1 were hashed before; "
         "1 hold a colon, where stompserver would split at the last one",
-        "a broker that runs takes it over at SIGHUP: kill -HUP PID",
-        f"{source}: it still holds the plain text; delete it when the broker runs without",
+        "a running broker loads it on SIGHUP: kill -HUP PID",
+        f"{source}: it still contains plain text; delete it once the broker no longer uses it",
     ]
     assert text_of(source) == before
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
@@ -528,7 +528,7 @@ def test_an_upgrade_does_not_undo_what_came_meanwhile(passwd: Passwd, file: str)
     hasher = Meanwhile(lambda: change_user_file(file, lambda book: {"bob": new, "carol": new}))
     ran = passwd("import", file, file, hasher=hasher)
     assert (ran.code, ran.out) == (1, "")
-    assert "was changed meanwhile, and stays as it is; try again" in ran.err
+    assert "was changed by another program, and is left unchanged; try again" in ran.err
     assert text_of(file) == f"alice:geheim\nbob:{new}\ncarol:{new}\n"
     ran = passwd("import", file, file)
     assert ran.code == 0
@@ -598,7 +598,7 @@ def test_a_real_terminal_shows_no_passcode(file: str) -> None:
         os.close(theirs)
         shown = _read_until(ours, b"Passcode of alice: ")
         os.write(ours, b"geheim\n")
-        shown += _read_until(ours, b"The same again: ")
+        shown += _read_until(ours, b"Repeat the passcode: ")
         os.write(ours, b"geheim\n")
         shown += _read_until(ours, b"SIGHUP")
         assert process.wait(30) == 0

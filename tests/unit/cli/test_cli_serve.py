@@ -35,7 +35,7 @@ from trio_stomp.config import ListenOptions, Settings
         (
             OSError(errno.EADDRINUSE, "Address already in use"),
             "cannot listen on 127.0.0.1:5000: address already in use; "
-            "stop the program that listens there, or choose another --port",
+            "stop the program that uses it, or choose another --port",
         ),
         (
             OSError(errno.EADDRNOTAVAIL, "Cannot assign requested address"),
@@ -305,7 +305,7 @@ async def test_the_first_signal_stops_in_order(
     first, second, third = (record.getMessage() for record in caplog.records)
     assert "listening on 127.0.0.1:5000" in first
     assert second == "few files"
-    assert third == f"stopping: got {number.name}; another one stops at once"
+    assert third == f"stopping: got {number.name}; a second signal stops at once"
 
 
 async def test_the_second_signal_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,7 +334,7 @@ async def test_sighup_reads_the_files_again_and_a_bad_one_changes_nothing(
     assert (server.reloads, server.stops) == (2, 1)
     _, first, second, _ = (record.getMessage() for record in caplog.records)
     assert "users" in first
-    assert second == "got SIGHUP, but everything stays as it was: users:3: no colon"
+    assert second == "got SIGHUP, but changed nothing: users:3: no colon"
 
 
 async def test_a_file_that_is_wrong_ends_it_before_it_listens(

@@ -134,7 +134,7 @@ def test_a_directory_that_cannot_be_made_is_told(
     monkeypatch.setattr("trio_stomp.cli.commands._serve.set_up_garbage_collection", lambda: None)
     (tmp_path / "file").touch()
     assert main(["-q", "dbm", "-s", str(tmp_path / "file" / "x")]) == 1
-    assert "cannot be made: Not a directory; name another" in capsys.readouterr().err
+    assert "cannot be created: Not a directory; name another" in capsys.readouterr().err
 
 
 def test_the_help_shows_them(capsys: pytest.CaptureFixture[str]) -> None:

@@ -147,13 +147,13 @@ def test_serve_is_the_word_that_may_be_left_out(line: str) -> None:
     ("line", "told"),
     [
         ("health --jsn", "health: unrecognized arguments: --jsn; did you mean --json? (--help"),
-        ("health now", "health: 'now' is a word too many (--help"),
-        ("health --timeout x", "argument --timeout: 'x' is no number of seconds above 0"),
+        ("health now", "health: 'now' is an unexpected argument (see --help"),
+        ("health --timeout x", "argument --timeout: 'x' is not a number of seconds above 0"),
         ("store verfy x", "store: argument COMMAND: invalid choice: 'verfy'"),
         ("store verfy x", "; did you mean verify?"),
         ("completion csh", "invalid choice: 'csh'"),
         ("explain", "explain: give a MESSAGE-ID, or --destination D"),
-        ("explain a-1 --user u", "explain: a MESSAGE-ID says it all"),
+        ("explain a-1 --user u", "explain: a MESSAGE-ID takes no other options"),
         ("explain --user u", "explain: give a MESSAGE-ID, or --destination D"),
         ("explain --destination d --user u --session s", "--session and --user exclude each"),
         ("reload --pid 0", "--pid is 0, but must be"),
@@ -165,14 +165,17 @@ def test_serve_is_the_word_that_may_be_left_out(line: str) -> None:
         ("health --url stomp://u:geheim@x", "--url holds a login: leave it out of the URL"),
         ("health --url stomp://", "--url is 'stomp://'; it must be like stomp://127.0.0.1:61613"),
         ("health --url stomp://x:99999", "--url is no URL: port out of range"),
-        ("health --url stomp://x/path", "but only a WebSocket has a path"),
+        ("health --url stomp://x/path", "but only ws and wss have a path"),
         ("health --ca-file x", "--ca-file and --insecure-tls are for stomps, wss and https"),
         ("health --url https://x --ca-file nix", "--ca-file nix cannot be used: No such file"),
-        ("health --url https://x --ca-file README.md", "cannot be used: it holds no certificate"),
+        (
+            "health --url https://x --ca-file README.md",
+            "cannot be used: it contains no certificate",
+        ),
         ("health --url https://x --ca-file y --insecure-tls", "exclude each other"),
-        ("explain a-1 --login u", "the passcode of 'u' is needed, and no terminal to ask on"),
+        ("explain a-1 --login u", "the passcode of 'u' is needed, and there is no terminal"),
         ("explain a-1 --login u --token-file f", "--login and --token-file exclude each other"),
-        ("explain a-1 --passcode-file f", "--passcode-file says whose it is by --login"),
+        ("explain a-1 --passcode-file f", "--passcode-file needs the user name: give --login"),
         ("explain a-1 --token-file nix", "--token-file nix cannot be read: No such file"),
         ("explain a-1 --login u --passcode-file nix", "--passcode-file nix cannot be read"),
     ],
@@ -301,7 +304,7 @@ def test_only_yes_is_yes(
 
 def test_nobody_is_asked_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(OptionError, match="say --yes"):
+    with pytest.raises(OptionError, match="confirm with --yes"):
         ask_yes("Drop it?")
 
 
@@ -416,9 +419,9 @@ def test_who_we_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (b"", "its first line is empty"),
         (b"\nx", "its first line is empty"),
         (b"x" * 70_000, "its first line has over 65536 bytes"),
-        (b"\xff\xfe", "its first line is no UTF-8"),
-        (b"a b", "its first line is no token"),
-        ("\u00e4".encode(), "its first line is no token"),
+        (b"\xff\xfe", "its first line is not UTF-8"),
+        (b"a b", "its first line is not a token"),
+        ("\u00e4".encode(), "its first line is not a token"),
     ],
 )
 def test_a_file_that_holds_no_token(tmp_path: Path, content: bytes, told: str) -> None:
@@ -483,13 +486,13 @@ def test_a_page_of_json(site: FakeSite) -> None:
 @pytest.mark.parametrize(
     ("path", "told"),
     [
-        ("/list", "/list does not answer in JSON: is that a broker of ours?"),
+        ("/list", "/list does not answer in JSON: is that a trio_stomp broker?"),
         ("/text", "does not answer in JSON"),
         ("/deep", "does not answer in JSON"),
-        ("/private", "/private wants to know who asks: give --login or --token-file"),
+        ("/private", "/private requires a login: give --login or --token-file"),
         ("/forbidden?q=1", "/forbidden answers 403: this page is for\\x1b[31m others"),
         ("/wrong", "/wrong answers 400: ask ?q=MESSAGE-ID"),
-        ("/none", "/none is not there: the broker is an older one, or none of ours"),
+        ("/none", "/none does not exist: the broker is older, or not trio_stomp"),
     ],
 )
 def test_a_page_that_does_not_do(site: FakeSite, path: str, told: str) -> None:
@@ -531,8 +534,8 @@ def test_a_host_that_is_not_there(url: str, told: str) -> None:
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        (b"ERROR\nmessage:what?\n\n\0", r"answered, but not as a broker does \(BadStatusLine\)"),
-        (b"", r"answered, but not as a broker does \(RemoteDisconnected\)"),
+        (b"ERROR\nmessage:what?\n\n\0", r"answers, but not like a broker \(BadStatusLine\)"),
+        (b"", r"answers, but not like a broker \(RemoteDisconnected\)"),
         (None, "no answer in time; is the broker running there"),
     ],
 )
@@ -621,7 +624,7 @@ def test_a_certificate_that_is_not_trusted_has_its_remedy_in_every_tool(
         assert main([*words, "--url", f"stomps://{address}"]) in (1, 2)
         told = "".join(capsys.readouterr())
         assert "its certificate is not trusted: " in told
-        assert "; name who signed it with --ca-file" in told
+        assert "; name its certificate authority with --ca-file" in told
         if words[0] not in ("dlq", "subs", "explain", "reload", "health"):
             pytest.importorskip("trio_websocket")
             assert main([*words, "--url", f"wss://{address}"]) == 1
@@ -646,7 +649,7 @@ def test_who_is_trusted_may_be_a_variable(tool: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        (20, "name who signed it with --ca-file"),
+        (20, "name its certificate authority with --ca-file"),
         (10, "the broker needs a new one"),
         (62, "name the broker in --url as its certificate does"),
         (None, "check scheme and port of --url"),
@@ -763,10 +766,10 @@ def test_a_health_check_brings_no_broker_along() -> None:
 @pytest.mark.parametrize(
     ("pid", "told"),
     [
-        (None, "does not tell which process it is"),
-        ("1", "does not tell which process it is"),
-        (-1, "does not tell which process it is"),
-        (0, "does not tell which process it is"),
+        (None, "does not report its process id"),
+        ("1", "does not report its process id"),
+        (-1, "does not report its process id"),
+        (0, "does not report its process id"),
         (1, "is process 1, which is another program here"),
         (2**22 + 5, "which is another program here"),
     ],
@@ -834,7 +837,7 @@ def test_a_broker_reads_its_files_again() -> None:
             assert json.loads(ran.stdout) == {"pid": broker.pid, "signal": "SIGHUP"}
             assert any("got SIGHUP" in line for line in broker.stderr)
             ran = run("reload", "--pid", str(broker.pid))
-            assert ran.stdout.startswith(f"told process {broker.pid} to read its files again")
+            assert ran.stdout.startswith(f"signalled process {broker.pid} to reload its files")
             assert any("got SIGHUP" in line for line in broker.stderr)
         finally:
             broker.kill()
@@ -922,7 +925,7 @@ def test_a_broker_explains_itself() -> None:
 def test_an_answer_of_another_shape_is_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     with fake_site({"/explain": (200, b"{}")}) as site:
         assert main(["explain", "a-1", "--url", site.url]) == 0
-    assert capsys.readouterr().out == "the broker tells nothing\n"
+    assert capsys.readouterr().out == "the broker gave no answer\n"
 
 
 # completion
@@ -983,7 +986,7 @@ def test_passwd_for_programs(tmp_path: Path) -> None:
     added = run("passwd", "add", "--json", "--stdin", file, "u", stdin="geheim\n")
     assert json.loads(added.stdout) == {
         "file": file,
-        "done": "u has a passcode now",
+        "done": "set the passcode of u",
         "mode": "0600",
     }
     for passcode, is_right in (("geheim", True), ("falsch", False)):

@@ -108,8 +108,8 @@ def test_a_line_that_is_none(line: str, told: str | None) -> None:
 def test_headers_of_the_command_line() -> None:
     assert read_headers(["a:b:c", "d:"]) == {"a": "b:c", "d": ""}
     for wrong, why in (
-        (["a"], "is no header"),
-        ([":b"], "is no header"),
+        (["a"], "is not a header"),
+        ([":b"], "is not a header"),
         (["a:1", "a:2"], "twice"),
     ):
         with pytest.raises(OptionError, match=why):
@@ -196,7 +196,7 @@ def test_what_is_printed_can_be_sent(broker: ThreadedBroker) -> None:
     [
         ('{"body": "a"}\n{"bdy": "b"}\n', "line 2 of standard input: unknown key 'bdy'"),
         ('{"body": "a"}\n{"headers": {"ack": "x", "receipt-id": "y"}, "x": 1}', "unknown key 'x'"),
-        ('{"body": "a"}\n\udcff\n', "line 2 of standard input is no UTF-8"),
+        ('{"body": "a"}\n\udcff\n', "line 2 of standard input is not UTF-8"),
     ],
 )
 def test_a_mistake_in_the_middle_tells_how_far_it_came(
@@ -212,7 +212,7 @@ def test_a_mistake_in_the_middle_tells_how_far_it_came(
     error = ran.stderr.decode()
     assert ran.returncode == 2
     assert told in error
-    assert error.endswith("(1 messages were confirmed before)\n")
+    assert error.endswith("(1 messages were confirmed before that)\n")
     assert ran.stdout.count(b"\n") == 1
 
 
@@ -249,8 +249,8 @@ def test_what_cannot_be_sent_ends_it(
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     out = told(capsys, "send", "/topic/s9", "--json", "--file", str(file), code=2)
     assert out.count("receipt") == 1
-    assert "holds what STOMP 1.2 cannot carry" in out
-    assert out.endswith("(1 messages were confirmed before)\n")
+    assert "contains a NUL, or a line end for which STOMP 1.2 has no escape" in out
+    assert out.endswith("(1 messages were confirmed before that)\n")
 
 
 def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> None:
@@ -291,18 +291,18 @@ def test_a_slow_producer_does_not_lose_its_session(broker: ThreadedBroker) -> No
         ("send d --lines --json", "--lines and --json exclude each other"),
         ("send d --file nix", "--file nix cannot be read: No such file or directory"),
         ("send d --file /", "--file / cannot be read: Is a directory"),
-        ("send d b -H x", "-H 'x' is no header; write name:value"),
+        ("send d b -H x", "-H 'x' is not a header; write name:value"),
         ("subscribe", "the following arguments are required: DESTINATION"),
         ("subscribe d --from never", "--from is 'never', but must be first, last, next"),
         ("subscribe d --ack maybe", "invalid choice: 'maybe'"),
-        ("subscribe d --count 0", "'0' is no whole number from 1"),
+        ("subscribe d --count 0", "'0' is not a whole number from 1"),
         ("subscribe " + "d " * 101, "more than 100 destinations; use a wildcard"),
         ("bench --size 7", "--size 8 to"),
         ("bench --subs 10001", "--subs may be 10000 at most"),
         ("dlq", "the following arguments are required: COMMAND"),
         ("dlq lst", "did you mean ls?"),
-        ("dlq drop q", "standard input is no terminal to ask on; say --yes"),
-        ("subs rm x", "say --yes"),
+        ("dlq drop q", "standard input is not a terminal; confirm with --yes"),
+        ("subs rm x", "confirm with --yes"),
         ("top --sort size", "invalid choice: 'size'"),
     ],
 )
@@ -651,7 +651,7 @@ def test_what_does_not_tell_where_it_was_sent_stays(
 ) -> None:
     told(capsys, "send", "/queue/d4", "x")
     out = told(capsys, "dlq", "retry", "/queue/d4", "--exact", code=1)
-    assert out.endswith("/queue/d4: 1 do not tell where they were sent; name that with --to\n")
+    assert out.endswith("/queue/d4: 1 do not name their original destination; give it with --to\n")
 
 
 def test_where_a_message_claims_to_be_from_lends_nobody_the_rights_of_who_retries(
@@ -672,7 +672,7 @@ def test_only_what_was_sent_to_what_it_stands_for_is_sent_again_unasked(
     grave = "/queue/deadletter"
     out = told(capsys, "dlq", "retry", grave, code=1)
     assert out.splitlines()[0] == f"{grave}: 0 sent again"
-    assert f"{grave}: 1 say that they were sent to /queue/d10; if they were" in out
+    assert f"{grave}: 1 claim to have been sent to /queue/d10; if that is right" in out
     out = told(capsys, "dlq", "retry", grave, "--from", "/queue/d10", "--json", code=1)
     assert json.loads(out) == {"queue": grave, "sent": 1, "left": 1}
     assert told(capsys, "dlq", "retry", grave, "--exact", code=1).startswith(f"{grave}: 0 ")
@@ -916,7 +916,7 @@ def test_schedules_are_listed_and_cancelled(
     assert rows[2][6:] == ["no", "0", "memory"]
     assert told(capsys, "schedules", "cancel", ids[1], "--yes") == "1 messages will not be sent\n"
     out = told(capsys, "schedules", "cancel", ids[1], ids[0], "--yes", code=1)
-    assert out.endswith(f"not there, or not yours to end: {ids[1]}\n")
+    assert out.endswith(f"missing, or not yours to cancel: {ids[1]}\n")
     assert json.loads(told(capsys, "schedules", "ls", "--json", "--user", "bob")) == []
     assert told(capsys, "schedules", "cancel", "--user", "bob", "--yes") == (
         "0 messages will not be sent\n"
@@ -954,5 +954,7 @@ def test_a_broker_that_knows_no_schedules_is_told_of(
     monkeypatch.setattr(_schedules, "PATIENCE_S", 0.2)
     monkeypatch.setattr(_schedules, "LEFT", "/topic/nobody-answers")
     monkeypatch.setattr(_schedules, "MANAGEMENT", "/topic/nobody-ends")
-    assert "is it an older one?" in told(capsys, "schedules", "ls", code=1)
-    assert "is it an older one?" in told(capsys, "schedules", "cancel", "--all", "--yes", code=1)
+    assert "is it an older version?" in told(capsys, "schedules", "ls", code=1)
+    assert "is it an older version?" in told(
+        capsys, "schedules", "cancel", "--all", "--yes", code=1
+    )

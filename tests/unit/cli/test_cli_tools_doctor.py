@@ -204,16 +204,16 @@ def test_a_broker_that_runs_already() -> None:
         found = only(check_port("127.0.0.1", broker.port))
     assert found.status == OK
     assert found.text == (
-        f"127.0.0.1:{broker.port}: a trio_stomp runs there already (process {os.getpid()})"
+        f"127.0.0.1:{broker.port}: another trio_stomp is running there (process {os.getpid()})"
     )
 
 
 @pytest.mark.parametrize(
     ("pages", "status", "text"),
     [
-        ({"/livez": (200, b"ok\n")}, OK, "a trio_stomp runs there already"),
-        ({"/livez": (200, b"<html>")}, FAIL, "is taken by another program"),
-        ({}, FAIL, "is taken by another program"),
+        ({"/livez": (200, b"ok\n")}, OK, "another trio_stomp is running there"),
+        ({"/livez": (200, b"<html>")}, FAIL, "is in use by another program"),
+        ({}, FAIL, "is in use by another program"),
     ],
 )
 def test_somebody_else_answers(pages: dict[str, tuple[int, bytes]], status: str, text: str) -> None:
@@ -238,7 +238,7 @@ def test_somebody_who_speaks_no_http_has_the_port() -> None:
         found = only(check_port("127.0.0.1", server.getsockname()[1]))
         thread.join()
     assert found.status == FAIL
-    assert found.text.endswith("is taken by a program that speaks no plain HTTP")
+    assert found.text.endswith("is in use by a program that does not speak plain HTTP")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def test_a_port_that_cannot_be_had(
 
     monkeypatch.setattr(socket, "create_server", refuse)
     found = only(check_port("::1", 80))
-    assert (found.status, found.text.startswith("[::1]:80 cannot be had: ")) == (FAIL, True)
+    assert (found.status, found.text.startswith("[::1]:80 is not available: ")) == (FAIL, True)
     assert remedy in found.remedy
 
 
@@ -336,7 +336,7 @@ def fake_java(directory: Path, text: str, *, mode: int = 0o755) -> None:
     [
         ('openjdk version "17.0.9"', OK, "is Java 17"),
         ('java version "1.8.0_1"', WARN, "is Java 8: too old for Spark"),
-        ("what?", WARN, "does not tell its version"),
+        ("what?", WARN, "does not report its version"),
     ],
 )
 def test_java(
@@ -350,10 +350,12 @@ def test_java(
 
 def test_no_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert only(check_java()).text == f"none in JAVA_HOME={tmp_path}: no analysis with Spark"
+    assert only(check_java()).text == (
+        f"no Java in JAVA_HOME={tmp_path}: the Spark analysis is not available"
+    )
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert only(check_java()).text == "none on the PATH: no analysis with Spark"
+    assert only(check_java()).text == "no Java on the PATH: the Spark analysis is not available"
 
 
 def test_a_java_that_does_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -448,7 +450,7 @@ class Clock:
 
 @pytest.mark.parametrize(
     ("taken_s", "status", "word"),
-    [(0.001, OK, "1.00 ms"), (0.05, WARN, "waits so long"), (1e-6, WARN, "too quick to be true")],
+    [(0.001, OK, "1.00 ms"), (0.05, WARN, "waits this long"), (1e-6, WARN, "implausibly fast")],
 )
 def test_syncs(taken_s: float, status: str, word: str, tmp_path: Path) -> None:
     found = check_sync(tmp_path, Clock(taken_s))

@@ -329,7 +329,7 @@ def test_one_screen_of_a_fresh_broker_takes_one_interval_and_says_what_it_waits_
     out, err = capsys.readouterr()
     assert json.loads(out)["interval_s"] == interval_s
     assert (
-        err == "waiting for figures, which the broker tells every few seconds (--diag-interval-s)\n"
+        err == "waiting for figures, which the broker sends every few seconds (--diag-interval-s)\n"
     )
     assert took_s < 1.75 * interval_s, "two intervals are over"
 
@@ -340,7 +340,7 @@ def test_a_broker_that_tells_nothing_is_told_of(
     monkeypatch.setattr(_top, "PATIENCE_S", 0.2)
     with threaded_broker(diag_interval_s=0) as broker:
         assert main(["top", "--once", "--json", "--url", broker.url]) == 1
-    assert "the broker told nothing for 0.2 s; its --diag-interval-s may be 0" in (
+    assert "the broker sent nothing for 0.2 s; its --diag-interval-s may be 0" in (
         capsys.readouterr().err
     )
 
@@ -373,7 +373,7 @@ def test_the_screen_in_a_terminal(broker: ThreadedBroker) -> None:
 def test_what_is_no_terminal_gets_no_screen(broker: ThreadedBroker) -> None:
     ran = run("top", "--url", broker.url)
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert "standard output is no terminal; use --once, or --json" in ran.stderr
+    assert "standard output is not a terminal; use --once, or --json" in ran.stderr
 
 
 def test_without_rich_it_is_named(

@@ -191,7 +191,7 @@ async def test_a_durable_subscription_is_ended_by_its_name(
             async with client.subscribe("/topic/a", durable="d") as messages:
                 await client.send("/topic/a", b"new")
                 assert (await messages.receive()).body == b"new"
-            with pytest.raises(OptionError, match="this one is empty"):
+            with pytest.raises(OptionError, match="is empty"):
                 await client.end_durable("")
 
 
@@ -371,7 +371,7 @@ async def test_a_transaction_does_not_outlive_its_link(autojump_clock: MockClock
     async with open_broker() as dial:
         links = Links(dial.stream)
         async with open_client(links, reconnect=QUICK) as client:
-            with pytest.raises(LinkLost, match="nothing of it has happened"):
+            with pytest.raises(LinkLost, match="was aborted"):
                 async with client.transaction() as transaction:
                     links.cut()
                     await trio.sleep(5)
@@ -779,7 +779,7 @@ async def test_stale_messages(autojump_clock: MockClock) -> None:
                 message = await messages.receive()
                 links.cut()
                 await trio.sleep(1)
-                with pytest.raises(StaleMessage, match="hands it out again"):
+                with pytest.raises(StaleMessage, match="will redeliver it"):
                     await message.ack()
                 with pytest.raises(StaleMessage):
                     async with message:

@@ -273,7 +273,7 @@ async def test_a_commit_without_an_answer(autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(serve)
         async with open_client(peer, reconnect=QUICK, close_timeout_s=1) as client:
-            with pytest.raises(LinkLost, match="before the answer came"):
+            with pytest.raises(LinkLost, match="before the answer arrived"):
                 async with client.transaction():
                     pass
 

@@ -122,9 +122,9 @@ def test_an_error_quotes_the_frame_without_its_secrets() -> None:
 @pytest.mark.parametrize(
     ("frame", "version", "why"),
     [
-        (Frame("SEND\nx:y", ()), "1.2", "is no command"),
-        (Frame("", ()), "1.2", "is no command"),
-        (Frame("S" * 33, ()), "1.2", "is no command"),
+        (Frame("SEND\nx:y", ()), "1.2", "is not a STOMP command"),
+        (Frame("", ()), "1.2", "is not a STOMP command"),
+        (Frame("S" * 33, ()), "1.2", "is not a STOMP command"),
         (frames.send("a\0b"), "1.2", "the header 'destination'"),
         (frames.send("a\nb"), "1.0", "what STOMP 1.0 cannot carry"),
         (frames.connect("a\nb"), "1.2", "what STOMP CONNECT cannot carry"),
@@ -284,7 +284,7 @@ async def test_a_frame_over_a_limit_is_an_error() -> None:
 
 
 async def test_the_error_is_raised_in_place_of_the_end_of_a_channel() -> None:
-    with pytest.raises(FrameError, match="begins no STOMP frame") as caught:
+    with pytest.raises(FrameError, match="does not begin a STOMP frame") as caught:
         async with memory() as (peer, far):
             await far.send_all(b"x" * 100)
             await peer.receive.receive()

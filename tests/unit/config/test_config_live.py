@@ -147,8 +147,8 @@ def test_what_does_not_go_together_is_refused_and_nothing_has_changed():
         adopt(settings, new)
     assert str(caught.value) == (
         "[transport] tls_login is 'common-name', but needs tls_client_certificates to be optional"
-        " or required; that takes a restart of the broker, and until then this change cannot be"
-        " made"
+        " or required; that requires a restart of the broker, and this change cannot be"
+        " made before"
     )
     assert settings == Settings.of()
 

@@ -38,7 +38,7 @@ async def drain(dial: Dial) -> None:
         ("/subsz?ofset=1", "unknown parameter 'ofset'; did you mean offset?"),
         ("/subsz?zzz=1", "unknown parameter 'zzz'; known are session, state, limit, offset"),
         ("/varz?limit=5", "unknown parameter 'limit'; this page has none"),
-        ("/connz?limit=5&limit=6", "the parameter limit is told twice; leave one out"),
+        ("/connz?limit=5&limit=6", "the parameter limit is given twice; leave one out"),
         ("/connz?limit=0", "limit is '0', but must be a whole number from 1 to 1000"),
         ("/connz?limit=1001", "limit is '1001', but must be a whole number from 1 to 1000"),
         ("/connz?limit=-1", "limit is '-1', but must be a whole number from 1 to 1000"),

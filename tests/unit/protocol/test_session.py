@@ -411,7 +411,7 @@ def test_other_ack_modes_are_refused(version: Version, mode: str) -> None:
     data = b"SUBSCRIBE\nid:1\ndestination:/a\nreceipt:r\nack:%b\n\n\0" % mode.encode()
     error = refusal(open_session(version), data)
     assert (error.code, error.receipt_id) == ("invalid-ack-mode", b"r")
-    assert f"ack:{mode[:40]} is none of auto, client, client-individual" == error.message
+    assert f"ack:{mode[:40]} is not one of auto, client, client-individual" == error.message
 
 
 @pytest.mark.covers("S14")

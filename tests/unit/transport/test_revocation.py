@@ -116,7 +116,7 @@ def test_what_is_no_list_is_refused_with_its_name(crl: Path, text: bytes | None,
 
 
 @pytest.mark.parametrize(
-    ("left", "words"), [(2 * DAY, ""), (DAY / 2, "is good until"), (-DAY, "was good until")]
+    ("left", "words"), [(2 * DAY, ""), (DAY / 2, "expires on"), (-DAY, "expired on")]
 )
 def test_a_list_that_ends_is_warned_of(
     ca: trustme.CA, crl: Path, left: timedelta, words: str
@@ -204,7 +204,7 @@ async def test_a_list_that_is_too_old_lets_no_certificate_in(
 ) -> None:
     put(crl, revocation_list(ca, until=NOW - DAY))
     async with guarded(crl) as door:
-        assert "was good until" in caplog.text
+        assert "expired on" in caplog.text
         await door.refuses(Employee.of("owner", ca))
 
 

@@ -356,7 +356,7 @@ async def test_a_client_that_does_not_trust_us(contexts: Contexts, version: ssl.
     client = ssl.create_default_context()
     client.minimum_version = client.maximum_version = version
     log, _ = await refused(contexts.server, client)
-    assert "does not know who signed the certificate of this broker" in log
+    assert "does not know the authority of this broker's certificate" in log
 
 
 # Certificates of clients.

@@ -85,7 +85,7 @@ class Authorizer:
             if text != client.user:
                 raise ProtocolError(
                     "not-authorized",
-                    f"{header[:60]}:{text[:60]} is not who is logged in; leave the header out",
+                    f"{header[:60]}:{text[:60]} is not the logged-in user; leave the header out",
                     reason=CloseReason.NOT_AUTHORIZED,
                 )
 
@@ -183,7 +183,7 @@ class Authorizer:
             if not is_known(client.identity):
                 error = ProtocolError(
                     "authentication-failed",
-                    "the operator has changed who may log in; log in again",
+                    "the operator has changed the users; log in again",
                     reason=CloseReason.AUTHENTICATION_FAILED,
                 )
                 host.refuse(client, error, self.turns.now)

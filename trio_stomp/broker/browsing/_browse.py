@@ -27,7 +27,7 @@ class Need(Enum):
     """The event that a browse waits for."""
 
     TURN = "time"
-    ROOM = "its client takes more"
+    ROOM = "waiting for its client"
     PAGE = "a page of the store"
     NOTHING = "it has been shown everything"
 

@@ -21,83 +21,90 @@ class BrokerPolicies:
         live=True,
     )
     max_stale_queue_size: int = option(
-        1_000_000, "messages kept for late subscribers while they live", minimum=1, live=True
+        1_000_000, "messages parked for late subscribers until they expire", minimum=1, live=True
     )
     max_stale_queue_bytes: int = option(
         256 * 1024 * 1024,
-        "memory of the messages kept for late subscribers",
+        "memory for messages parked for late subscribers",
         minimum=1024,
         live=True,
     )
     max_backlog_bytes: int = option(
         16 * 1024 * 1024,
-        "messages waiting for a subscriber that still gets older ones",
+        "messages queued for a subscriber that is still catching up",
         minimum=1024,
         live=True,
     )
     stale_overflow: str = option(
         DROP_NEWEST,
-        "what goes when the stale queue is full",
+        "which message a full stale queue drops",
         choices=(DROP_NEWEST, DROP_OLDEST),
         live=True,
     )
     slow_consumer: str = option(
         DISCONNECT,
-        "what happens to a topic subscriber whose outbox is full",
+        "policy for a topic subscriber whose outbox is full",
         choices=(DISCONNECT, DROP_OLDEST, DROP_NEWEST),
         live=True,
     )
     max_subscriptions_per_connection: int = option(
-        10_000, "subscriptions of one connection", minimum=1, live=True
+        10_000, "maximum number of subscriptions of one connection", minimum=1, live=True
     )
     max_durables_per_user: int = option(
         2_500,
-        "durable subscriptions that one user may make, of the 10,000 of the broker",
+        "durable subscriptions per user, of the broker's 10,000",
         minimum=1,
         live=True,
     )
     max_schedules_per_user: int = option(
-        100_000, "messages of one user that wait for their time", minimum=1, live=True
+        100_000, "scheduled messages per user", minimum=1, live=True
     )
     max_share_per_user: int = option(
         50,
-        "percent of names, subscriptions and waiting messages that one user may have, of what"
-        " others leave; 100 = all",
+        "quota of one user: percent of the names, subscriptions and stored messages that others "
+        "leave; 100 = all",
         minimum=1,
         live=True,
     )
     max_destinations: int = option(
-        200_000, "destinations remembered; the idle ones go first", minimum=16, live=True
+        200_000,
+        "maximum number of destinations; idle ones are forgotten first",
+        minimum=16,
+        live=True,
     )
-    max_destination_bytes: int = option(1024, "longest destination name", minimum=16, live=True)
+    max_destination_bytes: int = option(
+        1024, "maximum length of a destination name", minimum=16, live=True
+    )
     persistent: str = option(
         "header",
-        "which messages to queues are stored before RECEIPT, where no policy names the queue",
+        "which messages to queues are stored before RECEIPT, for queues without a policy",
         choices=("header", "always", "never"),
         live=True,
     )
     max_redeliveries: int = option(
-        4, "failed deliveries after which a message is dead, less one", minimum=0, live=True
+        4, "redeliveries after which a failed message becomes a dead letter", minimum=0, live=True
     )
     ack_timeout_ms: int = option(
         0,
-        "time to acknowledge, then a message is offered again; 0 = for ever",
+        "time to acknowledge a message before it is redelivered; 0 = unlimited",
         minimum=0,
         live=True,
     )
     dialect: str = option(
         "native",
-        "whose habits decide where brokers differ",
+        "which broker's behaviour applies where brokers differ",
         choices=("native", "rabbitmq", "activemq", "artemis", "apollo", "stompica"),
     )
     unknown_ack: str = option(
-        "error", "an ACK of an unknown message is an ERROR, or ignored", choices=("error", "ignore")
+        "error",
+        "policy for an ACK of an unknown message: ERROR, or ignore",
+        choices=("error", "ignore"),
     )
     explain_events: int = option(
-        20_000, "events that explain answers from; and as many of what went wrong", minimum=0
+        20_000, "events remembered for explain, and as many failures", minimum=0
     )
     monitor_interval_s: float = option(
-        5.0, "time between messages on /queue/monitor; 0 = none", minimum=0.0
+        5.0, "interval of messages on /queue/monitor; 0 = none", minimum=0.0
     )
     wildcards: str = option(
         "native", "wildcard grammar: ours, or stompica's prefix rule", choices=("native", SEED)

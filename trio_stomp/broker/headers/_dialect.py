@@ -232,7 +232,7 @@ def _split(name: str) -> tuple[str, ...]:
     """
     parts = [stripped for part in name.split(",") if (stripped := part.strip())]
     if not parts:
-        raise _invalid_destination(name, "is a composite that names no destination")
+        raise _invalid_destination(name, "is a composite without a destination")
     if len(parts) > MAX_COMPOSITE:
         raise _invalid_destination(
             name, f"is a composite of {len(parts)} parts, the limit is {MAX_COMPOSITE}"

@@ -61,6 +61,6 @@ def together(told: list[bytes]) -> bytes:
 def volatile_told(name: str) -> str:
     """Return the warning to the operator when a message that is to survive cannot."""
     return (
-        f"a message to {name[:80]} was sent to survive, but nothing survives this broker: start it"
-        " with --data-dir DIR (until then RECEIPTs say stored:memory)"
+        f"a message to {name[:80]} is persistent, but this broker stores nothing on disk: start "
+        "it with --data-dir DIR (until then RECEIPTs say stored:memory)"
     )

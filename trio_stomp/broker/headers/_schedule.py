@@ -169,7 +169,7 @@ def parse_removal(headers: Head) -> Removal | None:
             first, dash, last = told.partition("-")
             last = last if dash else first
             if not all(part.isascii() and part.isdecimal() for part in (first, last)):
-                raise _invalid(JOB, told, "must be the number that the RECEIPT of its SEND told")
+                raise _invalid(JOB, told, "must be the number from the RECEIPT of its SEND")
             return Removal(int(first[:19]), int(last[:19]))
         case "REMOVEALL":
             begin_ms = _number(headers.get, BEGIN, 0, MAX_NUMBER)
@@ -244,9 +244,9 @@ def _check_cron(schedule: Schedule) -> None:
     """
     cron = schedule.cron
     if schedule.time_ms:
-        raise _invalid(CRON, cron, f"says when, and so does {TIME}: leave one of them out")
+        raise _invalid(CRON, cron, f"and {TIME} both set the time: leave one of them out")
     if schedule.repeat == FOREVER:
-        raise _invalid(REPEAT, str(FOREVER), f"would never let {CRON} fire again; bound it")
+        raise _invalid(REPEAT, str(FOREVER), f"would never let {CRON} fire again; set a limit")
     try:
         from cronsim import CronSim, CronSimError
     except ImportError:

@@ -107,6 +107,6 @@ def check_sendable(name: str, grammar: str) -> None:
     if is_reserved(name):
         raise ProtocolError(
             "reserved-destination",
-            f"destination:{name[:80]} is published by the broker alone; SUBSCRIBE to it, or ask"
-            " with a SEND to another DIAG destination such as DIAG/mine",
+            f"destination:{name[:80]} is published by the broker only; SUBSCRIBE to it, or send a "
+            "request to another DIAG destination such as DIAG/mine",
         )

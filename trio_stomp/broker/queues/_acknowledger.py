@@ -259,9 +259,9 @@ class Acknowledger:
         header, source = ("id", "ack") if by_header else ("message-id", "message-id")
         raise ProtocolError(
             "unknown-ack",
-            f"{command} {event.header}:{_text(name)} is no unacknowledged delivery of this"
-            f" connection; STOMP {client.version.name} wants the header {header} with the"
-            f" value of the MESSAGE's {source} header",
+            f"{command} {event.header}:{_text(name)} is not an unacknowledged delivery of this "
+            f"connection; STOMP {client.version.name} needs the header {header} with the value of "
+            f"the MESSAGE's {source} header",
         )
 
     def return_all(self, consumer: Consumer, now: float) -> None:

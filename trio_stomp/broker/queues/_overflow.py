@@ -151,7 +151,7 @@ class Overflow:
             )
         return ProtocolError(
             "memory-limit",
-            f"there is no memory to keep a message to {name[:80]} (option max_memory_bytes)",
+            f"there is no memory for a message to {name[:80]} (option max_memory_bytes)",
             reason=CloseReason.MEMORY_LIMIT,
         )
 

@@ -428,8 +428,8 @@ class TransactionCommitter:
         if isinstance(plan.schedule, Removal):
             raise ProtocolError(
                 "unsupported",
-                f"{ACTION} in a transaction: what it ends could not come back if the COMMIT failed;"
-                " send it without one",
+                f"{ACTION} in a transaction: its effect could not be undone if the COMMIT failed; "
+                "send it outside a transaction",
                 reason=CloseReason.UNSUPPORTED,
             )
         put = Put(head, plan, action.bodies, size)

@@ -37,8 +37,8 @@ class StreamQueries:
         if options is None or not options.reply_to or options.reply_to.startswith(STREAM):
             raise ProtocolError(
                 "reserved-destination",
-                f"destination:{name[:80]} is a stream, which is sent to by its topic's name; a"
-                " SEND here asks what the stream holds, and needs reply-to",
+                f"destination:{name[:80]} is a stream; to publish, SEND to its topic; a SEND here "
+                "requests the stream's bounds, and needs reply-to",
             )
         check_sendable(options.reply_to, self.dialect.wildcards)
         self.streams.find(name, self.destinations.open)

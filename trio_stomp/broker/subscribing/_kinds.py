@@ -48,8 +48,8 @@ def stream_of(
     if options.selector or options.no_local or options.browser or is_durable:
         raise ProtocolError(
             "unsupported",
-            f"destination:{destination[:80]} is read as a stream, whose offsets tell"
-            " what was read: without selector, no-local, browser or a durable subscription",
+            f"destination:{destination[:80]} is a stream, which is read by offset: leave out "
+            "selector, no-local, browser and the durable subscription",
             reason=CloseReason.UNSUPPORTED,
         )
     name, pattern = places[0]

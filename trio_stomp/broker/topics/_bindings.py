@@ -93,8 +93,8 @@ class Bindings:
         if binding is None:
             raise ProtocolError(
                 "unknown-subscription",
-                f"{DSUB}{name[1:61]} names no durable subscription; make it first by SUBSCRIBE to"
-                " its topic with durable:true",
+                f"{DSUB}{name[1:61]} does not exist; create it with a SUBSCRIBE to its topic with "
+                "durable:true",
             )
         return binding
 
@@ -192,8 +192,8 @@ class Bindings:
         self.fan_out.slow.append((subscription, 1))
         error = ProtocolError(
             "slow-consumer",
-            f"the subscription to {queue.destination.name[:80]} acknowledges too slowly: more waits"
-            " than max_backlog_bytes allows",
+            f"the subscription to {queue.destination.name[:80]} acknowledges too slowly: its "
+            "backlog exceeds max_backlog_bytes",
             reason=CloseReason.SLOW_CONSUMER,
         )
         turn_away(client, error)

@@ -119,8 +119,8 @@ def ambiguous(name: str, bindings: Sequence[Binding]) -> ProtocolError:
     more = ", …" if len(bindings) > SHOWN_COUNT else ""
     return ProtocolError(
         "ambiguous-subscription",
-        f"several durable subscriptions are called {_bare(name)!r}: to {', '.join(shown)}{more};"
-        " send the header destination to tell which one is to end",
+        f"several durable subscriptions are called {_bare(name)!r}: to {', '.join(shown)}{more}; "
+        "send the header destination to select the one to end",
     )
 
 

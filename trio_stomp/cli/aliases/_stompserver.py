@@ -41,28 +41,28 @@ class Storage:
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags. What is not given stays out of the namespace."""
     section = parser.add_argument_group(
-        "stompserver's flags", "what survives, in stompserver's words; the options above win"
+        "stompserver's flags", "storage, in stompserver's words; the options above override these"
     )
     flags = (
         (
             ("-q", "--queuetype"),
             "queuetype",
             "{" + ",".join(TYPES) + "}",
-            "memory = nothing survives (that is stompserver's default); file = a journal in the "
-            "storage directory; dbm = an SQLite database there; activerecord = the database of "
-            "--store-url, or SQLite there; all but memory store whatever comes to a queue",
+            "memory = nothing is stored (stompserver's default); file = a journal in the storage "
+            "directory; dbm = an SQLite database there; activerecord = the database of "
+            "--store-url, or SQLite there; all but memory store every message to a queue",
         ),
         (
             ("-s", "--storage"),
             "storage",
             "DIR",
-            f"storage directory, by itself {STORAGE} in the working directory",
+            f"storage directory; without it, {STORAGE} in the working directory",
         ),
         (
             ("-w", "--working-dir", "--working_dir"),
             "working_dir",
             "DIR",
-            "where a relative storage directory is, by itself the current directory",
+            "base of a relative storage directory; without it, the current directory",
         ),
         (("-c", "--checkpoint"), "checkpoint", "SECONDS", "the same as --checkpoint-s"),
     )
@@ -153,14 +153,14 @@ def _seconds(text: str) -> float:
 
 _UNIT = "of the systemd unit, see conf/trio-stomp.service"
 LEFT_OUT = {
-    "daemon": "systemd starts a service, and starts it again: see conf/trio-stomp.service",
-    "pidfile": "systemd knows the process by itself",
+    "daemon": "systemd starts and restarts the service: see conf/trio-stomp.service",
+    "pidfile": "systemd tracks the process itself",
     "user": f"say User= {_UNIT}",
     "group": f"say Group= {_UNIT}",
-    "logdir": "the log goes to standard error, where systemd takes it: journalctl -u trio-stomp",
+    "logdir": "the log goes to standard error, which systemd stores: journalctl -u trio-stomp",
     "logfile": "as logdir",
-    "passwd": "stompserver found it by itself: in etcdir",
-    "debug": "no setting: start with --debug",
+    "passwd": "stompserver looked for it in etcdir",
+    "debug": "not a setting: start with --debug",
 }
 USED = ("host", "port", "queue", "storage", "working_dir", "etcdir", "auth", "checkpoint")
 _KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
@@ -214,14 +214,16 @@ def _translated(file: RubyFile) -> tuple[dict[str, object], list[str]]:
         )
     kind = str(_get(file, "queue", str, MEMORY))
     if kind not in TYPES:
-        notes.append(f":queue: {toml(kind)}, which stompserver took for memory: nothing survives")
+        notes.append(
+            f":queue: {toml(kind)}, which stompserver treated as memory: nothing is stored"
+        )
     elif kind != MEMORY:
         directory = os.path.join(working_dir, str(_get(file, "storage", str, STORAGE)))
         values |= {"persistent": "always", **store_of(kind, directory).values}
-        notes.append(f"The directory {toml(directory)} must be there before the broker starts.")
-        notes.append("Messages that stompserver still keeps are not taken over: empty it first.")
+        notes.append(f"The directory {toml(directory)} must exist before the broker starts.")
+        notes.append("Messages stored by stompserver are not imported: drain its queues first.")
     if any(isinstance(each, str) and _is_relative(name, each) for name, each in values.items()):
-        notes.append("Relative paths start where the broker is started; say WorkingDirectory=")
+        notes.append("Relative paths start at the working directory; set WorkingDirectory=")
     return values, notes
 
 

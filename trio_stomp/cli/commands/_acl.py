@@ -47,11 +47,11 @@ def main(argv: Sequence[str]) -> int:
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``acl``."""
-    parser = make_tool_parser(NAME, "Tools for the rules of who may do what.", EPILOG)
+    parser = make_tool_parser(NAME, "Tools for access rules.", EPILOG)
     texts = {
-        "test": "tell whether a client may do something, and which rule says so",
-        "check": "read a file of rules, count them, warn of those that never decide",
-        "show": "list the rules in the order in which they are tried",
+        "test": "report whether a client may do something, and which rule decides",
+        "check": "check a file of rules, and warn of rules that never decide",
+        "show": "list the rules in the order of evaluation",
     }
     for name, command in add_commands(parser, texts).items():
         if name == "check":
@@ -65,7 +65,7 @@ def make_parser() -> Parser:
                 action="append",
                 default=[],
                 metavar="G",
-                help="a role that the client's token brings; may be repeated",
+                help="a role from the client's token; may be repeated",
             )
             for word in ("user", "action", "destination"):
                 command.add_argument(word, metavar=word.upper())
@@ -109,7 +109,7 @@ def _test(given: argparse.Namespace) -> int:
         for answer in answers:
             print(answer.verdict.explanation)
         if any(answer.action is Action.MONITOR for answer in answers) and action != Action.MONITOR:
-            print(f"note: what the broker tells of itself takes {Action.MONITOR}, not {action}")
+            print(f"note: the broker's own topics require {Action.MONITOR}, not {action}")
     return ALLOWED if allowed else DENIED
 
 
@@ -131,8 +131,8 @@ def _needs(destination: str, action: Action) -> list[Need]:
         for name, pattern in places(destination):
             if pattern is not None and action is Action.SEND:
                 raise OptionError(
-                    f"acl test: {name[:80]!r} is a wildcard, to which nobody can send; name a"
-                    " destination that it matches"
+                    f"acl test: {name[:80]!r} is a wildcard, which cannot be sent to; name a "
+                    "destination that it matches"
                 )
             found += needs(action, name, pattern)
     except ProtocolError as error:
@@ -179,8 +179,8 @@ def _check(given: argparse.Namespace) -> int:
         return ALLOWED
     for later, earlier in hidden:
         print(
-            f"warning: {later.place} never decides: {earlier.place} comes before it and is for all"
-            " that it is for; put it first, or delete it"
+            f"warning: {later.place} never decides: {earlier.place} precedes it and covers all of "
+            "it; move it up, or delete it"
         )
     if not compared:
         print(f"note: not all pairs of {len(rules.rules)} rules were compared")
@@ -232,7 +232,7 @@ def _told(rule: Rule) -> str:
     where = ", ".join(map(repr, rule.patterns))
     who = [f"user {user!r}" for user in rule.users]
     who += [f"group {group!r}" for group in sorted(rule.groups)]
-    named = " or ".join(who) or "everybody logged in"
+    named = " or ".join(who) or "every logged-in user"
     return f"{'allow' if rule.allow else 'deny'} {actions} to {where} for {named}"
 
 

@@ -44,10 +44,10 @@ STAMP = struct.Struct("!d")
 BOUNDS_PER_DECADE = 40
 
 EPILOG = """\
-Sender and subscribers are in this process, each subscriber with a connection of its own, and they
-read every message: what is measured is broker and client together, and on one machine they share
+The sender and the subscribers run in this process, each subscriber on its own connection, and all
+receive every message: this measures broker and client together, and on one machine they share
 its processors. scripts/bench.py measures the broker alone. Latency is from the call of send to the
-subscriber that has the message, at full speed; --rate has it measured at a steady one.
+subscriber's receipt of the message, at full speed or at a steady --rate.
 """
 
 
@@ -170,8 +170,8 @@ def main(argv: Sequence[str]) -> int:
         _show(run)
     if figures["lost"]:
         raise CannotDo(
-            f"{figures['lost']} deliveries did not come within {PATIENCE_S:g} s; does somebody "
-            f"else use {run.destination}, or are messages dropped (trio-stomp top)?"
+            f"{figures['lost']} deliveries did not come within {PATIENCE_S:g} s; is "
+            f"{run.destination} used elsewhere, or are messages dropped (trio-stomp top)?"
         )
     return WELL
 
@@ -251,7 +251,9 @@ async def _receive(
 def make_parser() -> Parser:
     """Return the parser of the words after ``bench``."""
     parser = make_tool_parser(
-        NAME, "Measure deliveries a second and their latency: one sender, many subscribers.", EPILOG
+        NAME,
+        "Measure deliveries per second and their latency: one sender, many subscribers.",
+        EPILOG,
     )
     parser.add_argument(
         "--subs",
@@ -261,7 +263,11 @@ def make_parser() -> Parser:
         help=f"subscribers (default: {SUBSCRIBERS})",
     )
     parser.add_argument(
-        "--size", type=count, default=SIZE, metavar="BYTES", help=f"of a body (default: {SIZE})"
+        "--size",
+        type=count,
+        default=SIZE,
+        metavar="BYTES",
+        help=f"bytes of a body (default: {SIZE})",
     )
     parser.add_argument(
         "--seconds",
@@ -271,16 +277,14 @@ def make_parser() -> Parser:
         help=f"how long to send (default: {SECONDS:g})",
     )
     parser.add_argument(
-        "--rate", type=seconds, metavar="N", help="messages a second (default: as many as go)"
+        "--rate", type=seconds, metavar="N", help="messages per second (default: unlimited)"
     )
-    parser.add_argument(
-        "--persistent", action="store_true", help="messages are to survive the broker"
-    )
+    parser.add_argument("--persistent", action="store_true", help="send persistent messages")
     parser.add_argument(
         "--destination",
         default="/topic/trio-stomp-bench",
         metavar="D",
-        help="a topic of nobody else's (default: /topic/trio-stomp-bench)",
+        help="an otherwise unused topic (default: /topic/trio-stomp-bench)",
     )
     add_json(parser)
     add_progress(parser)

@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``completion``."""
-    parser = make_tool_parser(NAME, "Print a script that completes what you type.", EPILOG)
+    parser = make_tool_parser(NAME, "Print a completion script for a shell.", EPILOG)
     parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help="{bash,zsh,tcsh,fish}")
     return parser
 

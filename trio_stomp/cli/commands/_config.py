@@ -71,9 +71,9 @@ def make_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     texts = {
-        "check": "read everything as a start would, ports and stores left alone",
-        "show": "list the settings in force, and where each of them comes from",
-        "diff": "tell what differs between two settings files, and what of it takes a restart",
+        "check": "check all files as a start would, without opening ports or stores",
+        "show": "list the effective settings with their sources",
+        "diff": "compare two settings files, and mark changes that require a restart",
         "import": "write a settings file from stompserver's configuration",
     }
     for name, text in texts.items():
@@ -210,7 +210,7 @@ def _as_text(rows: Sequence[_Row], configuration: Configuration) -> Iterator[str
             yield f"{name} = {shown(value)}"
     rules = configuration.settings.rules
     if rules is not None:
-        yield "\n# Rules, in the order in which they are tried:"
+        yield "\n# Rules, in the order of evaluation:"
         for rule in rules.rules:
             yield f"# {_plain(rule.place)}: {'allow' if rule.allow else 'deny'}"
 
@@ -274,7 +274,7 @@ def _diff(given: argparse.Namespace, _: Sequence[str]) -> int:
     if not found:
         print("nothing differs")
     elif restarts:
-        print(f"{restarts} of {len(found)} differences take a restart")
+        print(f"{restarts} of {len(found)} differences require a restart")
     return NEEDS_RESTART if restarts else WELL
 
 

@@ -220,8 +220,10 @@ def _kept(message: Message) -> dict[str, str]:
 
 def _why_left(origin: str, number: int) -> str:
     if not origin:
-        return f"{number} do not tell where they were sent; name that with --to"
-    return f"{number} say that they were sent to {origin[:80]}; if they were, name it with --from"
+        return f"{number} do not name their original destination; give it with --to"
+    return (
+        f"{number} claim to have been sent to {origin[:80]}; if that is right, give it with --from"
+    )
 
 
 def _drop(given: argparse.Namespace) -> int:
@@ -265,27 +267,30 @@ async def _consume(
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``dlq``."""
-    parser = make_tool_parser(
-        NAME, "Dead letters: look at them, send them again, drop them.", EPILOG
-    )
+    parser = make_tool_parser(NAME, "List, resend or drop dead letters.", EPILOG)
     texts = {
-        "ls": "list the queues of dead letters",
-        "show": "print dead letters, and take nothing away",
-        "retry": "send them again, and take them away",
-        "drop": "take them away for good",
+        "ls": "list the dead-letter queues",
+        "show": "print dead letters, without removing them",
+        "retry": "resend dead letters, and remove them",
+        "drop": "delete dead letters",
     }
     for name, command in add_commands(parser, texts).items():
         if name != "ls":
             command.add_argument("queue", metavar="QUEUE")
             command.add_argument(
-                "--count", type=count, metavar="N", help="no more than so many (default: all)"
+                "--count",
+                type=count,
+                metavar="N",
+                help="the maximum number of messages (default: all)",
             )
             command.add_argument(
-                "--exact", action="store_true", help="QUEUE is the queue of dead letters itself"
+                "--exact", action="store_true", help="QUEUE is the dead-letter queue itself"
             )
         if name == "retry":
             command.add_argument(
-                "--to", metavar="DESTINATION", help="there, instead of where each was sent first"
+                "--to",
+                metavar="DESTINATION",
+                help="destination, instead of each message's original one",
             )
             command.add_argument(
                 "--from",
@@ -293,7 +298,7 @@ def make_parser() -> Parser:
                 default=[],
                 dest="origins",
                 metavar="DESTINATION",
-                help="send back what was sent there first, too; may be repeated",
+                help="also resend messages whose original destination is this; may be repeated",
             )
         if name == "drop":
             command.add_argument("--yes", action="store_true", help="do not ask")

@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> int:
 
 def _check(question: dict[str, str]) -> None:
     if "message-id" in question and len(question) > 1:
-        raise OptionError("explain: a MESSAGE-ID says it all; leave the other options out")
+        raise OptionError("explain: a MESSAGE-ID takes no other options; leave them out")
     if "message-id" not in question and "destination" not in question:
         raise OptionError("explain: give a MESSAGE-ID, or --destination D")
     if "session" in question and "user" in question:
@@ -53,7 +53,7 @@ def _check(question: dict[str, str]) -> None:
 
 
 def _show(found: dict[str, Any]) -> None:
-    facts = found.get("facts") or [found.get("summary", "the broker tells nothing")]
+    facts = found.get("facts") or [found.get("summary", "the broker gave no answer")]
     for fact in facts:
         print(printable(str(fact)))
     for event in found.get("events") or ():
@@ -88,12 +88,12 @@ def _text(event: dict[str, Any]) -> str:
 def make_parser() -> Parser:
     """Return the parser of the words after ``explain``."""
     parser = make_tool_parser(
-        NAME, "Tell what happened to a message, or why a client gets none.", EPILOG
+        NAME, "Explain what happened to a message, or why a client gets none.", EPILOG
     )
     parser.add_argument("message_id", nargs="?", metavar="MESSAGE-ID")
-    parser.add_argument("--destination", metavar="D", help="what is known of this one")
-    parser.add_argument("--session", metavar="S", help="the session header of its CONNECTED")
-    parser.add_argument("--user", metavar="U", help="all sessions of this login")
+    parser.add_argument("--destination", metavar="D", help="explain this destination")
+    parser.add_argument("--session", metavar="S", help="session of the client, as in its CONNECTED")
+    parser.add_argument("--user", metavar="U", help="all sessions of this user")
     add_json(parser)
     add_access(parser)
     return parser

@@ -141,13 +141,13 @@ def _details(answer: Answer) -> dict[str, Any] | None:
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``health``."""
-    parser = make_tool_parser(NAME, "Tell whether a broker is well.", EPILOG)
+    parser = make_tool_parser(NAME, "Report the health of a broker.", EPILOG)
     parser.add_argument(
         "--timeout",
         type=seconds,
         default=5.0,
         metavar="SECONDS",
-        help="wait no longer than this for an answer (default: 5)",
+        help="seconds to wait for an answer (default: 5)",
     )
     add_json(parser)
     add_access(parser)

@@ -32,11 +32,11 @@ NAME = "passwd"
 WELL, CANNOT = 0, 1
 
 TEXTS = {
-    "add": "add a user to FILE, or give one another passcode; make FILE if there is none",
+    "add": "add a user to FILE or change a passcode; create FILE if it is missing",
     "del": "remove a user from FILE",
-    "verify": "tell whether a passcode is right: exit code 0 or 1",
-    "list": "tell who is in FILE, and whose passcode is hashed",
-    "import": "hash the passcodes of SOURCE into FILE; with FILE as SOURCE, where they are",
+    "verify": "check a passcode: exit code 0 or 1",
+    "list": "list the users in FILE, and whether their passcodes are hashed",
+    "import": "hash the passcodes of SOURCE into FILE; SOURCE may be FILE itself",
 }
 
 EPILOG = """\
@@ -47,9 +47,9 @@ something is wrong or cannot be done, 2 for a bad option.
 """
 
 ON_THE_COMMAND_LINE = (
-    "a word too many, or an unknown option (not shown: it may be a passcode). A passcode is never "
-    "taken from the command line, which every user of the machine and the shell's history see: "
-    "leave it out to be asked, or use --stdin; for the options see --help"
+    "an unexpected argument or unknown option (not shown: it may be a passcode). A passcode is "
+    "never taken from the command line, which every user of the machine and the shell's history "
+    "see: leave it out to be asked, or use --stdin; for the options see --help"
 )
 SHOWN_USERS = 3
 
@@ -108,7 +108,7 @@ def make_parser() -> Parser:
     """Return the parser of the words after ``passwd``."""
     parser = _Parser(
         prog=f"{PROGRAM} {NAME}",
-        description="Users and passcodes of a broker.",
+        description="Manage the users and passcodes of a broker.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -121,11 +121,13 @@ def make_parser() -> Parser:
             command.add_argument("user", metavar="USER")
         if name in ("add", "verify"):
             command.add_argument(
-                "--stdin", action="store_true", help="read the passcode: a line of standard input"
+                "--stdin",
+                action="store_true",
+                help="read the passcode from a line of standard input",
             )
         if name in ("add", "import"):
             command.add_argument(
-                "--replace", action="store_true", help="give users that exist another passcode"
+                "--replace", action="store_true", help="replace the passcodes of existing users"
             )
         add_json(command)
         if name == "import":
@@ -147,7 +149,7 @@ def _add(tool: _Tool) -> int:
         _check_new([user], book, file, replace=replace)
         return {user: stored}
 
-    return _change(tool, change, f"{user} has a passcode now", create=True)
+    return _change(tool, change, f"set the passcode of {user}", create=True)
 
 
 def _check_new(users: Sequence[str], book: UserBook, file: str, *, replace: bool) -> None:
@@ -164,7 +166,7 @@ def _del(tool: _Tool) -> int:
         _check_there(user, book, file)
         return {user: None}
 
-    return _change(tool, change, f"{user} is removed")
+    return _change(tool, change, f"removed {user}")
 
 
 def _check_there(user: str, book: UserBook, file: str) -> None:
@@ -185,8 +187,8 @@ def _change(
     else:
         print(f"{file}: {done}")
         if before not in (None, after):
-            print(f"{file}: its mode is {after:04o} now, and was {before:04o}")
-        print("a broker that runs takes it over at SIGHUP: kill -HUP PID")
+            print(f"{file}: changed its mode from {before:04o} to {after:04o}")
+        print("a running broker loads it on SIGHUP: kill -HUP PID")
     for warning in warnings(file, book):
         sys.stderr.write(f"trio-stomp passwd: warning: {warning}\n")
     return WELL
@@ -208,11 +210,11 @@ def _ask_passcode(user: str, *, stdin: bool, twice: bool = False) -> str:
         try:
             return line.decode()
         except UnicodeDecodeError:
-            raise OptionError("the passcode is no UTF-8; convert it") from None
+            raise OptionError("the passcode is not UTF-8; convert it") from None
     if not sys.stdin.isatty():
-        raise OptionError("standard input is no terminal to ask on; use --stdin")
+        raise OptionError("standard input is not a terminal; use --stdin")
     passcode = _typed(f"Passcode of {user}: ")
-    if twice and passcode != _typed("The same again: "):
+    if twice and passcode != _typed("Repeat the passcode: "):
         raise OptionError("the two passcodes differ, so nothing was changed; try again")
     return passcode
 
@@ -224,11 +226,11 @@ def _typed(prompt: str) -> str:
             python_warnings.simplefilter("error", getpass.GetPassWarning)
             return getpass.getpass(prompt)
     except getpass.GetPassWarning:
-        raise OptionError("the terminal cannot hide what is typed; use --stdin") from None
+        raise OptionError("the terminal cannot hide the input; use --stdin") from None
     except UnicodeDecodeError:
         raise OptionError("the passcode is not in the terminal's character set") from None
     except EOFError:
-        raise OptionError("no passcode was typed, so nothing was changed") from None
+        raise OptionError("no passcode was entered, so nothing was changed") from None
 
 
 def _verify(tool: _Tool) -> int:
@@ -298,7 +300,9 @@ def _import(tool: _Tool) -> int:
             _check_new([*users], book, file, replace=replace)
             return {**users, **hashed}
         if any(book.users.get(name) != stored for name, stored in plain.items()):
-            raise OptionError(f"{file} was changed meanwhile, and stays as it is; try again")
+            raise OptionError(
+                f"{file} was changed by another program, and is left unchanged; try again"
+            )
         return hashed
 
     done = f"{len(hashed)} passcodes hashed, {len(users) - len(hashed)} were hashed before"
@@ -306,7 +310,9 @@ def _import(tool: _Tool) -> int:
         done += f"; {colons} hold a colon, where stompserver would split at the last one"
     _change(tool, change, done, create=True)
     if plain and not is_upgrade and not tool.given.json:
-        print(f"{source}: it still holds the plain text; delete it when the broker runs without")
+        print(
+            f"{source}: it still contains plain text; delete it once the broker no longer uses it"
+        )
     return WELL
 
 

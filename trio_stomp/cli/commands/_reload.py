@@ -41,8 +41,8 @@ def main(argv: Sequence[str]) -> int:
         site = open_site(given)
         if not is_loopback(site.address.host):
             raise OptionError(
-                f"reload: {site.address.host} is another machine: signals reach only this one; "
-                "run it there"
+                f"reload: {site.address.host} is another machine, which signals cannot reach; run "
+                "this command there"
             )
         pid = _checked(pid_of(site.get_json("/varz")))
     else:
@@ -53,7 +53,7 @@ def main(argv: Sequence[str]) -> int:
     if given.json:
         show_json({"pid": pid, "signal": "SIGHUP"})
     else:
-        print(f"told process {pid} to read its files again; its log tells whether they are right")
+        print(f"signalled process {pid} to reload its files; see its log for errors")
     return WELL
 
 
@@ -63,7 +63,7 @@ def _checked(pid: object) -> int:
     A broker in a container tells the number that it has in there, which here is somebody else's.
     """
     if not isinstance(pid, int) or pid <= 0:
-        raise CannotDo("the broker does not tell which process it is; name it with --pid")
+        raise CannotDo("the broker does not report its process id; give it with --pid")
     file = Path(f"/proc/{pid}/cmdline")
     try:
         words = file.read_bytes()
@@ -92,9 +92,11 @@ def _hang_up(pid: int) -> None:
 def make_parser() -> Parser:
     """Return the parser of the words after ``reload``."""
     parser = make_tool_parser(
-        NAME, "Have a broker read users, rules, keys and certificates again.", EPILOG
+        NAME, "Have a broker reload users, rules, keys and certificates.", EPILOG
     )
-    parser.add_argument("--pid", type=int, metavar="N", help="its process, if you know it")
+    parser.add_argument(
+        "--pid", type=int, metavar="N", help="process id of the broker (default: ask the broker)"
+    )
     add_json(parser)
     add_access(parser)
     return parser

@@ -72,7 +72,7 @@ async def _list(what: str, user: str | None, client: Client) -> list[Row]:
                     # Others may ask, too; an older broker sends the question on.
                     told = answer.json() if answer.headers.get("correlation-id") == mine else {}
             if "left" not in told:
-                raise CannotDo(f"the broker does not answer at {LEFT}; is it an older one?")
+                raise CannotDo(f"the broker does not answer at {LEFT}; is it an older version?")
             rows += told["left"]
             if "next" not in told:
                 return rows
@@ -122,7 +122,7 @@ def _moment(due_ms: int) -> str:
 def _cancel(given: argparse.Namespace) -> int:
     if bool(given.ids) + (given.user is not None) + given.all != 1:
         raise OptionError("schedules cancel: name IDs, or --user, or --all")
-    meant = "all schedules that you may end" if given.all else f"the schedules {given.ids}"
+    meant = "all schedules that you may cancel" if given.all else f"the schedules {given.ids}"
     if given.user is not None:
         meant = f"all schedules of {given.user!r}"
     if not given.yes and not ask_yes(f"Cancel {meant}?"):
@@ -134,7 +134,7 @@ def _cancel(given: argparse.Namespace) -> int:
     else:
         print(f"{cancelled} messages will not be sent")
         if left:
-            print(f"not there, or not yours to end: {', '.join(left)}")
+            print(f"missing, or not yours to cancel: {', '.join(left)}")
     return CANNOT if left else WELL
 
 
@@ -160,25 +160,25 @@ async def _ask(client: Client, headers: dict[str, str]) -> int:
     receipt = await client.send(MANAGEMENT, headers=headers)
     removed = receipt.headers.get("removed", "")
     if not removed.isdecimal():
-        raise CannotDo("the broker does not end schedules; is it an older one?")
+        raise CannotDo("the broker does not cancel schedules; is it an older version?")
     return int(removed)
 
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``schedules``."""
-    parser = make_tool_parser(NAME, "Messages that wait for their time.", EPILOG)
-    texts = {"ls": "list them, and whose they are", "cancel": "end some, or all"}
+    parser = make_tool_parser(NAME, "List and cancel scheduled messages.", EPILOG)
+    texts = {"ls": "list scheduled messages with their users", "cancel": "cancel some or all"}
     for name, command in add_commands(parser, texts).items():
         if name == "ls":
-            command.add_argument("--user", metavar="USER", help="only what this user sent")
+            command.add_argument("--user", metavar="USER", help="only messages of this user")
             command.add_argument(
-                "--last-values", action="store_true", help="the last values of topics instead"
+                "--last-values", action="store_true", help="list the last values of topics instead"
             )
         else:
             command.add_argument("ids", metavar="ID", nargs="*")
-            command.add_argument("--user", metavar="USER", help="all that this user sent")
-            command.add_argument("--all", action="store_true", help="all that you may end")
-            command.add_argument("--yes", action="store_true", help="do not ask")
+            command.add_argument("--user", metavar="USER", help="all messages of this user")
+            command.add_argument("--all", action="store_true", help="all that you may cancel")
+            command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         add_json(command)
         add_access(command)
     return parser

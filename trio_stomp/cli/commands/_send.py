@@ -174,7 +174,7 @@ def _line(
     try:
         text = line.decode()
     except UnicodeDecodeError:
-        raise OptionError(f"{where} is no UTF-8; convert it") from None
+        raise OptionError(f"{where} is not UTF-8; convert it") from None
     return read_line(text, given.destination or "", headers, where) if text.strip() else None
 
 
@@ -212,7 +212,7 @@ class Tally:
 
     def confirmed(self) -> str:
         """Return the text to add to an error."""
-        return "" if self.is_single else f" ({self.count} messages were confirmed before)"
+        return "" if self.is_single else f" ({self.count} messages were confirmed before that)"
 
     def show(self) -> None:
         """Tell of all, if they were not told of one by one."""
@@ -304,13 +304,13 @@ def make_parser() -> Parser:
     parser = make_tool_parser(NAME, "Send a message, a file, or many as lines.", EPILOG)
     parser.add_argument("destination", nargs="?", metavar="DESTINATION")
     parser.add_argument("body", nargs="?", metavar="BODY", help="a text; - = standard input")
-    parser.add_argument("--file", default="", metavar="FILE", help="what it holds is the body")
+    parser.add_argument("--file", default="", metavar="FILE", help="file with the body")
     parser.add_argument(
-        "--lines", action="store_true", help="each line of FILE or standard input is a message"
+        "--lines", action="store_true", help="send each line of FILE or standard input as a message"
     )
-    parser.add_argument("--persistent", action="store_true", help="it is to survive the broker")
+    parser.add_argument("--persistent", action="store_true", help="send persistent messages")
     add_headers(parser, "each message")
-    add_json(parser, "a message on each line, in; a RECEIPT on each line, out")
+    add_json(parser, "read a JSON message from each line, and print a RECEIPT for each")
     add_progress(parser)
     add_access(parser)
     return parser

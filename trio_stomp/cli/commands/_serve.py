@@ -37,9 +37,9 @@ NO_ADDRESS = 1
 BAD_OPTION = 2
 
 REMEDIES = {
-    errno.EADDRINUSE: "stop the program that listens there, or choose another --port",
+    errno.EADDRINUSE: "stop the program that uses it, or choose another --port",
     errno.EADDRNOTAVAIL: "choose an address of this machine with --host",
-    errno.EACCES: "choose a --port of 1024 or more, or run with the right to use this one",
+    errno.EACCES: "choose a --port of 1024 or more, or grant the right to use this one",
 }
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,9 @@ def _make_directory(path: str) -> None:
         try:
             os.makedirs(path, 0o700, exist_ok=True)
         except OSError as error:
-            raise CannotStart(f"{path} cannot be made: {error.strerror}; name another") from error
+            raise CannotStart(
+                f"{path} cannot be created: {error.strerror}; name another"
+            ) from error
 
 
 def _failed(error: Exception, code: int) -> int:
@@ -165,12 +167,12 @@ async def _obey(
             if settings is not None:
                 logging.getLogger().setLevel(settings.log.log_level.upper())
         except OptionError as error:
-            logger.error("got SIGHUP, but everything stays as it was: %s", error)
+            logger.error("got SIGHUP, but changed nothing: %s", error)
         else:
-            logger.info("got SIGHUP: read settings, users, rules, keys and certificates again")
+            logger.info("got SIGHUP: reloaded settings, users, rules, keys and certificates")
         notify("READY=1")
     notify("STOPPING=1")
-    logger.info("stopping: got %s; another one stops at once", signal.Signals(number).name)
+    logger.info("stopping: got %s; a second signal stops at once", signal.Signals(number).name)
     handle.stop()
     while (number := await anext(signals)) == signal.SIGHUP:
         pass

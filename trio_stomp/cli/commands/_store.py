@@ -56,14 +56,14 @@ def main(argv: Sequence[str]) -> int:
 def make_parser() -> Parser:
     """Return the parser of the words after ``store``."""
     parser = make_tool_parser(
-        NAME, "Tools for what survives a broker: its journal or its database.", EPILOG
+        NAME, "Tools for a broker's store: its journal or its database.", EPILOG
     )
     texts = {
-        "verify": "read everything, and report what is damaged: file, offset, size",
-        "inspect": "tell what is in it: places, streams, files",
-        "export": "write it all as JSON lines",
-        "import": "read JSON lines into an empty store",
-        "compact": "copy what lives together, and give the rest of the disk back",
+        "verify": "read everything, and report damage: file, offset, size",
+        "inspect": "list the contents: keys, streams, files",
+        "export": "export everything as JSON lines",
+        "import": "import JSON lines into an empty store",
+        "compact": "rewrite live records together, and free the rest of the disk",
     }
     for name, command in add_commands(parser, texts).items():
         command.add_argument("target", metavar="DIR" if name == "compact" else "DIR|URL")

@@ -22,10 +22,10 @@ PAGE = 1000
 MAX_PAGES = 1000
 
 EPILOG = """\
-A durable subscription keeps what comes to a topic while its subscriber is away
-(docs/use/queues.md). NAME is what SUBSCRIBE called it; one that belongs to a client id needs
+A durable subscription stores a topic's messages while its subscriber is away
+(docs/use/queues.md). NAME is the name from SUBSCRIBE; one that belongs to a client id needs
 --client-id. Without a client id one name may be kept for several destinations: then --destination
-tells which is meant. rm ends it for good, and what waits for it is thrown away; a subscriber who is
+selects one. rm ends it permanently and drops its stored messages; a subscriber that is
 there goes on until it leaves.
 """
 
@@ -85,7 +85,7 @@ def _ls(given: argparse.Namespace) -> int:
 def _rm(given: argparse.Namespace) -> int:
     whose = f" to {given.destination}" if given.destination is not None else ""
     whose += f" of client id {given.client_id!r}" if given.client_id else ""
-    question = f"End the durable subscription {given.name!r}{whose}, and drop what waits for it?"
+    question = f"End the durable subscription {given.name!r}{whose}, and drop its messages?"
     if not given.yes and not ask_yes(question):
         print("nothing was changed")
         return WELL
@@ -109,17 +109,17 @@ def make_parser() -> Parser:
     """Return the parser of the words after ``subs``."""
     parser = make_tool_parser(NAME, "Durable subscriptions.", EPILOG)
     texts = {
-        "ls": "list all, whether somebody is connected or not",
-        "rm": "end one for good",
+        "ls": "list all, connected or not",
+        "rm": "end one permanently",
     }
     for name, command in add_commands(parser, texts).items():
         if name == "rm":
             command.add_argument("name", metavar="NAME")
-            command.add_argument("--client-id", metavar="ID", help="whose it is")
+            command.add_argument("--client-id", metavar="ID", help="client id of the subscription")
             command.add_argument(
-                "--destination", metavar="NAME", help="what it is to, if several have that name"
+                "--destination", metavar="NAME", help="its destination, if several have that name"
             )
-            command.add_argument("--yes", action="store_true", help="do not ask")
+            command.add_argument("--yes", action="store_true", help="do not ask for confirmation")
         add_json(command)
         add_access(command)
     return parser

@@ -185,22 +185,30 @@ async def _print(subscription: Subscription, printer: Printer, end: Callable[[],
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``subscribe``."""
-    parser = make_tool_parser(NAME, "Print what comes to destinations.", EPILOG)
-    parser.add_argument("destinations", nargs="+", metavar="DESTINATION", help="or a wildcard")
+    parser = make_tool_parser(NAME, "Print messages as they arrive.", EPILOG)
+    parser.add_argument(
+        "destinations", nargs="+", metavar="DESTINATION", help="a destination, or a wildcard"
+    )
     parser.add_argument(
         "--ack",
         choices=ACKS,
         default=ACKS[0],
-        help="when a message is done with (default: client-individual: when it was printed)",
+        help="acknowledgement mode (default: client-individual, after printing)",
     )
-    parser.add_argument("--count", type=count, metavar="N", help="end after so many messages")
+    parser.add_argument("--count", type=count, metavar="N", help="end after this many messages")
     parser.add_argument(
         "--for", type=seconds, dest="seconds", metavar="SECONDS", help="end after this time"
     )
-    parser.add_argument("--from", dest="start", metavar="START", help="where in a stream to begin")
-    parser.add_argument("--selector", metavar="S", help="only what matches: type = 'car'")
-    parser.add_argument("--browse", action="store_true", help="look into a queue, and end")
+    parser.add_argument("--from", dest="start", metavar="START", help="start position in a stream")
+    parser.add_argument(
+        "--selector", metavar="S", help="only matching messages, as in type = 'car'"
+    )
+    parser.add_argument(
+        "--browse",
+        action="store_true",
+        help="list a queue's messages without consuming them, and end",
+    )
     add_headers(parser, "SUBSCRIBE")
-    add_json(parser, "a message on each line")
+    add_json(parser, "print a JSON message on each line")
     add_access(parser)
     return parser

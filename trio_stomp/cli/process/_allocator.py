@@ -77,7 +77,8 @@ class Allocator:
         missing = [name for name in names if found[name] is None]
         if missing:
             logger.info(
-                "the C library has no %s: its allocator is used as it is", " and no ".join(missing)
+                "the C library has no %s: its allocator keeps its defaults",
+                " and no ".join(missing),
             )
         return cls(found["mallopt"], found["malloc_trim"])
 

@@ -253,7 +253,7 @@ class Connection:
             except trio.BrokenResourceError:
                 lifecycle.reason = CloseReason.CONNECTION_LOST
             except Exception:
-                logger.exception("%s: a bug of the broker ends this connection", link.remote)
+                logger.exception("%s: a bug in the broker ends this connection", link.remote)
                 lifecycle.pending_error = internal_error()
 
     async def _receive(self, data: bytes) -> None:

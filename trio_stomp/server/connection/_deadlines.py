@@ -84,8 +84,8 @@ class Deadlines:
             return now + left_s
         error = ProtocolError(
             "credentials-expired",
-            "the token that opened this session has expired, or must be shown again"
-            " (option max_token_session_s); connect again with one that is good",
+            "the token that opened this session has expired, or must be presented again (option "
+            "max_token_session_s); reconnect with a valid one",
             reason=CloseReason.CREDENTIALS_EXPIRED,
         )
         return self._end(error)
@@ -99,7 +99,7 @@ class Deadlines:
             return blocked_since + stall
         error = ProtocolError(
             "write-stalled",
-            f"the connection took no byte for {stall:g} s (option write_stall_s)",
+            f"the connection accepted no bytes for {stall:g} s (option write_stall_s)",
             reason=CloseReason.WRITE_STALLED,
         )
         return self._end(error)

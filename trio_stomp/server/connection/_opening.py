@@ -88,7 +88,7 @@ class Opening:
         tls, remote = self.link.shared.tls, self.link.remote
         if tls is None or self.tls == "off" or self.link.is_secret:
             where = "within TLS" if self.link.is_secret else "to a port without TLS"
-            logger.warning("%s spoke TLS %s: closed; use stomp:// or ws:// there", remote, where)
+            logger.warning("%s used TLS %s: closed; use stomp:// or ws:// there", remote, where)
             self.lifecycle.reason = CloseReason.TLS_ON_PLAIN_PORT
             return b""
         wire = TlsWire(self.link.wire, tls.context, start)

@@ -107,5 +107,6 @@ async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
         raise HttpError(401, error.message, (*_LOG_IN, *error.headers)) from None
     if rules is None or not rules.rights(identity).allows(Action.MONITOR, WATCHING):
         raise HttpError(
-            403, "this page is for those who may monitor the broker (docs/operate/authorization.md)"
+            403,
+            "this page requires the right to monitor the broker (docs/operate/authorization.md)",
         )

@@ -103,7 +103,8 @@ class Reader:
             return data
         self.lifecycle.pending_error = ProtocolError(
             "opening-too-large",
-            f"more than {limit} bytes came before a session was open (option max_opening_bytes)",
+            f"more than {limit} bytes were received before a session was open (option "
+            "max_opening_bytes)",
             reason=CloseReason.LIMIT_EXCEEDED,
         )
         return b""
@@ -129,7 +130,7 @@ class Reader:
         if link.outbox.waiting_bytes > link.outbox.shared.flood_bytes:
             self.lifecycle.pending_error = ProtocolError(
                 "slow-consumer",
-                "more answers wait to be read than max_outbox_bytes allows; read them sooner",
+                "unread answers exceed max_outbox_bytes; read them sooner",
                 reason=CloseReason.SLOW_CONSUMER,
             )
             return b""
@@ -218,8 +219,8 @@ class Reader:
         if shared.held_bytes > limit and held > RECEIVE_BYTES and grown > 0:
             self.lifecycle.pending_error = ProtocolError(
                 "memory-limit",
-                f"incomplete frames hold more than {limit} bytes, a quarter of what the broker"
-                " may use (option max_memory_bytes); try again later",
+                f"incomplete frames exceed {limit} bytes, a quarter of the broker's memory "
+                "(option max_memory_bytes); try again later",
                 reason=CloseReason.MEMORY_LIMIT,
             )
 

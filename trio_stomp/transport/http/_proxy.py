@@ -81,9 +81,7 @@ def parse_proxy(data: bytes) -> Proxied | None:
         return _parse_1(data)
     if START_1.startswith(data) or START_2.startswith(data):
         return None
-    raise ProxyError(
-        "there is none, though this address is one of the proxies (option proxy_addresses)"
-    )
+    raise ProxyError("it is missing, although this address is a proxy (option proxy_addresses)")
 
 
 @frozen

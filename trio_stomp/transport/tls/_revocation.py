@@ -69,13 +69,13 @@ def revocation_warnings(path: str, wall_s: float) -> Iterator[str]:
     ends_at = min((_next_update(der) for der in _lists(path)), default=math.inf)
     if wall_s > ends_at:
         yield (
-            f"{path} (tls_client_crl) was good until {date_of(ends_at)}: certificates of clients"
-            " are refused; fetch the new list, and send SIGHUP"
+            f"{path} (tls_client_crl) expired on {date_of(ends_at)}: client certificates are "
+            "refused; fetch the new list, and send SIGHUP"
         )
     elif wall_s > ends_at - SOON_S:
         yield (
-            f"{path} (tls_client_crl) is good until {date_of(ends_at)}, and then certificates of"
-            " clients are refused; fetch the next list, and send SIGHUP"
+            f"{path} (tls_client_crl) expires on {date_of(ends_at)}, and then client certificates "
+            "are refused; fetch the next list, and send SIGHUP"
         )
 
 

@@ -229,8 +229,8 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
         context.load_cert_chain(certificate, key, password=_refuse_passphrase)
     except _EncryptedKeyError:
         raise OptionError(
-            f"{key} (tls_key) has a passphrase, and nobody is there to type it; take it off with"
-            f" `openssl pkey -in {key} -out NEW.pem` and give NEW.pem the mode 0600"
+            f"{key} (tls_key) has a passphrase, which nobody can enter at start; remove it with "
+            f"`openssl pkey -in {key} -out NEW.pem` and give NEW.pem the mode 0600"
         ) from None
     except ssl.SSLError as error:
         raise OptionError(_fault(certificate, key, error.reason or "")) from None
@@ -241,7 +241,8 @@ def _load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> No
 def _load_client_ca(context: ssl.SSLContext, client_ca: str) -> None:
     if not client_ca:
         raise OptionError(
-            "tls_client_certificates needs tls_client_ca, the PEM file of those who sign them"
+            "tls_client_certificates needs tls_client_ca, the PEM file of the authorities that "
+            "sign them"
         )
     _check_pem(client_ca, "tls_client_ca", _CERTIFICATE, "certificate")
     try:
@@ -277,12 +278,12 @@ def _fault(certificate: str, key: str, reason: str) -> str:
     # A key of another kind: there is a place for each, and that one's certificate is missing.
     if reason.endswith("_MISMATCH") or reason == "NO_CERTIFICATE_ASSIGNED":
         return (
-            f"{key} (tls_key) is not the key of {certificate} (tls_cert), where the certificate of"
-            " the broker itself must stand first; give two files that were made together"
+            f"{key} (tls_key) is not the key of {certificate} (tls_cert), where the certificate "
+            "of the broker itself must stand first; give two files that belong together"
         )
     if reason.endswith(("_TOO_SMALL", "_TOO_WEAK")):
         weak = reason.replace("_", " ").lower()
-        return f"{certificate} (tls_cert) is too weak: {weak}; have a new one made"
+        return f"{certificate} (tls_cert) is too weak: {weak}; have a new one issued"
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(certificate)
     except ssl.SSLError:

@@ -44,9 +44,9 @@ _EXPLANATIONS = (
     ("UNSUPPORTED_PROTOCOL", "it speaks only versions of TLS older than tls_min_version"),
     ("VERSION_TOO_LOW", "it speaks only versions of TLS older than tls_min_version"),
     ("HTTP_REQUEST", "it speaks plain HTTP, not TLS"),
-    ("WRONG_VERSION_NUMBER", "what it sent is no TLS"),
-    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "it shows no certificate, which is required here"),
-    ("ALERT_UNKNOWN_CA", "it does not know who signed the certificate of this broker"),
+    ("WRONG_VERSION_NUMBER", "it does not use TLS"),
+    ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "it presents no certificate, but one is required"),
+    ("ALERT_UNKNOWN_CA", "it does not know the authority of this broker's certificate"),
     ("ALERT_CERTIFICATE_UNKNOWN", "it does not accept the certificate of this broker"),
     ("ALERT_BAD_CERTIFICATE", "it does not accept the certificate of this broker"),
 )

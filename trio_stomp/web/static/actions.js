@@ -143,7 +143,7 @@ function answered(credentials, place, question, isAnswer) {
           if (message.headers["correlation-id"] !== mine) return;
           clearTimeout(timer);
           const answer = readAnswer(message.body, isAnswer);
-          if (answer === null) reject(new Ended("", "the broker's answer cannot be read"));
+          if (answer === null) reject(new Ended("", "the broker's answer is unreadable"));
           else resolve(answer);
         });
         connection.send(place, { "correlation-id": mine }, { body: JSON.stringify(question) });

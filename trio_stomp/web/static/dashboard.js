@@ -70,7 +70,7 @@ function showState(state) {
     notice,
     why ||
       (noHistory
-        ? "The stream of statistics cannot be read here, so there is no history, and lists are whole after a minute only."
+        ? "The stream of statistics is not available, so there is no history, and lists are complete only after a minute."
         : ""),
   );
   show(notice, notice.textContent !== "");
@@ -79,7 +79,7 @@ function showState(state) {
 }
 
 const REASONS = {
-  "authentication-required": "This broker wants to know who you are.",
+  "authentication-required": "This broker requires a login.",
   "credentials-expired": "Your token has expired.",
 };
 
@@ -87,7 +87,7 @@ function askForLogin({ code, message }) {
   const user = watch.credentials?.login ?? "";
   const may =
     code === "not-authorized"
-      ? `${user || "Who has not logged in"} may not monitor this broker (${message}). Log in as somebody who may; “Try it” works all the same.`
+      ? `${user || "An anonymous user"} may not monitor this broker (${message}). Log in as a user who may; “Try it” works without that.`
       : "";
   say(byId("login-why"), REASONS[code] ?? (may || message));
   const { login, passcode } = byId("login-form").elements;

@@ -132,7 +132,7 @@ export class Table {
 
   #sayHowMany(all, shown) {
     if (all === 0) say(this.note, this.empty);
-    else if (shown < all) say(this.note, `The first ${shown} of ${all}. Filter to see others.`);
+    else if (shown < all) say(this.note, `The first ${shown} of ${all}. Use the filter to see others.`);
     else say(this.note, "");
     show(this.note, this.note.textContent !== "");
     show(this.body.parentElement, all > 0);

@@ -77,7 +77,7 @@ export function tone({ what, fate }) {
 /** How far back everything is known, in words; `now` in milliseconds since 1970. */
 export function horizonText({ horizon_s: seconds }, now) {
   if (!(seconds > 0)) {
-    return "The broker remembers nothing yet, or is not to (option explain_events).";
+    return "The broker remembers no events yet, or explain_events is 0.";
   }
   const since = format.moment(now - 1000 * seconds, now);
   return `Everything of the last ${format.duration(seconds)} is remembered, back to ${since}.`;
@@ -276,7 +276,7 @@ function endOf(events) {
 }
 
 function orderText(count, isOfOne) {
-  if (count === 0) return "No event of it is remembered.";
+  if (count === 0) return "No events are remembered for this.";
   if (isOfOne) return "From its beginning";
   return count >= MAX_EVENTS ? `The newest ${MAX_EVENTS} events, newest first` : "Events, newest first";
 }

@@ -34,10 +34,10 @@ export class Left {
     this.filter.addEventListener("input", () => this.draw());
     byId("schedules-again").addEventListener("click", () => this.visit());
     this.table = new Table(byId("schedules-table"), {
-      label: "What waits for its time",
+      label: "Scheduled messages",
       key: (item) => item.id ?? item.destination,
       sort: "Due",
-      empty: "Nothing is left.",
+      empty: "No messages are left.",
       columns: [
         words("Id", ({ id = "" }) => id),
         words("User", owner, { title: ({ user }) => (user === null ? "an older broker stored it" : "") }),
@@ -52,11 +52,11 @@ export class Left {
       ],
     });
     this.quotas = new Table(byId("quotas-table"), {
-      label: "Who has most of what all share",
+      label: "Largest users of shared resources",
       key: ({ kind, owner }) => `${kind} ${owner}`,
       sort: "In memory",
       isDescending: true,
-      empty: "Nobody is charged for anything.",
+      empty: "No quota is in use.",
       columns: [
         words("User or network", ({ owner }) => owner),
         words("Kind", ({ kind }) => kind),
@@ -111,7 +111,7 @@ export class Left {
     this.table.update(this.#items.filter((each) => matches(wanted, owner(each), each.destination)));
     this.quotas.update(this.#shares.left);
     const refused = this.#shares.refused_total;
-    say(byId("quotas-refused"), `Refused for want of room in a share since the start: ${format.count(refused)}`);
+    say(byId("quotas-refused"), `Refused by quotas since the start: ${format.count(refused)}`);
   }
 
   #action(item, cell) {
@@ -124,7 +124,7 @@ export class Left {
     }
     const isRefused = this.#refused.has(item.id);
     cell.firstChild.disabled = isRefused;
-    cell.firstChild.title = isRefused ? "It is gone, or you may not" : "";
+    cell.firstChild.title = isRefused ? "It no longer exists, or you lack the right" : "";
   }
 
   async #cancel(id) {
@@ -132,7 +132,7 @@ export class Left {
     if (item === undefined) return;
     const isSure = await ask({
       title: `Cancel ${format.some(item.messages, "message")}?`,
-      text: `What ${owner(item)} has scheduled for ${item.destination} is deleted for good, and will not be sent.`,
+      text: `What ${owner(item)} has scheduled for ${item.destination} is deleted permanently, and will not be sent.`,
       yes: "Cancel it",
       isDangerous: true,
     });

@@ -62,7 +62,7 @@ export class Connections {
     this.ended = new Table(byId("ended-table"), {
       label: "Connections that have ended",
       key: (item) => `${item.session} ${item.at}`,
-      empty: "No connection has ended while this page knew of it.",
+      empty: "No connection has ended since this page was opened.",
       columns: [
         words("When", (item) => format.clock(item.at)),
         words("Why", (item) => item.reason, {
@@ -205,7 +205,7 @@ export class Latency {
       key: (item) => item.destination,
       sort: "Messages",
       isDescending: true,
-      empty: "No message was timed.",
+      empty: "No latency was measured.",
       columns: [
         words("Destination", (item) => item.destination),
         number("Messages", (item) => item.count_total, format.brief),

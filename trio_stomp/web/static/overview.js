@@ -184,7 +184,7 @@ export class Overview {
 /** The figures of a latency histogram in words. */
 export function summary(sum, bounds, longest) {
   const [half, most] = [0.5, 0.99].map((q) => percentile(sum, bounds, q, longest));
-  if (half === null) return "no message was timed";
+  if (half === null) return "no latency was measured";
   return `median ${format.millis(half)}, p99 ${format.millis(most)}`;
 }
 

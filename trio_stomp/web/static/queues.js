@@ -30,7 +30,7 @@ export class Queues {
       key: (item) => item.destination,
       sort: "Waiting",
       isDescending: true,
-      empty: "Nothing waits anywhere. A queue exists from its first use.",
+      empty: "No messages are waiting. A queue exists from its first use.",
       columns: [
         place("Queue"),
         number("Waiting", (item) => item.waiting, format.brief, { mark: () => "strong" }),
@@ -46,7 +46,7 @@ export class Queues {
         number("Oldest", (item) => item.oldest_input_age_s, format.duration, {
           text: ({ oldest_input_age_s: age }) => (age > 0 ? format.duration(age) : "–"),
           title: ({ oldest_unacked_age_s: age }) =>
-            "how long the oldest has waited" +
+            "age of the oldest message" +
             (age > 0 ? `; the oldest unacknowledged was delivered ${format.duration(age)} ago` : ""),
         }),
         number("Again", (item) => item.redelivered_total, format.brief, {
@@ -102,7 +102,7 @@ export class Queues {
       const isRefused = this.#refused.has(`${action} ${name}`);
       show(button, action !== "retry" || isGrave(name) || this.#graves.has(name));
       button.disabled = isRefused || busy !== undefined;
-      button.title = isRefused ? "You may not: the broker has refused it" : "";
+      button.title = isRefused ? "The broker refused it: you lack the right" : "";
       say(button, busy?.action === action ? busy.text : LABELS[action]);
     }
   }
@@ -166,10 +166,10 @@ export class Queues {
   async purge(name, onProgress) {
     const queue = this.model.queues.get(name);
     const count = queue?.input_depth ?? 0;
-    if (count === 0) return `${name}: nothing waits there.`;
+    if (count === 0) return `${name}: no messages are waiting there.`;
     const isSure = await ask({
       title: `Purge ${name}?`,
-      text: `Deletes the first ${format.some(count, "message")} waiting there, for good. What a consumer has and has not acknowledged stays with him.`,
+      text: `Permanently deletes the first ${format.some(count, "message")} waiting there. Unacknowledged messages stay with their consumers.`,
       yes: `Delete ${format.count(count)}`,
       isDangerous: true,
     });
@@ -180,13 +180,13 @@ export class Queues {
 
   async retry(name, onProgress) {
     const { messages, isAll } = await browse(this.credentials(), name, MAX_BROWSED);
-    if (messages.length === 0) return `${name}: no dead letters wait there.`;
+    if (messages.length === 0) return `${name}: there are no dead letters.`;
     const choices = targets(messages).map(([target, count]) =>
       this.#choice(target, count, origin(name)),
     );
     const chosen = await ask({
-      title: `Try dead letters again?`,
-      text: `${isAll ? "" : "The first "}${format.some(messages.length, "letter")} of ${name}: each goes to where it was sent first, if that is ticked here; the others stay. Tick what you know.`,
+      title: `Resend dead letters?`,
+      text: `${isAll ? "" : "The first "}${format.some(messages.length, "letter")} of ${name}: each is resent to its original destination if that is ticked; the others stay.`,
       yes: "Send again",
       choices,
     });
@@ -205,14 +205,14 @@ export class Queues {
   /** One destination; ticked if the queue's own name vouches for it, and nothing can be lost. */
   #choice(target, count, expected) {
     if (target === "") {
-      return { value: target, text: `${count} do not say where they came from`, isOff: true };
+      return { value: target, text: `${count} do not name their original destination`, isOff: true };
     }
     const listeners = this.model.destinations.things.get(target)?.subscribers ?? 0;
     const isSafe = waitsThere(target) || listeners > 0;
     return {
       value: target,
       text: `${format.count(count)} to ${target}`,
-      more: isSafe ? "" : "nobody is known to be subscribed: they may be lost",
+      more: isSafe ? "" : "no known subscriber: they may be lost",
       isTicked: isSafe && target === expected,
     };
   }
@@ -221,8 +221,8 @@ export class Queues {
 const LABELS = { browse: "Browse", retry: "Retry", purge: "Purge" };
 
 function browsedText(count, isAll) {
-  if (count === 0) return "Nothing waits there.";
-  const end = isAll ? "all that wait there" : "there are more";
+  if (count === 0) return "No messages are waiting there.";
+  const end = isAll ? "all waiting messages" : "there are more";
   return `${format.some(count, "message")}, in order; ${end}. Nothing was taken.`;
 }
 

@@ -168,14 +168,14 @@ export function parseHeaders(text) {
 
 /** What a RECEIPT says of a SEND. */
 export function outcome({ matched, stored, duplicate, "x-stream-offset": offset }) {
-  if (duplicate === "true") return "Taken before: a duplicate.";
+  if (duplicate === "true") return "A duplicate: accepted before.";
   const facts = [];
   if (matched !== undefined) {
-    facts.push(matched === "0" ? "nobody is subscribed" : `subscribers: ${matched}`);
+    facts.push(matched === "0" ? "no subscribers" : `subscribers: ${matched}`);
   }
   if (stored !== undefined) facts.push(`it waits, stored in ${stored}`);
   if (offset !== undefined) facts.push(`offset ${offset}`);
-  return `The broker has taken it${facts.length ? `; ${facts.join("; ")}` : ""}.`;
+  return `The broker has accepted it${facts.length ? `; ${facts.join("; ")}` : ""}.`;
 }
 
 /** A client for people to paste; the address is that of this page. */

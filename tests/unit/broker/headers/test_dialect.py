@@ -214,8 +214,8 @@ def test_elsewhere_a_comma_is_part_of_the_name(word: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        (",", "names no destination"),
-        (" , ,", "names no destination"),
+        (",", "without a destination"),
+        (" , ,", "without a destination"),
         ("/queue/a,topic://b", "'topic://b'; in STOMP that is written"),
         ("/queue/a,queue://b", "'queue://b'"),
         ("/queue/a,temp-queue://b", "'temp-queue://b'"),

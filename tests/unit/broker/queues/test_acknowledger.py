@@ -98,7 +98,7 @@ def test_a_wrong_id_is_an_error_that_names_the_header_expected(version, header, 
     error = actor.error()
     assert error.get("code") == "unknown-ack"
     message = error.get("message") or ""
-    assert f"wants the header {header} with" in message
+    assert f"needs the header {header} with" in message
     assert f"MESSAGE's {source} header" in message
 
 

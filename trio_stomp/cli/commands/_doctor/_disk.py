@@ -25,7 +25,7 @@ NETWORK_FILE_SYSTEMS = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 def check_data_directory(path: str) -> Iterator[Finding]:
     """Check whether the directory can keep messages."""
     if not path:
-        text = "no --data-dir was told: nothing survives a broker without one"
+        text = "no --data-dir is given: without one, nothing survives a restart"
         yield Finding(OK, "data", text)
         return
     directory = Path(path)
@@ -38,7 +38,7 @@ def check_data_directory(path: str) -> Iterator[Finding]:
             FAIL,
             "data",
             f"{there} cannot be written to by this user",
-            f"give it away: chown USER {there}, or name another with --data-dir",
+            f"change its owner: chown USER {there}, or name another with --data-dir",
         )
         return
     yield Finding(OK, "data", f"{path} {'is there' if there == directory else 'can be made'}")
@@ -92,7 +92,7 @@ def file_system(path: Path, mounts: str = "/proc/mounts") -> str:
 def check_kind(path: str, kind: str) -> Finding | None:
     """Check whether the directory is on a disk, not in memory."""
     if kind in MEMORY_FILE_SYSTEMS:
-        text = f"{path} is in memory ({kind}): nothing survives a restart of the machine"
+        text = f"{path} is in memory ({kind}): its content does not survive a reboot"
         return Finding(WARN, "disk", text, "name a directory on a disk with --data-dir")
     if kind in NETWORK_FILE_SYSTEMS:
         text = f"{path} is on a network file system ({kind}): locks and syncs may lie"
@@ -111,16 +111,16 @@ def check_sync(there: Path, clock: Callable[[], float] = time.perf_counter) -> F
             f"{there} cannot be written to: {error.strerror}",
             "repair the disk, or name a directory on another with --data-dir",
         )
-    told = f"{median * 1000:,.2f} ms until the disk has something for good"
+    told = f"{median * 1000:,.2f} ms to sync a write to the disk"
     if median > SLOW_SYNC_S:
         return Finding(
-            WARN, "sync", f"{told}: each persistent SEND waits so long", "use a faster disk (SSD)"
+            WARN, "sync", f"{told}: each persistent SEND waits this long", "use a faster disk (SSD)"
         )
     if median < QUICK_SYNC_S:
         return Finding(
             WARN,
             "sync",
-            f"{told}: too quick to be true; a power failure may take messages away",
+            f"{told}: implausibly fast; a power failure may lose messages",
             "use a disk, or a virtual one, that obeys fsync",
         )
     return Finding(OK, "sync", told)

@@ -129,33 +129,42 @@ def _show(found: Sequence[Finding]) -> None:
 
 def make_parser() -> Parser:
     """Return the parser of the words after ``doctor``."""
-    parser = make_tool_parser(NAME, "Check what a broker needs of this machine.", EPILOG)
+    parser = make_tool_parser(NAME, "Check this machine for what a broker needs.", EPILOG)
     parser.add_argument(
         "-C",
         "--config",
         metavar="FILE",
-        help=f"settings of the broker, as of serve; by itself what {CONFIG_VARIABLE} names",
+        help=f"settings of the broker, as for serve (default: the file in {CONFIG_VARIABLE})",
     )
     parser.add_argument(
         "-p",
         "--port",
         type=port_number,
         metavar="PORT",
-        help="of the broker (default: its settings', or 61613)",
+        help="port of the broker (default: from its settings, or 61613)",
     )
     parser.add_argument(
-        "-b", "--host", metavar="HOST", help="of it (default: its settings', or 127.0.0.1)"
+        "-b",
+        "--host",
+        metavar="HOST",
+        help="address of the broker (default: from its settings, or 127.0.0.1)",
     )
-    parser.add_argument("--data-dir", metavar="DIR", help="of it (default: its settings', or none)")
+    parser.add_argument(
+        "--data-dir",
+        metavar="DIR",
+        help="data directory of the broker (default: from its settings, or none)",
+    )
     parser.add_argument(
         "--connections",
         dest="max_connections",
         type=count,
         metavar="N",
-        help="how many it is to take (default: its max_connections, or 20000)",
+        help="expected number of connections (default: its max_connections, or 20000)",
     )
     parser.add_argument("--tls-cert", metavar="FILE", help="its certificate")
-    parser.add_argument("--tls-key", metavar="FILE", help="its key, if apart")
+    parser.add_argument(
+        "--tls-key", metavar="FILE", help="private key, if not in the certificate's file"
+    )
     add_json(parser)
     add_progress(parser)
     return parser

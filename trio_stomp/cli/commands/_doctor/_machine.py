@@ -82,7 +82,7 @@ def check_user() -> Iterator[Finding]:
     """Check whether the broker would run as root."""
     if getattr(os, "geteuid", lambda: 1)() == 0:
         yield Finding(
-            WARN, "user", "this is root, which no broker needs", "run it as a user of its own"
+            WARN, "user", "this is root, which a broker does not need", "run it as a dedicated user"
         )
     else:
         yield Finding(OK, "user", "not root")
@@ -130,11 +130,11 @@ def check_port(host: str, port: int) -> Iterator[Finding]:
             return
         remedy = "choose an address of this machine with --host"
         if number == errno.EACCES:
-            remedy = "choose a --port of 1024 or more, or run with the right to use this one"
+            remedy = "choose a --port of 1024 or more, or grant the right to use this one"
         cause = (getattr(error, "strerror", None) or "no such host").lower()
-        yield Finding(FAIL, "port", f"{place} cannot be had: {cause}", remedy)
+        yield Finding(FAIL, "port", f"{place} is not available: {cause}", remedy)
         return
-    yield Finding(OK, "port", f"{place} is free" if port else f"{host}: there are free ports")
+    yield Finding(OK, "port", f"{place} is free" if port else f"{host} has free ports")
 
 
 def _who_answers(host: str, port: int, place: str) -> Finding:
@@ -144,29 +144,29 @@ def _who_answers(host: str, port: int, place: str) -> Finding:
         answer = site.get("/livez", ANSWER_S)
     except Unreachable:
         return Finding(
-            FAIL, "port", f"{place} is taken by a program that speaks no plain HTTP", other
+            FAIL, "port", f"{place} is in use by a program that does not speak plain HTTP", other
         )
     if answer.status != 200 or answer.body.strip() != b"ok":
-        return Finding(FAIL, "port", f"{place} is taken by another program", other)
+        return Finding(FAIL, "port", f"{place} is in use by another program", other)
     try:
         pid = pid_of(site.get_json("/varz"))
     except CannotDo:
         pid = None
     who = f" (process {pid})" if isinstance(pid, int) else ""
-    return Finding(OK, "port", f"{place}: a trio_stomp runs there already{who}")
+    return Finding(OK, "port", f"{place}: another trio_stomp is running there{who}")
 
 
 def check_clock(now: float | None = None) -> Iterator[Finding]:
     """Check whether the clock is plausible and synchronized."""
     now = time.time() if now is None else now
     told = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
-    remedy = "set the clock, and have it kept by chrony, ntpd or systemd-timesyncd"
+    remedy = "set the clock, and synchronize it with chrony, ntpd or systemd-timesyncd"
     written = Path(__file__).stat().st_mtime
     if now < written - A_DAY_S:
-        text = f"it is {told}, before this program was installed: expiry and tokens go wrong"
+        text = f"it is {told}, before this program was installed: expiry and tokens will fail"
         yield Finding(FAIL, "clock", text, remedy)
     elif is_synchronized() is False:
-        yield Finding(WARN, "clock", f"it is {told}; nothing keeps the clock right", remedy)
+        yield Finding(WARN, "clock", f"it is {told}; the clock is not synchronized", remedy)
     else:
         yield Finding(OK, "clock", f"it is {told}")
 
@@ -200,7 +200,7 @@ def check_tls(certificate: str, key: str) -> Iterator[Finding]:
     for warning in warnings:
         yield Finding(WARN, "tls", warning)
     if not warnings:
-        yield Finding(OK, "tls", f"{certificate} and its key can be used")
+        yield Finding(OK, "tls", f"{certificate} and its key are usable")
 
 
 def check_java() -> Iterator[Finding]:
@@ -208,10 +208,10 @@ def check_java() -> Iterator[Finding]:
     home = os.environ.get("JAVA_HOME", "")
     path = str(Path(home, "bin")) if home else None
     java = shutil.which("java", path=path)
-    remedy = f"install Java {JAVA_NEEDED} or newer, or set JAVA_HOME; the broker needs none"
+    remedy = f"install Java {JAVA_NEEDED} or newer, or set JAVA_HOME; only the analysis needs it"
     if java is None:
         place = f"in JAVA_HOME={home}" if home else "on the PATH"
-        yield Finding(WARN, "java", f"none {place}: no analysis with Spark", remedy)
+        yield Finding(WARN, "java", f"no Java {place}: the Spark analysis is not available", remedy)
         return
     try:
         ran = subprocess.run(
@@ -228,7 +228,7 @@ def check_java() -> Iterator[Finding]:
         return
     version = java_version(ran.stderr + ran.stdout)
     if version is None:
-        yield Finding(WARN, "java", f"{java} does not tell its version", remedy)
+        yield Finding(WARN, "java", f"{java} does not report its version", remedy)
     elif version < JAVA_NEEDED:
         yield Finding(WARN, "java", f"{java} is Java {version}: too old for Spark", remedy)
     else:
@@ -251,4 +251,4 @@ def check_libraries() -> Iterator[Finding]:
             yield Finding(OK, module, brings)
         else:
             remedy = f"if you want it: pip install 'trio-stomp[{extra}]'"
-            yield Finding(WARN, module, f"not installed: without {brings}", remedy)
+            yield Finding(WARN, module, f"not installed; it provides {brings}", remedy)

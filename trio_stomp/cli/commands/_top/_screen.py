@@ -23,7 +23,7 @@ def open_console(*, is_live: bool) -> Any:  # noqa: ANN401
             "this needs rich, which is not installed: pip install 'trio-stomp[cli]'; or use --json"
         ) from None
     if is_live and not console.is_terminal:
-        raise CannotDo("standard output is no terminal; use --once, or --json")
+        raise CannotDo("standard output is not a terminal; use --once, or --json")
     return console
 
 

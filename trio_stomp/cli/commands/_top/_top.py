@@ -43,7 +43,7 @@ QUIET_S = 1.0
 """After this it is told what is waited for."""
 
 EPILOG = """\
-It shows what the broker tells on its DIAG topics (docs/reference/diag.md), first of the past
+It shows the figures of the broker's DIAG topics (docs/reference/diag.md), first of the past
 minute; so it takes the right to monitor, and a broker whose --diag-interval-s is not 0. Rates are
 of the broker's last interval, drops are counted since the past minute. Keys: q ends it, p pauses, s
 sorts the destinations by something else.
@@ -160,7 +160,7 @@ async def _catch_up(messages: Subscription, board: Board) -> None:
                 _say_waiting(interval_s)
         return
     raise CannotDo(
-        f"the broker told nothing for {PATIENCE_S:g} s; its --diag-interval-s may be 0 or too long"
+        f"the broker sent nothing for {PATIENCE_S:g} s; its --diag-interval-s may be 0 or too long"
     )
 
 
@@ -168,7 +168,7 @@ def _say_waiting(interval_s: float) -> None:
     """Say why nothing is shown yet. ``interval_s`` is 0 until it is known."""
     if sys.stderr.isatty():
         often = f"{interval_s:g} s" if interval_s else "few seconds (--diag-interval-s)"
-        sys.stderr.write(f"waiting for figures, which the broker tells every {often}\n")
+        sys.stderr.write(f"waiting for figures, which the broker sends every {often}\n")
         sys.stderr.flush()
 
 
@@ -269,14 +269,20 @@ async def _press(keyboard: int, view: View, scope: trio.CancelScope) -> None:
 def make_parser() -> Parser:
     """Return the parser of the words after ``top``."""
     parser = make_tool_parser(NAME, "Watch a broker in the terminal.", EPILOG)
-    parser.add_argument("--once", action="store_true", help="show one screen, and end")
-    parser.add_argument("--sort", choices=SORTS, default=SORTS[0], help="of the destinations")
+    parser.add_argument("--once", action="store_true", help="print one screen, and end")
     parser.add_argument(
-        "--rows", type=count, default=SHOWN, metavar="N", help=f"of each table (default: {SHOWN})"
+        "--sort", choices=SORTS, default=SORTS[0], help="sort order of the destinations"
+    )
+    parser.add_argument(
+        "--rows",
+        type=count,
+        default=SHOWN,
+        metavar="N",
+        help=f"rows of each table (default: {SHOWN})",
     )
     parser.add_argument(
         "--for", type=seconds, dest="seconds", metavar="SECONDS", help="end after this time"
     )
-    add_json(parser, "for programs: with --once a document, else one on each line")
+    add_json(parser, "for programs: a JSON document with --once, else one per line")
     add_access(parser)
     return parser
