@@ -383,7 +383,7 @@ async def test_no_certificate_of_a_client(contexts: Contexts, version: ssl.TLSVe
     assert wire.certificate_names() == ()
     server = contexts.server_of(client_certificates="required")
     log, told = await refused(server, contexts.client(version))
-    assert "shows no certificate" in log
+    assert "presents no certificate" in log
     assert "ALERT" in told
 
 

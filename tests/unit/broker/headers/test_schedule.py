@@ -214,7 +214,7 @@ def test_bounds_hold_exactly(name: str, most: int) -> None:
         ({"REPEAT": "-1", "PERIOD": "99"}, "of at least 100 ms"),
         ({"REPEAT": "1001", "PERIOD": "99"}, "of at least 100 ms"),
         ({"CRON": "* * * * *", "TIME": "5"}, "leave one of them out"),
-        ({"CRON": "* * * * *", "PERIOD": "500", "REPEAT": "-1"}, "bound it"),
+        ({"CRON": "* * * * *", "PERIOD": "500", "REPEAT": "-1"}, "set a limit"),
         ({"CRON": "* * * *"}, "five fields"),
         ({"CRON": "0 * * * * *"}, "five fields"),
         ({"CRON": "@hourly"}, "five fields"),
