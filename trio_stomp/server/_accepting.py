@@ -11,7 +11,7 @@ import trio
 logger = logging.getLogger("trio_stomp")
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-"""What accept(2) says when the system has no room for one more."""
+"""The errors of accept(2) when the system has no room for another connection."""
 RETRY_S = 0.1
 
 Serve = Callable[[trio.abc.Stream], Awaitable[object]]
@@ -22,16 +22,18 @@ async def accept_from(
 ) -> NoReturn:
     """Start ``serve`` in ``nursery`` for each connection, and close the listener at the end.
 
-    ``trio.serve_listeners`` has a coroutine of its own around each connection, as long as that
-    lives, and closes what ``serve`` has closed.
+    ``trio.serve_listeners`` keeps an extra coroutine around each connection for its whole life, and
+    closes what ``serve`` has already closed.
 
     Args:
-      serve: Takes the connection over; it must raise nothing.
+      listener: The listener to accept from.
+      serve: Takes the connection over. It must not raise.
+      nursery: Runs the connections.
 
     Raises:
-      OSError: the listener is broken. That the system is exhausted is only logged.
+      OSError: the listener is broken. Exhaustion of the system is only logged.
 
-    Checkpoint: always. Cancel: what was accepted is served.
+    Checkpoint: always. Cancel: connections already accepted are served.
     """
     async with listener:
         while True:

@@ -1,4 +1,4 @@
-"""Who may connect: in all, and from one address."""
+"""Admission: limits on all connections, and on those from one address."""
 
 import logging
 
@@ -12,7 +12,7 @@ from trio_stomp.transport import Wire
 logger = logging.getLogger("trio_stomp")
 
 REFUSALS_AT_ONCE = 256
-"""So many peers over the limit are told why, in what they speak; the rest are just closed."""
+"""At most this many refused peers are sent the reason at once. Others are just closed."""
 
 
 @define(eq=False, repr=False)
@@ -40,11 +40,11 @@ class Admission:
 
     @property
     def is_flooded(self) -> bool:
-        """Return whether so many are being refused that the next is not even told why."""
+        """Return whether too many refusals are pending to send the next one a reason."""
         return self._being_refused >= REFUSALS_AT_ONCE
 
     def leave(self, wire: Wire, refusal: RemoteError | None) -> None:
-        """Count a connection out. ``refusal`` is what ``enter`` returned for it."""
+        """Count a closed connection. ``refusal`` is the result of ``enter`` for it."""
         if refusal is not None:
             self._being_refused -= 1
             return
@@ -79,5 +79,5 @@ class Admission:
 
 
 def _host(wire: Wire) -> str:
-    """Return what a wire counts as: of IPv6 the network, all of which one peer may have."""
+    """Return the address that limits apply to: for IPv6 the network, which one peer may own."""
     return place_of(wire.remote)[0]

@@ -9,10 +9,10 @@ from attrs import define, field
 
 @define(eq=False, repr=False)
 class Alarm:
-    """One timer for the whole core, which tells after each turn when it wants to be woken.
+    """The core's single timer, set after each turn to the time of the next event.
 
     Args:
-      ring: Has the dispatcher let the core's time pass.
+      ring: Has the dispatcher advance the core's time.
     """
 
     ring: Callable[[], Awaitable[None]]

@@ -1,7 +1,7 @@
-"""The broker's clock: how much time has passed, and what time of day it is.
+"""The broker's clock: elapsed time and time of day.
 
-Trio's clock stands still while the machine is suspended, and the wall clock may be set. Both are
-looked at as often as the dispatcher begins a turn, and once a second.
+Trio's clock stops while the machine is suspended, and the wall clock may be set. Both are compared
+at the start of each turn, and once a second.
 """
 
 import time
@@ -14,18 +14,18 @@ from attrs import define, field
 from trio_stomp.broker import WallTime
 
 TOLERANCE_S = 0.05
-"""What the clocks may differ by before it counts: to look at each of them takes a while."""
+"""The smallest difference of the clocks that counts. Reading them all takes time."""
 _ELAPSED = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Counts suspensions too, where the system can tell."""
+"""Includes suspensions, where the system supports that."""
 
 
 @define(eq=False, repr=False)
 class Clock:
-    """Tells how much time has passed, by Trio's clock and what that has missed.
+    """A clock of elapsed time: Trio's, corrected by suspensions.
 
     Args:
-      wall: The time of day, by this clock; the core changes it when ``read`` says so.
-      elapsed: Seconds since some moment, those of suspensions too.
+      wall: The time of day by this clock; the core changes it when ``read`` reports a step.
+      elapsed: Seconds since an arbitrary moment, suspensions included.
       running: The same without suspensions.
       day: The time of day, in seconds since 1970.
     """
@@ -78,5 +78,5 @@ class Clock:
         return self.wall.offset_s + step_s
 
     def _differences(self, at: float) -> tuple[float, float]:
-        """Return how much longer the machine has slept, and by what the wall clock was set."""
+        """Return the additional sleep of the machine, and the step of the wall clock."""
         return at - self.running() - self._asleep_s - self.slept_s, self.day() - at - self._set_s

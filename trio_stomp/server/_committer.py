@@ -1,8 +1,8 @@
-"""Carries what the core says to the store, in other threads, and the store's answers back.
+"""Passes the core's records to the store in other threads, and returns its answers.
 
-The dispatcher never waits for it: turns are handed over, and what came in during the last wait for
-the disk is the next append (group commit, without a timer). What nobody waits for goes along with
-what somebody does, or after a while.
+The dispatcher never waits for the store. Turns are handed over, and all that arrive during a sync
+form the next append (group commit without a timer). Records that nobody waits for join the next
+urgent append, or are written after a delay.
 """
 
 import logging
@@ -31,16 +31,16 @@ NOT_STORED = (
     "the store cannot be written to, so nothing of this was stored; send it again later"
     " (the broker's log has the cause)"
 )
-"""What clients are told: paths and causes are the operator's."""
+"""Clients see this text only: paths and causes are for the operator."""
 RETRY_S = 1.0
-"""How long a store that failed is left alone before what must hold is tried again."""
+"""The delay after a failure of the store before records that must be stored are retried."""
 RETAIN_S = 10.0
-"""How often streams are looked at for what they need not keep any more."""
+"""The interval at which retention is applied to streams."""
 MAX_GROUP_TURNS = 4096
 """Turns of one append."""
 PAGE_BYTES = 256 * 1024
 STRETCH_BYTES = 1024 * 1024
-"""What is read at once of a queue, and of a stream."""
+"""The size of one read of a queue or stream."""
 
 Answer = Callable[[float], None]
 
@@ -52,11 +52,11 @@ class StreamsHost(Protocol):
         """Of each stream that the store holds."""
 
     def retain(self, name: str, state: "StreamState", before: int) -> None:
-        """Take the state of a stream. What is before an offset may go."""
+        """Take the state of a stream. Messages before an offset may be removed."""
 
 
 class CommitterHost(Protocol):
-    """The part of the core that the committer tells, in a turn of the dispatcher."""
+    """The part of the core that receives the store's answers, in turns of the dispatcher."""
 
     @property
     def log(self) -> "Log | None":
@@ -99,10 +99,10 @@ class StoreCommitter:
     """The store's task.
 
     Args:
-      store: Recovered; nobody else appends to it.
+      store: The recovered store. Nobody else appends to it.
       commit: Its last commit number.
-      host: Told of answers.
-      call_soon: Has an answer dealt with in the dispatcher's next turn.
+      host: Receives the answers.
+      call_soon: Schedules an answer for the dispatcher's next turn.
     """
 
     store: "Store"
@@ -113,9 +113,9 @@ class StoreCommitter:
     """Why the store cannot be written to now; "" = it can."""
     _turns: "deque[Turn]" = field(factory=deque)
     _now: trio.Event = field(factory=trio.Event)
-    """Set as soon as something that waits is to be appended at once."""
+    """Set as soon as a waiting record must be appended at once."""
     _due: float = math.inf
-    """When what waits is to be appended, in company or not."""
+    """The time by which waiting records must be appended."""
     _waiting: trio.CancelScope | None = None
     _answered: trio.Event = field(factory=trio.Event)
     _busy: bool = False
@@ -131,7 +131,7 @@ class StoreCommitter:
         self._turns.append(turn)
 
     def hurry(self, patience_s: float = 0.0) -> None:
-        """Append what waits, however little, at most so much later."""
+        """Append waiting records, however few, after at most this delay."""
         if not self._turns:
             return
         if not patience_s:
@@ -141,7 +141,7 @@ class StoreCommitter:
         if due < self._due:
             self._due = due
             if self._waiting is not None:
-                # So the task need not run for what is only to wait.
+                # So the task need not run for records that are only to wait.
                 self._waiting.deadline = due
 
     @property
@@ -155,7 +155,7 @@ class StoreCommitter:
         await self._answered.wait()
 
     async def run(self) -> None:
-        """Append what is submitted, and read what is asked for, until cancelled.
+        """Append the submitted turns, and carry out reads, until cancelled.
 
         Checkpoint: always. Cancel: not in the middle of an append.
         """
@@ -190,7 +190,7 @@ class StoreCommitter:
         self._busy = False
 
     async def _failed(self, error: Exception) -> None:
-        """Withdraw everything unanswered, and try again after a while what must hold."""
+        """Withdraw everything unanswered, and retry later what must be stored."""
         if not isinstance(error, StoreError):
             logger.error("a bug in the store", exc_info=error)
         if not self.error:
@@ -199,13 +199,13 @@ class StoreCommitter:
         withdrawn = trio.Event()
 
         def withdraw(now: float) -> None:
-            # What was submitted since then goes the same way: its numbers will be given anew.
+            # Turns submitted since then fail as well: their numbers will be reused.
             self._turns.clear()
             self._now, self._due = trio.Event(), math.inf
             withdrawn.set()
             self.host.uncommitted(NOT_STORED, now)
             if was_well and self.host.log is not None:
-                # Perhaps nothing is to be tried again, and who asks /readyz sends nobody.
+                # There may be nothing to retry, and no traffic while /readyz reports failure.
                 self.host.log.when_safe(_Probe())
 
         self._answer(withdraw)
@@ -222,7 +222,7 @@ class StoreCommitter:
         self._nursery.start_soon(self._read, wanted)
 
     async def _retain_for_ever(self) -> None:
-        """Look now and then what of the streams has become too old or too much."""
+        """Apply retention to the streams at intervals."""
         while True:
             await trio.sleep(RETAIN_S)
             wanted = self.host.streams.retentions(trio.current_time())
@@ -270,7 +270,7 @@ class StoreCommitter:
         self.call_soon(call)
 
     def _look_up(self, wanted: "PageWanted | StreamWanted") -> Answer:
-        """Read: part of a queue, part of a stream, or where a time stands in it."""
+        """Read part of a queue or stream, or find the offset of a time."""
         store = self.store
         if isinstance(wanted, PageWanted):
             page = store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)

@@ -18,23 +18,25 @@ from trio_stomp.server.io import Batch, Control, Gone, Inbox, Item, OutboxShared
 logger = logging.getLogger("trio_stomp")
 
 MAX_TURN_FRAMES = 1024
-"""A turn ends after so many frames, so that what it staged is still in the processor's cache, and
-others wait for some milliseconds at most. With 256, ten consumers of a queue cost a fifth more."""
+"""Frames per turn: what they staged stays in the processor's cache, and others wait only for some
+milliseconds. With 256, ten consumers of a queue cost a fifth more.
+"""
 TURN_S = 0.003
-"""A turn takes nothing more in after this time. What it has taken is given its share, what waits
-since earlier turns as well, and queues hand out for some more (``broker/delivery/_turns.py``)."""
+"""Time after which a turn takes no more input. Input already taken and work left from earlier turns
+still get their share, and queues hand out for a while (``broker/delivery/_turns.py``).
+"""
 ENDING_FRAMES = 4
-"""To end a subscription takes as long as so many frames."""
+"""The cost of ending a subscription, in frames."""
 
 
 @define(eq=False, repr=False)
 class Dispatcher:
-    """Drains the inbox in turns: apply what came, then publish what that staged.
+    """The loop that drains the inbox in turns: apply the input, then publish the output.
 
     Args:
-      clock: Tells the core how much time has passed; all else goes by Trio's clock.
-      end_turn: Called before each turn's output is published: the diagnostics' events.
-      committer: Of the store, if there is one.
+      clock: Gives the core its elapsed time; everything else uses Trio's clock.
+      end_turn: Called before each turn's output is published, for events of the diagnostics.
+      committer: The store's, if there is one.
     """
 
     broker: Broker
@@ -56,7 +58,7 @@ class Dispatcher:
         self.inbox.wake()
 
     def call_soon(self, call: Callable[[float], None]) -> None:
-        """Have ``call`` called in the next turn, told the time."""
+        """Call ``call`` with the time in the next turn."""
         self._calls.append(call)
         self.inbox.wake()
 
@@ -74,7 +76,7 @@ class Dispatcher:
             await self._finish(self.committer)
 
     async def _finish(self, committer: StoreCommitter) -> None:
-        """Have the store take what is left, if it can."""
+        """Have the store append the rest, if it can."""
         while (self._has_more or not committer.is_idle) and not committer.error:
             committer.hurry()
             if not self._has_more:
@@ -86,7 +88,7 @@ class Dispatcher:
         return bool(self._calls) or self.broker.has_more
 
     def _turn(self, item: Item) -> None:
-        """Apply ``item`` and what waits behind it, as much as fits a turn, then publish."""
+        """Apply ``item`` and as much further input as fits a turn, then publish."""
         frames = 0
         offset_s = self.clock.read()
         began = now = self.clock.now()
@@ -168,7 +170,7 @@ class Dispatcher:
             before = len(subscriptions)
             if not _guarded(self.broker.forget, client, item.reason, now, release):
                 release()
-            # Each ends by itself, so that thousands of them are a turn's work.
+            # Each ends separately, so thousands of them are a turn's work.
             return 1 + ENDING_FRAMES * (before - len(subscriptions))
         if type(item) is Control:
             _guarded(item.action, now)
@@ -176,9 +178,9 @@ class Dispatcher:
 
 
 def _guarded(call: Callable[..., None], *arguments: object) -> bool:
-    """Call what must not take the broker with it, and return whether it succeeded.
+    """Call something that must not crash the broker, and return whether it succeeded.
 
-    If it does, that is a bug, for the log.
+    A failure is a bug, and is logged.
     """
     try:
         call(*arguments)

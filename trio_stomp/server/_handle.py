@@ -12,7 +12,7 @@ from trio_stomp.broker import BrokerEvent
 from trio_stomp.transport import memory_stream_pair
 
 SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
-"""What stands in any version's headers, in names of destinations and in the log as it is."""
+"""Characters that need no escaping in any version's headers, in destination names or in logs."""
 
 
 def check_session_id(session_id: str) -> str:
@@ -31,18 +31,18 @@ def check_session_id(session_id: str) -> str:
 
 @frozen
 class ServerEvent:
-    """An event of a broker, for the program that runs it.
+    """An event of a broker, for the embedding program.
 
     Args:
       kind: ``connect``: a session was opened. ``disconnect``: one has ended.
-        ``subscription-start``: somebody subscribed to what nobody was subscribed to.
-        ``subscription-stop``: nobody is any more. ``lost``: events were, just here, for the channel
-        was full. ``stop``: the last.
+        ``subscription-start``: a destination got its first subscription. ``subscription-stop``: its
+        last one ended. ``lost``: events are missing here, as the channel was full. ``stop``: the
+        last.
       session_id, user: Of a session: the ``session`` header of CONNECTED, and the login.
-      destination: Of a subscription, as SUBSCRIBE told it: perhaps a pattern.
-      reason: Why a session ended, as ``CloseReason.text`` has it.
+      destination: Of a subscription, as in its SUBSCRIBE, so perhaps a pattern.
+      reason: Why a session ended, as in ``CloseReason.text``.
       detail: Of a session, for people: version, transport, address.
-      count: Of ``lost``: how many.
+      count: Of ``lost``: the number of events.
     """
 
     kind: Literal[
@@ -58,11 +58,11 @@ class ServerEvent:
 
 @define(eq=False, repr=False)
 class EventFeed:
-    """Puts what happens into the program's channel, and never waits for it.
+    """The sender of events to the program's channel. It never waits.
 
-    Handles: which subscription is the first and the last of a destination; a channel that is full
-    (the newest are lost, and counted), and one that nobody reads any more.
-    Does not handle: what happens to single messages; DIAG's events tell more.
+    Handles: the first and the last subscription of a destination; a full channel (the newest events
+    are lost, and counted), and a closed one.
+    Does not handle: events of single messages; see DIAG.
     """
 
     channel: "trio.MemorySendChannel[ServerEvent] | None" = None
@@ -73,7 +73,7 @@ class EventFeed:
     """How many, by destination; bounded by the broker's limits of them."""
 
     def hear(self, event: BrokerEvent) -> None:
-        """Told of each event of the core, within its turns. It raises nothing."""
+        """Take an event of the core, within its turn. Does not raise."""
         if event.name == "subscribe":
             many = self._subscriptions.get(event.destination, 0) + 1
             self._subscriptions[event.destination] = many
@@ -108,7 +108,7 @@ class EventFeed:
             self.close()  # nobody wants them any more
 
     def close(self) -> None:
-        """Nothing more will be told."""
+        """End the stream of events."""
         if self.channel is not None:
             self.channel.close()
             self.channel = None
@@ -125,10 +125,10 @@ def refuse(stream: trio.abc.Stream) -> None:
 
 @frozen(eq=False, repr=False)
 class Entrance:
-    """The origin of connections, and whether their bytes are secret.
+    """The origin of connections, and whether they are encrypted.
 
     Args:
-      tls: ``off``, ``optional`` (the first bytes tell) or ``required``.
+      tls: ``off``, ``optional`` (detected by the first bytes) or ``required``.
     """
 
     listener: "trio.abc.Listener[trio.abc.Stream]"
@@ -155,12 +155,13 @@ class ServerHandle:
     async def connect(self) -> trio.abc.HalfCloseableStream:
         """Return a new connection to the broker, over memory: the client's end of a bounded stream.
 
-        Nothing of it passes the operating system. It counts as one from this machine, and is not
-        encrypted; who logs in, and what he may do, is asked as everywhere. It can be a connector
-        of ``trio_stomp.client.open_client``.
+        It does not pass through the operating system. It counts as local and unencrypted.
+        Authentication
+        and authorization apply as for any client. It can be a connector of
+        ``trio_stomp.client.open_client``.
 
         Raises:
-          ConnectionRefusedError: the broker does not run (yet, or any more).
+          ConnectionRefusedError: the broker is not running.
 
         Checkpoint: always. Cancel: there is no connection.
         """
@@ -174,19 +175,19 @@ class ServerHandle:
         self._stopping.set()
 
     async def reload(self, settings: object = None) -> None:
-        """Read the files of users, rules, keys and certificates again, all of them or none.
+        """Reload the files of users, rules, keys and certificates, all of them or none.
 
         Args:
-          settings: ``Settings`` that shall hold from now on, as far as they can while the broker
-            runs (docs/operate/configuration.md); None = those it has.
+          settings: New ``Settings``, as far as they can change while the broker runs
+            (docs/operate/configuration.md). None = the present ones.
 
         Raises:
-          OptionError: something is wrong: the operator's fault. What held before still holds.
+          OptionError: a file or setting is wrong, by the operator's fault. Nothing has changed.
 
         Checkpoint: always. Cancel: nothing has changed, or everything has.
         """
         await self.on_reload(settings)
 
     async def wait_stopping(self) -> None:
-        """Wait until somebody has called ``stop``. Checkpoint: always."""
+        """Wait until ``stop`` is called. Checkpoint: always."""
         await self._stopping.wait()

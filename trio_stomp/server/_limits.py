@@ -1,4 +1,4 @@
-"""What the server floor lets an operator choose."""
+"""The options of the server floor."""
 
 from attrs import frozen
 

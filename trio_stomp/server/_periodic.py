@@ -1,4 +1,4 @@
-"""What the server has the dispatcher do at intervals."""
+"""Periodic work of the server in the dispatcher."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -18,10 +18,10 @@ SWEEP_S = 1.0
 
 @define(eq=False, repr=False)
 class Periodic:
-    """The tasks that only wait and then hand something to the dispatcher.
+    """The tasks that hand work to the dispatcher at intervals.
 
-    Handles: statistics, sweeps, stompserver's monitor, sessions whose tokens end at another moment.
-    Does not handle: what is due at one time (``Alarm``, ``Watchdog``).
+    Handles: statistics, sweeps, stompserver's monitor, sessions whose token expires.
+    Does not handle: single deadlines (``Alarm``, ``Watchdog``).
     """
 
     inbox: Inbox

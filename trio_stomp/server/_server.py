@@ -75,24 +75,24 @@ class Diagnostics(Protocol):
         """Begin to run the recovered broker."""
 
     def tick(self, now: float) -> None:
-        """Publish the statistics of the last interval, as far as anybody listens."""
+        """Publish the statistics of the last interval to their subscribers."""
 
     def end_turn(self, now: float) -> None:
-        """Publish what happened in this turn."""
+        """Publish the events of this turn."""
 
 
 @define(eq=False, repr=False)
 class Server:
-    """Everything that runs, and what its parts share.
+    """All tasks of a broker, and their shared objects.
 
     Args:
       limits: Bounds of connections, queues and memory.
       codecs: For the sessions.
       boot_number: The first session id; no earlier start of this broker used one above it.
       pages: Answer plain HTTP requests.
-      authenticator: Finds out who clients are.
-      tls: Makes connections secret; None = there is no certificate.
-      proxies: Whose connections begin with a PROXY header.
+      authenticator: Establishes the identity of clients.
+      tls: Encrypts connections; None = there is no certificate.
+      proxies: The addresses whose connections begin with a PROXY header.
     """
 
     limits: ServerLimits
@@ -114,7 +114,7 @@ class Server:
     admission: Admission = field(init=False)
     connections: dict[Connection, None] = field(factory=dict)
     ended: dict[CloseReason, int] = field(factory=lambda: dict.fromkeys(CloseReason, 0))
-    """Connections that have ended, by reason; what they had moved is in ``past``."""
+    """Ended connections by reason. Their traffic is added to ``past``."""
     past: Traffic = field(factory=Traffic)
     accepted: int = 0
     clock: Clock = field(factory=Clock)
@@ -187,15 +187,15 @@ class Server:
         handle: ServerHandle,
         started: Callable[[], None],
     ) -> None:
-        """Serve until ``handle`` is told to stop, then in the order of the module's docstring.
+        """Serve until ``handle`` is stopped, then shut down in the order of the module's docstring.
 
-        Checkpoint: always. Cancel: connections end without a farewell; what had been received is
-        still dispatched.
+        Checkpoint: always. Cancel: connections end without a farewell; received input is still
+        dispatched.
         """
         try:
             await self._run(entrances, handle, started)
         finally:
-            # Who accepts closes them; but if we were cancelled before that, nobody did.
+            # The acceptors close them, but after an early cancellation nobody did.
             with trio.CancelScope(shield=True):
                 for entrance in entrances:
                     await entrance.listener.aclose()
@@ -227,7 +227,7 @@ class Server:
 
     def _joining(self, producers: trio.Nursery) -> Callable[[trio.abc.Stream], None]:
         """Return how the program itself brings connections, which come from no listener."""
-        # A task runs in the context of who starts it, and that shall be the broker's.
+        # A task runs in its starter's context, which must be the broker's here.
         context = contextvars.copy_context()
 
         def join(stream: trio.abc.Stream) -> None:
@@ -256,7 +256,7 @@ class Server:
                 accepting.start_soon(accept_from, entrance.listener, serve, producers)
             started()
             await handle.wait_stopping()
-            # The port stays open meanwhile: somebody must hear that it is not ready any more.
+            # The port stays open meanwhile: load balancers must learn that it is not ready.
             self._is_stopping = True
             await drain(self.connections, self.limits.drain_s, self._retire)
             accepting.cancel_scope.cancel()
@@ -313,7 +313,7 @@ class Server:
             self.admission.leave(wire, refusal)
 
     async def _introduced(self, wire: Wire) -> tuple[Wire, bytes] | None:
-        """Return the wire of a proxy's client, and what came behind its header, or None."""
+        """Return the wire of a proxy's client and the bytes behind its header, or None."""
         problem = "timed out"
         is_known = False
         try:
@@ -359,7 +359,7 @@ class Server:
                 # Not one of ours instead: that can be guessed, and perhaps must not be.
                 logger.exception("%s is refused: new_session_id failed", wire.remote)
                 refusal = refusal or internal_error()
-        # Where there are rules, they say who may use the command DIAG.
+        # With access rules, they decide about the command DIAG.
         may_ask = wire.is_loopback or self.broker.authorizer.rules is not None
         session = ServerSession(self.codecs, may_ask=may_ask)
         connection = Connection.over(wire, session, self._shared, trio.current_time())
@@ -423,13 +423,13 @@ class Server:
         apply: Callable[[], None],
         revoked: frozenset[str] = frozenset(),
     ) -> None:
-        """Let other settings, accounts and rules hold, in one turn of the dispatcher.
+        """Apply new settings, accounts and rules in one turn of the dispatcher.
 
         Args:
-          apply: Changes what else shall change; called in that turn.
-          revoked: Keys of certificates whose connections shall end.
+          apply: Makes the other changes, in that turn.
+          revoked: Keys of certificates whose connections must end.
 
-        Checkpoint: always. Cancel: it is still done.
+        Checkpoint: always. Cancel: the change is made nevertheless.
         """
 
         def turn(now: float) -> None:

@@ -13,7 +13,7 @@ class Traffic:
     """Sums of the counters of connections."""
 
     opened: dict[str, int] = field(factory=dict)
-    """Those whose CONNECT was read, by transport (``tcp``, ``tls``, ``ws``, ``wss``)."""
+    """Connections whose CONNECT was read, by transport (``tcp``, ``tls``, ``ws``, ``wss``)."""
     frames_in: int = 0
     frames_out: int = 0
     """MESSAGEs."""

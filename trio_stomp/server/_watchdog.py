@@ -1,8 +1,8 @@
 """One task that watches the deadlines of all connections.
 
-A deadline around each read costs as much as the read. Instead readers and writers leave stamps,
-and this task looks at a connection when something of it may be due: it asks ``next_check``, which
-acts on what is late and tells when to look again.
+A deadline around each read would cost as much as the read. Instead readers and writers leave time
+stamps, and this task checks a connection when it may be due: ``look`` acts on what is late, and
+returns the time of the next check.
 """
 
 import heapq
@@ -13,7 +13,7 @@ import trio
 from attrs import define, field
 
 MAX_LOOKS = 100
-"""So many are looked at before others may run."""
+"""The number of checks before other tasks may run."""
 
 
 class Watched(Protocol):
@@ -26,7 +26,7 @@ class Watched(Protocol):
         """Return whether nothing will be due any more."""
 
     def look(self, now: float) -> float:
-        """Act on what is due, and return when to look again (``math.inf``: no need)."""
+        """Act on missed deadlines, and return the time of the next check (``math.inf``: none)."""
 
 
 @define(eq=False, repr=False)
@@ -51,7 +51,7 @@ class Watchdog:
             self._scope.deadline = when
 
     def _prune(self) -> None:
-        """Forget who has ended, long before it was to be looked at (C11)."""
+        """Forget ended connections long before their next check (C11)."""
         self._wheel[:] = [
             entry
             for entry in self._wheel
@@ -77,5 +77,5 @@ class Watchdog:
             if watched.is_finished or when != watched.next_look:
                 continue  # it was brought forward, or is no more
             watched.next_look = math.inf
-            # Never now again, whatever it answers: that would be for ever.
+            # Never at the same time again, or this loop would not end.
             self.watch(watched, max(watched.look(now), math.nextafter(now, math.inf)))

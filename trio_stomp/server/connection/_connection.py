@@ -36,16 +36,17 @@ store. A disk that hangs longer costs the client its RECEIPTs, nothing else."""
 
 @define(eq=False, repr=False)
 class Connection:
-    """A connection, from its first byte to its last, composed of parts.
+    """A connection, from its first byte to its last.
 
     Handles: its tasks; handing input and the end over to the dispatcher.
-    Does not handle: the bytes (``Link``), reading (``Reader``), deadlines (``Deadlines``), why and
-    when it ends (``Lifecycle``).
+    Does not handle: bytes (``Link``), reading (``Reader``), deadlines (``Deadlines``), the reason
+    and
+    time of its end (``Lifecycle``).
 
     Args:
-      refusal: Why it is turned away once it is known what it speaks; None = it is not.
-      early: Bytes that were read before the connection was made.
-      tls: Whether TLS may be or must be used: ``off``, ``optional`` or ``required``.
+      refusal: Why the connection is refused once its protocol is known; None = it is accepted.
+      early: Bytes that were read before the connection was created.
+      tls: Whether TLS may or must be used: ``off``, ``optional`` or ``required``.
     """
 
     link: Link
@@ -105,7 +106,7 @@ class Connection:
             await self._clean_up()
 
     async def _clean_up(self) -> None:
-        """Close the wire, and give back what the connection holds."""
+        """Close the wire, and release the connection's resources."""
         link, reason = self.link, self.lifecycle.reason
         link.session.close()
         link.outbox.end()
@@ -153,7 +154,7 @@ class Connection:
 
     @property
     def reason(self) -> CloseReason:
-        """Return why the connection ends, as far as is known."""
+        """Return why the connection ends, if that is known."""
         return self.lifecycle.reason
 
     @property

@@ -47,10 +47,10 @@ class Deadlines:
         return self.lifecycle.is_finished
 
     def look(self, now: float) -> float:
-        """Act on what is due.
+        """Act on missed deadlines.
 
         Returns:
-          When to look again, in seconds of the broker's clock; ``math.inf`` if nothing will be due.
+          The time of the next check, in seconds of the broker's clock; ``math.inf`` = none.
         """
         if self.lifecycle.pending_error is not None:
             return math.inf

@@ -27,14 +27,16 @@ _NOT_WAITED_FOR = frozenset(
 async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> None:
     """Send the last frames, and give the peer time to read them (R09).
 
-    Closing a socket that still has bytes to read makes the kernel send a reset, which discards
-    what the peer has not read yet: so half-close, keep reading for a while, then close.
+    Closing a socket with unread input makes the kernel send a reset, which discards what the peer
+    has
+    not read yet: so half-close, read for a while, then close.
 
     The RECEIPT for a DISCONNECT may follow megabytes on a slow line. The broker waits as long as
-    the peer takes bytes, as it did before, unless it ends the connection for slowness.
+    the
+    peer accepts bytes, unless it ends the connection for slowness.
 
-    Checkpoint: only if something waits. Cancel: the rest is not sent. Limits: ``write_stall_s``
-    without a byte taken, ``LEAST_RATE`` overall, and ``linger_s`` once the peer has all.
+    Checkpoint: only if bytes are queued. Cancel: the rest is not sent. Limits: ``write_stall_s``
+    without a byte accepted, ``LEAST_RATE`` overall, and ``linger_s`` once the peer has everything.
     """
     outbox, websocket, reason = link.outbox, link.websocket, lifecycle.reason
     outbox.is_closed = True  # no heart-beat may follow the last frame
@@ -77,7 +79,7 @@ async def _let_out(link: Link, reason: CloseReason, wait: Callable[[], Awaitable
 
 
 async def _see_off(link: Link, reason: CloseReason) -> None:
-    """Read and discard input while the peer's kernel acknowledges what was sent."""
+    """Read and discard input until the peer's kernel has acknowledged the output."""
     if reason is CloseReason.CLIENT_CLOSED:
         return  # the peer sends nothing more, so the kernel sends no reset
     limits, wire = link.shared.limits, link.wire

@@ -1,4 +1,4 @@
-"""A connection's wire, session and outbox, and what is known of its peer."""
+"""A connection's wire, session and outbox, with the facts about its peer."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Link:
-    """A connection's wire, session and outbox, and what is known of its peer.
+    """A connection's wire, session and outbox, with the facts about its peer.
 
     Handles: replacing the wire by an encrypted one; sending the transport's own bytes.
     Does not handle: reading (``Reader``), deadlines (``Deadlines``), the end (``Lifecycle``).
@@ -46,7 +46,7 @@ class Link:
 
     @property
     def is_loopback(self) -> bool:
-        """Return whether the peer is on this machine, and no proxy stands between."""
+        """Return whether the peer is on this machine, with no proxy in between."""
         return self.wire.is_loopback and not self.is_forwarded
 
     @property

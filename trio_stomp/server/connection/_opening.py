@@ -35,15 +35,15 @@ logger = logging.getLogger("trio_stomp")
 
 @define(eq=False, repr=False)
 class Opening:
-    """Finds out what the peer speaks, and shakes hands.
+    """The detection of the peer's protocol, and the handshakes.
 
-    Handles: TLS, plain HTTP, the WebSocket upgrade, turning peers away in the language they speak.
+    Handles: TLS, plain HTTP, the WebSocket upgrade, refusing peers in their own protocol.
     Does not handle: CONNECT.
 
     Args:
-      refusal: Why the peer is turned away once it is known what it speaks; None = it is not.
+      refusal: Why the peer is refused once its protocol is known; None = it is accepted.
       early: Bytes that were read before.
-      tls: Whether TLS may be or must be used: ``off``, ``optional`` or ``required``.
+      tls: Whether TLS may or must be used: ``off``, ``optional`` or ``required``.
     """
 
     link: Link
@@ -54,16 +54,17 @@ class Opening:
     tls: str
 
     async def run(self) -> bytes:
-        """Find out what the peer speaks, shake hands if it is a WebSocket, answer if it is HTTP.
+        """Detect the protocol, shake hands with a WebSocket, and answer plain HTTP.
 
         Returns:
-          The first bytes of STOMP or of the WebSocket; none if the connection is to end, and then
-          its reason or its pending error says why.
+          The first bytes of STOMP or of the WebSocket, or b"" if the connection is to end for its
+          reason
+          or pending error.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
 
-        Checkpoint: if it has to wait. Limits: the connect timeout and ``max_opening_bytes`` hold.
+        Checkpoint: if it has to wait. Limits: the connect timeout and ``max_opening_bytes`` apply.
         """
         start = self.early
         while (speech := sniff(start)) is None:

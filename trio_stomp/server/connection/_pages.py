@@ -1,4 +1,4 @@
-"""Plain HTTP on the port: who asks, and may he see figures?"""
+"""Plain HTTP on the port, with the check of who may see figures."""
 
 import secrets
 from collections.abc import Generator
@@ -19,7 +19,7 @@ from trio_stomp.transport import (
 )
 
 WATCHING = "DIAG"
-"""What one must be allowed to monitor, to see pages with figures."""
+"""The destination that one must be allowed to monitor to see pages with figures."""
 SHARE_S = 0.001
 """How long a page is made before others have their turn, and the least that it then rests."""
 _LOG_IN = (("WWW-Authenticate", 'Basic realm="trio_stomp", charset="UTF-8"'),)
@@ -29,10 +29,11 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
     """Return the whole answer to a plain request.
 
     Raises:
-      HttpError: it may not be told.
+      HttpError: the client lacks the right.
 
     Checkpoint: only if a passcode must be hashed, or the page takes long. Limits: the connect
-    timeout holds.
+    timeout
+    applies.
     """
     if asks_sockjs_info(request):
         return sockjs_info(
@@ -48,10 +49,10 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
 
 
 async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
-    """Have a page made, a share of time in turn with whoever else is ready.
+    """Build a page in time shares, between which other tasks run.
 
-    Pages of more than a piece are made one after the other, and rest as long as they work: together
-    they take half of the event loop at most.
+    Pages of several pieces are built one after the other, and pause for as long as they work:
+    together they take at most half of the event loop.
     """
     try:
         next(page)
@@ -70,19 +71,19 @@ async def _made(page: Generator[None, None, bytes], one: trio.Lock) -> bytes:
 
 
 def needs_no_login(link: Link) -> bool:
-    """Return whether anybody may come in from where it comes from.
+    """Return whether anonymous clients are accepted from this origin.
 
-    What its user may do so, a page must not do with its visitor's browser.
+    A web page must not use that right through its visitor's browser.
     """
     authenticator = link.shared.authenticator
     return authenticator.lets_anonymous(is_loopback=link.is_loopback)
 
 
 async def _check_may_monitor(link: Link, request: HttpRequest) -> None:
-    """Let in users who may monitor, or, where nobody has to log in, clients on this machine.
+    """Admit users who may monitor, or clients on this machine if no login is needed.
 
-    Where there are rules, to be on this machine is no right: a proxy of it is so for everybody. A
-    page of a name that was made to mean this machine is not on it (DNS rebinding).
+    If there are access rules, being on this machine is no right: a local proxy makes everybody
+    local. A page whose name was made to point to this machine is not local either (DNS rebinding).
     """
     shared = link.shared
     rules = shared.rules()

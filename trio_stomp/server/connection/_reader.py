@@ -44,11 +44,11 @@ _SUBSCRIBING = frozenset({Subscribed, Unsubscribed})
 
 @define(eq=False, repr=False)
 class Reader:
-    """Reads a connection's bytes and decodes them.
+    """The reader and decoder of a connection's bytes.
 
-    Handles: how much to read and when, obstacles to reading, counters of input, and the memory
-    that incomplete frames take.
-    Does not handle: what becomes of the events (``Connection``).
+    Handles: the size and time of reads, obstacles to reading, counters of input, and the memory of
+    incomplete frames.
+    Does not handle: the events (``Connection``).
     """
 
     link: Link
@@ -110,10 +110,10 @@ class Reader:
         return b""
 
     async def read(self) -> bytes:
-        """Read the next bytes as soon as nothing stands in the way.
+        """Read the next bytes as soon as nothing blocks reading.
 
         Returns:
-          Bytes; none at the end of the connection.
+          Bytes, or b"" at the end of the connection.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -172,14 +172,15 @@ class Reader:
                 return
 
     def decode(self, data: bytes, now: float) -> list[Event]:
-        """Decode bytes, and charge what is kept of an incomplete frame.
+        """Decode bytes, and charge the bytes of an incomplete frame.
 
-        Sets the connection's pending error if that is too much, and its reason if the peer broke
-        the WebSocket protocol.
+        Too large a frame sets the connection's pending error, and a violation of the WebSocket
+        protocol
+        its reason.
 
         Args:
-          data: What was read.
-          now: When, in seconds of the broker's clock.
+          data: The bytes that were read.
+          now: The time, in seconds of the broker's clock.
         """
         self.last_received = now
         link = self.link
@@ -205,7 +206,7 @@ class Reader:
         return room
 
     def hold(self, held: int) -> None:
-        """Charge ``held`` bytes of an incomplete frame, instead of what was charged before."""
+        """Charge ``held`` bytes of an incomplete frame, in place of the previous charge."""
         shared = self.link.shared
         grown = held - self.held
         self.held = held

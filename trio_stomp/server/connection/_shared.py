@@ -1,4 +1,4 @@
-"""What the connections of a broker have in common."""
+"""The objects shared by the connections of a broker."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol

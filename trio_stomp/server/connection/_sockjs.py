@@ -41,14 +41,15 @@ def quote_delivery(delivery: Delivery, prefix_length: int) -> Delivery:
 
 
 class SockJsOutbox(Outbox):
-    """An outbox whose items are messages of SockJS as soon as they are staged.
+    """An outbox that converts its items to SockJS messages when they are staged.
 
-    So what waits is charged at the length that it will have on the wire. A MESSAGE that is not
-    UTF-8 cannot be said in SockJS: it ends the connection, and what must be acknowledged goes back.
+    So items are charged at their length on the wire. A MESSAGE that is not UTF-8 cannot be sent
+    over
+    SockJS: it ends the connection, and unacknowledged messages return to their queues.
 
     Args:
-      plain: The connection's outbox before, whose wire and calls these are from now on.
-      on_unfit: Called with the error that the peer is to be told.
+      plain: The connection's former outbox, whose wire and callbacks this one takes over.
+      on_unfit: Called with the error to send to the peer.
     """
 
     def __init__(self, plain: Outbox, on_unfit: Callable[[RemoteError], None]) -> None:

@@ -1,6 +1,6 @@
-"""What stands between STOMP frames on the wire: WebSocket headers, or nothing at all.
+"""The framing of STOMP frames on the wire, which WebSocket headers provide.
 
-An outbox without a framing writes frames as they are: that is most of TCP, and pays for nothing.
+An outbox without a framing writes plain frames: most of TCP, which pays nothing for this.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class Framing(Protocol):
     """The framing of a transport, beside the frames' NULs."""
 
     def frame(self, frame: bytes) -> bytes:
-        """Return a frame of the broker's own as it is to be written, and charged."""
+        """Return a frame of the broker's own as bytes for the wire, for which it is charged."""
 
     def run(self, prefix: bytes, delivery: Delivery) -> bytes:
         """Return a run of MESSAGEs as bytes for the wire."""

@@ -70,9 +70,8 @@ class Inbox:
     async def put_batch(self, batch: Batch) -> None:
         """Hand a batch over, waiting in order of arrival while the queue is full.
 
-        Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which
-        the dispatcher bounds: what was received is processed, in the order in which it came,
-        whatever ends its connection.
+        Checkpoint: if it waits; reading is one already. Cancel: does not end the waiting, which the
+        dispatcher bounds: received input is processed in order even if its connection ends.
 
         Raises:
           trio.BrokenResourceError: the dispatcher has died.

@@ -1,4 +1,4 @@
-"""What an outbox holds: runs of MESSAGEs, each with a subscriber's prefix, and frames."""
+"""The items of an outbox: frames, and runs of MESSAGEs with their subscriber's prefix."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ Item = tuple[bytes, Delivery | None]
 
 
 def cost_of(prefix: bytes, delivery: Delivery | None) -> int:
-    """Return what an item was charged when it was staged."""
+    """Return the charge of an item when it was staged."""
     if delivery is None:
         return len(prefix)
     return delivery.size + delivery.count * len(prefix)
@@ -23,7 +23,7 @@ def is_bulk(item: Item) -> bool:
 
 
 def lose(items: Iterable[Item]) -> int:
-    """Count what will never be sent as dropped, and return how many messages that loses."""
+    """Count items that will never be sent as dropped, and return the number of messages lost."""
     lost = 0
     for _, delivery in items:
         if delivery is not None:
@@ -40,10 +40,12 @@ def lose_some(delivery: Delivery, count: int) -> int:
 
 
 def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Delivery, int]]:
-    """Of what was joined, the messages that are not wholly among all but ``unwritten`` bytes.
+    """Return the messages of a joined write that are not complete without its last ``unwritten``
+    bytes.
 
-    Yields: deliveries, and how many of their last messages; to a few bytes where WebSocket headers
-    or expired messages stand between.
+    Yields:
+      Deliveries, and the number of their last messages; accurate to a few bytes where WebSocket
+      headers or expired messages are in between.
     """
     for prefix, delivery in reversed(items):
         if unwritten <= 0:

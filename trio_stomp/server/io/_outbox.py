@@ -1,8 +1,9 @@
-"""What waits to be written to one connection.
+"""The output queue of one connection.
 
-``stage`` is the dispatcher's, in the middle of a turn; ``publish`` ends the turn for this outbox:
-what is small goes to the socket at once, the rest is the writer's. Items stay lazy, a prefix and
-a list of tails that all subscribers share, and are joined only just before they are sent.
+The dispatcher calls ``stage`` in the middle of a turn, and ``publish`` at its end: small output
+goes
+to the socket at once, the rest to the writer. Items stay lazy, a prefix and a list of tails shared
+by all subscribers, and are joined only just before they are sent.
 """
 
 from collections import deque
@@ -21,16 +22,16 @@ from trio_stomp.server.io._outbox_shared import OutboxShared
 from trio_stomp.transport import MAX_BEHIND, Wire
 
 INLINE_BYTES = 64 * 1024
-"""What is up to this size the dispatcher joins and sends itself, if nothing waits before it."""
+"""Output up to this size is joined and sent by the dispatcher, if none is queued before it."""
 BULK_INLINE_BYTES = 1024 * 1024
-"""Likewise, if it is of large messages, and need not be joined."""
+"""The same limit for large messages, which need not be joined."""
 CLEARED_AT_ONCE = 64
-"""Runs; what nobody else holds of them takes some 3 µs each to free."""
+"""Runs freed at once. Runs that nobody else refers to take some 3 µs each."""
 COUNTED_AT_ONCE = 2048
 """Runs that will never be sent; they take some 0.1 µs each, and many connections may be lost at
 once that had 8 MiB each of the messages of a topic: 6 ms for each, and 3 only to copy the list."""
 STUCK_S = 1.0
-"""A wire that took nothing for so long may be cut off if memory is short."""
+"""A wire that accepted nothing for this long may be cut off if memory is short."""
 
 _NO_PIECES: Iterator[bytes] = iter(())
 
@@ -40,12 +41,12 @@ class Outbox:
     """One connection's output, in order, bounded in bytes.
 
     Args:
-      shared: Of all outboxes.
-      wire: Where it goes.
-      on_blocked: Called when bytes wait that the wire did not take at once: start a writer.
+      shared: The objects shared by all outboxes.
+      wire: The connection's wire.
+      on_blocked: Called when the wire did not accept all bytes at once: start a writer.
       on_close: Called with the reason when the core ends the connection, or it proves lost.
-      on_pause: Called when the core wants nothing more to be read for now, or again.
-      on_room: Called when there is room again after ``has_room`` said no.
+      on_pause: Called when the core wants reading to pause or to resume.
+      on_room: Called when there is room again after ``has_room`` returned False.
     """
 
     shared: OutboxShared
@@ -55,7 +56,7 @@ class Outbox:
     on_room: Callable[[], None]
     on_pause: Callable[[bool], None] = noop
     framing: Framing | None = None
-    """What stands between its frames; None = nothing."""
+    """The framing between its frames; None = plain."""
     waiting_bytes: int = 0
     last_sent: float = 0.0
     blocked_since: float = 0.0
@@ -63,7 +64,7 @@ class Outbox:
     frames_out: int = 0
     bytes_out: int = 0
     peak_bytes: int = 0
-    """The most that waited at the end of a turn, for want of room in the wire."""
+    """The largest backlog at the end of a turn that the wire had no room for."""
     blocked_s: float = 0.0
     """How long the wire took nothing while something waited, until it last took some."""
     is_closed: bool = False
@@ -72,27 +73,30 @@ class Outbox:
     _ready: deque[Item] | tuple[()] = ()
     """A deque as soon as something waits: empty it takes 770 bytes, and most never need it."""
     _parts: deque[memoryview | bytes] | tuple[()] = ()
-    """What is to be written next, without a look at anything else; likewise."""
+    """Buffers to be written next, already joined.
+
+    A deque is created as needed, as for ``_ready``.
+    """
     _pieces: Iterator[bytes] = _NO_PIECES
-    """What comes behind ``_parts``, before ``_ready``."""
+    """The buffers after ``_parts`` and before ``_ready``."""
     _writing: list[Item] = field(factory=list)
-    """What ``_parts`` and ``_pieces`` are the end of."""
+    """The items being written in ``_parts`` and ``_pieces``, to count losses if the wire breaks."""
     _charged: int = 0
-    """What ``_parts`` and ``_pieces`` were charged; given back when both are out."""
+    """The charge of ``_parts`` and ``_pieces``, released when both are written."""
     _wake: trio.Event | None = None
     _empty: trio.Event | None = None
     _wants_room: bool = False
     _thrown: list[Item] | tuple[()] = ()
-    """What is not sent any more, until there is time to free it: 8 MiB take milliseconds."""
+    """Dropped items that wait to be freed: 8 MiB take milliseconds."""
     _lost: deque[Item] | tuple[()] = ()
-    """What will never be sent, likewise, and is not even counted as dropped: it is much."""
+    """Items of a lost connection, not yet counted as dropped: counting them takes time as well."""
     owner: object | None = None
     """The connection, until it has ended; for the diagnostics, not called here."""
 
     # The core's side: the port ``broker.Outbox``.
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """Put a run of MESSAGEs behind what is there, or return False and keep nothing if full."""
+        """Queue a run of MESSAGEs. If the outbox is full, return False and queue nothing."""
         if self.is_closed:
             return True
         shared, memory = self.shared, self.shared.memory
@@ -118,7 +122,7 @@ class Outbox:
         return True
 
     def stage_frame(self, frame: bytes) -> None:
-        """Put a small frame of the broker's own behind what is there."""
+        """Queue a small frame of the broker's own."""
         if self.is_closed:
             return
         if self.framing is not None:
@@ -126,7 +130,7 @@ class Outbox:
         self.stage_bytes(frame)
 
     def stage_bytes(self, data: bytes) -> None:
-        """Put bytes of the transport's own (a pong, a heart-beat) behind what is there."""
+        """Queue bytes of the transport's own (a pong, a heart-beat)."""
         if self.is_broken:
             return
         self.shared.memory.used_bytes += len(data)
@@ -136,10 +140,10 @@ class Outbox:
         self._staged.append((data, None))
 
     def drop_oldest(self, size: int) -> int:
-        """Drop the oldest waiting MESSAGEs of at least ``size`` bytes, and return how many are
-        lost.
+        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many those
+        are.
 
-        What queues gave is spared: it is not for the client's topics to lose.
+        Messages of queues are spared: a client's topics must not lose them.
         """
         self.shared.dirty.append(self)
         is_this_turn = not self._ready
@@ -163,7 +167,7 @@ class Outbox:
         return lost
 
     def discard(self) -> int:
-        """Drop all waiting MESSAGEs but what is half written, and return how many are lost."""
+        """Drop all queued MESSAGEs except a half-written one, and return how many are lost."""
         self.shared.dirty.append(self)
         waiting = [*self._ready, *self._staged]
         kept = [item for item in waiting if item[1] is None]
@@ -176,9 +180,9 @@ class Outbox:
         return lose(waiting)
 
     async def clear_away(self) -> None:
-        """Count what was lost, and free what was thrown away, bit by bit.
+        """Count lost messages and free dropped ones, in small steps.
 
-        Checkpoint: only if something was. Cancel: the rest goes with the outbox.
+        Checkpoint: only if there are any. Cancel: the rest is freed with the outbox.
         """
         while self._lost:
             count = min(CLEARED_AT_ONCE, len(self._lost))
@@ -198,11 +202,11 @@ class Outbox:
         return False
 
     def pause_reading(self, *, paused: bool) -> None:
-        """Stop reading from the client, or go on. What was read is still handed over."""
+        """Pause or resume reading from the client. Input already read is still handed over."""
         self.on_pause(paused)
 
     def close(self, reason: CloseReason) -> None:
-        """End the connection once what is staged is out, and stage nothing more."""
+        """End the connection once the staged output is sent, and stage nothing more."""
         if not self.is_closed:
             self.is_closed = True
             self.on_close(reason)
@@ -210,7 +214,7 @@ class Outbox:
     # The dispatcher's side.
 
     def publish(self, now: float) -> None:
-        """End the turn: send what can be sent at once, leave the rest to the writer."""
+        """End the turn: send what can be sent at once, and leave the rest to the writer."""
         dirty = self.shared.dirty
         if dirty and dirty[-1] is self:
             dirty.pop()  # staged outside of a turn: the next may be hours away
@@ -262,7 +266,7 @@ class Outbox:
         return True
 
     def _send_parts(self, now: float) -> bool:
-        """Send ``_parts`` as far as can be without waiting, and return False if some are left.
+        """Send ``_parts`` as far as possible without waiting. Return False if some are left.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -285,7 +289,7 @@ class Outbox:
     # The writer's side.
 
     async def write(self) -> None:
-        """Send what waits and what comes, for ever.
+        """Send queued and new output until the connection ends.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.
@@ -327,7 +331,7 @@ class Outbox:
         self.on_close = self.on_pause = noop
 
     def break_off(self) -> None:
-        """Discard what is queued and what will come: the wire is dead."""
+        """Discard queued and future output: the wire is dead."""
         self.is_broken = self.is_closed = True
         unwritten = sum(map(len, self._parts)) + sum(map(len, self._pieces))
         for delivery, count in cut_off(self._writing, unwritten):
@@ -349,7 +353,7 @@ class Outbox:
             self._empty.set()
 
     def _line(self) -> deque[Item]:
-        """Return what waits, to be changed."""
+        """Return the queued items as a mutable deque."""
         if not self._ready:
             self._ready = deque()
         assert isinstance(self._ready, deque)
@@ -363,7 +367,7 @@ class Outbox:
         return self._parts
 
     def _lose(self, items: Iterable[Item]) -> None:
-        """Items will never be sent, since there is nobody any more to send them to."""
+        """Give up items that will never be sent, as the peer is gone."""
         self.shared.unsent += lose(items)
 
     def _throw(self, items: list[Item]) -> None:
@@ -390,7 +394,7 @@ class Outbox:
         return True
 
     def _take_chunk(self, now: float) -> None:
-        """Begin the next items, up to JOIN_BYTES. What is beyond that stands alone."""
+        """Begin the next items, up to JOIN_BYTES. A larger item is sent alone."""
         ready, size = self._line(), 0
         items: list[Item] = []
         while ready and size < JOIN_BYTES:
@@ -418,13 +422,13 @@ class Outbox:
             parts[0] = memoryview(parts[0])[sent:]
 
     def _offer_room(self) -> None:
-        """Tell a source that was turned away, as soon as there is room again."""
+        """Call a source that was refused, as soon as there is room again."""
         if self._wants_room and self.waiting_bytes < self.shared.low_water_bytes:
             self._wants_room = False
             self.on_room()
 
     def _release(self, size: int) -> None:
-        """Give back what was charged for bytes that wait no longer."""
+        """Release the charge of bytes that are no longer queued."""
         self.waiting_bytes -= size
         self.shared.memory.give(size)
 

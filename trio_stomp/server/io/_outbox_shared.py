@@ -1,4 +1,4 @@
-"""What a broker's outboxes have in common: budget, limits, and which are to be looked at."""
+"""Shared state of a broker's outboxes: budget, limits, and the outboxes to be published."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ class OutboxShared:
     """The values that all outboxes of a broker share.
 
     Args:
-      memory: Charged for what waits.
-      limit_bytes: Most bytes that wait for one connection.
-      clock: Tells whether messages have expired.
-      on_unsent: Called with messages that expired here though their consumer must ACK them.
+      memory: The budget for queued output.
+      limit_bytes: The most bytes queued for one connection.
+      clock: The time, to expire messages.
+      on_unsent: Called with messages that expired here although their consumer must ACK them.
       dirty: The outboxes that the current turn staged to; the dispatcher publishes them.
     """
 
@@ -35,10 +35,12 @@ class OutboxShared:
     clock: Clock = field(factory=Clock)
     dirty: "list[Outbox]" = field(factory=list)
     touched: "set[Outbox]" = field(factory=set)
-    """Those whose connections the core heard of, or staged to, since the diagnostics last took
-    them; of open connections alone. Heart-beats touch nobody."""
+    """Open connections that the core received from or staged to since the last statistics.
+    Heart-beats
+    do not count.
+    """
     blocked: "set[Outbox]" = field(factory=set)
-    """Those whose writers have something to write."""
+    """Outboxes whose writers have something to write."""
     strained: int = 0
     """How often a stage found an outbox more than three quarters full."""
     expired: int = 0

@@ -1,4 +1,4 @@
-"""The port to connections: what the inbox carries and the dispatcher calls."""
+"""The interface to connections, used by the inbox and the dispatcher."""
 
 from typing import Protocol
 
@@ -15,7 +15,7 @@ class Source(Protocol):
 
     @property
     def outbox(self) -> Outbox:
-        """Return what is to be written to the peer."""
+        """Return the output queue of the peer."""
 
     @property
     def wire(self) -> Wire:
