@@ -542,9 +542,7 @@ async def test_session_ids_of_the_programs_own() -> None:
 @pytest.mark.parametrize("wrong", ["", "a b", "a\n", "ü", "x" * 129, None, 7])
 async def test_wrong_session_ids_cost_the_connection_and_are_logged(wrong: object) -> None:
     logger, told = new_logger(logging.ERROR)
-    with pytest.raises(
-        OptionError, match=("is not a session id: new_session_id must return 1 to 128")
-    ):
+    with pytest.raises(OptionError, match="is not a session id: new_session_id must return"):
         check_session_id(wrong)  # type: ignore[arg-type]
     async with broker(new_session_id=lambda: wrong, logger=logger) as handle:
         async with open_peer(await handle.connect()) as peer:

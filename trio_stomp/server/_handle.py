@@ -23,7 +23,7 @@ def check_session_id(session_id: str) -> str:
     """
     if not isinstance(session_id, str) or not SESSION_ID.fullmatch(session_id):
         raise OptionError(
-            f"{session_id!r:.80} is no session id: new_session_id must return 1 to 128 letters,"
+            f"{session_id!r:.80} is not a session id: new_session_id must return 1 to 128 letters,"
             " digits, dots, dashes or underscores"
         )
     return session_id

@@ -36,7 +36,7 @@ class _Listener(trio.abc.Listener[trio.abc.Stream]):
         try:
             self._sender.send_nowait(stream)
         except (trio.ClosedResourceError, trio.BrokenResourceError, trio.WouldBlock):
-            raise ConnectionRefusedError("the broker takes no connections now") from None
+            raise ConnectionRefusedError("the broker is not accepting connections") from None
 
     async def accept(self) -> trio.abc.Stream:
         return await self._receiver.receive()

@@ -82,7 +82,10 @@ SECRET = (("passcode", "hunter2"), ("foo", "bar"))
 ASKED = ((1, b"r9"),)
 FAULTS: dict[str, tuple[Event, list[str]]] = {
     "wildcard-in-send": (run_of("/topic/*", "xy", SECRET, ASKED), ["/topic/*", "SUBSCRIBE"]),
-    "reserved-destination": (run_of("DIAG/session", "x", SECRET, ASKED), ["DIAG/session", "request"]),
+    "reserved-destination": (
+        run_of("DIAG/session", "x", SECRET, ASKED),
+        ["DIAG/session", "SUBSCRIBE"],
+    ),
     "not-allowed": (
         Subscribed("9", "/reply-queue/s", "auto", SECRET, b"r9"),
         ["/reply-queue/s", "another connection"],

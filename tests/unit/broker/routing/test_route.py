@@ -71,7 +71,7 @@ def test_the_first_characters_say_the_kind(name: str, kind: Kind):
 )
 def test_the_brokers_own_topics_are_not_to_be_sent_to(name: str):
     assert is_reserved(name)
-    with pytest.raises(ProtocolError, match="published by the broker alone") as caught:
+    with pytest.raises(ProtocolError, match="published by the broker only") as caught:
         check_sendable(name, "native")
     assert caught.value.code == "reserved-destination"
     assert name in caught.value.message
