@@ -21,6 +21,7 @@ LIMITS = REFERENCE / "limits.md"
 BEGIN = "<!-- options: made by scripts/options_table.py -->"
 END = "<!-- options: end -->"
 
+LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
 STEPS = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
@@ -124,7 +125,8 @@ def reasons(document: str) -> dict[str, str]:
     for row in rest.partition("\n\n")[0].splitlines()[2:]:
         cells = [cell.strip() for cell in row.split("|")]
         if cells[3] != "\N{EN DASH}":
-            found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), cells[3])
+            plain = LINK.sub(r"\1", cells[3])
+            found |= dict.fromkeys(re.findall(r"`(\w+)`", cells[1]), plain)
     return found
 
 
