@@ -5,10 +5,9 @@ from html.parser import HTMLParser
 from importlib.resources import files
 from pathlib import Path
 
-import h11
 import pytest
 
-from tests.support.site import whole
+from tests.support.site import parse, whole
 from trio_stomp.transport.http._http import HttpRequest
 from trio_stomp.web import Page, Site, in_one
 from trio_stomp.web._static import TYPES, read_files
@@ -41,19 +40,8 @@ def asked(
     site: Site, target: str, method: str = "GET", *headers: tuple[bytes, bytes]
 ) -> tuple[int, dict[str, str], str]:
     request = HttpRequest(method, target, ((b"host", b"x"), *headers))
-    client = h11.Connection(h11.CLIENT)
-    client.send(h11.Request(method=method, target=target, headers=[("Host", "x")]))
-    client.send(h11.EndOfMessage())
-    client.receive_data(whole(site.respond(request)))
-    response = client.next_event()
-    assert isinstance(response, h11.Response)
-    body = b""
-    while isinstance(event := client.next_event(), h11.Data):
-        body += event.data
-    assert isinstance(event, h11.EndOfMessage)
-    assert client.trailing_data[0] == b""
-    told = {name.decode(): content.decode() for name, content in response.headers}
-    return response.status_code, told, body.decode()
+    reply = parse(whole(site.respond(request)), method)
+    return reply.status, reply.headers, reply.body.decode()
 
 
 class Markup(HTMLParser):

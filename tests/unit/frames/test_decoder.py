@@ -363,6 +363,26 @@ def test_a_huge_content_length_takes_no_memory() -> None:
     assert decoder._held.start.__sizeof__() < 4096
 
 
+TOLD = b"SEND\ndestination:/a\ncontent-length:3\n"
+ASKING = TOLD + b"receipt:r\n\nxyz\0"
+REPEATS = b"".join(TOLD + b"\n" + body + b"\0" for body in (b"abc", b"\0\0\0", b"a\0\n", b"SEN"))
+
+
+@pytest.mark.parametrize("before", [b"", ASKING])
+@pytest.mark.parametrize(
+    "behind", [b"", b"\n", b"\0", TOLD + b"\na\0c", TOLD + b"\nabcd", b"\n" + REPEATS, ASKING]
+)
+def test_frames_of_one_block_and_length_are_read_as_any_others(
+    before: bytes, behind: bytes
+) -> None:
+    """They are compared with the first, and not looked at more closely."""
+    data = before + REPEATS + behind
+    expected = naive_decode(data, V1_2, LIMITS)
+    assert len(expected.frames) >= 4
+    for chunks in chunkings(data):
+        assert outcome(make_decoder(), chunks) == expected
+
+
 # The cache.
 
 
