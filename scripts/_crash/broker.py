@@ -17,7 +17,7 @@ from _crash.link import Gone, Link
 ROOT = Path(__file__).resolve().parent.parent.parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONFAULTHANDLER": "1"}
 PATIENCE_S = 30.0
-BAD_LINES = ("Traceback", "damaged", "a bug of the broker", "cannot be taken over", "missing")
+BAD_LINES = ("Traceback", "damaged", "a bug in the broker", "cannot be restored", "missing")
 
 
 class NotReady(Exception):

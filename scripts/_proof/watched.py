@@ -15,7 +15,7 @@ from _bench.process import LISTENING, ROOT, STOP_S
 
 START_S = 30.0
 _HIGH_WATER = re.compile(r"VmHWM:\s+(\d+) kB")
-_BAD = ("Traceback", "a bug of the broker", "damaged")
+_BAD = ("Traceback", "a bug in the broker", "damaged")
 
 
 class ProofError(Exception):

@@ -136,7 +136,7 @@ class Dispatcher:
             try:
                 outbox.publish(now - slept_s)
             except Exception:
-                logger.exception("%s: a bug of the broker ends this", outbox.wire.remote)
+                logger.exception("%s: a bug in the broker ends this", outbox.wire.remote)
                 outbox.break_off()
                 outbox.on_close(CloseReason.INTERNAL_ERROR)
 
@@ -159,7 +159,7 @@ class Dispatcher:
                 received_at = item.received_at + self.clock.slept_s
                 self.broker.apply(source.client, item.events, received_at, now)
             except Exception:
-                logger.exception("%s: a bug of the broker ends this", source.wire.remote)
+                logger.exception("%s: a bug in the broker ends this", source.wire.remote)
                 source.end(internal_error())
             if self.outboxes.strained != strained:
                 source.throttle_next_read()
