@@ -353,9 +353,7 @@ class Broker(Parts):
     def _send(
         self, client: Client, run: FrameRun, received_at: float, now: float
     ) -> FrameRun | None:
-        """Send a run and answer its receipts, and return what must wait for room in a queue, or
-        None.
-        """
+        """Send a run with its receipts. Return the part that must wait for room, or None."""
         try:
             taken, evidence = self.publisher.send(client, run, received_at, now)
         except QueueFull as error:

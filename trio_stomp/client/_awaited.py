@@ -21,23 +21,17 @@ class Receipt:
 
     @property
     def stored(self) -> str:
-        """Return where the message is kept (``memory``, ``journal``, …), or "" if the RECEIPT does
-        not say.
-        """
+        """Return where the message is stored (``memory``, ``journal``, …), or "" if unknown."""
         return self.headers.get("stored", "")
 
     @property
     def matched(self) -> int | None:
-        """Return the number of subscribers that the message went to, or None if the RECEIPT does
-        not say.
-        """
+        """Return the number of subscribers that the message matched, or None if unknown."""
         return _number(self.headers.get("matched"))
 
     @property
     def duplicate(self) -> bool:
-        """Return whether the broker had it before, by its ``x-dedup-id``, and did not take it
-        again.
-        """
+        """Return whether the broker discarded it as a duplicate by its ``x-dedup-id``."""
         return self.headers.get("duplicate") == "true"
 
     @property

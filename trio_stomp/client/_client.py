@@ -219,8 +219,7 @@ class Client:
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Transaction]:
-        """Begin a transaction: COMMIT with a receipt at the end of the block, ABORT if an exception
-        leaves it.
+        """Begin a transaction, and COMMIT it with a receipt; an exception sends ABORT.
 
         Raises:
           LinkLost: the link broke, and the transaction with it; if that was while COMMIT waited

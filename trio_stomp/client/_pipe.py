@@ -218,7 +218,5 @@ async def _upgraded(
 
 
 def sole(group: "BaseExceptionGroup[BaseException]") -> BaseException:
-    """Return the only exception of a group, or the group, so that a nursery of ours is not seen
-    outside.
-    """
+    """Return the only exception of a group, or the group, to hide our own nursery."""
     return group.exceptions[0] if len(group.exceptions) == 1 else group

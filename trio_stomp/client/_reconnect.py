@@ -44,9 +44,7 @@ class ReconnectPolicy:
             raise OptionError(f"max_attempts={self.max_attempts} must be 0 or more")
 
     def delay_s(self, attempt: int, error: StompError) -> float:
-        """Return the seconds to wait before an attempt, counted from 1, at least as long as the
-        broker asks.
-        """
+        """Return the seconds before an attempt, at least those that the broker requests."""
         longest = self.first_delay_s * 2.0 ** min(attempt - 1, 60)
         wait_s = self.random() * min(longest, self.max_delay_s)
         if isinstance(error, Refused):

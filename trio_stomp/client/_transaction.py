@@ -57,9 +57,7 @@ class Transaction:
         await self._acknowledge(message, negative=False, requeue=True)
 
     async def nack(self, message: Message, *, requeue: bool = True) -> None:
-        """Send NACK at COMMIT. Arguments and errors are those of ``Message.nack``, and
-        ``LinkLost``.
-        """
+        """Send NACK at COMMIT. Takes and raises what ``Message.nack`` does, and ``LinkLost``."""
         await self._acknowledge(message, negative=True, requeue=requeue)
 
     async def _acknowledge(self, message: Message, *, negative: bool, requeue: bool) -> None:

@@ -99,9 +99,7 @@ def websocket_record(connection: "Connection") -> Record:
 
 
 def buffers_record(server: "Server", census: Census) -> Record:
-    """Return what ``DIAG/ws_buffer`` tells beside its items: stompica's figures, and those it
-    lacked.
-    """
+    """Return the fields of ``DIAG/ws_buffer`` beside its items."""
     return {
         "allocated": census.ws_allocated,
         "hits": census.ws_hits,

@@ -283,9 +283,7 @@ class Reporter:
     def _window(
         self, table: Table, things: Iterable[T], total: int, size: int
     ) -> tuple[list[T], bool]:
-        """Return the next ``size`` of ``things`` in rotation, and whether that reaches the last
-        one.
-        """
+        """Return the next ``size`` of ``things`` in rotation, and whether the last is in it."""
         if total <= size:
             return list(things), True
         start = self._places.get(table, 0) % total

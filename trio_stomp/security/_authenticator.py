@@ -1,6 +1,4 @@
-"""Who is it? Asked once a session, by the task that reads the connection, before the core hears
-of it.
-"""
+"""Authentication, once a session, by the reading task before the core sees CONNECT."""
 
 import logging
 import time

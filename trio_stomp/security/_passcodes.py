@@ -341,9 +341,7 @@ class PasscodeChecker:
         return hmac.compare_digest(self._mark(expected.encode()), self._mark(given))
 
     def _mark(self, *parts: bytes) -> bytes:
-        """Return a keyed hash of parts, whose lengths are included so that they cannot run
-        together.
-        """
+        """Return a keyed hash of parts and their lengths."""
         text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
         return hmac.digest(self._key, text, hashlib.sha256)
 

@@ -59,8 +59,7 @@ class Clock:
         return slept_s > TOLERANCE_S or abs(step_s) > TOLERANCE_S
 
     def read(self) -> float | None:
-        """Compare the clocks. Return the new ``wall.offset_s`` if the wall clock was set, else
-        None.
+        """Return the new ``wall.offset_s`` if the wall clock was set, or None.
 
         Time that the machine slept counts from now on.
         """

@@ -11,9 +11,7 @@ import sys
 
 
 def young_generation() -> int | None:
-    """Return up to which generation is collected so that what survives is old, or None if this
-    Python knows no generations.
-    """
+    """Return the generation to collect up to, or None if this Python has no generations."""
     is_enabled = getattr(sys, "_is_gil_enabled", None)
     if sys.implementation.name != "cpython" or (is_enabled is not None and not is_enabled()):
         return None  # each collection looks at everything

@@ -1,6 +1,4 @@
-"""Who may come in, by which rules and over which TLS: read from the operator's files, and again
-when he says so.
-"""
+"""Authentication, access rules and TLS as the operator's files say, with their reload."""
 
 import logging
 import ssl

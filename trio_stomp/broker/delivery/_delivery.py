@@ -64,9 +64,7 @@ class Publication:
         return self.options.group if self.options is not None else ""
 
     def without_bodies(self) -> "Publication":
-        """Return a copy without bodies, for messages that keep their own, and deliveries, whose
-        tails have them.
-        """
+        """Return a copy without bodies, for messages and deliveries that hold their own."""
         return self.with_bodies(self.destination, [])
 
     def without_sender(self) -> "Publication":

@@ -1,5 +1,4 @@
-"""What happened to messages lately: two bounded rings of compact events, from which ``explain``
-answers.
+"""The history of events that ``explain`` answers from, in two bounded rings.
 
 The everyday (sent, queued, delivered, acknowledged) is noted once a run, as a plain tuple; what
 went wrong is kept apart, so that a busy minute does not push it out. No body is kept alive here.
@@ -136,8 +135,7 @@ class EventHistory:
         count: int,
         cause: DeliveryReason,
     ) -> None:
-        """Note that a subscriber was given what was sent before. What follows at once is one event
-        with it.
+        """Note that a subscriber received earlier messages. Adjacent ones form one event.
 
         Args:
           first: The first's number as a delivery.
@@ -202,9 +200,7 @@ class EventHistory:
 
 
 def lifetime_rule(publication: "Publication") -> str:
-    """Return the option, policy or header that decided a message's lifetime, or "" if that has
-    changed.
-    """
+    """Return the rule that set a message's lifetime, or "" if it has changed."""
     destination, options = publication.destination, publication.options
     life_s = publication.ends_at - publication.received_at
     if destination.ttl_s and abs(life_s - destination.ttl_s) < SAME_S:

@@ -38,7 +38,5 @@ class MessageNames:
         return 0
 
     def begins(self, name: bytes, *, is_stored: bool) -> bool:
-        """Return whether an id has the prefix of messages in memory alone, or of those in the
-        store.
-        """
+        """Return whether an id has the prefix of transient or of stored messages."""
         return name.startswith(self.in_store if is_stored else self.in_memory)

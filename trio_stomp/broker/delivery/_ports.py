@@ -10,16 +10,13 @@ class Outbox(Protocol):
     """The way to one client. Nothing here ever waits or raises."""
 
     def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """Put a run of MESSAGEs behind what is there, or return False and keep nothing if it is
-        full.
-        """
+        """Queue a run of MESSAGEs. If the outbox is full, return False and queue nothing."""
 
     def stage_frame(self, frame: bytes) -> None:
         """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
 
     def drop_oldest(self, size: int) -> int:
-        """Drop the oldest waiting MESSAGEs of at least ``size`` bytes, and return how many are
-        lost.
+        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many.
 
         Their destinations are told (``Destination.dropped``).
         """

@@ -116,9 +116,7 @@ class Turns:
         return self.clock() >= self.ends_at
 
     def finishes(self, work: Work) -> bool:
-        """Do ``work``, at least a piece of it, while there is time, and return whether all of it is
-        done.
-        """
+        """Do at least a piece of ``work`` while there is time. Return whether it is done."""
         self._stop = None
         return all(self._stop is None and self.clock() < self.ends_at for _ in work)
 
@@ -142,9 +140,7 @@ class Turns:
             self.carry_out(work)
 
     def awaken(self) -> bool:
-        """Let works that wait look again, since something has ended, and return whether there are
-        any.
-        """
+        """Resume waiting works, as something has ended. Return whether there are any."""
         if not self._blocked:
             return False
         for client, work in self._blocked.items():

@@ -400,9 +400,7 @@ class Log:
         return pages
 
     def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
-        """Carry out the effects up to a commit number that the store has reached, as ``go_on``
-        does.
-        """
+        """Carry out the effects up to a stored commit number, as ``go_on`` does."""
         self._answered = number
         self.go_on(now, is_over)
 
@@ -429,8 +427,7 @@ class Log:
         return unshown
 
     def fail(self, now: float) -> "list[Effect]":
-        """Withdraw what can be, since the store could not, try the rest again, and return the
-        withdrawn.
+        """Withdraw what the store refused, retry the rest, and return the withdrawn.
 
         What is tried again stays where it is, however often that comes to nothing.
         """

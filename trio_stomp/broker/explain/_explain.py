@@ -103,9 +103,7 @@ class Explainer:
         return float(max(forgetful) if forgetful else min((r[0][1] for r in rings), default=now))
 
     def _policy_of(self, name: str, rule: str) -> str:
-        """Return where a rule is written in today's policies, or "" if it is an option, or has
-        changed.
-        """
+        """Return where today's policies set a rule, or "" if an option did, or it has changed."""
         field, _, value = rule.partition(" = ")
         book = self.host.book
         policy = book.policy_for(name)

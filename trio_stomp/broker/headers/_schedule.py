@@ -124,9 +124,7 @@ class Schedule:
         return self.delay_ms or self.period_ms
 
     def _fires_after(self, moment_ms: int) -> int | None:
-        """Return the first delivery of the next firing after ``moment_ms``, or None within ten
-        years.
-        """
+        """Return the first delivery of the next firing after ``moment_ms``, or None."""
         from cronsim import CronSim
 
         try:

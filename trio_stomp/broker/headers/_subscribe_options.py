@@ -65,8 +65,7 @@ PLAIN_SUBSCRIBE = SubscribeOptions()
 def parse_subscribe_options(
     headers: Headers, destination: str, kind: Kind, dialect: Dialect, client_id: str
 ) -> SubscribeOptions:
-    """Return the meaning of a SUBSCRIBE's headers: ``PLAIN_SUBSCRIBE`` itself if nothing is
-    special.
+    """Return the options in a SUBSCRIBE's headers: ``PLAIN_SUBSCRIBE`` if there are none.
 
     Args:
       headers: Of two aliases of one value the first counts, as of a repeated header (F36); of

@@ -80,8 +80,7 @@ class Acknowledger:
         return left < 0
 
     def resolve(self, client: Client, event: Acked) -> Acked:
-        """Return ``event`` with deliveries instead of the messages it names: of each the one that
-        the client has.
+        """Return ``event`` with the client's deliveries in place of the messages it names.
 
         A message is with one consumer at a time, so its name alone says which.
         """
@@ -271,9 +270,7 @@ class Acknowledger:
             self.give_back(unacked, now, failed=unacked.message is suspect)
 
     def return_some(self, consumer: Consumer, count: int, now: float) -> None:
-        """Return a leaving consumer's oldest ``count`` messages to the queue; the rest follow
-        later.
-        """
+        """Return a leaving consumer's oldest ``count`` messages to the queue."""
         suspect = self._suspect(consumer)
         for unacked in consumer.take_oldest(count):
             self.give_back(unacked, now, failed=unacked.message is suspect)
@@ -286,9 +283,7 @@ class Acknowledger:
         self._return(queue, message, 0.0, now)
 
     def _suspect(self, consumer: Consumer) -> Message | None:
-        """Return the message that a lost consumer may have had in work, or None if it left in
-        order.
-        """
+        """Return the message that a lost consumer may have been processing, or None."""
         if consumer.subscription.client.is_lost and not consumer.was_lost:
             consumer.was_lost = True
             consumer.suspect = consumer.in_work()
@@ -321,9 +316,7 @@ class Acknowledger:
             self._return(queue, message, delay, now, elsewhere=True)
 
     def _fail(self, queue: Source, message: Message, now: float) -> bool:
-        """Count a delivery that failed, and return whether it was one too many, so that the message
-        is dead.
-        """
+        """Count a failed delivery. Return whether it exceeds the limit of redeliveries."""
         message.failures += 1
         options = message.publication.options
         limit = options.max_exceptions if options is not None else -1

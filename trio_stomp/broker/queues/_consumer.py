@@ -275,8 +275,7 @@ class Consumer:
         return [self._forget(number) for number in list(islice(self.unacked, count))]
 
     def in_work(self) -> Message | None:
-        """Return the message that it can be working on: the first that it has not acknowledged in
-        any way.
+        """Return the message that the consumer may be processing: its first without an answer.
 
         If it has acknowledged all, in a transaction that did not end, it is the last one.
         """

@@ -93,9 +93,7 @@ def _deal(
 
 
 def _fits(hands: "list[tuple[Consumer, list[Message]]]") -> bool:
-    """Return whether each takes its part, whatever the sizes, and all are no more than a piece's
-    bytes.
-    """
+    """Return whether all consumers can take their parts within a piece's bytes."""
     size = 0
     for consumer, part in hands:
         cost = consumer.cost_of(part)

@@ -211,9 +211,7 @@ class Waiting:
 
     @property
     def next_fresh(self) -> Message | None:
-        """Return the message that is due first, if neither it nor any behind it was ever handed
-        out.
-        """
+        """Return the next message if neither it nor any later one was delivered before."""
         level = self._levels[self._occupied.bit_length() - 1] if self._occupied else None
         if level is None or not level.fresh or level.returned.pieces:
             return None

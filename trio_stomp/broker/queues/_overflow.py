@@ -43,8 +43,7 @@ class Overflow:
     def admit(
         self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
     ) -> bool:
-        """Put a message into ``queue`` or apply its overflow policy. Return False to block the
-        sender.
+        """Put a message into ``queue`` by its overflow policy. Return False to block the sender.
 
         Args:
           taken: How many messages of the same run were admitted before; for the error.
@@ -76,8 +75,9 @@ class Overflow:
         return True
 
     def _may_drop(self, queue: Queue, origin: Publication, body: bytes, cost: int) -> bool:
-        """Return whether the oldest may make room: others' messages must not, for a user over its
-        share.
+        """Return whether the oldest message may make room.
+
+        Users over quota displace only their own.
         """
         if not queue.room_for(body) or cost > self.memory.kept_room:
             return True
@@ -184,9 +184,7 @@ class Overflow:
         self.blocked = deque(each for each in self.blocked if each[0] is not client)
 
     def _never_fits(self, queue: Queue, size: int, cost: int) -> bool:
-        """Return whether a message is too large for the queue, or the memory, even if that were
-        empty.
-        """
+        """Return whether a message exceeds the limits of the queue or memory even when empty."""
         if 0 < queue.policy.max_bytes < size:
             return True
         return cost > self.memory.limit_bytes * self.memory.kept_share

@@ -457,9 +457,7 @@ class Queue:
         return found
 
     def _some_ready(self, active: list[Consumer], beneath: float) -> list[Consumer]:
-        """Return the ready consumers of thousands: one more than one step serves, the next ones in
-        turn.
-        """
+        """Return the next ready consumers of very many, in turn: one more than a step serves."""
         found: list[Consumer] = []
         last, size = self.last_served, len(active)
         start = active.index(last) + 1 if last is not None else 0

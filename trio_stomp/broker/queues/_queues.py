@@ -43,9 +43,7 @@ MIN_WATCHED = 16
 
 @define(eq=False, repr=False)
 class DeathCounters:
-    """Counts of messages that died, by reason, since the start, whether or not they became dead
-    letters.
-    """
+    """Counts of dead messages by reason, whether or not they became dead letters."""
 
     buried: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
     kept: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
@@ -381,9 +379,7 @@ class QueueBook:
     def _keep_dead(
         self, name: str, queue: Queue, message: Message, death: DeadLetterReason, now: float
     ) -> bool:
-        """Make a dead letter of a message and send it to ``name``, or return False if it can go to
-        nobody.
-        """
+        """Send a message to the dead-letter queue ``name``. Return False if nobody receives it."""
         head, size = _dead_head(message, queue, death, name), len(message.body)
         quota = message.publication.quota
         try:
@@ -440,9 +436,7 @@ class QueueBook:
         self.storage.page_in(queue, level, paged)
 
     def _deadly(self, queue: Queue, message: Message, death: DeadLetterReason) -> str:
-        """Return the option, policy or header that caused a dead letter, or "" for a consumer's
-        NACK.
-        """
+        """Return the option, policy or header that caused a dead letter, or "" for a NACK."""
         if death is DeadLetterReason.DELIVERY_LIMIT:
             return f"max_redeliveries = {queue.policy.max_redeliveries}"
         if death is DeadLetterReason.OVERFLOW:

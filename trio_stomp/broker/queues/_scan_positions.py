@@ -51,9 +51,7 @@ class ScanPositions:
         self._back.clear()
 
     def on_level(self, level: int) -> "dict[Consumer, int]":
-        """Return the positions on a level, as the last message's number by consumer, to be read
-        only.
-        """
+        """Return the positions on a level: the last message's number by consumer. Read only."""
         return self._upto.get(level, {})
 
     def note(self, level: int, consumer: "Consumer", number: int) -> None:

@@ -147,9 +147,7 @@ class WildcardQueues:
         self._searching.pop(consumer, None)
 
     def detach(self, consumer: Consumer, count: int) -> None:
-        """Let ``consumer`` take from ``count`` of its queues no more, or from all if these are
-        fewer.
-        """
+        """Detach ``consumer`` from ``count`` of its queues, or from all of fewer."""
         for _ in range(min(count, len(consumer.queues))):
             queue, _ = consumer.queues.popitem()
             queue.detach(consumer)

@@ -283,8 +283,7 @@ class Destinations:
         return most > MANY_TAKERS and destination.generation != self._generation
 
     def place(self, name: str, quota: Quota | None = None) -> Destination:
-        """Return the destination of ``name``, made if need be, whose subscribers may be out of
-        date.
+        """Return the destination of ``name``, created if needed, without updating its lists.
 
         Raises:
           ProtocolError: as ``open``.
@@ -352,9 +351,7 @@ class Destinations:
     def detached(
         self, name: str, pattern: Pattern | None, quota: Quota | None = None
     ) -> Destination:
-        """Return the destination whose counters a binding's queue uses, one of its own for a
-        wildcard.
-        """
+        """Return the destination that counts for a binding's queue: its own for a wildcard."""
         if pattern is None:
             return self.place(name, quota)
         # Its counters end with it; what it observes is told of nowhere else.
@@ -455,8 +452,7 @@ class Destinations:
             )
 
     def _evict_of(self, quota: Quota, name: str, cost: int) -> None:
-        """Make room for one user who has as many names as allowed, by forgetting idle ones of that
-        user.
+        """Forget idle destinations of a user who has reached the limit of names.
 
         Raises:
           ProtocolError: there is no place for ``name`` all the same.

@@ -58,9 +58,7 @@ class FanOut:
     """Who has been asked about what is sent now, a part of a transaction."""
 
     def to_all(self, publication: Publication) -> int:
-        """Give every subscriber of its destination each message (topics), and return how many take
-        them.
-        """
+        """Deliver each message to every subscriber (topics), and return how many take them."""
         blocks = message_blocks(publication.head)
         destination, bodies = publication.destination, publication.bodies
         first = self.number(len(bodies))

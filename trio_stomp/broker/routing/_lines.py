@@ -60,8 +60,9 @@ class Lines:
         subscribe: Callable[[], Work | None],
         receipt: bytes | None,
     ) -> Work:
-        """Subscribe when there is a line in front of nothing that a SUBSCRIBE reaches: who comes
-        sees all of what stands there, or nothing.
+        """Subscribe once no line holds back a message that the SUBSCRIBE reaches.
+
+        So a subscriber receives all messages of a line, or none of them.
         """
         try:
             work = yield from self._subscribe_between(places, subscribe)

@@ -104,9 +104,7 @@ class Rights:
         return self._remember(action, pattern, _chars(name), rule is not None and rule.allow)
 
     def is_long(self, action: "Action", pattern: Pattern) -> bool:
-        """Return whether it takes long to tell ``allows_pattern``: ``asking`` is to be done
-        before.
-        """
+        """Return whether ``allows_pattern`` takes long, so that ``asking`` must be done first."""
         return self._are_many and (action, pattern) not in self._known
 
     def asking(self, action: "Action", name: str, pattern: Pattern) -> Iterator[None]:
@@ -168,8 +166,7 @@ class Rights:
     def _deciding_rule(
         self, action: "Action", pattern: Pattern
     ) -> "Generator[None, None, tuple[Rule | None, Rule | None]]":
-        """Find in pieces the first rule that decides on all of ``pattern``, and the first that was
-        skipped.
+        """Find the deciding rule for all of ``pattern`` and the first skipped one, in pieces.
 
         What a rule denies a part of, it denies: messages are not judged one by one. What it allows
         a part of is left to later rules, which may allow the whole.

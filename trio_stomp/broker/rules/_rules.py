@@ -111,16 +111,12 @@ class Rule:
         return bool(self._personal)
 
     def personal(self, user: str) -> tuple[Pattern, ...]:
-        """Return the patterns with ``{user}`` that hold for a client called ``user``, "" if
-        anonymous.
-        """
+        """Return the patterns with ``{user}`` that apply to ``user`` ("" = anonymous)."""
         found = (_insert(pattern, user, self.allow) for pattern in self._personal)
         return tuple(each for each in found if each is not None)
 
     def is_for(self, user: str, groups: frozenset[str]) -> bool:
-        """Return whether it is about a client called ``user`` ("" if anonymous) who is in
-        ``groups``.
-        """
+        """Return whether the rule applies to ``user`` ("" = anonymous) who is in ``groups``."""
         if not user:
             return ANONYMOUS_NAME in self.users
         if not self.users and not self.groups:

@@ -98,8 +98,7 @@ class Selector:
     _truth: bool = field(default=False, init=False)
 
     def matches(self, headers: Head | Lookup) -> bool:
-        """Return whether the condition is TRUE (not FALSE or UNKNOWN) for a MESSAGE with
-        ``headers``.
+        """Return whether the condition is TRUE (not FALSE or UNKNOWN) for ``headers``.
 
         Asked for one block by all subscriptions in turn, it is evaluated once.
         """
@@ -213,9 +212,7 @@ class SelectorCompiler:
         )
 
     def _parser(self, hyphens: str) -> "Lark":
-        """Return the parser of names that may end in what ``hyphens`` matches, built when first
-        needed.
-        """
+        """Return the parser of names that may end in ``hyphens``, built when first needed."""
         if hyphens not in self._parsers:
             try:
                 from lark import Lark

@@ -94,8 +94,7 @@ class Publisher:
         return self.known.found
 
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
-        """Return the plan of a header block, and the block, rewritten if it names something of a
-        client.
+        """Return the plan of a header block, and the block, rewritten for temporary names.
 
         What only the broker may say is left out of it.
 

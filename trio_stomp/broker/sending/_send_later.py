@@ -38,8 +38,7 @@ class SendLater:
         *,
         binds: bool,
     ) -> tuple[int, bytes]:
-        """Keep messages until their time, or end some that are kept, and return as
-        ``Publisher.send`` does.
+        """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.
 
         Args:
           quota: Who is charged for them.

@@ -67,9 +67,7 @@ class TopicSender:
         return b"x-stream-offset:%d\n" % (first + len(bodies) - 1)
 
     def distribute(self, publication: Publication, now: float) -> bytes:
-        """Give messages to the subscribers of a topic or work queue, or keep or drop them if there
-        are none.
-        """
+        """Deliver messages to a topic's or work queue's subscribers, or park or drop them."""
         destination = publication.destination
         if not destination.subscribers and destination.name not in (EXPLAIN, TRACE, LEFT):
             return self._keep(publication, now)

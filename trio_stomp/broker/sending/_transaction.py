@@ -213,9 +213,7 @@ class TransactionCommitter:
             yield
 
     def _goes_on(self, log: Log, whole: AtomicGroup, planned: Planned, work: Work) -> bool:
-        """Do a piece of ``work``, which the store does as a whole, and return False when it is
-        over.
-        """
+        """Do a piece of ``work``, which is stored as one unit. Return False at its end."""
         publisher = self.publisher
         publisher.to_topics.binds, publisher.postponed.foresight = True, planned.foresight
         try:

@@ -220,9 +220,7 @@ class StreamReader:
         self.consumer.fan_out.stage(subscription, delivery)
 
     def _following(self) -> StreamRun | None:
-        """Return the next run at the read position if it is in memory and fits the consumer's
-        window.
-        """
+        """Return the next run if it is in memory and fits the consumer's window."""
         at, consumer = self.at, self.consumer
         if at >= self.stream.next or at == self.until:
             return None

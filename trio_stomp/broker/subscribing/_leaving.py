@@ -175,9 +175,7 @@ class Leaving:
         return left
 
     def _end(self, subscription: Subscription, left: int, now: float) -> int:
-        """End a subscription, or give back some of its unacknowledged messages, and return the
-        cost.
-        """
+        """End a subscription or return some of its messages. Return the cost."""
         consumer = subscription.consumer
         if consumer is not None and len(consumer.unacked) > left:
             self.acknowledger.return_some(consumer, left, now)

@@ -150,9 +150,7 @@ class Subscriber:
         receipt_id: bytes | None,
         now: float,
     ) -> Work | None:
-        """Give a subscription what is there already, once it is safe, and return what is left to
-        do.
-        """
+        """Start a subscription once it is safe, and return the rest of its work."""
 
         def begin(at: float) -> None:
             if receipt_id is not None:

@@ -83,9 +83,7 @@ class Bindings:
         return binding
 
     def _known(self, client: Client, name: str) -> Binding | None:
-        """Return the durable subscription a returning client means: its user's, or one without an
-        owner.
-        """
+        """Return the durable subscription of a returning client: its user's, or an unowned one."""
         return self.durables.find(name, client.identity.name, is_anybodys=client.rights is None)
 
     def _existing(self, binding: Binding | None, name: str) -> Binding:
@@ -264,8 +262,7 @@ class Bindings:
     def _reuse(
         self, binding: Binding, subscription: Subscription, options: SubscribeOptions, now: float
     ) -> Binding | None:
-        """Return the durable binding of a name, or end it and return None if it was for something
-        else.
+        """Return the durable binding of a name. End it, and return None, if its target differs.
 
         A name with a client id belongs to one connection: a newcomer takes it over, unless the
         dialect has those of one client id share it and this one asks for the same.

@@ -71,9 +71,7 @@ class CatchUp:
         return delivery
 
     def abandon(self) -> list[Delivery]:
-        """Leave the parked messages to the next subscriber, and return the waiting ones, which are
-        lost.
-        """
+        """Leave the parked messages to the next subscriber, and return the lost ones."""
         for _, parked in self._parked:
             self.stale.release(parked)
         self._parked.clear()

@@ -320,9 +320,7 @@ class StaleQueue:
         return count
 
     def _opening_cost(self, parked: ParkedDestination | None) -> int:
-        """Return the cost of one more run beside itself: a destination, or for the second a
-        channel.
-        """
+        """Return the additional cost of a run: a new destination, or for the second a channel."""
         if parked is None:
             return DESTINATION_OVERHEAD_BYTES
         return CHANNEL_OVERHEAD_BYTES if parked.sender is None else 0

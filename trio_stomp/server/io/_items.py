@@ -40,8 +40,7 @@ def lose_some(delivery: Delivery, count: int) -> int:
 
 
 def cut_off(items: list[Item], unwritten: int) -> Iterator[tuple[Delivery, int]]:
-    """Return the messages of a joined write that are not complete without its last ``unwritten``
-    bytes.
+    """Return the messages that a joined write lacks without its last ``unwritten`` bytes.
 
     Yields:
       Deliveries, and the number of their last messages; accurate to a few bytes where WebSocket

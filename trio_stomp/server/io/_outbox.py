@@ -140,8 +140,7 @@ class Outbox:
         self._staged.append((data, None))
 
     def drop_oldest(self, size: int) -> int:
-        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many those
-        are.
+        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many.
 
         Messages of queues are spared: a client's topics must not lose them.
         """

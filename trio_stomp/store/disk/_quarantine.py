@@ -22,9 +22,7 @@ class Quarantine:
     _known: set[str] = field(factory=set)
 
     def set_aside(self, handle: int, path: str, offset: int, size: int, what: str) -> str:
-        """Copy damaged bytes of a file, if the disk allows it, and return a line that describes
-        them.
-        """
+        """Copy damaged bytes of a file if possible, and return a line that describes them."""
         self.found += 1
         return self.keep(handle, path, offset, size, what)
 

@@ -69,8 +69,9 @@ class Cleaner:
             self.is_cleaning = living_bytes(shared.index) < most
 
     def free(self) -> None:
-        """Delete the oldest segments without live messages, a few per call. All else must be
-        synced.
+        """Delete the oldest segments without live messages, a few per call.
+
+        Everything else must be synced.
 
         Whoever waits for the append that this comes with waits for it, too; the next one goes on.
 

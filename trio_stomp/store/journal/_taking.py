@@ -36,9 +36,7 @@ class Taking:
     stand: Stand | None = None
 
     def start_in(self, extent: Extent) -> int:
-        """Return where to begin reading an extent: at its start, or where the last page ended in
-        it.
-        """
+        """Return the start of reading an extent: its own, or the end of the last page in it."""
         stand = self.stand
         if stand is None or stand.after != self.after:
             return extent.start

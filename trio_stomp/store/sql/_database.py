@@ -149,8 +149,7 @@ class Sqlite:
             raise StoreError(f"{path}: cannot be opened: {error.strerror}; {remedy}") from error
 
     def open_writer(self) -> sql.Connection:
-        """Implement ``Database.open_writer``. Only its owner may read a new file, whatever the
-        umask.
+        """Implement ``Database.open_writer``. Only the owner may read a new file.
 
         What SQLite puts beside it is as open as the file itself.
         """

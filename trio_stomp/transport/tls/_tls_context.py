@@ -140,8 +140,7 @@ class TlsBox:
 
     @classmethod
     def over(cls, context: ssl.SSLContext) -> "TlsBox":
-        """Return a box for a context that a program made, whose files the program itself reads
-        again.
+        """Return a box for a program's own context, whose files the program reloads.
 
         Raises:
           OptionError: it is one for clients; the program's fault.
