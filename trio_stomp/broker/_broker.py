@@ -114,10 +114,11 @@ class Broker(Parts):
     def apply(
         self, client: Client, events: Sequence[Event], received_at: float, now: float
     ) -> None:
-        """Do what one client asked, in order, and stop at the first thing that it may not.
+        """Apply one client's events, in order, and stop at the first violation.
 
         Args:
-          events: From its session. What a share of the turn is too short for, it does later.
+          client: The sender.
+          events: From its session. Work beyond a turn's share is deferred.
           received_at: When their bytes were read, in seconds of the broker's clock.
           now: The same clock, now.
         """
@@ -178,7 +179,7 @@ class Broker(Parts):
                 if not error.excerpt:
                     error.excerpt = quoted(event)
                 if client.awaited and self.durability.is_awaited(client):
-                    # What it was promised before comes first; after an ERROR comes nothing.
+                    # Earlier promises come first, and nothing follows an ERROR.
                     self.durability.hold(client, [Refused(error.kept())], received_at)
                     return
                 self.refuse(client, error.kept(), now)
@@ -186,10 +187,11 @@ class Broker(Parts):
                 self._settle_slow(now, tells=True)
 
     def use_policies(self, book: PolicyBook) -> None:
-        """Let other policies hold from now on, for what is there already, too.
+        """Apply new policies, also to existing destinations.
 
-        What waits stays, though it may be more than a new bound allows: a bound is for what comes.
-        Where there are very many destinations, some follow in later turns.
+        Messages beyond a new bound stay: bounds apply to new messages. With very many destinations,
+        some
+        follow in later turns.
         """
         self.book = self.queues.policies = book
         self.memory.quota_percent = self.policies.max_share_per_user
@@ -198,20 +200,23 @@ class Broker(Parts):
     def use_rules(
         self, rules: "AccessRules | None", is_known: Callable[[Identity], bool], now: float
     ) -> None:
-        """Judge by other rules from now on.
+        """Apply new access rules.
 
-        Whoever is nobody any more, or is subscribed to what it may not receive any more, is told
-        so and goes; it may come back and be judged anew. Where many are here, some follow in later
+        Clients that are no longer known, or are subscribed to something that they may no longer
+        receive,
+        get an ERROR and are disconnected; they may reconnect. With many clients, some follow in
+        later
         turns, but before anything that they send.
 
         Args:
-          rules: None = nothing is denied to anybody.
-          is_known: Whether an identity that was proved before would be today.
+          rules: None = everything is allowed.
+          is_known: Whether an identity that was authenticated before is still valid.
+          now: Seconds of the broker's clock.
         """
         self.turns.start(self.authorizer.judging(rules, self.clients, is_known, self), now)
 
     def end_turn(self, now: float) -> None:
-        """Let waiting clients go on, and hand out what came into queues, while there is time."""
+        """Resume waiting clients, and hand out new messages of queues, while there is time."""
         self.event_history.now = now
         turns, overflow = self.turns, self.overflow
         self.durability.go_on(now)
@@ -219,7 +224,7 @@ class Broker(Parts):
         turns.begin(PUMP_S)
         self.queues.pump(now)
         self._is_cut = False
-        # Again and again: nobody may begin another turn, if an auto consumer took all of it.
+        # Repeat: nothing may start another turn if an auto consumer took everything.
         while overflow.blocked and not self._is_cut and (ready := overflow.ready()):
             for client in ready:
                 self.unblock(client, now)
@@ -227,7 +232,7 @@ class Broker(Parts):
             self._is_cut = turns.is_over()
         while self.fan_out.slow:
             self._settle_slow(now, tells=True)
-            # What they leave goes to others now: nobody may begin another turn.
+            # Hand out their messages now: nothing may start another turn.
             self.queues.pump(now)
         self.subscriber.selectors.end_turn()
         self.subscriber.initial_delivery.browses.end_turn()
@@ -248,8 +253,12 @@ class Broker(Parts):
         """Release a disconnected client: finish what it sent before, then end its subscriptions.
 
         Args:
-          forgotten: Called when that is done, which may take until the store has answered, and
-            further turns if there are many.
+          client: The client.
+          reason: Why its connection ended.
+          now: Seconds of the broker's clock.
+          forgotten: Called at the end, which may be after an answer of the store, and after several
+              turns
+            if there is much to do.
         """
         client.is_gone = True
         if self.durability.keeps(client, reason, forgotten):
@@ -283,7 +292,7 @@ class Broker(Parts):
         return self.leaving.is_over and not self.has_more
 
     def finish(self, now: float) -> None:
-        """Nothing more comes: do what was left for later turns."""
+        """Finish all deferred work, as no more input follows."""
         while self.has_more:
             self.end_turn(now)
         self.leaving.finish(now)
@@ -304,18 +313,18 @@ class Broker(Parts):
             self.acknowledger.take_unsent(consumer, numbers, now)
 
     def tick(self, now: float) -> None:
-        """Let time pass: do what is due, and drop what has expired, or some of it if it is much."""
+        """Advance the time: run due timers, and drop expired messages, in pieces if many."""
         self.timers.run(now)
         self.leaving.go_on(now)
         self.event_history.now = now
         self.subscriber.initial_delivery.browses.tick(now)
         is_more = self.stale.sweep(now)
         if self.streams.expire(now) or is_more:
-            # Whoever looks at the timers calls this again soon, and lets others come before.
+            # The caller of the timers returns soon, and lets other work run first.
             self.timers.call_at(now, noop)
 
     def publish_monitor(self, now: float) -> None:
-        """Tell stompserver's ``/queue/monitor`` about the queues, if there are any."""
+        """Publish the figures of queues on stompserver's ``/queue/monitor``."""
         if not self.monitor.is_busy:
             self.turns.start(self.monitor.work(), now)
 
@@ -329,7 +338,7 @@ class Broker(Parts):
             head = Head("SEND", pairs, len(body), name)
             self.fan_out.to_all(Publication(destination, head, [body], now, NEVER))
             if self.fan_out.slow:
-                # An event told of the loss of an event would be lost in turn, and double each turn.
+                # An event about lost events would be lost in turn, and double each turn.
                 self._settle_slow(now, tells=False)
 
     # The store.
@@ -389,13 +398,13 @@ class Broker(Parts):
         self.hold(client, events, received_at)
 
     def hold(self, client: Client, events: Sequence[Event], received_at: float) -> None:
-        """Keep back what a client sent, ahead of all that was kept before, and read no more."""
+        """Defer a client's events, ahead of those deferred before, and pause reading."""
         client.is_blocked = True
         self.held.put_back(client, events, received_at)
         client.outbox.pause_reading(paused=True)
 
     def unblock(self, client: Client, now: float) -> None:
-        """Do what was kept back while its client had to wait."""
+        """Apply a client's deferred events."""
         client.is_blocked = False
         while client.held and not client.is_blocked:
             events, received_at = self.held.pop(client)
@@ -410,7 +419,7 @@ class Broker(Parts):
     # Everything else.
 
     def _apply_rare(self, client: Client, event: Event, now: float) -> Work | None:
-        """Do what comes seldom, and return what is left of it if it is large."""
+        """Apply a rare event, and return the rest of its work if it is large."""
         match event:
             case Opened():
                 self.sessions.open(client, event)
@@ -446,7 +455,7 @@ class Broker(Parts):
         return None
 
     def refuse(self, client: Client, error: RemoteError, now: float) -> None:
-        """Tell a client what was wrong, and that it was the last it will be told."""
+        """Send a client its last frame: an ERROR."""
         client.outbox.stage_frame(error_frame(error, client.rules, self.dialect.error_texts))
         self.quotas.note_refused(client.quota, error)
         if self.dialect.keeps_socket_after_error and error.is_survivable:
@@ -457,11 +466,11 @@ class Broker(Parts):
         self.leaving.leave(client, now)
 
     def _settle_slow(self, now: float, *, tells: bool) -> None:
-        """Tell of subscribers that were too slow, and end those whose connection that ended."""
+        """Report slow subscribers, and end those whose connection that closed."""
         slow, self.fan_out.slow = self.fan_out.slow, []
         if tells:
             self.events.tell_slow(slow)
         for subscription, _ in slow:
             if subscription.client.is_refused:
-                # At once: what came for a member of a work queue until it is gone would be lost.
+                # End it now, or messages routed to it meanwhile would be lost.
                 self.leaving.leave(subscription.client, now)

@@ -1,4 +1,4 @@
-"""What is on its way to subscribers, encoded once and shared by all of them."""
+"""Publications and deliveries, encoded once and shared by all subscribers."""
 
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 NEVER = float("inf")
 """When a message without a lifetime expires."""
 ASK = float("-inf")
-"""As ``expires_at``: it ends at a time of day, which the wall clock tells (``is_over``)."""
+"""A value of ``expires_at``: the end is a time of day, by the wall clock (``is_over``)."""
 
 
 @define(eq=False)
@@ -55,7 +55,7 @@ class Publication:
 
     @property
     def ends_at(self) -> float:
-        """Return when it will be over, as far as is known: the wall clock may be set meanwhile."""
+        """Return the expiry time as far as is known: the wall clock may be set."""
         return self.expires_at if self.end is None else self.end.clock_s()
 
     @property
@@ -68,7 +68,10 @@ class Publication:
         return self.with_bodies(self.destination, [])
 
     def without_sender(self) -> "Publication":
-        """Return a copy without a sender: what waits for days must not keep it in memory."""
+        """Return a copy without a sender.
+
+        A message stored for days must not keep its client in memory.
+        """
         if self.sender is None:
             return self
         made = self.with_bodies(self.destination, self.bodies)
@@ -91,7 +94,7 @@ class Publication:
         )
 
     def of(self, quota: "Quota | None") -> "Publication":
-        """Return a copy whose messages are charged to ``quota`` from now on."""
+        """Return a copy whose messages are charged to ``quota``."""
         made = self.with_bodies(self.destination, self.bodies)
         made.quota = quota
         return made
@@ -114,13 +117,13 @@ class Publication:
 
 @define(eq=False)
 class Delivery:
-    """A publication encoded, ready to be joined to a subscription's prefix. Not to be changed.
+    """An encoded publication, ready to be joined to a subscription's prefix. Immutable.
 
     Args:
       tails: An empty one, then the back half of each MESSAGE (``frames.message_tails``).
       count: Messages.
-      size: Bytes of all tails, and more where each message is a delivery by itself.
-      publication: What was encoded, ``without_bodies``.
+      size: Bytes of all tails, and more where each message is a separate delivery.
+      publication: The source, ``without_bodies``.
     """
 
     tails: list[bytes]
@@ -131,16 +134,18 @@ class Delivery:
     """It comes from where messages wait until their consumer has room, and frees memory there: a
     short budget must not refuse it."""
     returns: bool = False
-    """Its consumer acknowledges: what does not reach it goes back, and is not lost."""
+    """Its consumer acknowledges: what does not reach it returns to the queue."""
     observed_at: float = -1.0
     """When an outbox last counted it as delivered."""
     ticket: "tuple[Consumer, int] | None" = None
-    """Whose unacknowledged messages these are, and the first one's number: to be given back if
-    they expire before they are written. Only for messages with a lifetime."""
+    """The consumer and the first number of these messages, to return them if they expire before
+    they
+    are written. Only for messages with a lifetime.
+    """
     spliced: dict[int, list[bytes]] | None = None
     """Tails with WebSocket headers between them, by length of prefix; made by the outboxes."""
     quoted: "dict[int, Delivery] | None" = None
-    """The same as messages of SockJS, by length of quoted prefix; likewise."""
+    """The same as SockJS messages, by length of the quoted prefix; created when needed."""
 
     def with_tails(self, tails: list[bytes]) -> "Delivery":
         """Return the same messages with other tails."""

@@ -1,4 +1,4 @@
-"""Who receives: a client as the core knows it, and its subscriptions."""
+"""Clients as the core knows them, and their subscriptions."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -57,37 +57,40 @@ class Client:
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
     lent: "dict[int, tuple[Consumer, int]] | None" = None
-    """Messages that it has not acknowledged, by number: who has each, and as which delivery. None
-    until it acknowledges by ``message-id``."""
+    """Unacknowledged messages by number, with their consumer and delivery. None until the client
+    acknowledges by ``message-id``.
+    """
     takes_unasked: bool = False
-    """It was subscribed to a queue in the mode auto: an ACK may be of what needs none."""
+    """Has an auto subscription to a queue, so that an ACK may name a message that needs none."""
     acks_up_to: bool = False
     """It was subscribed in the mode client: an ACK may cover much."""
     is_refused: bool = False
-    """It was told an ERROR, or has left: whatever else it sent is ignored."""
+    """An ERROR was sent, or the client has left: its further events are ignored."""
     is_lost: bool = False
-    """Its connection broke off, or it broke the protocol: what it had in work has failed."""
+    """The connection was lost, or broke the protocol: deliveries in work have failed."""
     is_gone: bool = False
-    """Its connection has ended; what it sent before is still done."""
+    """The connection has ended; events sent before are still applied."""
     is_leaving: bool = False
     """Its subscriptions end, some in each turn: for everybody else it has gone. It stays so."""
     catching_up: int = 0
     """Subscriptions that still get parked messages."""
     held: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
-    """What it sent while it had to wait: for room in a full queue (overflow ``block``), for the
-    store, or for its share of a later turn; when that was read, and what it is charged for."""
+    """Events sent while the client had to wait: for room in a full queue (overflow ``block``), for
+    the
+    store, or for its share of a later turn; with the time of reading and the charge.
+    """
     is_blocked: bool = False
     farewell: "tuple[CloseReason, Callable[[], None]] | None" = None
-    """It is gone, why, and whom to tell when it is forgotten: as soon as nothing is held."""
+    """Set when the client is gone: why, and the callback when no deferred events are left."""
     acked: int = 0
     """The commit that its last ACK belongs to."""
     awaited: int = 0
-    """The commit that the last of what it sent belongs to; what it is told waits for that."""
+    """The commit of its last record, for which its replies wait."""
     temporary: dict[str, str] = field(factory=dict)
     """Its temporary destinations: name as it says it → name as others say it."""
 
     def charged(self) -> Quota | None:
-        """Return the quota that is charged for what it does now."""
+        """Return the quota charged for its actions."""
         return self.quota
 
     @property
@@ -98,19 +101,19 @@ class Client:
 
 @define(eq=False, repr=False)
 class Subscription:
-    """One SUBSCRIBE in force.
+    """One active SUBSCRIBE.
 
     Args:
-      client: Whose it is.
-      key: Its ``id``, or one of our own where STOMP 1.0 told none.
-      id: What the client called it, if it did.
-      destination: As subscribed to.
-      places: What that names; several if it is composite.
-      number: Place in the order of all SUBSCRIBEs.
-      tag: How its message ids begin.
+      client: The subscriber.
+      key: Its ``id``, or a generated one where STOMP 1.0 gave none.
+      id: The client's own id, if any.
+      destination: As in the SUBSCRIBE.
+      places: Its targets; several for a composite.
+      number: Its position in the order of all SUBSCRIBEs.
+      tag: The prefix of its message ids.
       prefix: The front half of each of its MESSAGEs.
-      selector: Which messages it wants, or None for all.
-      no_local: Whether it wants none that its own connection sent.
+      selector: The condition on messages, or None for all.
+      no_local: Whether to skip messages of its own connection.
     """
 
     client: Client
@@ -126,14 +129,14 @@ class Subscription:
     cost: int = 0
     """Bytes of tables that it is charged for, until it ends; its selector apart."""
     quota: Quota | None = field(init=False)
-    """Who is charged for it."""
+    """The quota charged for it."""
     outbox: Outbox = field(init=False)
     wire: int = field(init=False)
     is_direct: bool = field(init=False)
     """Whether the fan-out may stage to it without a second look."""
     catch_up: "CatchUp | None" = None
     consumer: "Consumer | None" = None
-    """What takes messages from queues for it: all but plain topic subscriptions have one."""
+    """Its consumer of queues. Only plain topic subscriptions have none."""
     binding: "Binding | None" = None
     """The queue of its own that its topic messages wait in until it acknowledges them."""
 
@@ -144,7 +147,7 @@ class Subscription:
         self.note_direct()
 
     def note_direct(self) -> None:
-        """Look again whether anything stands between the fan-out and the outbox."""
+        """Update whether the fan-out may stage directly to the outbox."""
         self.is_direct = self.catch_up is None and self.selector is None and not self.no_local
 
     @property

@@ -1,4 +1,4 @@
-"""A subscription that takes messages from queues: its credit, and what it has not acknowledged."""
+"""The consumer of a subscription: its credit, and its unacknowledged messages."""
 
 from bisect import bisect_right
 from itertools import islice, takewhile
@@ -30,9 +30,9 @@ MAX_TIMES = 1_000
 WIDENED = 128
 """Deliveries that come into a transaction, or out of it, in one piece of work."""
 AUTO_BATCH_BYTES = 256 * 1024
-"""What an auto consumer is given at once, if its outbox has room."""
+"""The batch size of an auto consumer whose outbox has room."""
 SHOWN_BYTES = 576
-"""What one message takes in an outbox beside its bytes, measured: each is a delivery by itself."""
+"""The measured overhead of one browsed message in an outbox: each is a separate delivery."""
 
 
 class Source(Protocol):
@@ -65,7 +65,7 @@ class Source(Protocol):
         """Serve a consumer no more."""
 
     def pump(self, now: float) -> None:
-        """Hand out what consumers take."""
+        """Hand out messages to the consumers."""
 
 
 @define(eq=False, repr=False)
@@ -78,10 +78,10 @@ class Unacked:
 
 @define(eq=False, repr=False)
 class Consumer:
-    """Takes from one queue, or with a wildcard or composite destination from several.
+    """The consumer of one queue, or with a wildcard or composite destination of several.
 
     Args:
-      subscription: Whose it is, and how its MESSAGEs begin.
+      subscription: Its subscription, with the prefix of its MESSAGEs.
       ack: The ack mode.
       options: Prefetch, priority, selector and so on.
       fan_out: Numbers the deliveries.
@@ -106,9 +106,9 @@ class Consumer:
     joined: int = 0
     """Queues that its wildcards joined, which it is charged for."""
     was_lost: bool = False
-    """Its connection ended without a DISCONNECT, and ``suspect`` was told by then."""
+    """The connection ended without a DISCONNECT, and ``suspect`` has been set."""
     suspect: Message | None = None
-    """What it had in work when it was lost."""
+    """The message in work when the consumer was lost."""
     _shown: Destination | None = None
     """Of a browser: the destination that it was shown something of last."""
     _times: list[tuple[float, int]] = field(factory=list)
@@ -118,9 +118,9 @@ class Consumer:
     says_ack: bool = field(init=False)
     """Its MESSAGEs name the delivery in a header of its own, before the message."""
     repeats_number: bytes = field(init=False)
-    """Of a stream's reader: what stands before an offset where a second header repeats it."""
+    """Of a stream's reader: the bytes before an offset in a second header that repeats it."""
     lent: "dict[int, tuple[Consumer, int]] | None" = None
-    """Its client's, to be told of what it has; None = nobody asks, or it reads a stream."""
+    """The client's index of deliveries; None = unused, or it reads a stream."""
 
     def __attrs_post_init__(self) -> None:
         self.count_left = self.options.prefetch_count
@@ -156,7 +156,7 @@ class Consumer:
         return self.selector is None or self.selector.matches(message.publication.head)
 
     def room_for(self, size: int) -> int:
-        """Return how many messages whose bodies have ``size`` bytes it takes, at least."""
+        """Return the minimum number of messages with bodies of ``size`` bytes that fit."""
         if self.ack == AUTO:
             return self.bytes_left // (size + MESSAGE_OVERHEAD_BYTES)
         return min(self.count_left, self.bytes_left // size) if size else self.count_left
@@ -291,7 +291,7 @@ class Consumer:
 
         Before each step it has less credit than behind it.
         """
-        # From the newest back: what an earlier ACK of a transaction covers need not be seen again.
+        # From the newest back: messages covered by an earlier ACK of the transaction are skipped.
         numbers = [number]
         if cumulative:
             numbers = list(self.unacked)

@@ -15,7 +15,7 @@ FEW = 4
 MOST = 1024
 """Messages that are handed out before others have a chance: some 2 ms."""
 MOST_CONSUMERS = 256
-"""To so many consumers at a time: what one is given alone takes three times as long."""
+"""The most consumers in one step: a single message for each costs three times as much."""
 MOST_BYTES = 1024 * 1024
 """With no more bytes than this, or one message more."""
 
@@ -23,14 +23,15 @@ MOST_BYTES = 1024 * 1024
 def hand_out(
     queue: "Queue", ready: "list[Consumer]", now: float
 ) -> "tuple[dict[Consumer, list[Message]], bool]":
-    """Take messages for ``ready``, one each in turn, until they or the messages are used up.
+    """Assign messages to ``ready`` consumers, one each in turn, until either runs out.
 
     Args:
-      ready: Who takes a message now, in turn; used up.
+      queue: The queue.
+      ready: The consumers with room, in turn; used up.
       now: Seconds of the broker's clock.
 
     Returns:
-      Who is given what; and whether the time was up before all had been asked about all.
+      The messages of each consumer, and whether the time ran out before all were offered.
     """
     served: dict[Consumer, list[Message]] = {}
     most = MOST if len(ready) <= MOST_CONSUMERS else MOST_CONSUMERS
@@ -110,11 +111,11 @@ def _hand_out_singly(
     served: "dict[Consumer, list[Message]]",
     most: int,
 ) -> int:
-    """Hand out message by message, looking whether each has expired.
+    """Hand out message by message, checking each for expiry.
 
     Returns:
-      At one that not everybody may have, and that is left where it stands: whose turn it is among
-      ``ready``. Else -1.
+      The index in ``ready`` of the next consumer, at a message that not everybody may have and that
+      stays; else -1.
     """
     place, room = 0, MOST_BYTES
     while ready and most and room > 0:

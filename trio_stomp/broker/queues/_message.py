@@ -13,7 +13,7 @@ from trio_stomp.broker.queues._returned import Returned
 from trio_stomp.frames import Head, head_cost
 
 MESSAGE_OVERHEAD_BYTES = 256
-"""What a waiting message costs beside its body and headers; charged to the memory budget."""
+"""The cost of a waiting message beside body and headers, charged to the memory budget."""
 
 LEVELS = 10
 _number = attrgetter("number")
@@ -24,15 +24,16 @@ class Message:
     """One message of a queue, from its SEND to its ACK.
 
     Args:
-      number: Place in the order of acceptance over all destinations.
-      publication: Where it came from; its ``bodies`` are empty, so that one slow message does not
-        keep the bodies of its whole run.
+      number: Its position in the order of acceptance over all destinations.
+      publication: Its origin; ``bodies`` is empty, so that one slow message does not keep the
+          bodies of
+        its whole run.
       body: The bytes.
       level: Priority, 0 to 9.
-      deliveries: How often it has been handed to a consumer.
-      stored: Its id in the store; 0 = it is in memory alone.
-      failures: How many of its deliveries failed: NACKed, timed out, or in work when their consumer
-        was lost. What was only prefetched has not failed.
+      deliveries: How often it has been delivered to a consumer.
+      stored: Its id in the store; 0 = in memory only.
+      failures: The number of failed deliveries: NACKed, timed out, or in work when the consumer was
+        lost. A message that was only prefetched has not failed.
     """
 
     number: int
@@ -52,14 +53,18 @@ class Message:
 def charge(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> bool:
-    """Charge messages that come with one header block, or return False and charge nothing.
+    """Charge messages with one header block. If there is no room, return False and charge nothing.
 
-    The block is charged once for all that wait with it, wherever: it is kept once, and goes when
-    the last of them has gone, in whatever order they go.
+    The block is charged once for all its waiting messages, in any queue, and released with the last
+    of
+    them, in whatever order they go.
 
     Args:
-      size: Of their bodies, in bytes.
-      quota: Of whom they are.
+      memory: The budget.
+      head: The header block.
+      count: The number of messages.
+      size: The size of their bodies, in bytes.
+      quota: Their owner's quota.
     """
     cost = size + MESSAGE_OVERHEAD_BYTES * count
     if head.kept:
@@ -88,7 +93,7 @@ def force(
 def refund(
     memory: MemoryBudget, head: Head, count: int, size: int, quota: Quota | None = None
 ) -> None:
-    """Give back what ``charge`` or ``force`` charged for some of such messages."""
+    """Release the charge of some messages that ``charge`` or ``force`` charged."""
     head.kept -= count
     if not head.kept:
         memory.give_kept(head.cost, head.payer)
@@ -110,13 +115,13 @@ def cost_alone(head: Head, count: int, size: int) -> int:
 
 @define(eq=False)
 class Paged:
-    """The messages of a level that stand behind all others of it, and are in the store alone.
+    """The messages at the end of a level that are in the store only.
 
     Args:
-      after: They have greater ids than this.
-      last: They have no greater ids than this.
-      count: How many there are.
-      size: Bytes of their bodies.
+      after: The id before the first of them.
+      last: The id of the last of them.
+      count: Their number.
+      size: The bytes of their bodies.
     """
 
     after: int
@@ -137,10 +142,11 @@ class _Level:
 
 @define(eq=False)
 class Waiting:
-    """Messages in order: by priority, then by acceptance.
+    """Waiting messages in order: by priority, then by acceptance.
 
-    What was handed out and came back was mostly accepted before whatever is still fresh, so sorted
-    lists for the returned and a deque for the fresh keep the order at the cost of a deque.
+    Returned messages are mostly older than all fresh ones, so sorted lists for the returned and a
+    deque
+    for the fresh keep the order at the cost of a deque.
     """
 
     count: int = 0
@@ -157,9 +163,9 @@ class Waiting:
         self.count += 1
 
     def extend(self, level: int, messages: list[Message]) -> None:
-        """Put fresh messages of one level behind all of it, but for such as came later.
+        """Append fresh messages of one level, except for late ones, which are sorted in.
 
-        What the store had to have first may come after what was accepted behind it.
+        A message that had to be stored first may arrive after later ones.
         """
         fresh = self._level(level).fresh
         if fresh and fresh[-1].number > messages[0].number:
@@ -170,7 +176,7 @@ class Waiting:
         self.count += len(messages)
 
     def take(self, place: int, message: Message) -> None:
-        """Take a message out that waits on a level, wherever it stands."""
+        """Remove a message that waits on a level, at any position."""
         level = self._level(place)
         fresh = level.fresh
         if fresh and fresh[0] is message:
@@ -218,7 +224,7 @@ class Waiting:
         return level.fresh[0]
 
     def take_fresh(self, most: int) -> list[Message]:
-        """Take ``next_fresh`` and what follows it on its level, at most so many."""
+        """Remove and return ``next_fresh`` and up to ``most`` messages with it."""
         level = self._level(self._occupied.bit_length() - 1)
         take = level.fresh.popleft
         taken = [take() for _ in range(min(most, len(level.fresh)))]
@@ -226,12 +232,12 @@ class Waiting:
         return taken
 
     def restore_fresh(self, messages: list[Message]) -> None:
-        """Put back what ``take_fresh`` took just now."""
+        """Put back the result of the last ``take_fresh``."""
         self._level(messages[0].level).fresh.extendleft(reversed(messages))
         self.count += len(messages)
 
     def take_expired(self, now: float) -> list[Message]:
-        """Take out what stands first on its level and has expired."""
+        """Remove and return the expired messages at the front of each level."""
         found: list[Message] = []
         for level in self._levels:
             if level is None:
@@ -277,7 +283,7 @@ class Waiting:
         return [message for place in reversed(range(LEVELS)) for message in self.on_level(place)]
 
     def on_level(self, place: int) -> list[Message]:
-        """Return the messages of one level, likewise."""
+        """Return the messages of one level, in order."""
         level = self._levels[place]
         if level is None:
             return []
@@ -293,7 +299,7 @@ class Waiting:
     def behind(self, place: int, number: int, most: int) -> list[Message]:
         """Return the first messages of a level in memory after a number, up to ``most`` of them.
 
-        All of ``most`` cost as much, wherever in the queue they stand.
+        The cost depends on ``most`` only, not on their position.
         """
         level = self._levels[place]
         if level is None:
@@ -315,7 +321,7 @@ class Waiting:
             return 0
         return level.returned.count_up_to(number) + bisect_right(level.fresh, number, key=_number)
 
-    # What is in the store alone.
+    # Messages in the store only.
 
     def is_paging(self, level: int) -> bool:
         """Return whether new messages of a level must go to the store, to stay in order."""
@@ -352,7 +358,7 @@ class Waiting:
         return None
 
     def paging(self, level: int) -> Paged | None:
-        """Return what of a level is in the store alone."""
+        """Return the part of a level that is in the store only."""
         found = self._levels[level]
         return found.paged if found is not None else None
 
@@ -367,7 +373,7 @@ class Waiting:
         self.count += len(messages)
 
     def forget_paged(self, level: int) -> Paged:
-        """Forget what of a level is in the store alone, and return it."""
+        """Remove and return the part of a level that is in the store only."""
         found = self._level(level)
         assert found.paged is not None
         paged, found.paged = found.paged, None

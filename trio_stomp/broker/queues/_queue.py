@@ -33,10 +33,10 @@ class Queue:
     """One queue. It exists while it has messages, consumers, or a durable subscription's name.
 
     Args:
-      destination: For the counters; of a topic if this is a subscription's own queue.
+      destination: For the counters; a topic if this is a subscription's own queue.
       policy: Bounds and policies.
       host: The core.
-      place: What the store calls it; "" = nothing of it is ever stored.
+      place: Its key in the store; "" = nothing of it is ever stored.
     """
 
     name: str
@@ -47,11 +47,11 @@ class Queue:
     waiting: Waiting = field(factory=Waiting)
     consumers: list[Consumer] = field(factory=list)
     size: int = 0
-    """Bytes of the bodies of all its messages, in whatever state."""
+    """Bytes of the bodies of all its messages, in any state."""
     arriving: int = 0
-    """Messages that nobody sees before the store has them."""
+    """Messages that are invisible until they are stored."""
     spilling: int = 0
-    """Runs of them that go to the store for want of memory alone."""
+    """Runs of them that are stored only for want of memory."""
     delayed: int = 0
     delayed_bytes: int = 0
     unacked: int = 0
@@ -61,18 +61,18 @@ class Queue:
     nacked: int = 0
     groups: Groups = field(init=False)
     passed: ScanPositions | None = None
-    """How far those have looked who do not take everything; None = nobody has."""
+    """The scan positions of selective consumers; None = there are none."""
     pass_on: Callable[[Message, float], bool] | None = None
-    """Of a work queue's member: gives what was refused to another member, if there is one."""
+    """Of a work queue's member: passes a refused message to another member, if there is one."""
     heir: Callable[[Message, float], None] | None = None
-    """Set when the queue has ended: who gets what its delays still hold."""
+    """Set when the queue has ended: takes the messages whose delay is over."""
     is_marked: bool = False
     is_choosy: bool = False
     last_served: Consumer | None = None
-    """Whose turn it was; the next one's is next."""
+    """The consumer served last. Round-robin continues after it."""
     _sweep_at: float = NEVER
     _sweep_day_s: float = NEVER
-    """As ``_sweep_at``, for what ends at a time of day."""
+    """As ``_sweep_at``, for messages that expire at a time of day."""
 
     def __attrs_post_init__(self) -> None:
         self.groups = Groups(self.host.memory)
@@ -84,7 +84,7 @@ class Queue:
 
     @property
     def held(self) -> int:
-        """Messages in the queue, in whatever state."""
+        """The number of messages in the queue, in any state."""
         return self.depth + self.unacked + self.arriving
 
     @property
@@ -94,9 +94,9 @@ class Queue:
 
     @property
     def may_give_up(self) -> bool:
-        """Return whether its dead messages go somewhere.
+        """Return whether dead messages have a dead-letter queue.
 
-        Dead letters have none: they stay, however often somebody looks at them.
+        Dead letters themselves do not: they stay, however often they are delivered.
         """
         return bool(self.policy.dead_letter_for(self.destination.name))
 
@@ -144,11 +144,12 @@ class Queue:
             self.host.note_quiet(self)
 
     def put_all(self, level: int, messages: list[Message], size: int) -> None:
-        """Accept messages that fit and are charged for.
+        """Accept messages that fit and have been charged.
 
         Args:
-          level: Of all of them, as ``level_of`` told.
-          size: Of their bodies, in bytes.
+          level: The level of all of them, as returned by ``level_of``.
+          messages: The messages.
+          size: The size of their bodies, in bytes.
         """
         self.enqueued += len(messages)
         self.size += size
@@ -171,10 +172,12 @@ class Queue:
         self.host.mark(self)
 
     def load(self, level: int, messages: list[Message], is_last: bool) -> None:
-        """Messages that were in the store alone have been read, and charged for.
+        """Insert paged messages that have been read and charged.
 
         Args:
-          is_last: There are no more, whatever was thought.
+          level: Their level.
+          messages: The messages.
+          is_last: No more are stored, whatever was assumed.
         """
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
@@ -240,7 +243,7 @@ class Queue:
         self.host.mark(self)
 
     def detach(self, consumer: Consumer) -> None:
-        """Serve ``consumer`` no more. The caller gives back what it has not acknowledged."""
+        """Stop serving ``consumer``. The caller returns its unacknowledged messages."""
         self.consumers.remove(consumer)
         consumer.queues.pop(self, None)
         if self.last_served is consumer:
@@ -264,12 +267,12 @@ class Queue:
         self.is_choosy = any(consumer.selector is not None for consumer in self.consumers)
 
     def oldest_waiting_age_s(self, now: float) -> float | None:
-        """Return how long ago the oldest that waits was received, or 0 if nothing waits.
+        """Return how long ago the oldest waiting message was received, or 0 if none waits.
 
-        Delayed messages do not count: they wait because their sender wants it.
+        Delayed messages do not count: their senders want them to wait.
 
         Returns:
-          None if what is oldest is in the store alone.
+          None if the oldest message is in the store only.
         """
         oldest_at = self.waiting.oldest_at
         return None if oldest_at is None else max(0.0, now - oldest_at)
@@ -283,9 +286,9 @@ class Queue:
     # Messages out.
 
     def pump(self, now: float) -> None:
-        """Hand out what consumers take: in turn among those of the highest priority present.
+        """Hand out messages, in turn among the ready consumers of the highest priority.
 
-        As much as there is time for; the rest in a later turn.
+        The rest follows in a later turn if the time is up.
         """
         beneath = NEVER
         while self.waiting.count:
@@ -311,13 +314,13 @@ class Queue:
             if is_cut or (served and self.waiting.count and self.host.is_over()):
                 self.host.mark(self)
                 break
-            # What these do not want, others of a lower priority may.
+            # Consumers of a lower priority may match what these did not.
             beneath = NEVER if served else level
         if self.waiting.paged and (self.consumers or self.policy.drops_old):
             self.look_ahead()
 
     def look_ahead(self) -> None:
-        """Have more loaded of what is in the store alone, if that will be needed soon."""
+        """Start loading stored messages that will be needed soon."""
         wanted = self.waiting.wanted(SCAN_LIMIT if self.is_choosy else LOW_COUNT)
         if wanted is not None:
             self.host.page_in(self, *wanted)
@@ -339,10 +342,11 @@ class Queue:
         self._release_all(messages)
 
     def _watch_expiry(self, publication: Publication, after: float = 0.0) -> None:
-        """Have a queue that nobody reads lose what expires, and not only when it is met.
+        """Schedule a sweep, so that a queue without consumers loses expired messages, too.
 
         Args:
-          after: Not before this, in seconds of the broker's clock.
+          publication: The messages that expire.
+          after: The earliest time, in seconds of the broker's clock.
         """
         expires_at, end = publication.expires_at, publication.end
         if expires_at >= self._sweep_at:
@@ -410,7 +414,7 @@ class Queue:
             self.host.finish(message.stored)
 
     def _release_all(self, messages: list[Message]) -> None:
-        """Give back what one or more messages were charged for."""
+        """Release the charge of one or more messages."""
         memory = self.host.memory
         size = since = 0
         quota = messages[0].publication.quota

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 STOMPSERVER_DEAD = "/queue/deadletter"
 MIN_WATCHED = 16
-"""Watched runs of deliveries that a consumer may have whatever it has acknowledged."""
+"""Runs of deliveries that are watched for a consumer regardless of its acknowledgements."""
 
 
 @define(eq=False, repr=False)
@@ -61,21 +61,21 @@ class QueueBook:
     memory: MemoryBudget
     timers: Timers
     acknowledger: "Acknowledger" = field(init=False)
-    """Times out what is not acknowledged; joined by the broker."""
+    """Times out unacknowledged deliveries. Set by the broker."""
     send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
-    """Sends a dead letter to what is no queue; whether anybody gets it. Joined, too."""
+    """Sends a dead letter to a destination other than a queue. Set by the broker, too."""
     storage: "Storage | None" = None
     """Where queues survive; None = nowhere."""
     deaths: DeathCounters = field(factory=DeathCounters)
     event_history: EventHistory | None = None
-    """Notes what becomes of messages, for ``explain``."""
+    """The history of events, for ``explain``."""
     urgent: dict[Subscription, None] = field(factory=dict)
     """Those of clients that leave for which a queue waits: they end first."""
     turns: Turns = field(factory=Turns)
     """Say when the rest of the pumping is for a later turn."""
     reach: WildcardQueues = field(init=False)
     ending: dict[Consumer, None] = field(factory=dict)
-    """Those that end piece by piece: what they have goes back before others are served."""
+    """Consumers that are ended in pieces: their messages return before others are served."""
     frozen: dict[Queue, int] = field(factory=dict)
     """Those into which COMMITs put something bit by bit, and how many such COMMITs."""
     _marked: deque[Source] = field(factory=deque)
@@ -94,10 +94,11 @@ class QueueBook:
         return heapq.nlargest(count, self, key=lambda queue: queue.held)
 
     def open(self, name: str, quota: Quota | None = None) -> Queue:
-        """Return the queue of a destination, made if need be.
+        """Return the queue of a destination, created if needed.
 
         Args:
-          quota: Who is charged for it if it is made.
+          name: The name of the destination.
+          quota: The quota charged if it is created.
 
         Raises:
           ProtocolError: as ``Destinations.open``.
@@ -122,10 +123,12 @@ class QueueBook:
                     raise NotYet(self.reach.until_entered(queue))
 
     def private(self, destination: Destination, name: str, place: str = "") -> Queue:
-        """Return a queue that is found by no name: of one subscription.
+        """Return the unnamed queue of one subscription.
 
         Args:
-          place: What the store calls it, if anything of it may be stored.
+          destination: For the counters.
+          name: The name to show.
+          place: Its key in the store, if anything of it may be stored.
         """
         place = place if self.storage is not None else ""
         return Queue(name, destination, self.policies.policy_for(destination.name), self, place)
@@ -176,9 +179,9 @@ class QueueBook:
         self.reach.search(consumer)
 
     def reached(self, places: Sequence[Place]) -> Iterator[Queue | None]:
-        """Yield the queues that a SUBSCRIBE names or whose names its wildcards match, each once.
+        """Yield the queues that a SUBSCRIBE names or that match its wildcards, each once.
 
-        None at a name that is passed over. Others may come and go between two steps.
+        Yields None for a name that is skipped. Queues may come and go between two steps.
         """
         for number, (name, pattern) in enumerate(places):
             if pattern is None:
@@ -193,7 +196,7 @@ class QueueBook:
                 yield None if seen else queue
 
     def end(self, name: str, now: float) -> None:
-        """Forget a queue and what is in it."""
+        """Remove a queue with its messages."""
         destination = self.destinations.known(name)
         if destination is not None and destination.queue is not None:
             for consumer in list(destination.queue.consumers):
@@ -251,7 +254,7 @@ class QueueBook:
         if is_stored and queue.place and self.storage is not None:
             self.storage.accept(queue, origin, bodies, level, size)
         else:
-            # A work queue's member may hand it on, to whoever did not send it (no-local).
+            # A work queue's member may pass it on, except to its sender (no-local).
             kept = origin if queue.pass_on is not None else origin.without_sender()
             messages = self.messages(kept, bodies, level)
             if self.event_history is not None:
@@ -286,7 +289,7 @@ class QueueBook:
         return bool(self._marked) or self.reach.is_searching
 
     def pump(self, now: float) -> None:
-        """Hand out what came and what came back while there is time, and the rest later."""
+        """Hand out new and returned messages while there is time, and the rest later."""
         marked, turns, entering = self._marked, self.turns, self.reach.entering
         while True:
             if marked:
@@ -391,7 +394,7 @@ class QueueBook:
             return False
         if not grave.room_for(message.body) or cost_alone(head, 1, size) > self.memory.kept_room:
             return False
-        # It was its sender's, and is: whatever others have taken meanwhile.
+        # It stays charged to its sender, whatever others have used meanwhile.
         force(self.memory, head, 1, size, quota)
         expires_at = now + destination.ttl_s if destination.ttl_s else NEVER
         origin = Publication(destination, head, [], now, expires_at, quota=quota)
@@ -427,7 +430,7 @@ class QueueBook:
             self.storage.log.note_failed(message.stored, message.failures)
 
     def together(self) -> AbstractContextManager[None]:
-        """Keep what the store is told inside as a whole, or not at all."""
+        """Group records written inside so that they are stored all or none."""
         return nullcontext() if self.storage is None else self.storage.log.together()
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
@@ -470,7 +473,7 @@ def _dead_head(message: Message, queue: Queue, death: DeadLetterReason, name: st
         "x-first-death-queue": told.get("x-first-death-queue", queue.destination.name),
         "x-first-death-reason": told.get("x-first-death-reason", death.value),
     }
-    # Who sends it on to where it was must not be taken for its first sender.
+    # A client that forwards it to its origin must not count as its first sender.
     for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
         told.pop(header, None)
     told |= first

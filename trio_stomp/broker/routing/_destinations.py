@@ -1,4 +1,4 @@
-"""Destinations in use: who gets what is sent there, and what has been sent."""
+"""The destinations in use, with their subscribers and counters."""
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -44,9 +44,9 @@ class Known:
     """The record of an id for duplicate detection.
 
     Args:
-      commit: What its message belongs to.
-      stored: What the store calls it; 0 = the store does not know it.
-      quota: Who is charged for it.
+      commit: The commit that its message belongs to.
+      stored: Its id in the store; 0 = not stored.
+      quota: The quota charged for it.
     """
 
     commit: int = 0
@@ -63,9 +63,9 @@ class LastValueOwner:
     """The owner of a last value.
 
     Args:
-      owner: Who sent it; None = nobody knows.
-      judged: At which of the changes of rules that was allowed, as the guard counts them.
-      id: Of the value in the store; 0 = it is in memory alone.
+      owner: The sender; None = unknown.
+      judged: The generation of the rules that allowed it, as the authorizer counts them.
+      id: The value's id in the store; 0 = in memory only.
     """
 
     owner: Identity | None
@@ -93,34 +93,34 @@ class Destination:
     cost: int = 0
     """Bytes of tables that it is charged for while it is known; then 0."""
     quota: Quota | None = None
-    """Who is charged for it: who named it first."""
+    """The quota charged for it: that of the first user."""
     generation: int = _STALE_GENERATION
     exact: dict[Member, None] = field(factory=dict)
     reserved: bool = False
     private: bool = False
-    """It is of one connection, whose own SUBSCRIBE by name alone reaches it."""
+    """Belongs to one connection, which reaches it by name only."""
     queue: "Queue | None" = None
-    """What is sent here waits in it (queues only)."""
+    """Its messages (queues only)."""
     ttl_s: float = 0.0
     """Lifetime that the destination gives; 0 = none."""
     slow_consumer: str = ""
-    """What happens to a subscriber that is too slow; "" = as the broker's option says."""
+    """The policy for slow subscribers; "" = the broker's option."""
     persistent: str = "header"
     """Which messages the store has before anybody sees them: ``header``, ``always``, ``never``."""
     stream: "Stream | None" = None
-    """The log of what is sent here, if policy wants one."""
+    """The log of its messages, if a policy makes it a stream."""
     retain: str = "header"
     """Which messages become the last value: ``header``, ``always`` or ``never``."""
     retained: "Publication | None" = None
-    """The last value, for those who come later."""
+    """The last value, for later subscribers."""
     retained_id: int = 0
     """Its id in the store; 0 = it is in memory alone."""
     seen: Seen = field(factory=OrderedDict)
-    """Ids of the last messages that told one, so that none is taken twice."""
+    """Recent ids for duplicate detection, so that no message is accepted twice."""
     line: "deque[object] | None" = None
-    """What is being sent here bit by bit, and what comes behind it (``Lines``)."""
+    """Messages being sent in pieces, and those that follow (``Lines``)."""
     rotation: int = 0
-    """Work queues: how many messages have been handed out, so whose turn it is."""
+    """Work queues: the number of deliveries so far, which selects the next member."""
     enqueued: int = 0
     delivered: int = 0
     dropped: int = 0
@@ -160,7 +160,7 @@ class Destination:
         return expires_at
 
     def takers(self, publication: "Publication") -> Sequence[Member]:
-        """Return those of its subscribers that want a publication."""
+        """Return the subscribers that match a publication."""
         if not self.filtered:
             return self.subscribers
         return [each for each in self.subscribers if each.wants(publication)]
@@ -206,20 +206,21 @@ class Destinations:
 
     policies: BrokerPolicies
     configure: Callable[[Destination], None] = noop
-    """Tells a new route what the policies say of it."""
+    """Applies the policies to a new destination."""
     forget: Callable[[Destination], None] = noop
-    """Told of a route that is forgotten."""
+    """Called with a forgotten destination."""
     memory: MemoryBudget = field(factory=MemoryBudget)
     """Charged for each."""
     is_restoring: bool = False
-    """What the store knows is being taken over: it is charged for, but not refused."""
+    """Recovery is running: restored destinations are charged but never refused."""
     retaining: dict[Destination, LastValueOwner] = field(factory=dict)
     """Those that keep a last value."""
     past: Destination = field(factory=_nowhere)
-    """What clients' destinations had counted when they were forgotten, all together; of queues of
-    wildcard subscriptions, how long their messages took."""
+    """The counters of forgotten destinations, added up; for queues of wildcard subscriptions, also
+    their delivery times.
+    """
     leaving: dict[Client, None] = field(factory=dict)
-    """Clients whose subscriptions end, some in each turn: none of them is found any more."""
+    """Clients whose subscriptions are ended over several turns. Lookups skip them."""
     _quiet: Quiet = field(factory=Quiet)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
@@ -255,13 +256,14 @@ class Destinations:
         return None if destination is None else destination.queue
 
     def open(self, name: str, quota: Quota | None = None) -> Destination:
-        """Return the route of ``name``, made if need be.
+        """Return the destination of ``name``, created if needed.
 
         Args:
-          quota: Who is charged for it if it is made.
+          name: The name.
+          quota: The quota charged if it is created.
 
         Raises:
-          ProtocolError: the name is too long, of a kind not served, or there are too many.
+          ProtocolError: the name is too long, of an unknown kind, or there are too many.
         """
         destination = self.place(name, quota)
         if destination.generation != self._generation:
@@ -278,7 +280,7 @@ class Destinations:
         return destination.generation == self._generation
 
     def is_long(self, destination: Destination) -> bool:
-        """Return whether its subscribers are to be looked up first, and may be very many."""
+        """Return whether its subscribers must be looked up first, and may be very many."""
         most = len(destination.exact) + len(self._wildcards)
         return most > MANY_TAKERS and destination.generation != self._generation
 
@@ -312,7 +314,7 @@ class Destinations:
     def add(
         self, member: Member, name: str, pattern: Pattern | None, quota: Quota | None = None
     ) -> None:
-        """Let ``member`` receive from now on what is sent to ``name``, or matches ``pattern``.
+        """Subscribe ``member`` to ``name``, or to the names that match ``pattern``.
 
         Raises:
           ProtocolError: as ``open``.
@@ -354,7 +356,7 @@ class Destinations:
         """Return the destination that counts for a binding's queue: its own for a wildcard."""
         if pattern is None:
             return self.place(name, quota)
-        # Its counters end with it; what it observes is told of nowhere else.
+        # Its counters end with it; its delivery times are added to the total.
         return Destination(name, classify(name), delivery=self.past.delivery)
 
     def note_change(self) -> None:
@@ -363,7 +365,7 @@ class Destinations:
         self._crowd = None
 
     def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
-        """Raise what ``add`` would raise for a subscription to ``name``, and change nothing.
+        """Raise the error of ``add`` for a subscription to ``name``, without changing anything.
 
         Raises:
           ProtocolError: as ``open``.
@@ -387,9 +389,9 @@ class Destinations:
         return destination
 
     def forget_new(self) -> None:
-        """Forget the newest routes as far as nothing ever happened there.
+        """Forget the newest destinations that were never used.
 
-        A frame was refused: what was made to look at it, before it was, must not stay.
+        A refused frame must not leave behind the destinations created to check it.
         """
         for name in list(islice(reversed(self._destinations), MAX_FORGOTTEN)):
             destination = self._destinations[name]
@@ -430,12 +432,12 @@ class Destinations:
         destination.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:
-        """Forget a tenth of what nobody subscribes to by name, the oldest first.
+        """Forget a tenth of the destinations without subscriptions by name, the oldest first.
 
-        Each look at a route is paid for: by who made it, or by what made it quiet again.
+        Each check of a destination is paid for by the client that created it or left it idle.
 
         Raises:
-          ProtocolError: there is no place for ``name`` all the same, or no memory.
+          ProtocolError: there is still no room for ``name``, or no memory.
         """
         limit = self.policies.max_destinations
         wanted = max(1, min(limit, len(self._destinations)) // 10)
@@ -455,7 +457,7 @@ class Destinations:
         """Forget idle destinations of a user who has reached the limit of names.
 
         Raises:
-          ProtocolError: there is no place for ``name`` all the same.
+          ProtocolError: there is still no room for ``name``.
         """
         self._forget_idle(max(1, quota.destinations // 10), quota)
         if self._lacks(quota, cost):  # what others do not use is not to be in his way
@@ -464,7 +466,7 @@ class Destinations:
             raise no_names(self.memory, quota, f"destination:{name[:80]}")
 
     def _forget_idle(self, wanted: int, quota: Quota | None = None) -> None:
-        """Forget so many that are idle, the oldest first: of all, or of one user."""
+        """Forget up to ``wanted`` idle destinations, the oldest first: of all, or of one user."""
         while wanted > 0 and (destination := self._quiet.take(quota)) is not None:
             if destination.is_idle:
                 wanted -= 1

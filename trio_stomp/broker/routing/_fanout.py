@@ -1,4 +1,4 @@
-"""The hot path: one run of SENDs to all who get it."""
+"""The hot path: fan-out of a run of SENDs to its subscribers."""
 
 from typing import TYPE_CHECKING
 
@@ -49,13 +49,13 @@ class FanOut:
     drops: DropCounters = field(factory=DropCounters)
     names: MessageNames = field(factory=MessageNames)
     event_history: EventHistory | None = None
-    """Notes what becomes of messages, for ``explain``."""
+    """The history of events, for ``explain``."""
     slow: list[tuple[Subscription, int]] = field(factory=list)
-    """Subscribers that were too slow, and what they lost; for the broker to settle."""
+    """Slow subscribers and their losses, for the broker to settle."""
     told: bytes = b""
     """Header lines that the dialect has in each MESSAGE that was not handed out before."""
     foreseen: Foreseen = field(factory=dict)
-    """Who has been asked about what is sent now, a part of a transaction."""
+    """The subscribers that match the part of a transaction being sent."""
 
     def to_all(self, publication: Publication) -> int:
         """Deliver each message to every subscriber (topics), and return how many take them."""
@@ -90,14 +90,14 @@ class FanOut:
         return copies
 
     def among(self, members: "Sequence[Member]", publication: Publication) -> "Sequence[Member]":
-        """Leave out of ``members`` of its destination those who have said that they want it not."""
+        """Return the ``members`` of its destination without those known not to match."""
         said = self.foreseen.get(publication.destination.name)
         return members if said is None else said.among(members, publication)
 
     def in_turn(self, publication: Publication) -> bool:
-        """Give each message to one subscriber of its destination, round-robin (work queues).
+        """Deliver each message to one subscriber of its destination, round-robin (work queues).
 
-        False, and nothing done, if none of them wants it.
+        Return False, and do nothing, if none of them matches.
         """
         destination, bodies = publication.destination, publication.bodies
         if self.foreseen:
@@ -148,7 +148,7 @@ class FanOut:
         return encode(publication.without_bodies(), block, bodies, self.number(len(bodies)))
 
     def give(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Stage to one subscriber, behind what it still has to be given."""
+        """Stage a delivery to one subscriber, behind its backlog."""
         catch_up = subscription.catch_up
         if catch_up is None:
             self.stage(subscription, delivery)
@@ -163,7 +163,7 @@ class FanOut:
             self.overflow(subscription, delivery)
 
     def show(self, subscription: Subscription, delivery: Delivery) -> None:
-        """Stage what is only looked at: its message stays where it is, so it is none delivered."""
+        """Stage a message for a browser: it stays in its queue, and is no delivery."""
         if not subscription.outbox.stage(subscription.prefix, delivery):
             delivered = self.delivered
             self.overflow(subscription, delivery)
@@ -192,7 +192,7 @@ class FanOut:
             )
 
     def refuse(self, publication: Publication) -> None:
-        """Count parked messages whose first subscriber does not want them: they are gone."""
+        """Count parked messages that their first subscriber does not match as dropped."""
         count = len(publication.bodies)
         publication.destination.dropped += count
         self.drops.no_subscriber += count
@@ -241,7 +241,7 @@ class FanOut:
         session: str = "",
         rule: str = "",
     ) -> None:
-        """Note messages that somebody does not get, for ``explain``."""
+        """Note messages that a subscriber does not get, for ``explain``."""
         if self.event_history is not None and not destination.reserved:
             self.event_history.lost(fate, destination.name, count=count, session=session, rule=rule)
 

@@ -69,18 +69,18 @@ class Publisher:
     in_pieces: FanOutInPieces
     """Gives to very many."""
     log: Log | None = None
-    """What is to survive is written here first; None = nothing survives."""
+    """The log for persistent messages; None = there is no store."""
     wall: WallTime = field(factory=WallTime)
     later: SendLater = field(init=False)
-    """Joined by the broker: what it keeps comes back to ``send_due``."""
+    """The scheduler, which calls ``send_due``. Set by the broker."""
     questions: StreamQueries = field(init=False)
     behalf: Quota | None = None
-    """The quota that is charged for what the broker sends on a user's behalf."""
+    """The quota charged for messages that the broker sends on a user's behalf."""
     received: int = 0
     volatile: int = 0
     """Runs of messages that were sent to survive, and are in memory all the same."""
     warn: Callable[[str], None] = noop
-    """Tells the operator."""
+    """Logs a warning to the operator."""
 
     def __attrs_post_init__(self) -> None:
         streams, overflow = self.to_topics.streams, self.to_queues.overflow
@@ -96,7 +96,7 @@ class Publisher:
     def plan(self, client: Client | None, head: Head) -> tuple[Head, SendPlan]:
         """Return the plan of a header block, and the block, rewritten for temporary names.
 
-        What only the broker may say is left out of it.
+        Reserved headers are removed from it.
 
         Raises:
           ProtocolError: as ``make_plan``, or the client may not send there.
@@ -118,11 +118,11 @@ class Publisher:
         return head, plan
 
     def quota_of(self, client: Client | None) -> Quota | None:
-        """Return the quota that is charged for what is sent now."""
+        """Return the quota charged for the current SEND."""
         return self.behalf if client is None else client.quota
 
     def _plan_of(self, head: Head) -> SendPlan:
-        """Return the plan of a header block as it stands, made once and kept on it."""
+        """Return the plan of a header block, which is computed once and cached on it."""
         plan = head.plan
         if not isinstance(plan, SendPlan):
             plan = head.plan = make_plan(head, self.dialect)
@@ -133,14 +133,16 @@ class Publisher:
     ) -> tuple[int, bytes]:
         """Send a run. Return how many of its messages were accepted, and their RECEIPT headers.
 
-        Fewer than all are taken only by a queue that makes its producers wait.
+        Only a queue that blocks its producers accepts fewer than all.
 
         Raises:
-          NotYet: so many selectors are to be asked first, or so many are to join a new queue, that
-            there is no time for it now; or something is being sent to its topic bit by bit.
-          Begun: it is sent, and very many have still to be given it.
-          ProtocolError: the destination is not to be sent to, or a full queue refuses. In the
-            second case ``taken`` on the error tells how many had been accepted before.
+          NotYet: too many selectors or new members must be evaluated first, or earlier messages are
+              still
+            being sent to the topic in pieces.
+          Begun: it is accepted, and very many subscribers follow in later turns.
+          ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
+              case
+            ``taken`` on the error is the number accepted before.
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:
@@ -162,7 +164,7 @@ class Publisher:
             if client is not None:
                 if destination.line is not None:
                     raise NotYet(self.lines.until_free(plan.names))
-                # In a crowd each is asked when it is given it; the store wants to know before.
+                # In a crowd each is evaluated at its delivery; the store needs to know before.
                 asks = self.log is not None or not destination.is_crowded
                 if asks and len(destination.filtered) > FEW_SELECTORS:
                     self.asker.ask(head, ((destination, head),))
@@ -266,12 +268,12 @@ class Publisher:
     def send_due(
         self, owner: Identity | None, quota: Quota | None, run: FrameRun, now: float, survives: bool
     ) -> int:
-        """Send what was scheduled, and return how many of its messages were taken.
+        """Send scheduled messages, and return how many were accepted.
 
         Args:
-          owner: Who scheduled it.
-          quota: Who is charged for it.
-          survives: The store had it until now, and must have it from now on.
+          owner: The user who scheduled them.
+          quota: The quota charged for them.
+          survives: They were stored until now, and must stay stored.
         """
         is_bound = survives and self.log is not None
         binding = self.bound(is_kept=True) if is_bound else nullcontext()
@@ -288,7 +290,7 @@ class Publisher:
 
     @contextmanager
     def bound(self, *, is_kept: bool = False) -> Iterator[None]:
-        """Make what is sent inside survive as a whole or not at all, seen when it does."""
+        """Group everything sent inside into one atomic unit, which becomes visible when stored."""
         assert self.log is not None
         before, self.to_topics.binds = self.to_topics.binds, True
         try:
@@ -298,10 +300,9 @@ class Publisher:
             self.to_topics.binds = before
 
     def stores(self, head: Head, quota: Quota | None = None) -> bool:
-        """Return whether all that is sent with a header block is written to the log first.
+        """Return whether all messages with a header block are written to the log first.
 
-        What is not must wait for what its sender sent before. A name that is new is charged to
-        ``quota``.
+        Others must wait for what their sender sent before. A new name is charged to ``quota``.
         """
         try:
             plan = self._plan_of(head)
@@ -314,7 +315,7 @@ class Publisher:
         )
 
     def stored(self, head: Head) -> bytes:
-        """Return what a RECEIPT tells of messages that a queue has taken."""
+        """Return the RECEIPT headers of messages that a queue has accepted."""
         return self.log.stored if self.log is not None and self.stores(head) else STORED
 
     def _send_once(
@@ -408,7 +409,7 @@ class Publisher:
         return len(bodies), self._send_to_topic(publication, now)
 
     def _send_to_topic(self, publication: Publication, now: float) -> bytes:
-        """Send to a topic, now or when the store has it, and return what RECEIPTs tell."""
+        """Send to a topic, now or once stored, and return the RECEIPT headers."""
         to_topics, asked = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":
             asked = to_topics.last_values.asked(publication)
