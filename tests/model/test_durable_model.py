@@ -449,6 +449,7 @@ class DurableModel(RuleBasedStateMachine):
             assert left == (0, 0, 0, 0), queue.name
         log = core.log
         assert core.memory.kept_bytes == core.memory.used_bytes == log.pending_bytes == 0
+        assert core.memory.stored_bytes == 0
         assert [*log.waiting, *log.leaving, *log.pages, *log.deliveries, *log._sent] == []
         assert core.store.statistics().live_messages == 0
 

@@ -599,7 +599,7 @@ class Core:
             self.broker.queues.end(queue.name, self.now)
             assert queue.size == queue.held == 0
         assert self.broker.stale.size == self.broker.stale.bytes == 0
-        assert self.memory.used_bytes == self.memory.kept_bytes == 0
+        assert self.memory.used_bytes == self.memory.kept_bytes == self.memory.stored_bytes == 0
         assert self.memory.tables_bytes == lasting_bytes(self.broker)
         assert len(self.broker.timers) == 0
         assert len(self.broker.subscriber) == self.broker.destinations.wildcards == 0

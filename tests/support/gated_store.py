@@ -38,6 +38,8 @@ class GatedStore(MemoryStore):
     """What the next reads raise, each once."""
     asked: list[tuple[list[Turn], int]] = field(factory=list)
     """Turns and expected number of each append, as soon as it begins."""
+    capacities: list[int | Exception] = field(factory=lambda: [0])
+    """What it says that messages may take, each once but the last."""
     reads: int = 0
     closed: int = 0
     threads: set[threading.Thread] = field(factory=set)
@@ -87,6 +89,12 @@ class GatedStore(MemoryStore):
     def stream_state(self, stream: str) -> StreamState | None:
         self._reading()
         return super().stream_state(stream)
+
+    def capacity(self) -> int:
+        told = self.capacities.pop(0) if len(self.capacities) > 1 else self.capacities[0]
+        if isinstance(told, Exception):
+            raise told
+        return told
 
     def _reading(self) -> None:
         self.reads += 1

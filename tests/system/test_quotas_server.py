@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 import trio
 
 from tests.support.fakes import Client, StreamPipe
 from trio_stomp import ServerHandle, Settings, serve
+from trio_stomp.store import SqlStore
 
 QUIET = {"diag_interval_s": 0, "heartbeat_send_ms": 0, "heartbeat_expect_ms": 0}
 LIMIT = {"max_memory_bytes": 4 * 1024 * 1024}
@@ -16,7 +18,7 @@ MUCH = b"x" * 100_000
 
 @asynccontextmanager
 async def broker(**options: object) -> AsyncIterator[ServerHandle]:
-    settings = Settings.of(port=0, **QUIET, **LIMIT, **options)
+    settings = Settings.of(port=0, **{**QUIET, **LIMIT, **options})
     async with trio.open_nursery() as nursery:
         handle: ServerHandle = await nursery.start(serve, settings)
         try:
@@ -64,6 +66,48 @@ async def test_a_user_who_fills_the_memory_leaves_room_for_others(tmp_path: Path
         await mallory.publish("/queue/m", MUCH, receipt=True)
         await mallory.disconnect()
         await victim.disconnect()
+
+
+@pytest.mark.parametrize("kind", ["journal", "sqlite"])
+async def test_a_user_who_fills_the_disk_leaves_room_for_others_after_a_restart_too(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before, mallory was told "storage" when nothing was left, and so was everybody."""
+    users = tmp_path / "users"
+    users.write_text("mallory:secret\nvictim:secret\n")
+    users.chmod(0o600)
+    most, memory = 16 * 1024 * 1024, {"max_memory_bytes": 256 * 1024 * 1024}
+    if kind == "journal":
+        store = {"data_dir": str(tmp_path / "data"), "max_store_bytes": most}
+    else:
+        store = {"store_url": f"sqlite:///{tmp_path}/queues.db"}
+        monkeypatch.setattr(SqlStore, "capacity", lambda self: most, raising=False)
+    async with broker(passwd_file=str(users), **memory, **store) as handle:
+        code, count = await stores(await enter(handle, "mallory"), "/queue/m")
+        assert (code, count > 50) == ("quota-exceeded", True)
+    async with broker(passwd_file=str(users), **memory, **store) as handle:
+        victim = await enter(handle, "victim")
+        saved = {"persistent": "true"}
+        for _ in range(20):
+            await victim.publish("/queue/v", MUCH, headers=saved, receipt=True)
+        code, count = await stores(await enter(handle, "mallory"), "/queue/m2")
+        assert (code, count) == ("quota-exceeded", 0)
+        await victim.subscribe("/queue/m", "m")
+        for _ in range(10):
+            await victim.receive()  # he takes them away
+        await victim.disconnect()
+
+
+async def stores(client: Client, name: str) -> tuple[str, int]:
+    """Send what survives as long as RECEIPTs come; the code of the ERROR, and how many came."""
+    for number in range(200):
+        told = {"destination": name, "receipt": f"{number}", "persistent": "true"}
+        await client.send("SEND", told, MUCH)
+        frame = await client.receive()
+        if frame.command == "ERROR":
+            await client.aclose()
+            return frame["code"] or "", number
+    return "nothing was refused", 200
 
 
 async def test_an_address_that_fills_the_memory_leaves_room_for_others() -> None:

@@ -13,8 +13,10 @@ from trio_stomp.base._errors import StompError as StompError
 from trio_stomp.base._identity import ANONYMOUS as ANONYMOUS
 from trio_stomp.base._identity import ANONYMOUS_NAME as ANONYMOUS_NAME
 from trio_stomp.base._identity import Identity as Identity
+from trio_stomp.base._memory import UNBOUNDED as UNBOUNDED
 from trio_stomp.base._memory import MemoryBudget as MemoryBudget
 from trio_stomp.base._memory import Quota as Quota
+from trio_stomp.base._memory import Stake as Stake
 from trio_stomp.base._noop import noop as noop
 from trio_stomp.base._option import CHOICES as CHOICES
 from trio_stomp.base._option import HELP as HELP

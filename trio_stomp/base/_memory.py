@@ -6,6 +6,8 @@ TABLES_SHARE = 2
 """Names and subscriptions may take 1/2 of the limit, beside it."""
 MIN_TABLES_BYTES = 1024 * 1024
 """So much they may take however small the limit is."""
+UNBOUNDED = 1 << 60
+"""More than there is of anything."""
 
 
 @define(eq=False)
@@ -28,11 +30,29 @@ class Quota:
     """ERRORs that its owner was told for want of room in it, while it was remembered."""
     kind: str = "user"
     """Or ``network``, where nobody logs in."""
+    stored_bytes: int = 0
+    """What its messages take in the store, whether or not they are in memory, too."""
+    line: bytes = b""
+    """What the store is told of it with each message."""
 
     @property
     def is_unused(self) -> bool:
         """Return whether nothing is charged to it."""
-        return not (self.kept_bytes or self.tables_bytes or self.destinations or self.scheduled)
+        used = self.kept_bytes or self.tables_bytes or self.stored_bytes
+        return not (used or self.destinations or self.scheduled)
+
+
+@define(eq=False)
+class Stake:
+    """What messages are charged for as long as they are in the store.
+
+    Args:
+      quota: Of whom they are; None = of nobody who is known.
+      each: Bytes of one of them, its body apart.
+    """
+
+    quota: Quota | None
+    each: int
 
 
 @define(eq=False)
@@ -57,6 +77,11 @@ class MemoryBudget:
     """The percentage of what others leave that one user may have of each pool."""
     is_promised: bool = False
     """Room was kept for what is charged now: nobody's quota is in its way."""
+
+    stored_bytes: int = 0
+    """What messages of queues take in the store."""
+    stored_limit: int = 0
+    """The most that they may take there, as the store says: 0 = unknown, so nobody has a share."""
 
     held_bytes: int = 0
     """What was read of clients that have to wait. Counted apart: it can become messages only when
@@ -142,6 +167,25 @@ class MemoryBudget:
         self.used_bytes -= size
         if quota is not None:
             quota.kept_bytes -= size
+
+    def stored_room_for(self, quota: Quota | None) -> int:
+        """Return the most bytes that a quota may have more in the store.
+
+        What all together may have there is the store's to say.
+        """
+        if quota is None or not self.stored_limit or self.is_promised:
+            return UNBOUNDED
+        return self.left(quota.stored_bytes, self.stored_bytes, self.stored_limit)
+
+    def force_stored(self, size: int, quota: Quota | None) -> None:
+        """Charge bytes in the store; the caller has asked whether there is room."""
+        self.stored_bytes += size
+        if quota is not None:
+            quota.stored_bytes += size
+
+    def give_stored(self, size: int, quota: Quota | None) -> None:
+        """Give back what ``force_stored`` charged."""
+        self.force_stored(-size, quota)
 
     def left(self, own: int, used: int, limit: int) -> int:
         """Return how much more one user may have, who has ``own`` of the ``used`` of a pool.

@@ -33,6 +33,7 @@ from trio_stomp.broker.queues import (
     Acknowledger,
     Overflow,
     QueueBook,
+    Readers,
     Storage,
 )
 from trio_stomp.broker.routing import (
@@ -179,6 +180,10 @@ class Parts:
         """Return whether ``publish`` to ``name`` would reach a subscriber."""
         return bool(self.destinations.own(name).subscribers)
 
+    def note_capacity(self, limit_bytes: int) -> None:
+        """Note how much messages may take in the store, as it says; 0 = it does not know."""
+        self.memory.stored_limit = limit_bytes
+
     def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
         """Take messages that were in the store alone. None means that they could not be read."""
         assert self.storage is not None
@@ -247,6 +252,8 @@ class Parts:
             lambda head: make_plan(head, self.dialect).options,
             self.queues.stored_messages,
             self.wall,
+            payer_of=self.quotas.charged,
+            readers=Readers(self.memory),
         )
 
     def _make_streams(self) -> None:

@@ -99,8 +99,8 @@ class Recovery:
                 if name == place:
                     raise ValueError("its parent record is missing")
                 queue = self.broker.queues.open(name)
-            queue.size += state.bytes
-            queue.waiting.restore(level, state.count, state.bytes, self.recovered.next_id - 1)
+            assert self.broker.storage is not None
+            self.broker.storage.restore(queue, level, state, self.recovered.next_id - 1)
             queue.host.mark(queue)
 
     def _restore_schedule(self, run: "Stored", known: list[Progress]) -> None:

@@ -36,6 +36,8 @@ RETRY_S = 1.0
 """The delay after a failure of the store before records that must be stored are retried."""
 RETAIN_S = 10.0
 """The interval at which retention is applied to streams."""
+MEASURE_S = 10.0
+"""The interval at which the store is asked how much messages may take."""
 MAX_GROUP_TURNS = 4096
 """Turns of one append."""
 PAGE_BYTES = 256 * 1024
@@ -71,6 +73,9 @@ class CommitterHost(Protocol):
 
     def uncommitted(self, error: str, now: float) -> None:
         """Withdraw everything handed to the store since the last commit."""
+
+    def note_capacity(self, limit_bytes: int) -> None:
+        """Note how much messages may take in the store, as it says; 0 = it does not know."""
 
     def loaded(self, wanted: "PageWanted", page: "Page | None", now: float) -> None:
         """Take a page that was read, or the failure to read it."""
@@ -119,6 +124,7 @@ class StoreCommitter:
     _waiting: trio.CancelScope | None = None
     _answered: trio.Event = field(factory=trio.Event)
     _busy: bool = False
+    _capacity: int = 0
     _nursery: trio.Nursery | None = None
     _appender: Appender = field(init=False)
     _readers: trio.CapacityLimiter = field(factory=lambda: trio.CapacityLimiter(2))
@@ -162,6 +168,7 @@ class StoreCommitter:
         with self._appender:
             async with trio.open_nursery() as self._nursery:
                 self._nursery.start_soon(self._retain_for_ever)
+                self._nursery.start_soon(self._measure_for_ever)
                 await self._append_for_ever()
 
     async def _append_for_ever(self) -> None:
@@ -234,6 +241,22 @@ class StoreCommitter:
                 _tell_unreadable(error)
                 continue
             self.call_soon(partial(self._retain, found))
+
+    async def _measure_for_ever(self) -> None:
+        """Tell the core now and then how much messages may take in the store."""
+        while True:
+            try:
+                found = await trio.to_thread.run_sync(self.store.capacity, limiter=self._readers)
+            except Exception as error:
+                _tell_unreadable(error)
+            else:
+                if found != self._capacity:
+                    self._capacity = found
+                    self.call_soon(partial(self._note, found))
+            await trio.sleep(MEASURE_S)
+
+    def _note(self, capacity: int, now: float) -> None:
+        self.host.note_capacity(capacity)
 
     def _retain(self, found: "list[tuple[str, StreamState, int]]", now: float) -> None:
         for name, state, before in found:

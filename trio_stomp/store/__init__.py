@@ -22,6 +22,7 @@ from trio_stomp.store._port import StoreStatistics as StoreStatistics
 from trio_stomp.store._port import StoreUnavailable as StoreUnavailable
 from trio_stomp.store._port import Streamed as Streamed
 from trio_stomp.store._port import StreamState as StreamState
+from trio_stomp.store._records import CHARGED as CHARGED
 from trio_stomp.store._records import Append as Append
 from trio_stomp.store._records import Atomic as Atomic
 from trio_stomp.store._records import Begin as Begin
@@ -35,6 +36,8 @@ from trio_stomp.store._records import Put as Put
 from trio_stomp.store._records import Record as Record
 from trio_stomp.store._records import Trim as Trim
 from trio_stomp.store._records import Turn as Turn
+from trio_stomp.store._records import charged_to as charged_to
+from trio_stomp.store._records import stored_cost as stored_cost
 from trio_stomp.store.disk import Files as Files
 from trio_stomp.store.disk import OsFiles as OsFiles
 from trio_stomp.store.journal import JournalStore as JournalStore

@@ -35,6 +35,8 @@ from trio_stomp.store._records import (
     Simple,
     Trim,
     Turn,
+    charged_to,
+    stored_cost,
 )
 from trio_stomp.store._runs import MAX_ROWS, Row, StreamRow, count_within, page_of, streamed_of
 
@@ -173,6 +175,10 @@ class MemoryStore:
         with self._lock:
             return _stream_state_of(self._logs[stream]) if stream in self._logs else None
 
+    def capacity(self) -> int:
+        """Implement ``Store.capacity``: it is not known what the memory may take."""
+        return 0
+
     def statistics(self) -> StoreStatistics:
         """Implement ``Store.statistics``, counting memory as disk."""
         return StoreStatistics(
@@ -248,7 +254,11 @@ class MemoryStore:
 
 def _state_of(lane: SortedDict[int, _Held]) -> PlaceState:
     size = sum(len(held.body) for held in lane.values())
-    return PlaceState(len(lane), size, lane.peekitem(0)[0])
+    charged: Counter[bytes] = Counter()
+    for held in lane.values():
+        if line := charged_to(held.put.head):
+            charged[line] += stored_cost(len(held.put.head), 1, len(held.body))
+    return PlaceState(len(lane), size, lane.peekitem(0)[0], dict(charged))
 
 
 def _stream_state_of(log: _Log) -> StreamState:

@@ -29,6 +29,10 @@ class StaleSequence(StoreError):
     """Another writer has appended: the expected commit number is not the store's."""
 
 
+Charged = Mapping[bytes, int]
+"""What messages cost, by the line that tells who is charged."""
+
+
 @frozen
 class PlaceState:
     """The messages in one level of a place, after recovery.
@@ -37,11 +41,14 @@ class PlaceState:
       count: Messages.
       bytes: Of their bodies.
       first: Id of the first one.
+      charged: What they cost (``stored_cost``), by the line that tells who is charged for them; of
+        nobody's it does not tell.
     """
 
     count: int
     bytes: int
     first: int
+    charged: Charged = Factory(dict)
 
 
 @frozen
@@ -217,6 +224,9 @@ class Store(Protocol):
 
     def stream_state(self, stream: str) -> StreamState | None:
         """Return the present state of a stream, or None if there is none."""
+
+    def capacity(self) -> int:
+        """Return the most bytes that messages in places may take; 0 = unknown. It may block."""
 
     def statistics(self) -> StoreStatistics:
         """Return the current figures. Does not block."""

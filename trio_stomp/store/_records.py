@@ -10,6 +10,21 @@ from collections.abc import Sequence
 
 from trio_stomp.base import value
 
+CHARGED = b"x-trio-stomp-charged:"
+"""How the first line of a header block begins that tells who is charged for its messages."""
+RECORD_BYTES = 64
+"""What a message takes beside its body and header block, about."""
+
+
+def charged_to(head: bytes) -> bytes:
+    """Return the line of a header block that tells who is charged for it, or b"" if none does."""
+    return head[: head.find(b"\n") + 1] if head.startswith(CHARGED) else b""
+
+
+def stored_cost(head_bytes: int, count: int, size: int) -> int:
+    """Return what messages are charged for in the store, as if each had a record of its own."""
+    return size + count * (head_bytes + RECORD_BYTES)
+
 
 @value
 class Put:

@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.gated_store import GatedStore, eventually
 from trio_stomp.broker import Log, PageWanted, Queue, Retention, StreamWanted
-from trio_stomp.server._committer import NOT_STORED, RETAIN_S, RETRY_S, StoreCommitter
+from trio_stomp.server._committer import MEASURE_S, NOT_STORED, RETAIN_S, RETRY_S, StoreCommitter
 from trio_stomp.store import (
     Append,
     Begin,
@@ -65,6 +65,9 @@ class Host:
     def uncommitted(self, error: str, now: float) -> None:
         self.log.fail(now)
         self.told.append(f"uncommitted: {error}")
+
+    def note_capacity(self, limit_bytes: int) -> None:
+        self.told.append(f"capacity {limit_bytes}")
 
     def loaded(self, wanted: PageWanted, page: Page | None, now: float) -> None:
         bodies = "nothing" if page is None else b"".join(page.runs[0].bodies).decode()
@@ -581,3 +584,19 @@ async def test_streams_that_cannot_be_looked_at_are_looked_at_later(
         assert host.streams.retained == []
         mock_clock.jump(RETAIN_S)
         await eventually(lambda: host.streams.retained)
+
+
+async def test_what_messages_may_take_is_asked_for_again_and_again(
+    mock_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = GatedStore(capacities=[5, 5, ZeroDivisionError("secret"), 7])
+    async with running(store) as host:
+        await eventually(lambda: host.told == ["capacity 5"])
+        for left in (2, 1):
+            await wait_all_tasks_blocked()
+            mock_clock.jump(MEASURE_S)
+            await eventually(lambda left=left: len(store.capacities) == left)  # type: ignore[misc]
+        await eventually(lambda: caplog.records)
+        await wait_all_tasks_blocked()
+        mock_clock.jump(MEASURE_S)
+        await eventually(lambda: host.told == ["capacity 5", "capacity 7"])

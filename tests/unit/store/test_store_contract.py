@@ -23,10 +23,12 @@ from trio_stomp.store import (
     Keep,
     PlaceState,
     Put,
+    Recovered,
     StaleSequence,
     StreamState,
     Trim,
     Turn,
+    stored_cost,
 )
 
 HEAD = b"destination:/queue/a\ncontent-type:text/plain\n"
@@ -552,3 +554,51 @@ def test_others_read_while_one_appends(opened: Opened) -> None:
             thread.join()
     assert not failures, failures[0]
     assert len(opened.read("queue:/queue/a")) == rounds * each
+
+
+# Who is charged.
+
+ALICE, BOB = b"x-trio-stomp-charged:user alice\n", b"x-trio-stomp-charged:network 192.0.2.1\n"
+
+
+def charges(recovered: Recovered, place: str = "queue:/queue/a") -> dict[bytes, int]:
+    return dict(recovered.places[place, 4].charged)
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_who_is_charged_for_what_lives_is_told(opened: Opened, how: str) -> None:
+    heads = [ALICE + HEAD, BOB + HEAD, HEAD, ALICE + b"a:\xc3\xa4\n" + HEAD]
+    bodies = [b"x" * 100, b"y" * 50]
+    first = 1
+    for _ in range(3):
+        for head in heads:
+            opened.append(put(first, *bodies, head=head))
+            first += 2
+    opened.append(put(first, b"z", place="queue:/queue/b", head=BOB + HEAD))
+    opened.append(Done([2, 3, 4]))
+    recovered = end(opened, how)
+    cost = {head: stored_cost(len(head), 1, 0) for head in heads}
+    alice = 3 * 150 - 50 + 5 * cost[heads[0]] + 3 * 150 + 6 * cost[heads[3]]
+    # Which messages of a stretch have gone is not looked at one by one by every store.
+    found = charges(recovered)
+    assert found == {ALICE: pytest.approx(alice, rel=0.02), BOB: 2 * 150 + 4 * cost[heads[1]]}
+    assert charges(recovered, "queue:/queue/b") == {BOB: 1 + cost[heads[1]]}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_what_is_dropped_with_its_place_is_charged_to_nobody(opened: Opened, how: str) -> None:
+    opened.append(put(1, b"x", b"y", head=ALICE + HEAD), put(3, b"z", level=9, head=ALICE + HEAD))
+    opened.append(DropPlace("queue:/queue/a"))
+    opened.append(put(4, b"new", head=BOB + HEAD))
+    assert charges(end(opened, how)) == {BOB: stored_cost(len(BOB + HEAD), 1, 3)}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+def test_who_is_charged_is_told_of_a_header_block_that_is_no_text(opened: Opened, how: str) -> None:
+    head = ALICE + b"a:\x00\n" + HEAD
+    opened.append(put(1, b"x", head=head), put(2, b"y", head=b"a:\x00\n"))
+    assert charges(end(opened, how)) == {ALICE: stored_cost(len(head), 1, 1)}
+
+
+def test_what_the_store_may_take_is_told_or_unknown(opened: Opened) -> None:
+    assert opened.store.capacity() >= 0

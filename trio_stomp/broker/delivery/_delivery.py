@@ -8,7 +8,7 @@ from trio_stomp.broker.delivery._wall_time import DayEnd
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from trio_stomp.base import Quota
+    from trio_stomp.base import Quota, Stake
     from trio_stomp.broker.delivery._subscription import Client
     from trio_stomp.broker.headers import SendOptions
     from trio_stomp.broker.queues import Consumer
@@ -36,6 +36,7 @@ class Publication:
       is_stored: Nobody sees it before the store has it.
       end: When it ends, if that is a time of day.
       quota: Who is charged for its messages where they wait; None = nobody.
+      stake: Who is charged for them as long as the store has them; None = it has not.
     """
 
     destination: "Destination"
@@ -48,6 +49,12 @@ class Publication:
     is_stored: bool = False
     end: DayEnd | None = None
     quota: "Quota | None" = None
+    stake: "Stake | None" = None
+
+    @property
+    def payer(self) -> "Quota | None":
+        """Return whose messages they are, whoever has read them back from the store."""
+        return self.quota if self.stake is None else self.stake.quota
 
     def is_over(self, now: float) -> bool:
         """Return whether it must not be delivered any more."""

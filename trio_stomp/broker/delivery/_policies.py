@@ -61,8 +61,8 @@ class BrokerPolicies:
     )
     max_share_per_user: int = option(
         50,
-        "quota of one user: percent of the names, subscriptions and stored messages that others "
-        "leave; 100 = all",
+        "quota of one user: percent of the names, subscriptions, waiting and stored messages that "
+        "others leave; 100 = all",
         minimum=1,
         live=True,
     )

@@ -25,7 +25,7 @@ from trio_stomp.broker.durability._ledger import (
 from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
-    from trio_stomp.base import CloseReason
+    from trio_stomp.base import CloseReason, Quota
     from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.queues import Message, Queue
     from trio_stomp.broker.streams import StreamReader
@@ -57,6 +57,8 @@ class PageWanted:
 
     Args:
       shown: They are only looked at: told of them, and the queue is not.
+      reader: Who is charged for them in memory; None = nobody.
+      kept: Bytes of room that were kept for them meanwhile.
     """
 
     queue: "Queue"
@@ -65,6 +67,8 @@ class PageWanted:
     last: int = 0
     """The last of them, as far as was known when they were wanted."""
     shown: Shown | None = None
+    reader: "Quota | None" = None
+    kept: int = 0
 
 
 @define(eq=False, repr=False)

@@ -26,6 +26,7 @@ from trio_stomp.broker.queues._queue import PLACE as PLACE
 from trio_stomp.broker.queues._queue import Queue as Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason as DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook as QueueBook
+from trio_stomp.broker.queues._readers import Readers as Readers
 from trio_stomp.broker.queues._settlement import Settlement as Settlement
 from trio_stomp.broker.queues._settlement import claim_all as claim_all
 from trio_stomp.broker.queues._storage import Storage as Storage

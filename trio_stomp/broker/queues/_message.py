@@ -122,6 +122,7 @@ class Paged:
       last: The id of the last of them.
       count: Their number.
       size: The bytes of their bodies.
+      charged: Their charge in the store, by quota.
     """
 
     after: int
@@ -129,6 +130,26 @@ class Paged:
     count: int = 0
     size: int = 0
     is_loading: bool = False
+    charged: dict[Quota | None, int] = field(factory=dict)
+
+    def charge(self, quota: Quota | None, cost: int) -> None:
+        """Note what some of them are charged for."""
+        self.charged[quota] = self.charged.get(quota, 0) + cost
+
+    def uncharge(self, memory: MemoryBudget, quota: Quota | None, cost: int) -> None:
+        """Note that some of them are in memory too, and give that back themselves.
+
+        What was known of them at a start is only about right.
+        """
+        known = self.charged.get(quota, 0)
+        self.charged[quota] = max(0, known - cost)
+        if cost > known:
+            memory.force_stored(cost - known, quota)
+
+    def give_back(self, memory: MemoryBudget) -> None:
+        """Give back what they are charged for: they are gone."""
+        for quota, cost in self.charged.items():
+            memory.give_stored(cost, quota)
 
 
 @define(eq=False)
@@ -380,10 +401,9 @@ class Waiting:
         self.paged -= paged.count
         return paged
 
-    def forget_all_paged(self) -> int:
-        """Forget all that is in the store alone, and return its bytes."""
-        levels = [place for place in range(LEVELS) if self.is_paging(place)]
-        return sum(self.forget_paged(place).size for place in levels)
+    def forget_all_paged(self) -> list[Paged]:
+        """Forget all that is in the store alone, and return it, level by level."""
+        return [self.forget_paged(place) for place in range(LEVELS) if self.is_paging(place)]
 
     def _level(self, place: int) -> _Level:
         self._occupied |= 1 << place

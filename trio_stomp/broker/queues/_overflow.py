@@ -7,11 +7,12 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.delivery import Client, LossReason, Publication
+from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, charge, cost_alone
 from trio_stomp.broker.queues._queue import Queue
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.routing import beyond_quota, kept_told
+from trio_stomp.broker.routing import beyond_quota, kept_told, stored_told
 
 REJECT = "reject"
 OLDEST = "drop-oldest"
@@ -33,12 +34,25 @@ class Overflow:
     memory: MemoryBudget
     queues: QueueBook
     dropped: int = 0
-    blocked: deque[tuple[Client, Queue, int, int]] = field(factory=deque)
-    """Producers that wait for room for so many bytes of body, and of memory; in their order."""
+    blocked: deque[tuple[Client, Queue, int, int, int]] = field(factory=deque)
+    """Producers that wait for room for so many bytes of body, of memory and in the store; in their
+    order."""
     full: Queue = field(init=False)
     """The queue that made the last one wait."""
     wanted: int = field(init=False)
     """The memory that it wanted."""
+    wanted_stored: int = field(init=False)
+    """What it wanted in the store."""
+
+    def charges(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
+        """Charge messages, in memory. Return False if there is no room, there or in the store."""
+        if self._lacks_store(queue, origin, count, size):
+            return False
+        return charge(self.memory, origin.head, count, size, origin.quota)
+
+    def _lacks_store(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
+        storage = self.queues.storage
+        return storage is not None and storage.lacks_room(queue, origin, count, size)
 
     def admit(
         self, queue: Queue, origin: Publication, body: bytes, level: int, taken: int, now: float
@@ -53,7 +67,7 @@ class Overflow:
         """
         policy = queue.policy.overflow
         head, size = origin.head, len(body)
-        while not (queue.room_for(body) and charge(self.memory, head, 1, size, origin.quota)):
+        while not (queue.room_for(body) and self.charges(queue, origin, 1, size)):
             sender = origin.sender
             if policy == NEWEST or (sender is not None and sender.is_gone):
                 self.dropped += 1
@@ -65,11 +79,14 @@ class Overflow:
                 raise self._full(queue, taken, cost)
             if policy == BLOCK and sender is not None:
                 self.full, self.wanted = queue, cost
+                self.wanted_stored = self._stored_cost(queue, origin, size)
                 return False
             buries = policy == DEAD_LETTER
             drops = (buries or policy == OLDEST) and self._may_drop(queue, origin, body, cost)
             if drops and self._drop_oldest(queue, now, buries=buries):
                 continue
+            if self._lacks_store(queue, origin, 1, size) and queue.room_for(body):
+                raise self._no_store(queue, origin.quota, taken)
             raise self._full(queue, taken, cost, origin.quota)
         self.queues.accept(queue, origin, [body], level, size)
         return True
@@ -82,7 +99,10 @@ class Overflow:
         if not queue.room_for(body) or cost > self.memory.kept_room:
             return True
         first = queue.waiting.foremost()
-        is_own = all(each.quota is origin.quota for each in first)
+        if self._lacks_store(queue, origin, 1, len(body)):
+            is_own = all(each.payer is origin.quota for each in first)
+        else:
+            is_own = all(each.quota is origin.quota for each in first)
         return is_own and queue.policy.overflow == OLDEST
 
     def _drop_oldest(self, queue: Queue, now: float, *, buries: bool) -> bool:
@@ -114,7 +134,8 @@ class Overflow:
         later: int = 0,
         name: str = "",
         quota: Quota | None = None,
-    ) -> None:
+        each: int = 0,
+    ) -> int:
         """Raise if the messages of a transaction or composite SEND do not all fit.
 
         Args:
@@ -123,6 +144,10 @@ class Overflow:
           later: What its scheduled messages cost.
           name: Where one of those goes.
           quota: Of whom they are.
+          each: What one of them takes in the store beside its body; 0 = they do not go there.
+
+        Returns:
+          What they take in the store, at the most.
 
         Raises:
           QueueFull: they do not, and the policy makes no room.
@@ -140,6 +165,18 @@ class Overflow:
                 continue
             if queue.policy.overflow in (REJECT, BLOCK) or not queue.could_fit(largest):
                 raise self._full(queue, 0, cost)
+        return self._check_store(wanted, quota, each)
+
+    def _check_store(
+        self, wanted: dict[Queue, tuple[int, int, int]], quota: Quota | None, each: int
+    ) -> int:
+        stored = 0
+        for queue, (count, size, _) in wanted.items():
+            if each and queue.place:
+                stored += size + each * count
+                if stored > self.memory.stored_room_for(quota):
+                    raise self._no_store(queue, quota, 0)
+        return stored
 
     def no_memory(self, name: str, cost: int, quota: Quota | None = None) -> ProtocolError:
         """Return the error for a message that the process, or a quota, has no memory for."""
@@ -166,14 +203,17 @@ class Overflow:
 
     def wait(self, client: Client, body: bytes) -> None:
         """Block a producer until the queue that was just full has room for ``body``."""
-        self.blocked.append((client, self.full, len(body), self.wanted))
+        wanted = self.wanted, self.wanted_stored
+        self.blocked.append((client, self.full, len(body), *wanted))
 
     def ready(self) -> list[Client]:
         """Return the waiting producers whose queue has room again, and let them wait no more."""
         found = [
             client
-            for client, queue, size, cost in self.blocked
-            if queue.fits(1, size) and cost <= self.memory.kept_room_for(client.quota)
+            for client, queue, size, cost, stored in self.blocked
+            if queue.fits(1, size)
+            and cost <= self.memory.kept_room_for(client.quota)
+            and stored <= self.memory.stored_room_for(client.quota)
         ]
         if found:
             self.blocked = deque(each for each in self.blocked if each[0] not in found)
@@ -188,6 +228,26 @@ class Overflow:
         if 0 < queue.policy.max_bytes < size:
             return True
         return cost > self.memory.limit_bytes * self.memory.kept_share
+
+    def _stored_cost(self, queue: Queue, origin: Publication, size: int) -> int:
+        """Return what a message takes in the store, or 0 if it does not go there."""
+        storage = self.queues.storage
+        level = queue.level_of(origin.options.priority if origin.options else PRIORITY_DEFAULT)
+        if storage is None or not storage.gets(queue, origin, level):
+            return 0
+        return storage.cost(origin, 1, size)
+
+    def _no_store(self, queue: Queue, quota: Quota | None, taken: int) -> QueueFull:
+        """Return the error for a user who has too much in the store."""
+        assert quota is not None
+        error = QueueFull(
+            "quota-exceeded",
+            f"there is no room in the store for a message to {queue.name[:80]}:"
+            f" {stored_told(self.memory, quota)}; have some consumed, or send fewer",
+            reason=CloseReason.LIMIT_EXCEEDED,
+        )
+        error.taken, error.is_by_quota = taken, True
+        return error
 
     def _full(self, queue: Queue, taken: int, cost: int, quota: Quota | None = None) -> QueueFull:
         """Return the error for a full queue, or for a user who has too much waiting."""

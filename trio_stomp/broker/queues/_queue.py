@@ -11,7 +11,7 @@ from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
 from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, SCAN_LIMIT, hand_out
-from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, Waiting
+from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
 from trio_stomp.broker.queues._scan_positions import ScanPositions
 from trio_stomp.broker.routing import DestinationPolicy
@@ -182,11 +182,16 @@ class Queue:
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:
-            self.size -= self.waiting.forget_paged(level).size
+            self._forget(self.waiting.forget_paged(level))
             self.host.note_quiet(self)
         for message in messages:
             self._watch_expiry(message.publication)
         self.host.mark(self)
+
+    def _forget(self, paged: Paged) -> None:
+        """Forget what was in the store alone, and give back what it was charged for."""
+        self.size -= paged.size
+        paged.give_back(self.host.memory)
 
     def drop_oldest(self) -> Message | None:
         """Take out the message that is due first to make room, and give back its memory."""
@@ -393,7 +398,8 @@ class Queue:
     def end(self, heir: Callable[[Message, float], None], now: float) -> None:
         """Give all that waits, now or later, to ``heir``, and charge it no longer."""
         self.heir = heir
-        self.size -= self.waiting.forget_all_paged()
+        for paged in self.waiting.forget_all_paged():
+            self._forget(paged)
         while (message := self.waiting.pop()) is not None:
             self._release(message)
             heir(message, now)
@@ -408,6 +414,8 @@ class Queue:
         if not head.kept:
             self._release_head(head)
         self.host.memory.give_kept(size + MESSAGE_OVERHEAD_BYTES, publication.quota)
+        if (stake := publication.stake) is not None:
+            self.host.memory.give_stored(size + stake.each, stake.quota)
         if not self.consumers:
             self.host.note_quiet(self)
         if message.stored:
@@ -416,10 +424,16 @@ class Queue:
     def _release_all(self, messages: list[Message]) -> None:
         """Release the charge of one or more messages."""
         memory = self.host.memory
-        size = since = 0
-        quota = messages[0].publication.quota
+        size = since = stored = 0
+        quota, stake = messages[0].publication.quota, messages[0].publication.stake
         for message in messages:
             publication = message.publication
+            if publication.stake is not stake:
+                if stake is not None:
+                    memory.give_stored(stored, stake.quota)
+                stake, stored = publication.stake, 0
+            if stake is not None:
+                stored += len(message.body) + stake.each
             if publication.quota is not quota:
                 memory.give_kept(size - since, quota)
                 since, quota = size, publication.quota
@@ -429,6 +443,8 @@ class Queue:
                 self._release_head(head)
             size += len(message.body) + MESSAGE_OVERHEAD_BYTES
         memory.give_kept(size - since, quota)
+        if stake is not None:
+            memory.give_stored(stored, stake.quota)
         self.size -= size - MESSAGE_OVERHEAD_BYTES * len(messages)
         if self.place:
             self.host.finish_all([message.stored for message in messages if message.stored])

@@ -250,8 +250,7 @@ class QueueBook:
         the store alone, or on their way there.
         """
         level = queue.level_of(level)
-        is_stored = origin.is_stored or queue.spilling or queue.waiting.is_paging(level)
-        if is_stored and queue.place and self.storage is not None:
+        if self.storage is not None and self.storage.gets(queue, origin, level):
             self.storage.accept(queue, origin, bodies, level, size)
         else:
             # A work queue's member may pass it on, except to its sender (no-local).
@@ -291,6 +290,8 @@ class QueueBook:
     def pump(self, now: float) -> None:
         """Hand out new and returned messages while there is time, and the rest later."""
         marked, turns, entering = self._marked, self.turns, self.reach.entering
+        if self.storage is not None and self.storage.readers.held:
+            self.storage.readers.go_on()
         while True:
             if marked:
                 queue = marked.popleft()
@@ -384,7 +385,7 @@ class QueueBook:
     ) -> bool:
         """Send a message to the dead-letter queue ``name``. Return False if nobody receives it."""
         head, size = _dead_head(message, queue, death, name), len(message.body)
-        quota = message.publication.quota
+        quota = message.publication.payer
         try:
             destination = self.destinations.open(name, quota)
             if destination.kind is not Kind.QUEUE:

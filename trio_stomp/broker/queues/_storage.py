@@ -5,19 +5,21 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.base import Identity, MemoryBudget, RemoteError
+from trio_stomp.base import UNBOUNDED, Identity, MemoryBudget, Quota, RemoteError, Stake
 from trio_stomp.broker.delivery import ASK, NEVER, DayEnd, Publication, WallTime
 from trio_stomp.broker.durability import Log, PageWanted, Shown
 from trio_stomp.broker.headers import PRIORITY_DEFAULT, decode_head, encode_head, owner_line
 from trio_stomp.broker.queues._message import Message, Paged, force, refund
 from trio_stomp.broker.queues._queue import LOW_COUNT, Queue
+from trio_stomp.broker.queues._readers import Readers
+from trio_stomp.store import charged_to, stored_cost
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client
     from trio_stomp.broker.headers import SendOptions
     from trio_stomp.broker.routing import Destination
     from trio_stomp.frames import Head
-    from trio_stomp.store import Page, Stored
+    from trio_stomp.store import Page, PlaceState, Stored
 
 PAGE_SHARE = 0.5
 """Of the memory for what waits, of all or of their sender's quota: once so much is in use, deep
@@ -35,6 +37,7 @@ class Arrival:
     level: int
     first: int
     size: int
+    stake: Stake
     client: "Client | None"
 
     def commit(self, now: float) -> None:
@@ -45,6 +48,12 @@ class Arrival:
         """Implement ``Effect.withdraw``."""
         self.queue.unexpect(len(self.bodies), self.size)
         self.refund()
+        self.storage.memory.give_stored(self.stored, self.stake.quota)
+
+    @property
+    def stored(self) -> int:
+        """Return what they are charged for in the store."""
+        return self.size + self.stake.each * len(self.bodies)
 
     def refund(self) -> None:
         """Give back what they are charged for."""
@@ -66,11 +75,36 @@ class Storage:
     options_of: "Callable[[Head], SendOptions | None]"
     make: Callable[[Publication, list[bytes], int, int], list[Message]]
     wall: WallTime
+    payer_of: Callable[[bytes], Quota | None]
+    """Whom a line of a stored header block names as charged for it."""
+    readers: Readers
+    """Who is charged for what is read back."""
     lost: int = 0
     """Messages that the store could not give back."""
     _heads: "dict[bytes, Head]" = field(factory=dict)
 
     # To the store.
+
+    def gets(self, queue: Queue, origin: Publication, level: int) -> bool:
+        """Return whether messages go to the store, on this level of this queue.
+
+        They do if they are to survive, or if others before them are in the store alone, or on their
+        way there.
+        """
+        is_stored = origin.is_stored or queue.spilling or queue.waiting.is_paging(level)
+        return bool(is_stored and queue.place)
+
+    def lacks_room(self, queue: Queue, origin: Publication, count: int, size: int) -> bool:
+        """Return whether messages would go to the store, and their user has no room there."""
+        room = self.memory.stored_room_for(origin.quota)
+        if room >= UNBOUNDED:
+            return False
+        level = queue.level_of(origin.options.priority if origin.options else PRIORITY_DEFAULT)
+        return self.gets(queue, origin, level) and self.cost(origin, count, size) > room
+
+    def cost(self, origin: Publication, count: int, size: int) -> int:
+        """Return what messages would be charged for in the store."""
+        return stored_cost(len(_line(origin.quota)) + len(head_lines(origin.head)), count, size)
 
     def accept(
         self, queue: Queue, origin: Publication, bodies: list[bytes], level: int, size: int
@@ -78,8 +112,14 @@ class Storage:
         """Keep room for messages, which are charged for, until the store has them."""
         sender = origin.sender if origin.is_stored else None
         is_kept, transient = sender is None, not origin.is_stored
-        first = self._put(queue.place, origin, bodies, level, is_kept=is_kept, transient=transient)
+        quota = origin.quota
+        head = _line(quota) + head_lines(origin.head)
+        stake = Stake(quota, stored_cost(len(head), 1, 0))
+        first = self._put(
+            queue.place, origin, bodies, level, head=head, is_kept=is_kept, transient=transient
+        )
         queue.expect(len(bodies), size)
+        self.memory.force_stored(size + stake.each * len(bodies), quota)
         queue.spilling += not origin.is_stored
         self.log.when_safe(
             Arrival(
@@ -90,6 +130,7 @@ class Storage:
                 level=level,
                 first=first,
                 size=size,
+                stake=stake,
                 client=sender,
             )
         )
@@ -99,14 +140,35 @@ class Storage:
         queue, level, bodies = arrival.queue, arrival.level, arrival.bodies
         queue.unexpect(len(bodies), arrival.size)
         queue.spilling -= not arrival.origin.is_stored
+        stake = arrival.stake
         if queue.heir is not None:
             arrival.refund()
+            self.memory.give_stored(arrival.stored, stake.quota)
         elif queue.waiting.is_paging(level) or self._is_deep(queue, arrival.origin):
             arrival.refund()
             queue.put_paged(level, arrival.first, len(bodies), arrival.size)
+            self.charge_paged(queue, level, stake.quota, arrival.stored)
         else:
-            messages = self.make(arrival.origin, bodies, level, arrival.first)
+            origin = arrival.origin.without_bodies()
+            origin.sender, origin.stake = None, stake  # it is nobody else's yet
+            messages = self.make(origin, bodies, level, arrival.first)
             queue.put_all(level, messages, arrival.size)
+
+    def charge_paged(self, queue: Queue, level: int, quota: Quota | None, cost: int) -> None:
+        """Note whose messages are in the store alone, and what they are charged for."""
+        paged = queue.waiting.paging(level)
+        assert paged is not None
+        paged.charge(quota, cost)
+
+    def restore(self, queue: Queue, level: int, state: "PlaceState", last: int) -> None:
+        """Messages of a queue were found in the store, and are charged to whom it tells."""
+        queue.size += state.bytes
+        queue.waiting.restore(level, state.count, state.bytes, last)
+        told = stored_cost(0, state.count, state.bytes) - sum(state.charged.values())
+        for line, cost in ((b"", max(0, told)), *state.charged.items()):
+            quota = self.payer_of(line)
+            self.memory.force_stored(cost, quota)
+            self.charge_paged(queue, level, quota, cost)
 
     def put_aside(
         self, place: str, origin: Publication, bodies: list[bytes], owner: Identity | None
@@ -117,8 +179,9 @@ class Storage:
           owner: Who may have to answer for them; None = nobody is known.
         """
         line = b"" if owner is None else owner_line(owner)
+        head = line + head_lines(origin.head)
         is_kept = origin.sender is None
-        return self._put(place, origin, bodies, PRIORITY_DEFAULT, is_kept=is_kept, line=line)
+        return self._put(place, origin, bodies, PRIORITY_DEFAULT, head=head, is_kept=is_kept)
 
     def _put(
         self,
@@ -127,14 +190,14 @@ class Storage:
         bodies: list[bytes],
         level: int,
         *,
+        head: bytes,
         is_kept: bool,
         transient: bool = False,
-        line: bytes = b"",
     ) -> int:
         ends_at = origin.ends_at
         return self.log.put(
             place,
-            head=line + head_lines(origin.head),
+            head=head,
             bodies=bodies,
             level=level,
             received_ms=self.wall.ms(origin.received_at),
@@ -151,9 +214,11 @@ class Storage:
     # From the store.
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
-        """Ask for the next messages of a queue's level."""
-        paged.is_loading = True
-        self.log.pages.append(PageWanted(queue, level, paged.after, paged.last))
+        """Ask for the next messages of a queue's level, if one of its readers has room."""
+        wanted = PageWanted(queue, level, paged.after, paged.last)
+        if self.readers.let_in(wanted, paged):
+            paged.is_loading = True
+            self.log.pages.append(wanted)
 
     def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
         """Ask for messages of a queue's level that are to stay where they are."""
@@ -169,6 +234,7 @@ class Storage:
             wanted.shown(self._looked_at(wanted, page), after, now)
             return
         queue, level = wanted.queue, wanted.level
+        self.readers.end(wanted)
         paged = queue.waiting.paging(level)
         if paged is None or queue.heir is not None:
             return
@@ -178,22 +244,26 @@ class Storage:
             return
         messages: list[Message] = []
         for run in page.runs:
-            messages += self.messages(queue, run, level, paged.last)
+            messages += self.messages(wanted, run, paged.last)
         paged.after = page.next
         # More may have come since the page was read.
         is_last = page.is_last and wanted.last == paged.last
         is_last |= page.next >= paged.last or len(messages) >= paged.count
         self.lost += page.lost
         for message in messages:
-            force(self.memory, message.publication.head, 1, len(message.body))
+            origin, size = message.publication, len(message.body)
+            force(self.memory, origin.head, 1, size, origin.quota)
+            if origin.stake is not None:  # pragma: no branch (whatever is read back has one)
+                paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
 
-    def messages(self, queue: Queue, run: "Stored", level: int, last: int) -> list[Message]:
+    def messages(self, wanted: PageWanted, run: "Stored", last: int) -> list[Message]:
         """Return the messages of a run that was read back, up to the id ``last``."""
-        origin = self._origin(queue, run)
+        level, origin = wanted.level, self._origin(wanted.queue, run)
         if origin is None:
             self.lost += len(run.ids)
             return []
+        origin.quota = wanted.reader  # it is nobody else's yet
         found: list[Message] = []
         for id, body in zip(run.ids, run.bodies, strict=True):
             if id <= last:
@@ -226,11 +296,14 @@ class Storage:
 
     def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
         """Return the publication that a run's messages came from, or None if that is unknown."""
+        line = charged_to(run.head)
         try:
-            head = self._head(run.head)
+            head = self._head(run.head[len(line) :])
         except RemoteError:
             return None
-        return self.origin_of(queue.destination, run, head)
+        origin = self.origin_of(queue.destination, run, head)
+        origin.stake = Stake(self.payer_of(line), stored_cost(len(run.head), 1, 0))
+        return origin
 
     def origin_of(self, destination: "Destination", run: "Stored", head: "Head") -> Publication:
         """Return the publication that a run's messages came from, at today's ``Destination``."""
@@ -268,6 +341,10 @@ MAX_HEADS = 256
 """Header blocks that are remembered while messages are read back."""
 MAX_CACHED_BYTES = 1024
 """The longest of them, and the longest that is kept as the store writes it, too."""
+
+
+def _line(quota: Quota | None) -> bytes:
+    return b"" if quota is None else quota.line
 
 
 def head_lines(head: "Head") -> bytes:

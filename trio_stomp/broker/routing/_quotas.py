@@ -18,6 +18,9 @@ from trio_stomp.base import (
     Quota,
     RemoteError,
 )
+from trio_stomp.broker.headers import decode_head
+from trio_stomp.frames import V1_2, encode_header
+from trio_stomp.store import CHARGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 MIN_KNOWN = 1024
 """So many quotas are remembered before those that are not needed are looked for."""
+KINDS = ("user", "network")
+HEADER = CHARGED.decode().rstrip(":")
+"""What a stored message has of who is charged for it; no client can send it, and nobody sees it."""
 TOLD = 10
 """Quotas that operators are told of: those of whoever has most."""
 
@@ -63,9 +69,23 @@ class Quotas:
         """Return the quota of the user who left something in the store, or None if unknown."""
         return self.of_user(owner.name) if owner is not None and owner.name else None
 
+    def charged(self, line: bytes) -> Quota | None:
+        """Return the quota that a line of a stored header block names, or None if it names none."""
+        if not line:
+            return None
+        try:
+            kind, _, name = (decode_head(line).get(HEADER) or "").partition(" ")
+        except RemoteError:
+            return None
+        return self._named(kind, name) if kind in KINDS and name else None
+
     def largest(self, count: int) -> list[Quota]:
         """Return at most ``count`` quotas, those with the most bytes first."""
-        return nlargest(count, self._quotas.values(), lambda it: it.kept_bytes + it.tables_bytes)
+
+        def total(quota: Quota) -> int:
+            return quota.kept_bytes + quota.tables_bytes + quota.stored_bytes
+
+        return nlargest(count, self._quotas.values(), total)
 
     def told(self) -> list[dict[str, object]]:
         """Return what those with the most have of what all share, for operators."""
@@ -74,6 +94,7 @@ class Quotas:
                 "owner": quota.owner,
                 "kind": quota.kind,
                 "kept_bytes": quota.kept_bytes,
+                "stored_bytes": quota.stored_bytes,
                 "tables_bytes": quota.tables_bytes,
                 "destinations": quota.destinations,
                 "scheduled": quota.scheduled,
@@ -95,6 +116,7 @@ class Quotas:
             if len(self._quotas) >= self._sweep_at:
                 self._sweep()
             quota = self._quotas[kind, name] = Quota(name, kind=kind)
+            quota.line = encode_header(HEADER, f"{kind} {name}", V1_2)
         return quota
 
     def _sweep(self) -> None:
@@ -127,6 +149,14 @@ def kept_told(memory: MemoryBudget, quota: Quota) -> str:
     """Why a message of somebody finds no room that somebody else's would."""
     return (
         f"messages of {quota.owner[:60]} that wait take {quota.kept_bytes} bytes, as much as"
+        f" {_rule(memory)}"
+    )
+
+
+def stored_told(memory: MemoryBudget, quota: Quota) -> str:
+    """Why a message of somebody finds no room in the store that somebody else's would."""
+    return (
+        f"messages of {quota.owner[:60]} take {quota.stored_bytes} bytes in the store, as much as"
         f" {_rule(memory)}"
     )
 

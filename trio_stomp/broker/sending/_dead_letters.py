@@ -19,7 +19,7 @@ def send_dead(
     if destination.kind not in (Kind.TOPIC, Kind.WORK):
         return False
     options = SendOptions(message.level, persistent=bool(message.stored))
-    before, publisher.behalf = publisher.behalf, message.publication.quota
+    before, publisher.behalf = publisher.behalf, message.publication.payer
     try:
         told = publisher.send_to(
             None,

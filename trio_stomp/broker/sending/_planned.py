@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Queue, cost_alone
+from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Overflow, Queue, cost_alone
 from trio_stomp.broker.routing import Foresight
+from trio_stomp.broker.sending._to_queue import QueueSender
 from trio_stomp.frames import FrameRun, Head, head_cost
 
 if TYPE_CHECKING:
@@ -76,8 +77,23 @@ class Planned:
     """Bytes of the ids of messages that must not be taken twice."""
     copies: int = 0
     """How much it is to carry out."""
+    survives: bool = False
+    """The store is told of it, so all of it goes there."""
+    stored: int = 0
+    """The most that its messages are charged for there."""
     is_long: bool = False
     """It sends so much that it is written bit by bit, if it survives."""
+
+    def check_room(self, overflow: Overflow, to_queues: QueueSender, quota: Quota | None) -> None:
+        """Refuse it if it does not fit everywhere.
+
+        Raises:
+          ProtocolError: it does not.
+        """
+        charged = sum(head_cost(head) for head in self.heads if not head.kept)
+        each = to_queues.stored_each(quota, self.heads) if self.survives else 0
+        room = self.wanted, charged, self.later, self.scheduled, quota
+        self.stored = overflow.check(*room, each=each)
 
     def is_large(self) -> bool:
         """Return whether a run of it goes to very many by now, who came while it was planned."""

@@ -200,7 +200,9 @@ class Publisher:
                 raise NotYet(self.lines.until_free(plan.names))
             self.asker.ask(head, parts)
             self._make_queues(client, destinations)
-        self.to_queues.check_room(client, destinations, head, bodies, quota)
+        survives = any(destination.stores(plan.options) for destination in destinations)
+        each = self.to_queues.stored_each(quota, (head,)) if survives else 0
+        self.to_queues.check_room(client, destinations, head, bodies, quota=quota, each=each)
         told = self._send_to_all(
             client,
             parts=parts,

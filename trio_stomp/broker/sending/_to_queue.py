@@ -1,6 +1,6 @@
 """To queues: a run is put into one as far as there is room."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from attrs import define
 
@@ -9,10 +9,11 @@ from trio_stomp.broker.delivery import Client, Publication
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import PRIORITY_DEFAULT, STORED
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.queues import Overflow, QueueBook, charge
+from trio_stomp.broker.queues import Overflow, QueueBook, head_lines
 from trio_stomp.broker.routing import Destination
 from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.frames import Head, head_cost
+from trio_stomp.store import stored_cost
 
 
 @define(eq=False, repr=False)
@@ -35,8 +36,12 @@ class QueueSender:
         head: Head,
         bodies: list[bytes],
         quota: Quota | None,
+        each: int,
     ) -> None:
         """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
+
+        Args:
+          each: What a message takes in the store beside its body; 0 = it does not go there.
 
         Raises:
           QueueFull: it does not.
@@ -54,7 +59,19 @@ class QueueSender:
             },
             head_cost(head),
             quota=quota,
+            each=each,
         )
+
+    def stored_each(self, quota: Quota | None, heads: Iterable[Head]) -> int:
+        """Return the most that a message with one of these header blocks takes in the store.
+
+        Its body apart; 0 = nothing survives.
+        """
+        if self.queues.storage is None:
+            return 0
+        line = b"" if quota is None else quota.line
+        longest = max((len(head_lines(head)) for head in heads), default=0)
+        return stored_cost(len(line) + longest, 1, 0)
 
     def enqueue(self, publication: Publication, now: float) -> int:
         """Put a run into a queue: all at once if it fits, else one by one by its policy."""
@@ -65,7 +82,7 @@ class QueueSender:
         origin = publication.without_bodies()
         size = sum(map(len, bodies))
         count = len(bodies)
-        if queue.fits(count, size) and charge(self.memory, origin.head, count, size, origin.quota):
+        if queue.fits(count, size) and self.overflow.charges(queue, origin, count, size):
             self.queues.accept(queue, origin, bodies, level, size)
             return count
         for taken, body in enumerate(bodies):

@@ -29,7 +29,7 @@ from trio_stomp.broker.sending._planned import Planned, Put
 from trio_stomp.broker.sending._publisher import Publisher
 from trio_stomp.broker.sending._revealing import Revealing
 from trio_stomp.broker.sending._temporary import is_orphan
-from trio_stomp.frames import FrameRun, Head, head_cost
+from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Committed
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class TransactionCommitter:
             ]
             yield from self._check(client, actions, planned, now)
             log = self.publisher.log
-            if log is not None and self._survives(client, actions):
+            if log is not None and planned.survives:
                 if planned.is_long:
                     work = self._write_in_pieces(
                         log,
@@ -129,7 +129,7 @@ class TransactionCommitter:
             for claim in claims:
                 yield from claim.thawing()
         finally:
-            self._give_room(client, puts)
+            self._give_room(client, puts, planned)
             for claim in claims:
                 claim.give_back(now)
             self.queues.thaw(frozen)
@@ -178,7 +178,7 @@ class TransactionCommitter:
             while log.holds(whole) and self._goes_on(log, whole, planned, work):
                 yield
         finally:
-            self._give_room(client, puts)
+            self._give_room(client, puts, planned)
             for claim in claims:
                 claim.give_back(now)
             is_written = log.holds(whole)
@@ -225,13 +225,15 @@ class TransactionCommitter:
         """Keep room for all of it, whatever others take meanwhile, and return its topics."""
         quota = client.quota
         self.overflow.memory.force_kept(sum(put.cost for put in planned.puts), quota)
+        self.overflow.memory.force_stored(planned.stored, quota)
         if quota is not None:
             quota.scheduled += sum(put.later for put in planned.puts)
         for queue, (count, size, _) in planned.wanted.items():
             queue.expect(count, size)
         return [self.publisher.destinations.open(name, quota) for name in planned.topics]
 
-    def _give_room(self, client: Client, puts: "Iterable[Put]") -> None:
+    def _give_room(self, client: Client, puts: "Iterable[Put]", planned: Planned) -> None:
+        self.overflow.memory.give_stored(planned.stored, client.quota)
         for put in puts:
             put.release(self.overflow.memory, client.quota)
 
@@ -407,8 +409,8 @@ class TransactionCommitter:
             raise no_table_memory(memory, "ids of messages", quota)
         count = sum(len(run.bodies) for run in planned.runs_later)
         self.publisher.later.scheduler.check_count(quota, planned.scheduled, count)
-        charged = sum(head_cost(head) for head in planned.heads if not head.kept)
-        self.overflow.check(planned.wanted, charged, planned.later, planned.scheduled, quota)
+        planned.survives = self.publisher.log is not None and self._survives(client, actions)
+        planned.check_room(self.overflow, self.publisher.to_queues, quota)
 
     def _until_free(self, planned: Planned) -> Work:
         """Wait until nothing stands before it: in its topics' lines, or on the way to the store."""

@@ -158,6 +158,9 @@ class Bindings:
         bound = 0 if binding.durable else self.policies.max_backlog_bytes
         if not queue.fits(len(bodies), size) or (bound and queue.size + size > bound):
             return False
+        storage = self.queues.storage
+        if storage is not None and storage.lacks_room(queue, origin, len(bodies), size):
+            return False
         if not charge(self.memory, origin.head, len(bodies), size, binding.quota):
             return False
         level = origin.options.priority if origin.options else PRIORITY_DEFAULT

@@ -8,7 +8,9 @@
 | ``damaged/`` | copies of what was found damaged, for somebody to look at |
 """
 
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 
 from trio_stomp.store._options import JournalOptions
 from trio_stomp.store._port import (
@@ -70,7 +72,7 @@ class JournalStore:
             shared.index = index = found.index
             shared.segments = {segment.number: segment for segment in segments}
             shared.sweep()
-            places = summarize(index, shared.read_extent)
+            places = summarize(index, shared.read_extent, found.tally)
             self._writer = Writer.begin(shared, self._options, number, found.commit, lock.is_ours)
         except (OSError, StoreError) as error:
             self.close()
@@ -157,6 +159,13 @@ class JournalStore:
         """Implement ``Store.stream_state``."""
         log = self._streams.get(stream)
         return None if log is None else log.state()
+
+    def capacity(self) -> int:
+        """Implement ``Store.capacity``: what the disk has left, or ``max_store_bytes`` if less."""
+        with suppress(OSError):
+            here = self._shared.bytes + shutil.disk_usage(self._directory).free
+            return min(here, self._options.max_store_bytes or here)
+        return self._options.max_store_bytes
 
     def statistics(self) -> StoreStatistics:
         """Implement ``Store.statistics``."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from attrs import define, field
 
 from trio_stomp.store._port import PlaceState
+from trio_stomp.store._records import DropPlace, charged_to, stored_cost
 from trio_stomp.store.disk import Files, Quarantine
 from trio_stomp.store.journal._ending import Ending, find_ending
 from trio_stomp.store.journal._extents import Extent, extent_of
@@ -12,6 +13,7 @@ from trio_stomp.store.journal._index import Index, Key
 from trio_stomp.store.journal._reader import Content
 from trio_stomp.store.journal._scan import DAMAGED, TORN, scan
 from trio_stomp.store.journal._segment import Segment, missing_between, read_header
+from trio_stomp.store.journal._tally import Tally, stretches
 from trio_stomp.store.journal.format import (
     ATOMIC,
     COMMIT,
@@ -50,6 +52,8 @@ class Replay:
     notes: list[str] = field(factory=list)
     ending: Ending = field(factory=lambda: Ending(0))
     """Of the newest segment."""
+    tally: Tally = field(factory=Tally)
+    """Who is charged for what is found."""
 
     def run(self, segments: Sequence[Segment], told: Callable[[int], None]) -> None:
         """Replay segments, and set each ``end`` to the end of its valid part.
@@ -125,7 +129,10 @@ class Replay:
     def _apply(self, segment: Segment, found: Found, outer: Found) -> int:
         """Apply a record to the index, and return how many of its messages are damaged."""
         if found.kind not in (PUT, COPY):
-            self.index.apply(decode_small(found.kind, found.front), segment.number)
+            small = decode_small(found.kind, found.front)
+            self.index.apply(small, segment.number)
+            if isinstance(small, DropPlace):
+                self.tally.drop(small.place)
             return 0
         run = decode_run(found)
         fresh = self._put(segment, run, found, outer)
@@ -154,6 +161,12 @@ class Replay:
             place = segment.number, outer.offset, outer.end
             extent = extent_of(ids, *place, bodies, is_copy=found.kind == COPY)
             index.put(run.place, run.level, ids, extent)
+            if (line := charged_to(run.head)) and not self.keeps_transient:
+                sizes = dict(zip(run.ids, run.lengths(), strict=True))
+                for stretch in stretches(ids):
+                    size = sum(sizes[id] for id in stretch)
+                    cost = stored_cost(len(run.head), len(stretch), size)
+                    self.tally.add((run.place, run.level), stretch, cost, line)
         if run.deliveries:
             index.set_deliveries(run.ids, run.deliveries)
         return ids
@@ -164,11 +177,14 @@ class Replay:
             self.damage.append(line)
 
 
-def summarize(index: Index, read: Callable[[Key, Extent], Content]) -> dict[Key, PlaceState]:
+def summarize(
+    index: Index, read: Callable[[Key, Extent], Content], tally: Tally | None = None
+) -> dict[Key, PlaceState]:
     """Return the state of each place's levels.
 
     Args:
       read: Reads an extent. Only those are read in which some live and others do not.
+      tally: Who is charged for them; None = nobody asks.
     """
     states = {}
     for key, extents in index.places.items():
@@ -185,7 +201,8 @@ def summarize(index: Index, read: Callable[[Key, Extent], Content]) -> dict[Key,
             count += more
             size += more_bytes
         if count:
-            states[key] = PlaceState(count, size, first)
+            charged = tally.living(key, index.live) if tally is not None else {}
+            states[key] = PlaceState(count, size, first, charged)
     return states
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol
@@ -76,6 +77,9 @@ class Database(Protocol):
 
     def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
         """Return the condition that an id is one of these."""
+
+    def free(self) -> int:
+        """Return how many bytes the disk has left for it, or -1 if that is not known."""
 
     def size(self, connection: sql.Connection) -> int:
         """Return the bytes on disk."""
@@ -177,6 +181,13 @@ class Sqlite:
         """Implement ``Database.is_among``."""
         return column.in_(ids)
 
+    def free(self) -> int:
+        """Implement ``Database.free``."""
+        try:
+            return shutil.disk_usage(os.path.dirname(self._path)).free
+        except OSError:
+            return -1
+
     def size(self, connection: sql.Connection) -> int:
         """Implement ``Database.size``."""
         pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
@@ -235,6 +246,10 @@ class PostgreSql:
     def is_among(self, column: sql.Column[int], ids: Sequence[int]) -> sql.ColumnElement[bool]:
         """Implement ``Database.is_among``."""
         return column == sql.any_(sql.literal(ids, ARRAY(sql.BigInteger)))
+
+    def free(self) -> int:
+        """Implement ``Database.free``: the server's disk is its own affair."""
+        return -1
 
     def size(self, connection: sql.Connection) -> int:
         """Implement ``Database.size``."""

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import sqlalchemy as sql
 
 from trio_stomp.store._port import PlaceState, Recovered, StreamState
+from trio_stomp.store._records import CHARGED, charged_to, stored_cost
 from trio_stomp.store._runs import MAX_ROWS, Row, StreamRow, count_within
 from trio_stomp.store.sql._tables import (
     MESSAGES,
@@ -104,10 +105,47 @@ def _places(connection: sql.Connection) -> dict[tuple[str, int], PlaceState]:
         sql.func.sum(sql.func.length(table.body)),
         sql.func.min(table.id),
     ).group_by(table.place, table.priority)
+    charged = _charged(connection)
     return {
-        (from_place(place, destination), level): PlaceState(count, int(size), first)
+        (from_place(place, destination), level): PlaceState(
+            count, int(size), first, charged.get((place, level), {})
+        )
         for place, destination, level, count, size, first in connection.execute(waiting)
     }
+
+
+def _charged(connection: sql.Connection) -> dict[tuple[str, int], dict[bytes, int]]:
+    """Return what messages cost, by place and level, and by who is charged."""
+    table = MESSAGES.c
+    is_lite = connection.dialect.name == "sqlite"
+    end = (sql.func.instr if is_lite else sql.func.strpos)(table.headers, "\n")
+    line = sql.func.substr(table.headers, 1, end)
+    told = sql.cast(table.headers, sql.LargeBinary) if is_lite else table.headers
+    head_bytes = (sql.func.length if is_lite else sql.func.octet_length)(told)
+    found = (
+        sql.select(
+            table.place,
+            table.priority,
+            line,
+            sql.func.count(),
+            sql.func.sum(sql.func.length(table.body) + head_bytes),
+        )
+        .where(table.headers.startswith(CHARGED.decode(), autoescape=True))
+        .group_by(table.place, table.priority, line)
+    )
+    charged: dict[tuple[str, int], dict[bytes, int]] = {}
+    for place, level, text, count, size in connection.execute(found):
+        costs = charged.setdefault((place, level), {})
+        costs[text.encode()] = stored_cost(0, count, int(size))
+    binary = sql.select(
+        table.place, table.priority, table.headers_bytes, sql.func.length(table.body)
+    ).where(table.headers_bytes.is_not(None))
+    for place, level, head, size in connection.execute(binary):
+        if told_line := charged_to(head):
+            costs = charged.setdefault((place, level), {})
+            cost = stored_cost(len(head), 1, size)
+            costs[told_line] = costs.get(told_line, 0) + cost
+    return charged
 
 
 def read(

@@ -146,6 +146,11 @@ class SqlStore:
         entry = self._streams.get(stream)
         return None if entry is None else entry.state
 
+    def capacity(self) -> int:
+        """Implement ``Store.capacity``: unknown of a server."""
+        free = self._database.free()
+        return 0 if free < 0 else self._bytes + free
+
     def statistics(self) -> StoreStatistics:
         """Implement ``Store.statistics``.
 

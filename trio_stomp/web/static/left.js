@@ -61,6 +61,7 @@ export class Left {
         words("User or network", ({ owner }) => owner),
         words("Kind", ({ kind }) => kind),
         number("In memory", (item) => item.kept_bytes, format.bytes),
+        number("Stored", (item) => item.stored_bytes, format.bytes),
         number("Names and subscriptions", (item) => item.tables_bytes, format.bytes),
         number("Destinations", (item) => item.destinations, format.brief),
         number("Schedules", (item) => item.scheduled, format.brief),

@@ -217,5 +217,6 @@ def test_nothing_is_loaded_where_nothing_is_in_the_store_alone():
     waiting = Waiting()
     assert waiting.wanted(1000) is None
     waiting.page_out(2, first=1, count=3, size=6)
-    assert waiting.forget_all_paged() == 6
+    (paged,) = waiting.forget_all_paged()
+    assert paged.size == 6
     assert waiting.wanted(1000) is None

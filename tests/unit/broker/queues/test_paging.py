@@ -62,7 +62,7 @@ def all_read(core: DurableBench, reader: Actor) -> list[str]:
 def is_empty(core: DurableBench) -> None:
     queue = core.queue(Q)
     assert queue.held == queue.size == queue.arriving == queue.spilling == 0
-    assert core.memory.kept_bytes == core.memory.used_bytes == 0
+    assert core.memory.kept_bytes == core.memory.used_bytes == core.memory.stored_bytes == 0
     assert core.store.statistics().live_messages == 0
 
 

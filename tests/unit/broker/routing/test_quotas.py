@@ -271,7 +271,9 @@ def test_whoever_had_to_log_in_no_more_has_no_quota_but_gives_back_where_he_took
     assert quota.tables_bytes < before
 
 
-def test_after_a_restart_messages_are_nobodys_and_durable_subscriptions_still_somebodys() -> None:
+def test_after_a_restart_who_reads_messages_pays_for_them_in_memory_and_who_sent_in_the_store() -> (
+    None
+):
     core = DurableBench()
     core.broker.use_rules(ALL, lambda _: True, core.now)
     alice = user(core, "alice", client_id="c")
@@ -290,9 +292,15 @@ def test_after_a_restart_messages_are_nobodys_and_durable_subscriptions_still_so
     reader.subscribes("/queue/a", ack="client")
     after.turn()
     assert len(reader.reads()) == 1
-    assert after.memory.kept_bytes > KIB
+    assert reader.client.quota is not None
+    assert after.memory.kept_bytes == reader.client.quota.kept_bytes > KIB
     assert quota.kept_bytes == 0
+    assert KIB < quota.stored_bytes < 2 * KIB
     after.broker.bindings.end_durable(binding, after.now)
+    assert quota.tables_bytes == quota.destinations == 0
+    after.broker.queues.end("/queue/a", after.now)
+    reader.is_gone()
+    after.turn()
     assert quota.is_unused
 
 
