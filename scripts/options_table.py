@@ -27,7 +27,7 @@ STEPS = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 
 def table() -> str:
     """Return all options as a table in Markdown."""
-    rows = ["| option | in code | default | what it bounds or chooses |"]
+    rows = ["| option | in code | default | meaning |"]
     rows.append("|---|---|---|---|")
     rows += [
         f"| `{spec.flag}` | `{spec.name}` | {shown(spec)} | {described(spec)} |"

@@ -102,6 +102,35 @@ def test_the_readme_has_the_two_commands() -> None:
         assert readme.count(f"\n{command}\n") == 1
 
 
+TITLES = {
+    "operate/authentication.md": "Authentication",
+    "operate/authorization.md": "Authorization",
+    "operate/configuration.md": "Configuration",
+    "operate/rate-limiting.md": "Rate limiting",
+    "operate/tls.md": "TLS",
+    "operate/websocket.md": "WebSocket",
+    "reference/configuration.md": "Configuration reference",
+    "use/durable-subscriptions.md": "Durable subscriptions",
+    "use/embedding.md": "Embedding",
+}
+RIDDLES = re.compile(r"^#+ +(?:What|Whose?|Whoever|Is|How it|How often)\b.*$", re.MULTILINE)
+
+
+def test_pages_have_the_titles_that_readers_search_for() -> None:
+    assert {page: title for page, title in TITLES.items() if f"# {title}" not in read(page)} == {}
+
+
+def test_headings_of_the_manual_name_their_subject() -> None:
+    folders = ("start", "use", "operate", "migrate", "reference")
+    pages = [path for name in folders for path in (DOCS / name).rglob("*.md")]
+    assert len(pages) > 30
+    found = {
+        path.name: RIDDLES.findall(FENCE.sub("", path.read_text(encoding="utf-8")))
+        for path in pages
+    }
+    assert {page: headings for page, headings in found.items() if headings} == {}
+
+
 def anchors(document: Path) -> set[str]:
     """Return the anchors of the headings, as GitHub and the site make them."""
     text = FENCE.sub("", document.read_text(encoding="utf-8"))
