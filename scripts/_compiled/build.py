@@ -29,7 +29,6 @@ MODULES = (
     "trio_stomp/broker/queues/_acknowledger.py",
     "trio_stomp/broker/_acking.py",
     "trio_stomp/broker/_broker.py",
-    "trio_stomp/broker/queues/_filtered_messages.py",
     "trio_stomp/broker/delivery/_event_history.py",
     "trio_stomp/broker/queues/_consumer.py",
     "trio_stomp/broker/delivery/_delivery.py",

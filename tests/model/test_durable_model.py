@@ -27,7 +27,7 @@ from tests.support.stores import KINDS, make_place
 from tests.support.stores import numbers as numbers
 from tests.support.stores import postgres as postgres
 from trio_stomp.base._errors import CloseReason
-from trio_stomp.broker import DestinationPolicy, MemoryBudget, PageWanted
+from trio_stomp.broker import DestinationPolicy, MemoryBudget, StoreRead
 from trio_stomp.broker.queues import _queue as queue_module
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.protocol import Subscribed
@@ -110,7 +110,7 @@ class DurableModel(RuleBasedStateMachine):
         self.place = make_place(self.kind, self.directory, self.request)
         self.messages: dict[str, Sent] = {}
         self.count = 0
-        self.pages: list[tuple[PageWanted, Page | None]] = []
+        self.pages: list[tuple[StoreRead, Page | None]] = []
         self.now = 1000.0
         self.start()
         first = self.members[0]
@@ -258,17 +258,15 @@ class DurableModel(RuleBasedStateMachine):
 
     @rule()
     def read(self) -> None:
-        for wanted in self.core.log.take_pages():
-            assert isinstance(wanted, PageWanted)
-            place = wanted.queue.place
-            page = self.core.store.read(place, wanted.level, wanted.after, PAGE_BYTES)
+        for wanted in self.core.log.take_reads():
+            page = wanted.read(self.core.store, PAGE_BYTES)
             self.pages.append((wanted, page))
 
     @precondition(lambda self: self.pages)
     @rule(works=st.sampled_from([True, True, True, False]))
     def give_page(self, works: bool) -> None:
         wanted, page = self.pages.pop(0)
-        self.core.broker.loaded(wanted, page if works else None, self.core.now)
+        wanted.take(page if works else None, self.core.now)
         self.settle()
 
     @rule(appended=st.booleans())
@@ -401,7 +399,7 @@ class DurableModel(RuleBasedStateMachine):
     def quiet(self) -> None:
         """Let the store and the readers of pages come to an end."""
         self.settle()
-        while self.core.turns or self.core.log.pages or self.pages:
+        while self.core.turns or self.core.log.reads or self.pages:
             self.answer(99)
             self.read()
             while self.pages:
@@ -450,7 +448,7 @@ class DurableModel(RuleBasedStateMachine):
         log = core.log
         assert core.memory.kept_bytes == core.memory.used_bytes == log.pending_bytes == 0
         assert core.memory.stored_bytes == 0
-        assert [*log.waiting, *log.leaving, *log.pages, *log.deliveries, *log._sent] == []
+        assert [*log.waiting, *log.leaving, *log.reads, *log.deliveries, *log._sent] == []
         assert core.store.statistics().live_messages == 0
 
 

@@ -297,6 +297,8 @@ class QueueModel(RuleBasedStateMachine):
         if is_kept and "DLQ" not in copy.queue:
             grave = f"/queue/DLQ.{copy.queue[7:]}"
             self.accept(Copy(copy.body, grave, 0, copy.level, NEVER))
+        elif how == DEAD:
+            self.counts[DROPPED, copy.queue] += 1  # a dead letter that dies again is kept nowhere
 
     def acked(self, reader: Reader, name: str, how: str) -> None:
         names = [name]
@@ -434,11 +436,8 @@ class QueueModel(RuleBasedStateMachine):
         last = max((copy.rank for copy in given), default=(-99, 0))
         destination = self.bench.broker.destinations.known(name)
         purged = 0 if destination is None else destination.expired - self.counts["purged", name]
-        left = (
-            destination.queue.waiting.in_order()
-            if destination is not None and destination.queue
-            else []
-        )
+        queue = self.bench.broker.queues.find(name)
+        left = queue.waiting.in_order() if queue is not None else []
         still = {message.body.decode() for message in left}
         gone = [copy for copy in expired if copy.body not in still]
         assert all(copy in gone for copy in expired if copy.rank < last)

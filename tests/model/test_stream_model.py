@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.support.core import Actor, Bench, Received
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.broker import DestinationPolicy, StreamWanted
+from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.streams._stream import Stream
 
 TOPIC, STREAM = "/topic/t", "/stream/topic/t"
@@ -241,9 +241,8 @@ class StoredStreamMachine(StreamMachine):
 
     @rule()
     def fail_to_load(self) -> None:
-        for wanted in self.bench.log.take_pages():
-            assert isinstance(wanted, StreamWanted)
-            self.bench.broker.loaded_stream(wanted, None, self.bench.now)
+        for wanted in self.bench.log.take_reads():
+            wanted.take(None, self.bench.now)
         self.bench.turn()
 
     @rule()
@@ -286,7 +285,7 @@ class StoredStreamMachine(StreamMachine):
 
     def catch_up(self) -> None:
         self.bench.turn()
-        while self.bench.turns or self.bench.log.pages:
+        while self.bench.turns or self.bench.log.reads:
             self.bench.answers()
             self.settle()
             self.bench.loads()

@@ -412,7 +412,7 @@ class Peer:
     def consumer(self, id: str = "0") -> Consumer:
         """What stands behind one of its subscriptions."""
         found = self.client.subscriptions[id].consumer
-        assert found is not None
+        assert isinstance(found, Consumer)
         return found
 
 
@@ -563,17 +563,14 @@ class Core:
 
     def queue(self, name: str) -> Queue:
         """A queue that exists."""
-        destination = self.broker.destinations.known(name)
-        assert destination is not None
-        assert destination.queue is not None
-        return destination.queue
+        found = self.broker.queues.find(name)
+        assert found is not None
+        return found
 
     def waiting(self, name: str) -> list[str]:
         """Bodies of what waits in a queue, in order; [] if there is none."""
-        destination = self.broker.destinations.known(name)
-        if destination is None or destination.queue is None:
-            return []
-        return [message.body.decode() for message in destination.queue.waiting.in_order()]
+        queue = self.broker.queues.find(name)
+        return [] if queue is None else [each.body.decode() for each in queue.waiting.in_order()]
 
     def heads_bytes(self) -> int:
         """What the header blocks of all messages are charged that wait or are unacknowledged."""

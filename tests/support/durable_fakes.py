@@ -4,13 +4,11 @@
 ``restarts`` makes a new core from what the store holds, as after a crash.
 """
 
-from collections.abc import Sequence
-
 from attrs import define, field
 
 from tests.support.core import Bench
-from trio_stomp.broker import Log, Recovery, StreamWanted
-from trio_stomp.store import MemoryStore, Store, StoreError, Streamed, Turn
+from trio_stomp.broker import Log, Recovery
+from trio_stomp.store import MemoryStore, Store, StoreError, Turn
 
 WALL_OFFSET_S = 1_700_000_000.0
 PAGE_BYTES = 4096
@@ -50,7 +48,7 @@ class DurableBench(Bench):
         """End the turn; if the store is prompt, until it has answered all that this leads to."""
         self.broker.end_turn(self.now)
         self._take()
-        while self.is_prompt and (self.turns or self.log.pages):
+        while self.is_prompt and (self.turns or self.log.reads):
             self.answers()
             self.loads()
 
@@ -65,19 +63,10 @@ class DurableBench(Bench):
 
     def loads(self) -> None:
         """What is wanted is read from the store."""
-        for wanted in self.log.take_pages():
-            if isinstance(wanted, StreamWanted):
-                self.broker.loaded_stream(wanted, self._of_stream(wanted), self.now)
-                continue
-            page = self.store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)
-            self.broker.loaded(wanted, page, self.now)
+        for wanted in self.log.take_reads():
+            wanted.take(wanted.read(self.store, PAGE_BYTES), self.now)
         self.broker.end_turn(self.now)
         self._take()
-
-    def _of_stream(self, wanted: StreamWanted) -> Sequence[Streamed] | int:
-        if wanted.found is not None:
-            return self.store.find_offset(wanted.stream, wanted.written_ms)
-        return self.store.read_stream(wanted.stream, wanted.first, PAGE_BYTES)
 
     def fails(self, error: str = "the disk is full") -> None:
         """The store could not append what it was given."""

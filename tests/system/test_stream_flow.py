@@ -17,7 +17,6 @@ from tests.support.replay_fakes import (
     writes,
 )
 from tests.support.replay_fakes import stored as stored
-from trio_stomp.broker import StreamWanted
 from trio_stomp.broker.streams._stream import StreamRun
 
 
@@ -136,17 +135,15 @@ def test_a_hole_in_the_store_is_told_like_a_start_that_is_gone():
     short = reads(bench, from_seq="0", x_stream_until="4")
     bench.turn()
     found = bench.store.read_stream(STREAM, 5, 2)
-    for wanted in bench.log.take_pages():
-        assert isinstance(wanted, StreamWanted)
-        bench.broker.loaded_stream(wanted, found, bench.now)
+    for wanted in bench.log.take_reads():
+        wanted.take(found, bench.now)
     frames = reader.reads()
     assert offsets(frames) == [5, 6]
     assert [frame.get("x-stream-first") for frame in frames] == ["5", None]
     (end,) = short.reads()
     assert end.get("x-stream-offset") == "4"
-    for wanted in bench.log.take_pages():
-        assert isinstance(wanted, StreamWanted)
-        bench.broker.loaded_stream(wanted, [], bench.now)
+    for wanted in bench.log.take_reads():
+        wanted.take([], bench.now)
     (frame,) = reader.reads()
     assert (frame.text, frame.get("x-stream-first")) == ("8", "8")
     assert stream_of(bench).lost == 5 + 4 + 1
@@ -159,9 +156,8 @@ def test_a_hole_within_what_was_read_is_told():
     reader = reads(bench, from_seq="0")
     bench.turn()
     found = [*bench.store.read_stream(STREAM, 0, 2), *bench.store.read_stream(STREAM, 5, 99)]
-    for wanted in bench.log.take_pages():
-        assert isinstance(wanted, StreamWanted)
-        bench.broker.loaded_stream(wanted, found, bench.now)
+    for wanted in bench.log.take_reads():
+        wanted.take(found, bench.now)
     frames = reader.reads()
     assert offsets(frames) == [0, 1, 5, 6, 7, 8]
     assert [frame.get("x-stream-first") for frame in frames] == [None, None, "5", None, None, None]
@@ -174,15 +170,14 @@ def test_an_answer_that_comes_late_harms_nobody():
     bench.is_prompt = False
     reader, gone = reads(bench, from_seq="0"), reads(bench, from_seq="0")
     bench.turn()
-    wanted = bench.log.take_pages()
+    wanted = bench.log.take_reads()
     found = [bench.store.read_stream(STREAM, 0, 2), bench.store.read_stream(STREAM, 0, 99)]
     gone.is_gone()
     trim(bench, 5)
     bench.answers()
-    assert bench.log.pages == []  # it waits for the first answer
+    assert bench.log.reads == []  # it waits for the first answer
     for each, runs in zip(wanted, found, strict=True):
-        assert isinstance(each, StreamWanted)
-        bench.broker.loaded_stream(each, runs, bench.now)
+        each.take(runs, bench.now)
     bench.turn()
     bench.is_prompt = True
     frames = reader.reads()
@@ -213,12 +208,11 @@ def test_what_could_not_be_read_is_asked_for_again():
     reader = reads(bench, from_seq="0")
     bench.turn()
     for _ in range(3):
-        (wanted,) = bench.log.take_pages()
+        (wanted,) = bench.log.take_reads()
         reader.opens_up()
         bench.turn()
-        assert bench.log.pages == []  # one question at a time
-        assert isinstance(wanted, StreamWanted)
-        bench.broker.loaded_stream(wanted, None, bench.now)
+        assert bench.log.reads == []  # one question at a time
+        wanted.take(None, bench.now)
         assert reader.reads() == []
     bench.is_prompt = True
     assert offsets(reader.reads()) == list(range(9))

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
@@ -18,6 +17,7 @@ from trio_stomp.broker.delivery import (
     STEPS,
     BrokerPolicies,
     Client,
+    Destination,
     EventHistory,
     MessageNames,
     TakesCensus,
@@ -25,7 +25,7 @@ from trio_stomp.broker.delivery import (
     Turns,
     WallTime,
 )
-from trio_stomp.broker.durability import Log, PageWanted, StreamWanted
+from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import Dialect, dialect, make_plan
 from trio_stomp.broker.names import MONITOR
 from trio_stomp.broker.queues import (
@@ -39,7 +39,6 @@ from trio_stomp.broker.queues import (
 from trio_stomp.broker.routing import (
     Asker,
     BrokerEvents,
-    Destination,
     Destinations,
     FanOut,
     FanOutInPieces,
@@ -65,9 +64,6 @@ from trio_stomp.broker.streams import Stream, Streams
 from trio_stomp.broker.subscribing import Leaving, Subscriber, Unsubscriber
 from trio_stomp.broker.topics import Bindings, InitialDelivery, LastValues, StaleQueue
 from trio_stomp.frames import Head
-
-if TYPE_CHECKING:
-    from trio_stomp.store import Page, Streamed
 
 
 def _native() -> Dialect:
@@ -183,21 +179,6 @@ class Parts:
     def note_capacity(self, limit_bytes: int) -> None:
         """Note how much messages may take in the store, as it says; 0 = it does not know."""
         self.memory.stored_limit = limit_bytes
-
-    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
-        """Take messages that were in the store alone. None means that they could not be read."""
-        assert self.storage is not None
-        self.storage.loaded(wanted, page, now)
-
-    def loaded_stream(
-        self, wanted: StreamWanted, found: "Sequence[Streamed] | int | None", now: float
-    ) -> None:
-        """Take messages of a stream, or an offset in it. None means that reading failed."""
-        if isinstance(found, int):
-            assert wanted.found is not None
-            wanted.found(found)
-        else:
-            self.streams.loaded(wanted, found)
 
     def _make_places(self) -> None:
         """Make the parts in which messages are on their way, or wait."""

@@ -30,7 +30,7 @@ from trio_stomp.broker.delivery import (
 )
 from trio_stomp.broker.explain import Explainer, Monitor, Tracer
 from trio_stomp.broker.headers import asked_receipt, error_frame, quoted
-from trio_stomp.broker.queues import QueueFull
+from trio_stomp.broker.queues import Consumer, QueueFull
 from trio_stomp.broker.routing import Begun, Giving, PolicyBook
 from trio_stomp.broker.sending import TransactionCommitter
 from trio_stomp.broker.subscribing import LOST
@@ -309,6 +309,7 @@ class Broker(Parts):
         """Messages expired before they were written, which their consumer would have had to ACK."""
         if delivery.ticket is not None:
             consumer, first = delivery.ticket
+            assert isinstance(consumer, Consumer)
             numbers = range(first, first + delivery.count)
             self.acknowledger.take_unsent(consumer, numbers, now)
 

@@ -3,11 +3,12 @@
 from typing import TYPE_CHECKING, Protocol
 
 from trio_stomp.broker.names import Kind
-from trio_stomp.broker.routing import Binding
+from trio_stomp.broker.queues import queue_of
+from trio_stomp.broker.topics import Binding
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import BrokerPolicies, Work
-    from trio_stomp.broker.routing import Destination, Destinations, PolicyBook
+    from trio_stomp.broker.delivery import BrokerPolicies, Destination, Work
+    from trio_stomp.broker.routing import Destinations, PolicyBook
     from trio_stomp.broker.streams import Streams
     from trio_stomp.broker.topics import Bindings
 
@@ -39,8 +40,9 @@ def configure(destination: "Destination", host: ConfigurationHost) -> None:
         destination.stream = (
             host.streams.of_topic(destination.name, policy) if policy.stream else None
         )
-    if destination.queue is not None:
-        destination.queue.policy = policy
+    queue = queue_of(destination)
+    if queue is not None:
+        queue.policy = policy
 
 
 def configuring(

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from attrs import define, field
 
+from trio_stomp.broker import queue_of
 from trio_stomp.server import Connection
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ class Touched:
 def destination_mark(destination: "Destination", broker: "Broker") -> Mark:
     """Return a mark that changes with every message, subscriber and loss."""
     current = broker.destinations.known(destination.name) or destination
-    queue = current.queue
+    queue = queue_of(current)
     figures = (0, 0, 0, 0, 0)
     if queue is not None:
         consumers = len(queue.consumers)

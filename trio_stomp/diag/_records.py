@@ -8,6 +8,7 @@ from attrs import frozen
 from trio_stomp.base import CloseReason
 from trio_stomp.broker import (
     BOUNDS_MS,
+    AnyBinding,
     Binding,
     Broker,
     Census,
@@ -16,6 +17,7 @@ from trio_stomp.broker import (
     ParkedDestination,
     Queue,
     Subscription,
+    queue_of,
 )
 from trio_stomp.diag._stream import Record, timestamp
 
@@ -185,7 +187,7 @@ def destination_record(destination: Destination, broker: Broker) -> Record:
     """Return the fields of the table ``destination``."""
     # Only the table of routes knows whether a wildcard subscription has changed who receives.
     current = broker.destinations.known(destination.name) or destination
-    queue = current.queue
+    queue = queue_of(current)
     return {
         "destination": destination.name,
         "type": destination.kind.value,
@@ -227,6 +229,7 @@ def latency_record(stage: Stage) -> Record:
 def subscription_record(subscription: Subscription) -> Record:
     """Return the fields of a subscription. No table has them: they are told only when asked for."""
     client, consumer, binding = subscription.client, subscription.consumer, subscription.binding
+    own = binding.queue if isinstance(binding, Binding) else None
     return {
         "state": "connected",
         "session_id": client.session_id,
@@ -239,9 +242,9 @@ def subscription_record(subscription: Subscription) -> Record:
         "no_local": subscription.no_local,
         "durable": binding is not None and bool(binding.durable),
         **_durable_fields(binding),
-        "consumers": 1 if binding is None else len(binding.queue.consumers),
+        "consumers": 1 if own is None else len(own.consumers),
         "prefetch": 0 if consumer is None else consumer.options.prefetch_count,
-        "waiting": None if binding is None else binding.queue.depth,
+        "waiting": None if own is None else own.depth,
         "unacked": 0 if consumer is None else len(consumer.unacked),
     }
 
@@ -273,7 +276,7 @@ def durable_record(binding: Binding) -> Record:
     }
 
 
-def _durable_fields(binding: Binding | None) -> Record:
+def _durable_fields(binding: AnyBinding | None) -> Record:
     """Return the name of a durable subscription, its client id, and the user who made it."""
     if binding is None or not binding.durable:
         return {"name": None, "client_id": None, "owner": None}

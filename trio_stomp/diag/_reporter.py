@@ -21,6 +21,7 @@ from trio_stomp.broker import (
     Histogram,
     ParkedDestination,
     Queue,
+    queue_of,
 )
 from trio_stomp.diag._changes import Changes, Touched, destination_mark
 from trio_stomp.diag._drops import DropTeller
@@ -223,7 +224,7 @@ class Reporter:
         broker = self.server.broker
         queues = Largest[Queue](MAX_ITEMS // 2, lambda queue: queue.held)
         for some in slices(list(broker.destinations), SLICE_LOOKS):
-            queues.add([destination.queue for destination in some if destination.queue is not None])
+            queues.add([queue for each in some if (queue := queue_of(each)) is not None])
             yield
         parked = Largest[ParkedDestination](
             MAX_ITEMS - 1 - len(queues.found), lambda parked: parked.size

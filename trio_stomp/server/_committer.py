@@ -15,15 +15,12 @@ from typing import TYPE_CHECKING, Protocol
 import trio
 from attrs import define, field
 
-from trio_stomp.broker import PageWanted
 from trio_stomp.server._appender import Appender
 from trio_stomp.store import StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from trio_stomp.broker import Client, Log, Retention, StreamWanted
-    from trio_stomp.store import Page, Store, Streamed, StreamState, Turn
+    from trio_stomp.broker import Client, Log, Retention, StoreRead
+    from trio_stomp.store import Store, StreamState, Turn
 
 logger = logging.getLogger("trio_stomp")
 
@@ -40,9 +37,6 @@ MEASURE_S = 10.0
 """The interval at which the store is asked how much messages may take."""
 MAX_GROUP_TURNS = 4096
 """Turns of one append."""
-PAGE_BYTES = 256 * 1024
-STRETCH_BYTES = 1024 * 1024
-"""The size of one read of a queue or stream."""
 
 Answer = Callable[[float], None]
 
@@ -76,14 +70,6 @@ class CommitterHost(Protocol):
 
     def note_capacity(self, limit_bytes: int) -> None:
         """Note how much messages may take in the store, as it says; 0 = it does not know."""
-
-    def loaded(self, wanted: "PageWanted", page: "Page | None", now: float) -> None:
-        """Take a page that was read, or the failure to read it."""
-
-    def loaded_stream(
-        self, wanted: "StreamWanted", found: "Sequence[Streamed] | int | None", now: float
-    ) -> None:
-        """Take messages of a stream, or an offset in it, or that it could not be read."""
 
 
 @define(eq=False, repr=False)
@@ -223,7 +209,7 @@ class StoreCommitter:
         self.call_soon(answer)
         self._answered.set()
 
-    def ask(self, wanted: "PageWanted | StreamWanted") -> None:
+    def ask(self, wanted: "StoreRead") -> None:
         """Have something read, and given to the core."""
         assert self._nursery is not None
         self._nursery.start_soon(self._read, wanted)
@@ -280,30 +266,16 @@ class StoreCommitter:
             found.append((each.stream, state, before))
         return found
 
-    async def _read(self, wanted: "PageWanted | StreamWanted") -> None:
+    async def _read(self, wanted: "StoreRead") -> None:
+        found = None
         try:
-            call = await trio.to_thread.run_sync(self._look_up, wanted, limiter=self._readers)
+            found = await trio.to_thread.run_sync(
+                wanted.read, self.store, wanted.max_bytes, limiter=self._readers
+            )
         except Exception as error:
             _tell_unreadable(error)
             await trio.sleep(RETRY_S)
-            if isinstance(wanted, PageWanted):
-                call = partial(self.host.loaded, wanted, None)
-            else:
-                call = partial(self.host.loaded_stream, wanted, None)
-        self.call_soon(call)
-
-    def _look_up(self, wanted: "PageWanted | StreamWanted") -> Answer:
-        """Read part of a queue or stream, or find the offset of a time."""
-        store = self.store
-        if isinstance(wanted, PageWanted):
-            page = store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)
-            return partial(self.host.loaded, wanted, page)
-        found: Sequence[Streamed] | int
-        if wanted.found is not None:
-            found = store.find_offset(wanted.stream, wanted.written_ms)
-        else:
-            found = store.read_stream(wanted.stream, wanted.first, STRETCH_BYTES)
-        return partial(self.host.loaded_stream, wanted, found)
+        self.call_soon(partial(wanted.take, found))
 
 
 def _tell_unreadable(error: Exception) -> None:

@@ -147,7 +147,7 @@ class Dispatcher:
         if turn is not None:
             committer.submit(turn)
         committer.hurry(log.take_patience())
-        for wanted in log.take_pages():
+        for wanted in log.take_reads():
             committer.ask(wanted)
 
     def _apply(self, item: Item, now: float) -> int:

@@ -22,7 +22,7 @@ from prometheus_client.metrics_core import (
 )
 
 from trio_stomp._version import __version__
-from trio_stomp.broker import BOUNDS_MS, Histogram
+from trio_stomp.broker import BOUNDS_MS, Histogram, queue_of
 from trio_stomp.transport import HttpRequest
 from trio_stomp.web._pieces import LOOKS, Pieces
 from trio_stomp.web._process_metrics import process_figures
@@ -161,7 +161,7 @@ class BrokerCollector:
                 if not destination.reserved
             ]
             ranking.add(some)
-            queues.add([destination.queue for destination in some if destination.queue is not None])
+            queues.add([queue for each in some if (queue := queue_of(each)) is not None])
             for destination in some:
                 if destination.delivery is not None:
                     times.add(destination.delivery)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 from attrs import define
 
 from trio_stomp._version import __version__
-from trio_stomp.broker import Binding, ParkedDestination, Queue, Subscription
+from trio_stomp.broker import Binding, ParkedDestination, Queue, Subscription, queue_of
 from trio_stomp.server import Connection
 from trio_stomp.transport import HttpError, HttpRequest
 from trio_stomp.web._pieces import LOOKS, Greatest, Pieces, chosen, greatest
@@ -339,7 +339,7 @@ class Tables:
         best, total = Greatest[Queue](window.offset + window.limit), 0
         destinations = list(self.server.broker.destinations)
         for place in range(0, len(destinations), LOOKS):
-            queues = [destination.queue for destination in destinations[place : place + LOOKS]]
+            queues = map(queue_of, destinations[place : place + LOOKS])
             wanted = [each for each in queues if each is not None and _is_in(each, state)]
             best.add([(key(each), each) for each in wanted])
             total += len(wanted)

@@ -154,7 +154,7 @@ def test_queues_that_come_and_go_while_a_wildcard_joins_are_joined_once(desk: Cl
     ]
     assert len(reader.bodies()) == MANY + 1
     desk.ends()
-    assert desk.broker.destinations.queue_of("/queue/z01400") is None
+    assert desk.broker.queues.find("/queue/z01400") is None
 
 
 def test_each_queue_that_a_wildcard_reaches_is_charged_until_it_leaves(desk: Clocked):

@@ -3,7 +3,7 @@
 from attrs import field, frozen
 
 from tests.support.share_fakes import MOST, Clocked
-from trio_stomp.broker import DestinationPolicy, PolicyBook
+from trio_stomp.broker import Binding, DestinationPolicy, PolicyBook
 from trio_stomp.broker.routing._destination_policy import DestinationPolicy as Policy
 from trio_stomp.protocol import Subscribed
 
@@ -51,7 +51,9 @@ def test_policies_are_given_out_in_pieces():
     assert max(desk.pieces) <= MOST
     assert bounds(desk) == {7}
     bindings = [each.binding for each in durable.client.subscriptions.values()]
-    assert {binding.queue.policy.max_messages for binding in bindings if binding is not None} == {7}
+    assert {
+        binding.queue.policy.max_messages for binding in bindings if isinstance(binding, Binding)
+    } == {7}
 
 
 def test_the_last_book_holds_and_nobody_configures_what_was_forgotten():

@@ -23,7 +23,7 @@ def stores(actor: Actor, *bodies: str, to: str = Q, **headers: str) -> None:
 
 def answered(core: DurableBench) -> None:
     core.turn()
-    while core.turns or core.log.pages:
+    while core.turns or core.log.reads:
         core.answers()
         core.loads()
 

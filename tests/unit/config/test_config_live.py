@@ -22,7 +22,7 @@ from tests.support.fakes import (
 from tests.support.limits import LIMITS, Limit, id_of
 from tests.support.tls import authority
 from trio_stomp import OptionError, Settings
-from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Rule
+from trio_stomp.broker import AccessRules, Action, DestinationPolicy, Queue, Rule
 from trio_stomp.config import Change, adopt, changes, options, own, policy_book
 from trio_stomp.startup._serve import _use
 from trio_stomp.store import Done, JournalOptions, JournalStore, Turn
@@ -215,7 +215,7 @@ async def test_policies_reach_destinations_that_are_there_already():
         assert queue is not None
         assert topic is not None
         assert queue.persistent == "always"
-        assert queue.queue is not None
+        assert isinstance(queue.queue, Queue)
         policy = queue.queue.policy
         assert (policy.max_redeliveries, policy.ack_timeout_ms) == (1, 9)
         assert topic.ttl_s == 5

@@ -13,7 +13,7 @@ from tests.support.durable_fakes import DurableBench
 from tests.support.hostile import calls_of
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.base._memory import MIN_TABLES_BYTES, Quota
-from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget
+from trio_stomp.broker import BrokerPolicies, DestinationPolicy, MemoryBudget, Queue
 from trio_stomp.broker.queues import _groups as groups_module
 from trio_stomp.broker.routing._table_costs import hold_selector, release_selector
 from trio_stomp.broker.selectors._selector import SelectorCompiler
@@ -70,7 +70,7 @@ def use_queue(core: Core, peer: Peer, number: int) -> None:
         peer.sends(f"/queue/{number}", headers=(("priority", f"{level}"),))
     destination = core.broker.destinations.known(f"/queue/{number}")
     assert destination is not None
-    assert destination.queue is not None
+    assert isinstance(destination.queue, Queue)
     while destination.queue.drop_oldest() is not None:
         pass
     assert destination.queue.waiting.pop() is None

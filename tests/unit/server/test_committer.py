@@ -13,7 +13,7 @@ from attrs import define, field
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.support.gated_store import GatedStore, eventually
-from trio_stomp.broker import Log, PageWanted, Queue, Retention, StreamWanted
+from trio_stomp.broker import Log, Retention, StoreRead
 from trio_stomp.server._committer import MEASURE_S, NOT_STORED, RETAIN_S, RETRY_S, StoreCommitter
 from trio_stomp.store import (
     Append,
@@ -68,16 +68,6 @@ class Host:
 
     def note_capacity(self, limit_bytes: int) -> None:
         self.told.append(f"capacity {limit_bytes}")
-
-    def loaded(self, wanted: PageWanted, page: Page | None, now: float) -> None:
-        bodies = "nothing" if page is None else b"".join(page.runs[0].bodies).decode()
-        self.told.append(f"loaded {bodies}")
-
-    def loaded_stream(
-        self, wanted: StreamWanted, found: Sequence[Streamed] | int | None, now: float
-    ) -> None:
-        shown = found if isinstance(found, int | None) else [each.first for each in found]
-        self.told.append(f"loaded stream {shown}")
 
     def call_soon(self, call: Callable[[float], None]) -> None:
         """As the dispatcher's."""
@@ -455,22 +445,23 @@ async def test_who_waits_for_an_answer_gets_a_failure_too(mock_clock: MockClock)
 # --- reads ----------------------------------------------------------------------------------------
 
 
-class QueueFake:
-    place = "queue:/queue/q"
+def page_wanted(told: list[str]) -> StoreRead:
+    """As of a queue."""
+
+    def take(page: Page | None, now: float) -> None:
+        bodies = "nothing" if page is None else b"".join(page.runs[0].bodies).decode()
+        told.append(f"loaded {bodies}")
+
+    return StoreRead(lambda store, size: store.read("queue:/queue/q", 4, 0, size), 1024, take)
 
 
-class ReaderFake:
-    pass
+def stream_wanted(told: list[str]) -> StoreRead:
+    """As of a reader of a stream."""
 
+    def take(runs: Sequence[Streamed] | None, now: float) -> None:
+        told.append(f"loaded {None if runs is None else [each.first for each in runs]}")
 
-def page_wanted() -> PageWanted:
-    queue: Queue = QueueFake()  # type: ignore[assignment]
-    return PageWanted(queue, 4, 0)
-
-
-def stream_wanted(first: int = 0, since_ms: int = 0, *, seeks: bool = False) -> StreamWanted:
-    found = (lambda offset: None) if seeks else None
-    return StreamWanted(ReaderFake(), "s", first, since_ms, found)  # type: ignore[arg-type]
+    return StoreRead(lambda store, size: store.read_stream("s", 1, size), 1024, take)
 
 
 async def stored(host: Host) -> None:
@@ -485,16 +476,15 @@ async def stored(host: Host) -> None:
     host.told.clear()
 
 
-async def test_pages_streams_and_times_are_read_and_given_to_the_core(
+async def test_what_is_read_is_given_to_the_core(
     mock_clock: MockClock,
 ) -> None:
     store = GatedStore()
     async with running(store) as host:
         await stored(host)
         for wanted, told in (
-            (page_wanted(), "loaded onetwo"),
-            (stream_wanted(1), "loaded stream [1, 2]"),
-            (stream_wanted(since_ms=1500, seeks=True), "loaded stream 1"),
+            (page_wanted(host.told), "loaded onetwo"),
+            (stream_wanted(host.told), "loaded [1, 2]"),
         ):
             host.committer.ask(wanted)
             await eventually(lambda: host.told)
@@ -509,37 +499,26 @@ async def test_reads_go_on_while_an_append_hangs(mock_clock: MockClock) -> None:
         store.hang()
         host.send("a")
         await eventually(lambda: len(store.asked) == 2)
-        host.committer.ask(page_wanted())
+        host.committer.ask(page_wanted(host.told))
         await eventually(lambda: host.told)
         assert host.told == ["loaded onetwo"]
 
 
 @pytest.mark.parametrize("fault", [StoreUnavailable("EIO"), ZeroDivisionError("secret")])
-@pytest.mark.parametrize(
-    ("wanted", "told"),
-    [
-        (page_wanted(), "loaded nothing"),
-        (stream_wanted(), "loaded stream None"),
-        (stream_wanted(seeks=True), "loaded stream None"),
-    ],
-    ids=["page", "stream", "time"],
-)
 async def test_a_read_that_fails_is_answered_after_a_while_so_that_it_is_tried_again(
     mock_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
     fault: Exception,
-    wanted: PageWanted | StreamWanted,
-    told: str,
 ) -> None:
     store = GatedStore(read_faults=[fault])
     async with running(store) as host:
-        host.committer.ask(wanted)
+        host.committer.ask(page_wanted(host.told))
         await eventually(lambda: caplog.records)
         await wait_all_tasks_blocked()
         assert host.told == []
         mock_clock.jump(RETRY_S)
         await eventually(lambda: host.told)
-        assert host.told == [told]
+        assert host.told == ["loaded nothing"]
         assert not host.committer.error
 
 

@@ -23,10 +23,10 @@ from trio_stomp.broker import (
     Publication,
     Subscription,
 )
+from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.headers._subscribe_options import PLAIN_SUBSCRIBE
 from trio_stomp.broker.names._kinds import Kind
 from trio_stomp.broker.queues._consumer import Consumer
-from trio_stomp.broker.routing._destinations import Destination
 from trio_stomp.broker.routing._fanout import FanOut
 from trio_stomp.frames import Head
 from trio_stomp.server.io._framing import BIG_TAIL_BYTES, JOIN_BYTES, Framing, WebSocketMessages

@@ -18,8 +18,7 @@ from trio_stomp.broker.routing import BrokerEvents, Quotas
 from trio_stomp.broker.rules import AccessRules, Action, needs
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import Place, Subscription
-    from trio_stomp.broker.routing import Binding
+    from trio_stomp.broker.delivery import AnyBinding, Place, Subscription
 
 QUESTIONS = "DIAG"
 """What the command DIAG is judged as."""
@@ -224,7 +223,7 @@ class Authorizer:
         if client.rights is not None:
             self._need(client, Action.CREATE, name)
 
-    def check_durable(self, client: Client, binding: "Binding") -> None:
+    def check_durable(self, client: Client, binding: "AnyBinding") -> None:
         """Consume from a durable subscription that is there, replace it or end it for good."""
         if client.rights is None:
             return

@@ -173,7 +173,7 @@ class Browse:
         else:
             self._behind = message.number
         if not message.publication.is_over(now) and self.consumer.wants(message):
-            self.consumer.show(self._queue, message)
+            self.consumer.show(self._queue.destination, message)
             self._note(self._queue, message.number)
 
     def _read(

@@ -1,12 +1,16 @@
 """The vocabulary of the core: clients, subscriptions, deliveries, time and events.
 
 Handles: values, time shares of a turn, timers, the event history, policies.
-Does not handle: destinations and routing; see ``routing``.
+Does not handle: the table of destinations and routing; see ``routing``.
 """
 
+from trio_stomp.broker.delivery._above import AnyConsumer as AnyConsumer
 from trio_stomp.broker.delivery._delivery import ASK as ASK
+from trio_stomp.broker.delivery._delivery import MANY_TAKERS as MANY_TAKERS
 from trio_stomp.broker.delivery._delivery import NEVER as NEVER
+from trio_stomp.broker.delivery._delivery import STALE_GENERATION as STALE_GENERATION
 from trio_stomp.broker.delivery._delivery import Delivery as Delivery
+from trio_stomp.broker.delivery._delivery import Destination as Destination
 from trio_stomp.broker.delivery._delivery import Publication as Publication
 from trio_stomp.broker.delivery._event_history import DeliveryReason as DeliveryReason
 from trio_stomp.broker.delivery._event_history import EventHistory as EventHistory
@@ -24,9 +28,14 @@ from trio_stomp.broker.delivery._policies import SEED as SEED
 from trio_stomp.broker.delivery._policies import BrokerPolicies as BrokerPolicies
 from trio_stomp.broker.delivery._ports import Census as Census
 from trio_stomp.broker.delivery._ports import Nowhere as Nowhere
-from trio_stomp.broker.delivery._ports import Outbox as Outbox
 from trio_stomp.broker.delivery._ports import TakesCensus as TakesCensus
+from trio_stomp.broker.delivery._seen import Known as Known
+from trio_stomp.broker.delivery._seen import Seen as Seen
+from trio_stomp.broker.delivery._subscription import AnyBinding as AnyBinding
 from trio_stomp.broker.delivery._subscription import Client as Client
+from trio_stomp.broker.delivery._subscription import Give as Give
+from trio_stomp.broker.delivery._subscription import Member as Member
+from trio_stomp.broker.delivery._subscription import Outbox as Outbox
 from trio_stomp.broker.delivery._subscription import Place as Place
 from trio_stomp.broker.delivery._subscription import Subscription as Subscription
 from trio_stomp.broker.delivery._timers import Timers as Timers

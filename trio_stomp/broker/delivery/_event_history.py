@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from trio_stomp.broker.delivery._delivery import Publication
     from trio_stomp.broker.delivery._subscription import Client, Subscription
-    from trio_stomp.broker.queues import Message
-    from trio_stomp.broker.routing import BrokerEvent
 
 
 class LossReason(StrEnum):
@@ -97,14 +95,12 @@ class EventHistory:
         self.routine.append(("queued", self.now, queue, session, first, count))
 
     def delivered(
-        self, queue: str, subscription: "Subscription", first: int, messages: "Sequence[Message]"
+        self, queue: str, subscription: "Subscription", first: int, numbers: list[int]
     ) -> None:
         """Note that a queue gave messages to a consumer, as deliveries from ``first`` on."""
         session = subscription.client.session_id
-        numbers = _compact([message.number for message in messages])
-        self.routine.append(
-            ("delivered", self.now, queue, session, subscription.tag, first, len(messages), numbers)
-        )
+        told = (subscription.tag, first, len(numbers), _compact(numbers))
+        self.routine.append(("delivered", self.now, queue, session, *told))
 
     def shown(self, queue: str, subscription: "Subscription", first: int, accepted: int) -> None:
         """Note that a browser was shown one more message. Those of one batch are one event.
@@ -169,10 +165,11 @@ class EventHistory:
         told = (names[0], names[-1], len(names), is_cumulative)
         self.routine.append((word, self.now, client.session_id, *told))
 
-    def happened(self, event: "BrokerEvent") -> None:
+    def happened(
+        self, name: str, *, session: str, destination: str, reason: str, user: str
+    ) -> None:
         """Note that a client connected, disconnected, subscribed or unsubscribed."""
-        told = (event.name, event.session_id, event.destination, event.reason, event.user)
-        self.routine.append(("event", self.now, *told))
+        self.routine.append(("event", self.now, name, session, destination, reason, user))
 
     def lost(
         self,

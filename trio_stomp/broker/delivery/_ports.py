@@ -6,34 +6,6 @@ from trio_stomp.base import CloseReason, value
 from trio_stomp.broker.delivery._delivery import Delivery
 
 
-class Outbox(Protocol):
-    """The way to one client. Nothing here ever waits or raises."""
-
-    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
-        """Queue a run of MESSAGEs. If the outbox is full, return False and queue nothing."""
-
-    def stage_frame(self, frame: bytes) -> None:
-        """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
-
-    def drop_oldest(self, size: int) -> int:
-        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many.
-
-        Their destinations are told (``Destination.dropped``).
-        """
-
-    def has_room(self) -> bool:
-        """Return whether a source that can wait, such as the stale queue, should give more now."""
-
-    def discard(self) -> int:
-        """Drop all waiting MESSAGEs but what is half written, and return how many are lost."""
-
-    def pause_reading(self, *, paused: bool) -> None:
-        """Stop reading from the client, or go on. What was read is still handed over."""
-
-    def close(self, reason: CloseReason) -> None:
-        """End the connection once what is staged is out, and stage nothing more."""
-
-
 @value
 class Census:
     """Figures that only the server knows, for answers to stompica's requests.

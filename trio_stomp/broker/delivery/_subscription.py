@@ -1,27 +1,51 @@
 """Clients as the core knows them, and their subscriptions."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.base import ANONYMOUS, Identity, Quota
+from trio_stomp.base import ANONYMOUS, CloseReason, Identity, Quota
+from trio_stomp.broker.delivery._above import AnyConsumer
 from trio_stomp.broker.delivery._delivery import Delivery, Publication
-from trio_stomp.broker.delivery._ports import Outbox
 from trio_stomp.broker.names import Pattern
 from trio_stomp.frames import HeaderRules
 from trio_stomp.protocol import STOMP_1_0, Event, Version
 
 if TYPE_CHECKING:
-    from trio_stomp.base import CloseReason
-    from trio_stomp.broker.queues import Consumer
-    from trio_stomp.broker.routing import Binding, FanOut
     from trio_stomp.broker.rules import Rights
     from trio_stomp.broker.selectors import Selector
-    from trio_stomp.broker.topics import CatchUp
 
 Place = tuple[str, Pattern | None]
 """One destination of a SUBSCRIBE: its name, and the compiled wildcard if it is one."""
+
+
+class Outbox(Protocol):
+    """The way to one client. Nothing here ever waits or raises."""
+
+    def stage(self, prefix: bytes, delivery: Delivery) -> bool:
+        """Queue a run of MESSAGEs. If the outbox is full, return False and queue nothing."""
+
+    def stage_frame(self, frame: bytes) -> None:
+        """Put a small frame of the broker's own (RECEIPT, ERROR, …) behind what is there."""
+
+    def drop_oldest(self, size: int) -> int:
+        """Drop the oldest queued MESSAGEs of at least ``size`` bytes, and return how many.
+
+        Their destinations are told (``Destination.dropped``).
+        """
+
+    def has_room(self) -> bool:
+        """Return whether a source that can wait, such as the stale queue, should give more now."""
+
+    def discard(self) -> int:
+        """Drop all waiting MESSAGEs but what is half written, and return how many are lost."""
+
+    def pause_reading(self, *, paused: bool) -> None:
+        """Stop reading from the client, or go on. What was read is still handed over."""
+
+    def close(self, reason: CloseReason) -> None:
+        """End the connection once what is staged is out, and stage nothing more."""
 
 
 @define(eq=False, repr=False)
@@ -56,7 +80,7 @@ class Client:
     subscriptions: "dict[str, Subscription]" = field(factory=dict)
     tags: "dict[bytes, Subscription]" = field(factory=dict)
     """Subscriptions by the tag in their message ids: whom an ACK is about."""
-    lent: "dict[int, tuple[Consumer, int]] | None" = None
+    lent: dict[int, tuple[AnyConsumer, int]] | None = None
     """Unacknowledged messages by number, with their consumer and delivery. None until the client
     acknowledges by ``message-id``.
     """
@@ -76,11 +100,10 @@ class Client:
     """Subscriptions that still get parked messages."""
     held: "list[tuple[Sequence[Event], float, int]]" = field(factory=list)
     """Events sent while the client had to wait: for room in a full queue (overflow ``block``), for
-    the
-    store, or for its share of a later turn; with the time of reading and the charge.
+    the store, or for its share of a later turn; with the time of reading and the charge.
     """
     is_blocked: bool = False
-    farewell: "tuple[CloseReason, Callable[[], None]] | None" = None
+    farewell: tuple[CloseReason, Callable[[], None]] | None = None
     """Set when the client is gone: why, and the callback when no deferred events are left."""
     acked: int = 0
     """The commit that its last ACK belongs to."""
@@ -134,10 +157,10 @@ class Subscription:
     wire: int = field(init=False)
     is_direct: bool = field(init=False)
     """Whether the fan-out may stage to it without a second look."""
-    catch_up: "CatchUp | None" = None
-    consumer: "Consumer | None" = None
+    catch_up: "AnyCatchUp | None" = None
+    consumer: AnyConsumer | None = None
     """Its consumer of queues. Only plain topic subscriptions have none."""
-    binding: "Binding | None" = None
+    binding: "AnyBinding | None" = None
     """The queue of its own that its topic messages wait in until it acknowledges them."""
 
     def __attrs_post_init__(self) -> None:
@@ -156,15 +179,65 @@ class Subscription:
         client = self.client
         return client.subscriptions.get(self.key) is self and not client.is_leaving
 
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether it ends soon, since its client leaves."""
+        return self.client.is_leaving
+
     def wants(self, publication: Publication) -> bool:
         """Return whether it is to get these messages."""
         if self.no_local and publication.sender is self.client:
             return False
         return self.selector is None or self.selector.matches(publication.head)
 
-    def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
+    def receive(self, publication: Publication, delivery: Delivery, give: "Give") -> int:
         """Take a delivery's messages that match the selector, and return how many those are."""
         if not self.wants(publication):
             return 0
-        fan_out.give(self, delivery)
+        give(self, delivery)
         return delivery.count
+
+
+Give = Callable[[Subscription, Delivery], None]
+"""Gives a delivery to one subscription."""
+
+
+class AnyCatchUp(Protocol):
+    """The catch-up of a subscription as this room knows it: ``topics.CatchUp``."""
+
+    def follow(self, delivery: Delivery) -> bool:
+        """Keep what was published meanwhile, or return False and keep nothing if it is too much."""
+
+
+class AnyBinding(Protocol):
+    """A subscriber that puts messages into a queue of its own: ``topics.Binding``."""
+
+    number: int
+    places: list[Place]
+    durable: str
+    owner: str
+    selector: "Selector | None"
+    is_direct: bool
+    is_ended: bool
+    wire: int
+
+    @property
+    def is_there(self) -> bool:
+        """Return whether it still stands among the subscribers."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether it ends soon, since its clients leave."""
+
+    def wants(self, publication: Publication) -> bool:
+        """Return whether it is to get these messages."""
+
+    def receive(self, publication: Publication, delivery: Delivery, give: Give) -> int:
+        """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
+
+    def take(self, publication: Publication, bodies: list[bytes]) -> int:
+        """Queue some bodies of a publication as far as they fit, and return how many."""
+
+
+Member = Subscription | AnyBinding
+"""One of the subscribers of a topic or work queue."""

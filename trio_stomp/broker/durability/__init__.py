@@ -7,9 +7,7 @@ Does not handle: writing to disk; see ``store``.
 from trio_stomp.broker.durability._ledger import AtomicGroup as AtomicGroup
 from trio_stomp.broker.durability._ledger import Callback as Callback
 from trio_stomp.broker.durability._ledger import FrameReply as FrameReply
-from trio_stomp.broker.durability._ledger import StreamAppended as StreamAppended
+from trio_stomp.broker.durability._ledger import WrittenAgain as WrittenAgain
 from trio_stomp.broker.durability._log import SOON_S as SOON_S
 from trio_stomp.broker.durability._log import Log as Log
-from trio_stomp.broker.durability._log import PageWanted as PageWanted
-from trio_stomp.broker.durability._log import Shown as Shown
-from trio_stomp.broker.durability._log import StreamWanted as StreamWanted
+from trio_stomp.broker.durability._log import StoreRead as StoreRead

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio_stomp.broker.delivery import Client
-    from trio_stomp.broker.streams import Stream, StreamRun
 
 LAZY_S = 1.0
 """How long what nobody waits for is kept back in the hope of company: deliveries, statistics."""
@@ -52,21 +51,8 @@ class Callback:
 _DONE = Callback(None, noop)
 
 
-@define(eq=False, repr=False)
-class StreamAppended:
-    """Messages of a stream that its readers see as soon as the store has them."""
-
-    stream: "Stream"
-    run: "StreamRun"
-    is_urgent: bool
-    client: "Client | None" = None
-
-    def commit(self, now: float) -> None:
-        """Implement ``Effect.commit``."""
-        self.stream.show(self.run)
-
-    def withdraw(self, now: float) -> None:
-        """Implement ``Effect.withdraw``. Its offset is given to others."""
+class WrittenAgain:
+    """Base of effects whose owner writes their records again, elsewhere, after a failure."""
 
 
 @define(eq=False, repr=False)

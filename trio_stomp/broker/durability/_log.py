@@ -8,7 +8,7 @@ one ledger, one append and one commit number. Without a store there is no log, a
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
@@ -20,16 +20,14 @@ from trio_stomp.broker.durability._ledger import (
     Entry,
     FrameReply,
     Ledger,
-    StreamAppended,
+    WrittenAgain,
 )
 from trio_stomp.store import Append, Atomic, Begin, Forget, Keep, Put, Record, Turn
 
 if TYPE_CHECKING:
-    from trio_stomp.base import CloseReason, Quota
+    from trio_stomp.base import CloseReason
     from trio_stomp.broker.delivery import Client
-    from trio_stomp.broker.queues import Message, Queue
-    from trio_stomp.broker.streams import StreamReader
-    from trio_stomp.store import Recovered
+    from trio_stomp.store import Recovered, Store
 
 MAX_PENDING_BYTES = 32 * 1024 * 1024
 """Of records that the store has not answered yet; beyond it, whoever sends more must wait."""
@@ -47,44 +45,19 @@ def _never() -> bool:
     return False
 
 
-Shown = Callable[[list["Message"], int, float], None]
-"""Told messages that were looked at, the id up to which that is all, and the time."""
-
-
 @define(eq=False, repr=False)
-class PageWanted:
-    """Messages of a queue that are only in the store, and are about to be needed.
+class StoreRead:
+    """Something to read that is only in the store, and is about to be needed.
 
     Args:
-      shown: They are only looked at: told of them, and the queue is not.
-      reader: Who is charged for them in memory; None = nobody.
-      kept: Bytes of room that were kept for them meanwhile.
+      read: Reads it, in a thread: at most so many bytes.
+      max_bytes: Those bytes.
+      take: Takes what was read, in a turn. None: it could not be read, and may be asked for again.
     """
 
-    queue: "Queue"
-    level: int
-    after: int
-    last: int = 0
-    """The last of them, as far as was known when they were wanted."""
-    shown: Shown | None = None
-    reader: "Quota | None" = None
-    kept: int = 0
-
-
-@define(eq=False, repr=False)
-class StreamWanted:
-    """A request for a stream's messages that are only in the store, or for the offset of a time.
-
-    Args:
-      found: Told the offset of what was written at ``written_ms`` or later; None = messages are
-        wanted, from ``first`` on.
-    """
-
-    reader: "StreamReader"
-    stream: str
-    first: int
-    written_ms: int = 0
-    found: Callable[[int], None] | None = None
+    read: Callable[["Store", int], Any]
+    max_bytes: int
+    take: Callable[[Any, float], None]
 
 
 @define(eq=False, repr=False)
@@ -110,7 +83,8 @@ class Log:
     """Whose next frames wait until what they sent before is safe."""
     leaving: "deque[tuple[Client, CloseReason, Callable[[], None]]]" = field(factory=deque)
     """Who is gone, but has something under way."""
-    pages: list[PageWanted | StreamWanted] = field(factory=list)
+    reads: list[StoreRead] = field(factory=list)
+    """What is to be read from the store."""
     pending_bytes: int = 0
     failures: int = 0
     failed: Failed = field(init=False, factory=Failed)
@@ -130,7 +104,7 @@ class Log:
     """That was done in this turn: what comes next is for another one."""
     _answered: int = 0
     """Number of the last commit that the store has; what is to be done then may not be done yet."""
-    _unshown: list[StreamAppended] = field(factory=list)
+    _unshown: list[WrittenAgain] = field(factory=list)
 
     def __attrs_post_init__(self) -> None:
         self.stored = b"stored:%b\n" % self.name.removeprefix("stored:").encode()
@@ -398,10 +372,10 @@ class Log:
         patience_s, self.patience_s = self.patience_s, LAZY_S
         return patience_s
 
-    def take_pages(self) -> list[PageWanted | StreamWanted]:
-        """Return what is to be read from the store."""
-        pages, self.pages = self.pages, []
-        return pages
+    def take_reads(self) -> list[StoreRead]:
+        """Return what is to be read from the store, once."""
+        reads, self.reads = self.reads, []
+        return reads
 
     def commit(self, number: int, now: float, is_over: Callable[[], bool] = _never) -> None:
         """Carry out the effects up to a stored commit number, as ``go_on`` does."""
@@ -425,7 +399,7 @@ class Log:
             if is_over():
                 return
 
-    def take_unshown(self) -> list[StreamAppended]:
+    def take_unshown(self) -> list[WrittenAgain]:
         """Return what of streams was under way when the store failed, in order."""
         unshown, self._unshown = self._unshown, []
         return unshown
@@ -470,10 +444,10 @@ class Log:
             withdrawn = [effect for effect in again.effects if effect.client in losers]
             again.effects = [effect for effect in again.effects if effect.client not in losers]
         for effect in effects:
-            if isinstance(effect, StreamAppended):
+            if isinstance(effect, WrittenAgain):
                 self._unshown.append(effect)
             if effect.client in losers:
                 withdrawn.append(effect)
-            elif not isinstance(effect, StreamAppended):
+            elif not isinstance(effect, WrittenAgain):
                 again.effects.append(effect)
         return withdrawn

@@ -31,6 +31,7 @@ from trio_stomp.broker.explain._outcome import (
 )
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
 from trio_stomp.broker.names import MONITOR, RESERVED, matches
+from trio_stomp.broker.queues import Consumer, queue_of
 from trio_stomp.broker.routing import Destinations, FanOut, PolicyBook
 from trio_stomp.broker.rules import Action, needs
 from trio_stomp.broker.streams import StreamReader
@@ -120,8 +121,7 @@ class Explainer:
 
     def queue_of(self, name: str) -> "Queue | None":
         """Return the queue that is found by a name. A subscription's own is not."""
-        destination = self.destinations.known(name)
-        return destination.queue if destination is not None else None
+        return queue_of(self.destinations.find(name))
 
     def knows_all_of(self, at: float) -> bool:
         """Return whether nothing that happened at a time has been forgotten."""
@@ -236,7 +236,7 @@ class Explainer:
         if destination is None:
             yield f"nothing has been sent to {name} or subscribed there lately"
             return
-        queue = destination.queue
+        queue = queue_of(destination)
         if queue is None:
             takers = some(len(destination.subscribers), "subscriber")
         else:
@@ -328,7 +328,7 @@ def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
 
 def _of_stream(subscription: "Subscription | None", digits: str) -> str:
     consumer = subscription.consumer if subscription is not None else None
-    readers = consumer.queues if consumer is not None else ()
+    readers = consumer.queues if isinstance(consumer, Consumer) else ()
     reader = next((each for each in readers if isinstance(each, StreamReader)), None)
     name = reader.stream.name if reader is not None else "a stream"
     mark = END_MARK.decode()
@@ -365,7 +365,7 @@ def _state(subscription: "Subscription") -> Iterator[str]:
     if subscription.catch_up is not None:
         yield "still gets what was parked before it"
     consumer = subscription.consumer
-    if consumer is not None and consumer.tracks:
+    if isinstance(consumer, Consumer) and consumer.tracks:
         yield (
             f"has {len(consumer.unacked)} unacknowledged of"
             f" {consumer.options.prefetch_count} (prefetch)"

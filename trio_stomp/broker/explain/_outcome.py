@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from trio_stomp.broker.delivery import DISCONNECT, DROP_NEWEST, DeliveryReason, LossReason
 from trio_stomp.broker.explain._description import Event, some, why
 from trio_stomp.broker.names import Kind, classify
+from trio_stomp.broker.queues import Consumer
 
 if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Subscription
@@ -268,7 +269,7 @@ def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[st
             return [f"it did not arrive: {why(last)}"]
     subscription = present.subscription_of(tag_of(last))
     consumer = subscription.consumer if subscription is not None else None
-    if consumer is None:
+    if not isinstance(consumer, Consumer):
         end = "that subscription has ended: unless it was ack:auto, the message went back"
         return [f"{delivered}, and no ACK of it is known", end]
     if not consumer.tracks:

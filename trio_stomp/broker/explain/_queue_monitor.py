@@ -6,7 +6,7 @@ from attrs import define
 
 from trio_stomp.broker.delivery import Turns, Work
 from trio_stomp.broker.names import MONITOR
-from trio_stomp.broker.queues import Queue
+from trio_stomp.broker.queues import Queue, queue_of
 from trio_stomp.broker.routing import Destinations
 
 STEP = 32
@@ -35,8 +35,9 @@ class Monitor:
         try:
             blocks: list[str] = []
             for place, destination in enumerate(list(self.destinations), 1):
-                if destination.queue is not None:
-                    blocks.append(_block(destination.queue))
+                queue = queue_of(destination)
+                if queue is not None:
+                    blocks.append(_block(queue))
                 if place % STEP == 0:
                     yield
             if blocks:

@@ -24,6 +24,7 @@ from trio_stomp.broker.queues._overflow import Overflow as Overflow
 from trio_stomp.broker.queues._overflow import QueueFull as QueueFull
 from trio_stomp.broker.queues._queue import PLACE as PLACE
 from trio_stomp.broker.queues._queue import Queue as Queue
+from trio_stomp.broker.queues._queue import queue_of as queue_of
 from trio_stomp.broker.queues._queue_host import DeadLetterReason as DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook as QueueBook
 from trio_stomp.broker.queues._readers import Readers as Readers

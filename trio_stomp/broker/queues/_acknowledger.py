@@ -12,7 +12,6 @@ from trio_stomp.broker.queues._consumer import CLIENT, INDIVIDUAL, Consumer, Sou
 from trio_stomp.broker.queues._message import Message
 from trio_stomp.broker.queues._queue_host import DeadLetterReason
 from trio_stomp.broker.queues._queues import QueueBook
-from trio_stomp.broker.queues._settlement import MUCH
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES
 from trio_stomp.protocol import Acked
 
@@ -21,6 +20,9 @@ if TYPE_CHECKING:
 
 MANY_NACKS = 256
 """More of them, each of which may bury something, are done bit by bit."""
+
+MUCH = 2048
+"""Deliveries that are settled in one step."""
 
 
 @define(eq=False, repr=False)
@@ -74,7 +76,7 @@ class Acknowledger:
         for name in event.ids:
             subscription = client.tags.get(name.rpartition(b"-")[0])
             consumer = subscription.consumer if subscription is not None else None
-            if consumer is not None and consumer.ack == CLIENT and consumer not in seen:
+            if isinstance(consumer, Consumer) and consumer.ack == CLIENT and consumer not in seen:
                 seen[consumer] = None
                 left -= len(consumer.unacked)
         return left < 0
@@ -105,6 +107,7 @@ class Acknowledger:
         if found is None:
             return name
         consumer, number = found
+        assert isinstance(consumer, Consumer)
         if not self.names.begins(name, is_stored=consumer.unacked[number].message.stored > 0):
             return name
         return f"{consumer.subscription.tag}-{number}".encode()
@@ -125,7 +128,9 @@ class Acknowledger:
         consumer = subscription.consumer
         # Between two line feeds with the tag there can only be digits, or something is wrong.
         before, *digits = (b"\n" + b"\n".join(names)).split(b"\n" + tag)
-        if consumer is None or consumer.ack != INDIVIDUAL or before or len(digits) != len(names):
+        if not isinstance(consumer, Consumer) or consumer.ack != INDIVIDUAL:
+            return []
+        if before or len(digits) != len(names):
             return []
         if not all(digits) or max(map(len, digits)) > MAX_DIGITS or not b"".join(digits).isdigit():
             return []
@@ -235,7 +240,7 @@ class Acknowledger:
         subscription = client.tags.get(tag)
         if subscription is not None and digits.isdigit() and len(digits) <= MAX_DIGITS:
             consumer = subscription.consumer
-            if consumer is None or not consumer.tracks:
+            if not isinstance(consumer, Consumer) or not consumer.tracks:
                 return None
             told = event.subscription
             if told is not None and told != subscription.id:
@@ -360,7 +365,7 @@ def _note_lent(client: Client) -> None:
     lent = client.lent = {}
     for subscription in client.subscriptions.values():
         consumer = subscription.consumer
-        if consumer is not None and not subscription.tag.endswith(ID_MARK):
+        if isinstance(consumer, Consumer) and not subscription.tag.endswith(ID_MARK):
             consumer.lent = lent
             for number, unacked in consumer.unacked.items():
                 lent[unacked.message.number] = (consumer, number)

@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import NEVER, Delivery, Publication, Subscription
+from trio_stomp.broker.delivery import (
+    NEVER,
+    AnyConsumer,
+    Delivery,
+    Destination,
+    Publication,
+    Subscription,
+)
 from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message
-from trio_stomp.broker.routing import Destination, FanOut
+from trio_stomp.broker.routing import FanOut
 from trio_stomp.frames import Head, message_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from trio_stomp.broker.queues._queue import Queue
     from trio_stomp.broker.queues._queue_host import DeadLetterReason
     from trio_stomp.broker.routing import DestinationPolicy
     from trio_stomp.broker.selectors import Selector
@@ -119,7 +125,7 @@ class Consumer:
     """Its MESSAGEs name the delivery in a header of its own, before the message."""
     repeats_number: bytes = field(init=False)
     """Of a stream's reader: the bytes before an offset in a second header that repeats it."""
-    lent: "dict[int, tuple[Consumer, int]] | None" = None
+    lent: dict[int, tuple[AnyConsumer, int]] | None = None
     """The client's index of deliveries; None = unused, or it reads a stream."""
 
     def __attrs_post_init__(self) -> None:
@@ -175,7 +181,7 @@ class Consumer:
         # With auto nothing else bounds how many there are: headers take room in the outbox too.
         return size + MESSAGE_OVERHEAD_BYTES * len(messages) if self.ack == AUTO else size
 
-    def deliver(self, queue: "Queue", messages: list[Message]) -> int:
+    def deliver(self, source: Source, destination: Destination, messages: list[Message]) -> int:
         """Stage messages charged by ``charge``, and return the number of the first delivery."""
         first = self.fan_out.number(len(messages))
         tracks = self.ack != AUTO
@@ -183,12 +189,12 @@ class Consumer:
             span = messages[start:stop]
             tails = self._encode(span, first + start)
             if tracks:
-                unacked = [Unacked(message, queue) for message in span]
+                unacked = [Unacked(message, source) for message in span]
                 self.unacked.update(enumerate(unacked, first + start))
                 if self.lent is not None:
                     for number, message in enumerate(span, first + start):
                         self.lent[message.number] = (self, number)
-            publication = _told_of(span[0].publication, queue.destination)
+            publication = _told_of(span[0].publication, destination)
             delivery = Delivery(tails, len(span), sum(map(len, tails)), publication, is_paced=True)
             delivery.returns = tracks
             if tracks and publication.expires_at != NEVER:
@@ -217,12 +223,12 @@ class Consumer:
         del times[:passed]
         return max(0.0, now - times[0][0])
 
-    def show(self, queue: "Queue", message: Message) -> None:
+    def show(self, destination: Destination, message: Message) -> None:
         """Stage a message to it for looking at.
 
         The message stays where it is, and this is no delivery of it.
         """
-        destination, shown = queue.destination, self._shown
+        shown = self._shown
         if shown is None or shown.name != destination.name:
             # It has the counters that the queue's own must not have.
             shown = self._shown = Destination(

@@ -18,7 +18,7 @@ from trio_stomp.broker.routing import DestinationPolicy
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.routing import Destination
+    from trio_stomp.broker.delivery import Destination
 
 PLACE = "queue:"
 """How the store's places for queues begin."""
@@ -42,7 +42,7 @@ class Queue:
     name: str
     destination: "Destination"
     policy: DestinationPolicy
-    host: QueueHost
+    host: "QueueHost[Queue]"
     place: str = ""
     waiting: Waiting = field(factory=Waiting)
     consumers: list[Consumer] = field(factory=list)
@@ -307,7 +307,7 @@ class Queue:
                 if not consumer.tracks:
                     self._release_all(messages)
                     self.dequeued += len(messages)
-                first = consumer.deliver(self, messages)
+                first = consumer.deliver(self, self.destination, messages)
                 self.host.note_delivered(self, consumer, first, messages)
                 if consumer.tracks:
                     consumer.note_time(first, now)
@@ -498,3 +498,9 @@ class Queue:
             if consumer.options.exclusive or self.policy.exclusive:
                 return [consumer]
         return self.consumers
+
+
+def queue_of(destination: "Destination | None") -> Queue | None:
+    """Return the queue of a destination, if there are both."""
+    queue = destination.queue if destination is not None else None
+    return queue if isinstance(queue, Queue) else None

@@ -4,7 +4,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
@@ -12,6 +12,7 @@ from trio_stomp.base import MemoryBudget, ProtocolError, Quota
 from trio_stomp.broker.delivery import (
     NEVER,
     Client,
+    Destination,
     EventHistory,
     LossReason,
     NotYet,
@@ -26,14 +27,13 @@ from trio_stomp.broker.headers import DEDUP_HEADERS
 from trio_stomp.broker.names import PRIVATE_QUEUE, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
 from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
-from trio_stomp.broker.queues._queue import PLACE, Queue
-from trio_stomp.broker.queues._queue_host import DeadLetterReason
+from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
+from trio_stomp.broker.queues._queue_host import DeadLetterReason, DeathCounters
 from trio_stomp.broker.queues._wildcard_queues import FEW_QUEUES, WildcardQueues, reaches
-from trio_stomp.broker.routing import Destination, Destinations, PolicyBook
+from trio_stomp.broker.routing import Destinations, PolicyBook
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.queues._acknowledger import Acknowledger
     from trio_stomp.broker.queues._storage import Storage
 
 STOMPSERVER_DEAD = "/queue/deadletter"
@@ -41,15 +41,14 @@ MIN_WATCHED = 16
 """Runs of deliveries that are watched for a consumer regardless of its acknowledgements."""
 
 
-@define(eq=False, repr=False)
-class DeathCounters:
-    """Counts of dead messages by reason, whether or not they became dead letters."""
+class TakesBack(Protocol):
+    """Takes messages back from consumers: ``Acknowledger``."""
 
-    buried: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
-    kept: dict[DeadLetterReason, int] = field(factory=lambda: dict.fromkeys(DeadLetterReason, 0))
-    """Those of them that became dead letters."""
-    lost: int = 0
-    """Dead messages that were kept nowhere: by policy, or as there was no room."""
+    def return_some(self, consumer: Consumer, count: int, now: float) -> None:
+        """Return a leaving consumer's oldest ``count`` messages to the queue."""
+
+    def time_out(self, consumer: Consumer, number: int, now: float) -> None:
+        """Treat a delivery that was not acknowledged in time as NACKed."""
 
 
 @define(eq=False, repr=False)
@@ -60,7 +59,7 @@ class QueueBook:
     policies: PolicyBook
     memory: MemoryBudget
     timers: Timers
-    acknowledger: "Acknowledger" = field(init=False)
+    acknowledger: "TakesBack" = field(init=False)
     """Times out unacknowledged deliveries. Set by the broker."""
     send_dead: Callable[[Destination, Head, Message, float], bool] = field(init=False)
     """Sends a dead letter to a destination other than a queue. Set by the broker, too."""
@@ -85,9 +84,12 @@ class QueueBook:
         self.reach = WildcardQueues(self.destinations, self.memory)
 
     def __iter__(self) -> Iterator[Queue]:
-        return (
-            destination.queue for destination in self.destinations if destination.queue is not None
-        )
+        found = (destination.queue for destination in self.destinations)
+        return (queue for queue in found if isinstance(queue, Queue))
+
+    def find(self, name: str) -> Queue | None:
+        """Return the queue of ``name``, if there is one."""
+        return queue_of(self.destinations.find(name))
 
     def largest(self, count: int) -> list[Queue]:
         """Return the queues that hold the most messages, at most ``count`` of them."""
@@ -104,11 +106,12 @@ class QueueBook:
           ProtocolError: as ``Destinations.open``.
         """
         destination = self.destinations.open(name, quota)
-        if destination.queue is None:
+        queue = destination.queue
+        if not isinstance(queue, Queue):
             place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
-            destination.queue = self.private(destination, name, place)
-            self.reach.enter(destination.queue)
-        return destination.queue
+            queue = destination.queue = self.private(destination, name, place)
+            self.reach.enter(queue)
+        return queue
 
     def make(self, client: Client, destinations: Iterable[Destination]) -> None:
         """Make the queues that a SEND of ``client`` needs.
@@ -174,7 +177,7 @@ class QueueBook:
                 self.mark(queue)
             return
         for name, pattern in consumer.subscription.places:
-            if pattern is None and (named := self.destinations.queue_of(name)) is not None:
+            if pattern is None and (named := self.find(name)) is not None:
                 self.mark(named)
         self.reach.search(consumer)
 
@@ -185,7 +188,7 @@ class QueueBook:
         """
         for number, (name, pattern) in enumerate(places):
             if pattern is None:
-                walk: Iterator[Queue | None] = iter((self.destinations.queue_of(name),))
+                walk: Iterator[Queue | None] = iter((self.find(name),))
             else:
                 walk = self.reach.walk(name, pattern)
             for queue in walk:
@@ -198,10 +201,11 @@ class QueueBook:
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""
         destination = self.destinations.known(name)
-        if destination is not None and destination.queue is not None:
-            for consumer in list(destination.queue.consumers):
-                destination.queue.detach(consumer)
-            destination.queue.end(self._lose, now)
+        queue = queue_of(destination)
+        if destination is not None and queue is not None:
+            for consumer in list(queue.consumers):
+                queue.detach(consumer)
+            queue.end(self._lose, now)
             self.forget(destination)
             destination.queue = None
             self.destinations.note_quiet(destination)
@@ -209,7 +213,7 @@ class QueueBook:
     def forget(self, destination: Destination) -> None:
         """Note that the queue of a destination is there no longer."""
         if destination.queue is not None:
-            self.reach.names.discard(destination.queue.name)
+            self.reach.names.discard(destination.name)
 
     def _lose(self, message: Message, now: float) -> None:
         message.publication.destination.dropped += 1
@@ -272,7 +276,8 @@ class QueueBook:
     ) -> None:
         """Messages went to a consumer, as deliveries from ``first`` on."""
         if self.event_history is not None:
-            self.event_history.delivered(queue.name, consumer.subscription, first, messages)
+            numbers = [message.number for message in messages]
+            self.event_history.delivered(queue.name, consumer.subscription, first, numbers)
 
     # For the queues.
 

@@ -10,7 +10,6 @@ from itertools import islice
 from attrs import define, field
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.durability import PageWanted
 from trio_stomp.broker.queues._message import LEVELS, MESSAGE_OVERHEAD_BYTES, Paged
 from trio_stomp.broker.queues._queue import Queue
 
@@ -23,6 +22,23 @@ MANY = 1024
 
 
 @define(eq=False, repr=False)
+class PageRead:
+    """Messages of a queue that are only in the store, and are about to be needed.
+
+    Args:
+      last: The last of them, as far as was known when they were wanted.
+      reader: The quota charged for them in memory; None = nobody's.
+      kept: Bytes of room that are reserved for them meanwhile.
+    """
+
+    queue: Queue
+    level: int
+    last: int
+    reader: Quota | None = None
+    kept: int = 0
+
+
+@define(eq=False, repr=False)
 class Readers:
     """The users who read back, and their queues that wait for room."""
 
@@ -32,7 +48,7 @@ class Readers:
     _beyond: dict[Quota, Queue] = field(factory=dict)
     """Of which queue the page is that a user has beyond his share."""
 
-    def let_in(self, wanted: PageWanted, paged: Paged) -> bool:
+    def let_in(self, wanted: PageRead, paged: Paged) -> bool:
         """Find who is charged for a page, and keep room for it. Return False if it must wait."""
         queue = wanted.queue
         readers = list(dict.fromkeys(_readers(queue)))
@@ -51,7 +67,7 @@ class Readers:
                 self.held.setdefault(quota, {})[queue] = None
         return False
 
-    def end(self, wanted: PageWanted) -> None:
+    def end(self, wanted: PageRead) -> None:
         """Give back the room of a page that was read, or could not be."""
         if wanted.kept:
             self.memory.give_kept(wanted.kept, wanted.reader)

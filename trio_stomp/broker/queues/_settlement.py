@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from attrs import define, field
 
 from trio_stomp.base import ProtocolError
+from trio_stomp.broker.queues._acknowledger import MUCH, Acknowledger
 from trio_stomp.broker.queues._consumer import CLIENT, Consumer, Unacked
 from trio_stomp.broker.queues._queue import Queue
 
@@ -14,15 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from trio_stomp.broker.delivery import Client, Work
-    from trio_stomp.broker.queues._acknowledger import Acknowledger
     from trio_stomp.protocol import Acked
 
 SETTLED = 64
 """Deliveries that are settled in one piece of work."""
 SEEN = 1024
 """Deliveries that are only looked at in one."""
-MUCH = 2048
-"""Deliveries that are settled in one step."""
 Pool = deque[tuple[int, Unacked]]
 """Deliveries in order, by number."""
 

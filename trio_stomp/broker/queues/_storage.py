@@ -1,26 +1,27 @@
 """Queues that survive: messages on their way to the store, left in it, and read back from it."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import UNBOUNDED, Identity, MemoryBudget, Quota, RemoteError, Stake
 from trio_stomp.broker.delivery import ASK, NEVER, DayEnd, Publication, WallTime
-from trio_stomp.broker.durability import Log, PageWanted, Shown
+from trio_stomp.broker.durability import Log, StoreRead
 from trio_stomp.broker.headers import PRIORITY_DEFAULT, decode_head, encode_head, owner_line
 from trio_stomp.broker.queues._message import Message, Paged, force, refund
 from trio_stomp.broker.queues._queue import LOW_COUNT, Queue
-from trio_stomp.broker.queues._readers import Readers
+from trio_stomp.broker.queues._readers import PAGE_BYTES, PageRead, Readers
 from trio_stomp.store import charged_to, stored_cost
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import Client
+    from trio_stomp.broker.delivery import Client, Destination
     from trio_stomp.broker.headers import SendOptions
-    from trio_stomp.broker.routing import Destination
     from trio_stomp.frames import Head
-    from trio_stomp.store import Page, PlaceState, Stored
+    from trio_stomp.store import Page, PlaceState, Store, Stored
 
+Shown = Callable[[list[Message], int, float], None]
 PAGE_SHARE = 0.5
 """Of the memory for what waits, of all or of their sender's quota: once so much is in use, deep
 queues leave messages in the store."""
@@ -215,24 +216,28 @@ class Storage:
 
     def page_in(self, queue: Queue, level: int, paged: Paged) -> None:
         """Ask for the next messages of a queue's level, if one of its readers has room."""
-        wanted = PageWanted(queue, level, paged.after, paged.last)
+        wanted = PageRead(queue, level, paged.last)
         if self.readers.let_in(wanted, paged):
             paged.is_loading = True
-            self.log.pages.append(wanted)
+            self._read(queue, level, paged.after, partial(self._loaded, wanted))
 
     def look(self, queue: Queue, level: int, after: int, last: int, shown: Shown) -> None:
-        """Ask for messages of a queue's level that are to stay where they are."""
-        self.log.pages.append(PageWanted(queue, level, after, last, shown))
+        """Ask for messages of a queue's level that are to stay where they are.
 
-    def loaded(self, wanted: PageWanted, page: "Page | None", now: float) -> None:
-        """Take the store's answer. None means that it could not, and will be asked again."""
-        if wanted.shown is not None:
-            if page is None:
-                self.log.pages.append(wanted)
-                return
-            after = wanted.last if page.is_last else page.next
-            wanted.shown(self._looked_at(wanted, page), after, now)
-            return
+        Args:
+          last: The last of them, as far as is known.
+          shown: Takes them, the id up to which that is all, and the time.
+        """
+        take = partial(self._looked_at, queue, level=level, after=after, last=last, shown=shown)
+        self._read(queue, level, after, take)
+
+    def _read(
+        self, queue: Queue, level: int, after: int, take: "Callable[[Page | None, float], None]"
+    ) -> None:
+        read = partial(_read_page, queue.place, level, after)
+        self.log.reads.append(StoreRead(read, PAGE_BYTES, take))
+
+    def _loaded(self, wanted: PageRead, page: "Page | None", now: float) -> None:
         queue, level = wanted.queue, wanted.level
         self.readers.end(wanted)
         paged = queue.waiting.paging(level)
@@ -257,7 +262,7 @@ class Storage:
                 paged.uncharge(self.memory, origin.stake.quota, size + origin.stake.each)
         queue.load(level, messages, is_last)
 
-    def messages(self, wanted: PageWanted, run: "Stored", last: int) -> list[Message]:
+    def messages(self, wanted: PageRead, run: "Stored", last: int) -> list[Message]:
         """Return the messages of a run that was read back, up to the id ``last``."""
         level, origin = wanted.level, self._origin(wanted.queue, run)
         if origin is None:
@@ -273,26 +278,39 @@ class Storage:
                 found.append(message)
         return found
 
-    def _looked_at(self, wanted: PageWanted, page: "Page") -> list[Message]:
+    def _looked_at(
+        self,
+        queue: Queue,
+        page: "Page | None",
+        now: float,
+        *,
+        level: int,
+        after: int,
+        last: int,
+        shown: Shown,
+    ) -> None:
+        if page is None:
+            self.look(queue, level, after, last, shown)
+            return
         found: list[Message] = []
         for run in page.runs:
-            origin = self._origin(wanted.queue, run)
+            origin = self._origin(queue, run)
             if origin is None:
                 continue
             for id, body in zip(run.ids, run.bodies, strict=True):
-                if id <= wanted.last:
+                if id <= last:
                     deliveries = self.log.deliveries.get(id, run.deliveries)
                     found.append(
                         Message(
                             id,
                             publication=origin,
                             body=body,
-                            level=wanted.level,
+                            level=level,
                             deliveries=deliveries,
                             stored=id,
                         )
                     )
-        return found
+        shown(found, last if page.is_last else page.next, now)
 
     def _origin(self, queue: Queue, run: "Stored") -> Publication | None:
         """Return the publication that a run's messages came from, or None if that is unknown."""
@@ -355,3 +373,7 @@ def head_lines(head: "Head") -> bytes:
     if len(lines) <= MAX_CACHED_BYTES:
         head.stored = lines
     return lines
+
+
+def _read_page(place: str, level: int, after: int, store: "Store", max_bytes: int) -> "Page":
+    return store.read(place, level, after, max_bytes)

@@ -8,7 +8,7 @@ from trio_stomp.base import MemoryBudget
 from trio_stomp.broker.delivery import Stop, Turns, Work
 from trio_stomp.broker.names import ONE_WORD, Pattern, SortedNames, WildcardTrie, matches
 from trio_stomp.broker.queues._consumer import Consumer, Source
-from trio_stomp.broker.queues._queue import Queue
+from trio_stomp.broker.queues._queue import Queue, queue_of
 from trio_stomp.broker.routing import JOIN_BYTES, Destinations, no_table_memory
 
 DEAD_PREFIX = "/queue/DLQ."
@@ -99,7 +99,7 @@ class WildcardQueues:
         for place, consumer in enumerate(self._trie.match(queue.name)):
             if place % STEP == STEP - 1:
                 yield
-            if self.destinations.queue_of(queue.name) is not queue:
+            if queue_of(self.destinations.find(queue.name)) is not queue:
                 return
             if queue not in consumer.queues and not consumer.subscription.client.is_leaving:
                 self._let_in(queue, consumer)
@@ -165,7 +165,7 @@ class WildcardQueues:
             for name in names:
                 if not name.startswith(beginning):
                     return
-                queue = self.destinations.queue_of(name)
+                queue = queue_of(self.destinations.find(name))
                 yield queue if queue is not None and reaches(said, pattern, name) else None
             since = names[-1] + "\0"
 

@@ -11,14 +11,10 @@ from trio_stomp.broker.routing._asker import answers_of as answers_of
 from trio_stomp.broker.routing._asker import asking as asking
 from trio_stomp.broker.routing._asker import remind as remind
 from trio_stomp.broker.routing._begun import Begun as Begun
-from trio_stomp.broker.routing._binding import Binding as Binding
-from trio_stomp.broker.routing._binding import BindingHost as BindingHost
 from trio_stomp.broker.routing._destination_policy import DestinationPolicy as DestinationPolicy
 from trio_stomp.broker.routing._destination_policy import PolicyBook as PolicyBook
 from trio_stomp.broker.routing._destination_policy import read_policy as read_policy
-from trio_stomp.broker.routing._destinations import Destination as Destination
 from trio_stomp.broker.routing._destinations import Destinations as Destinations
-from trio_stomp.broker.routing._destinations import Known as Known
 from trio_stomp.broker.routing._destinations import LastValueOwner as LastValueOwner
 from trio_stomp.broker.routing._events import BrokerEvent as BrokerEvent
 from trio_stomp.broker.routing._events import BrokerEvents as BrokerEvents
@@ -44,4 +40,3 @@ from trio_stomp.broker.routing._table_costs import no_table_memory as no_table_m
 from trio_stomp.broker.routing._table_costs import places_cost as places_cost
 from trio_stomp.broker.routing._table_costs import release_selector as release_selector
 from trio_stomp.broker.routing._table_costs import subscription_cost as subscription_cost
-from trio_stomp.broker.routing._takers import Member as Member

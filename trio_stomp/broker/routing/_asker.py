@@ -12,8 +12,7 @@ from trio_stomp.frames import Head
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from trio_stomp.broker.routing._destinations import Destination
-    from trio_stomp.broker.routing._takers import Member
+    from trio_stomp.broker.delivery import Destination, Member
 
 Answers = dict[Selector, bool]
 

@@ -1,14 +1,20 @@
 """The destinations in use, with their subscribers and counters."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, Identity, MemoryBudget, ProtocolError, Quota, noop
-from trio_stomp.broker.delivery import NEVER, BrokerPolicies, Client, Histogram, Subscription
+from trio_stomp.broker.delivery import (
+    MANY_TAKERS,
+    STALE_GENERATION,
+    BrokerPolicies,
+    Client,
+    Destination,
+    Histogram,
+    Member,
+)
 from trio_stomp.broker.names import (
     PRIVATE_QUEUE,
     PRIVATE_TOPIC,
@@ -20,42 +26,13 @@ from trio_stomp.broker.names import (
     is_reserved,
     matches,
 )
-from trio_stomp.broker.routing._binding import Binding
 from trio_stomp.broker.routing._idle import Quiet
 from trio_stomp.broker.routing._quotas import no_names
 from trio_stomp.broker.routing._table_costs import destination_cost, no_table_memory
-from trio_stomp.broker.routing._takers import MANY_TAKERS, NO_TAKERS, Member, Takers, takers_of
+from trio_stomp.broker.routing._takers import NO_TAKERS, Takers, takers_of
 
-if TYPE_CHECKING:
-    from collections import deque
-
-    from trio_stomp.broker.delivery import Publication
-    from trio_stomp.broker.headers import SendOptions
-    from trio_stomp.broker.queues import Queue
-    from trio_stomp.broker.streams import Stream
-
-_STALE_GENERATION = -1
 MAX_FORGOTTEN = 64
 """A refused frame cannot have named many more destinations."""
-
-
-@define(eq=False, repr=False)
-class Known:
-    """The record of an id for duplicate detection.
-
-    Args:
-      commit: The commit that its message belongs to.
-      stored: Its id in the store; 0 = not stored.
-      quota: The quota charged for it.
-    """
-
-    commit: int = 0
-    stored: int = 0
-    quota: Quota | None = None
-
-
-Seen = OrderedDict[str, Known]
-"""The ids of a destination, oldest first."""
 
 
 @define(eq=False, repr=False)
@@ -71,124 +48,6 @@ class LastValueOwner:
     owner: Identity | None
     judged: int
     id: int = 0
-
-
-@define(eq=False, repr=False)
-class Destination:
-    """One destination: its subscribers as last looked up, and its counters since it is known."""
-
-    name: str
-    kind: Kind
-    subscribers: tuple[Member, ...] = ()
-    direct: tuple[Subscription, ...] = ()
-    """Those of them that are staged to without a second look."""
-    filtered: tuple[Member, ...] = ()
-    """The others."""
-    durables: tuple[Binding, ...] = ()
-    """Those of these that may be durable."""
-    bindings: int = 0
-    """How many of them put each message into a queue."""
-    is_crowded: bool = False
-    """It is a topic of more than MANY_TAKERS."""
-    cost: int = 0
-    """Bytes of tables that it is charged for while it is known; then 0."""
-    quota: Quota | None = None
-    """The quota charged for it: that of the first user."""
-    generation: int = _STALE_GENERATION
-    exact: dict[Member, None] = field(factory=dict)
-    reserved: bool = False
-    private: bool = False
-    """Belongs to one connection, which reaches it by name only."""
-    queue: "Queue | None" = None
-    """Its messages (queues only)."""
-    ttl_s: float = 0.0
-    """Lifetime that the destination gives; 0 = none."""
-    slow_consumer: str = ""
-    """The policy for slow subscribers; "" = the broker's option."""
-    persistent: str = "header"
-    """Which messages the store has before anybody sees them: ``header``, ``always``, ``never``."""
-    stream: "Stream | None" = None
-    """The log of its messages, if a policy makes it a stream."""
-    retain: str = "header"
-    """Which messages become the last value: ``header``, ``always`` or ``never``."""
-    retained: "Publication | None" = None
-    """The last value, for later subscribers."""
-    retained_id: int = 0
-    """Its id in the store; 0 = it is in memory alone."""
-    seen: Seen = field(factory=OrderedDict)
-    """Recent ids for duplicate detection, so that no message is accepted twice."""
-    line: "deque[object] | None" = None
-    """Messages being sent in pieces, and those that follow (``Lines``)."""
-    rotation: int = 0
-    """Work queues: the number of deliveries so far, which selects the next member."""
-    enqueued: int = 0
-    delivered: int = 0
-    dropped: int = 0
-    expired: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    ingress: Histogram | None = None
-    delivery: Histogram | None = None
-
-    @property
-    def is_idle(self) -> bool:
-        """Return whether nothing but counters would be lost if it were forgotten."""
-        if self.exact or self.retained is not None or self.retained_id or self.line is not None:
-            return False
-        return self.queue is None or self.queue.is_idle
-
-    @property
-    def is_unused(self) -> bool:
-        """Return whether nothing at all would be lost: nothing was ever sent here."""
-        return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
-
-    def stores(self, options: "SendOptions | None") -> bool:
-        """Return whether a message with such headers is to survive, if there is a store."""
-        if self.persistent == "header":
-            return options is not None and options.persistent and not self.private
-        return self.persistent == "always" and not self.private
-
-    def is_large(self, count: int) -> bool:
-        """Return whether it takes long to give its subscribers a run of ``count`` messages."""
-        return self.is_crowded or self.bindings * count > MANY_TAKERS
-
-    def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
-        """Return when a message with such headers ends by the broker's clock, wherever it waits."""
-        expires_at = received_at + self.ttl_s if self.ttl_s else NEVER
-        if options is not None and options.ttl_ms:
-            expires_at = min(expires_at, received_at + options.ttl_ms / 1000)
-        return expires_at
-
-    def takers(self, publication: "Publication") -> Sequence[Member]:
-        """Return the subscribers that match a publication."""
-        if not self.filtered:
-            return self.subscribers
-        return [each for each in self.subscribers if each.wants(publication)]
-
-    def observe_ingress(self, seconds: float, count: int) -> None:
-        """Count messages by how long they waited from the socket to the dispatcher."""
-        if self.ingress is None:
-            self.ingress = Histogram()
-        self.ingress.observe(seconds, count)
-
-    def observe_delivery(self, seconds: float, count: int) -> None:
-        """Count messages by how long they took from the publisher's socket to the subscriber's."""
-        if self.delivery is None:
-            self.delivery = Histogram()
-        self.delivery.observe(seconds, count)
-
-    def add(self, other: "Destination") -> None:
-        """Add the counters of another, which is about to be forgotten."""
-        self.enqueued += other.enqueued
-        self.delivered += other.delivered
-        self.dropped += other.dropped
-        self.expired += other.expired
-        self.bytes_in += other.bytes_in
-        self.bytes_out += other.bytes_out
-        if self.ingress is not None and other.ingress is not None:
-            self.ingress.add(other.ingress)
-        if self.delivery is not None and other.delivery is not None:
-            self.delivery.add(other.delivery)
 
 
 def _nowhere() -> Destination:
@@ -250,10 +109,9 @@ class Destinations:
             self._look_up(destination)
         return destination
 
-    def queue_of(self, name: str) -> "Queue | None":
-        """Return the queue of ``name``, if there is one."""
-        destination = self._destinations.get(name)
-        return None if destination is None else destination.queue
+    def find(self, name: str) -> Destination | None:
+        """Return the destination of ``name``, if it is in use. It may not be up to date."""
+        return self._destinations.get(name)
 
     def open(self, name: str, quota: Quota | None = None) -> Destination:
         """Return the destination of ``name``, created if needed.
@@ -417,7 +275,7 @@ class Destinations:
         """Look again for its subscribers before the next use: thousands may come or go at once."""
         NO_TAKERS.lend(destination)
         self._crowd = None
-        destination.generation = _STALE_GENERATION
+        destination.generation = STALE_GENERATION
 
     def _look_up(self, destination: Destination) -> None:
         wild = () if destination.private else self._wildcards.match(destination.name)

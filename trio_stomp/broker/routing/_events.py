@@ -64,7 +64,9 @@ class BrokerEvents:
             detail=detail,
         )
         if self.event_history is not None:
-            self.event_history.happened(event)
+            self.event_history.happened(
+                name, session=session, destination=destination, reason=reason, user=user
+            )
         if self.listener is not None:
             self.listener(event)
         if not self.are_kept and not self.destinations.own(DIAG_EVENT + name).subscribers:

@@ -11,8 +11,10 @@ from trio_stomp.broker.delivery import (
     BrokerPolicies,
     Delivery,
     DeliveryReason,
+    Destination,
     EventHistory,
     LossReason,
+    Member,
     MessageNames,
     Publication,
     Span,
@@ -20,9 +22,7 @@ from trio_stomp.broker.delivery import (
     lifetime_rule,
     turn_away,
 )
-from trio_stomp.broker.routing._destinations import Destination
 from trio_stomp.broker.routing._foresight import Foreseen
-from trio_stomp.broker.routing._takers import Member
 from trio_stomp.frames import message_blocks, message_tails
 
 if TYPE_CHECKING:
@@ -77,13 +77,14 @@ class FanOut:
         if self.foreseen:
             others = self.among(others, publication)
         encoded: list[Delivery | None] = [None, None, one]
+        give = self.give
         for member in others:
             wire = member.wire
             delivery = encoded[wire]
             if delivery is None:
                 delivery = encode(origin, self.told + blocks[wire], bodies, first)
                 encoded[wire] = delivery
-            if member.receive(publication, delivery, self):
+            if member.receive(publication, delivery, give):
                 copies += 1
         if self.event_history is not None and not destination.reserved:
             self.event_history.sent(publication, first, copies)

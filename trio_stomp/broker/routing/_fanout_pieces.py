@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING
 
 from attrs import define, field
 
-from trio_stomp.broker.delivery import NotYet, Stop, Work
+from trio_stomp.broker.delivery import NotYet, Stop, Subscription, Work
 from trio_stomp.broker.headers import together
-from trio_stomp.broker.routing._binding import Binding
 from trio_stomp.broker.routing._fanout import FanOut, encode
 from trio_stomp.broker.routing._lines import Lines
 from trio_stomp.frames import message_blocks
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import Delivery, Publication, Subscription
-    from trio_stomp.broker.routing._destinations import Destination, Destinations
-    from trio_stomp.broker.routing._takers import Member
+    from trio_stomp.broker.delivery import Delivery, Destination, Member, Publication
+    from trio_stomp.broker.routing._destinations import Destinations
     from trio_stomp.frames import Head
 
 STEP = 128
@@ -61,12 +59,12 @@ class Share:
         for place in range(0, len(self.direct), STEP):
             self._stage(self.direct[place : place + STEP], deliveries)
             yield
-        left = STEP
+        left, give = STEP, fan_out.give
         for member in self.filtered:
-            if member.is_there and member.receive(publication, deliveries[member.wire], fan_out):
+            if member.is_there and member.receive(publication, deliveries[member.wire], give):
                 self.taken += 1
             left -= CAREFUL
-            if isinstance(member, Binding):
+            if not isinstance(member, Subscription):
                 left -= CAREFUL * len(publication.bodies)
             if left <= 0 or member.selector is not None:
                 left = STEP

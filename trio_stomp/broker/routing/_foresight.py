@@ -12,9 +12,7 @@ from trio_stomp.frames import Head
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from trio_stomp.broker.delivery import Publication
-    from trio_stomp.broker.routing._destinations import Destination
-    from trio_stomp.broker.routing._takers import Member
+    from trio_stomp.broker.delivery import Destination, Member, Publication
 
 MAX_FORESEEN = 256 * 1024
 """So many takers are remembered for one transaction; who sends to more has the rest asked on the

@@ -7,7 +7,7 @@ from attrs import define, field
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
-    from trio_stomp.broker.routing._destinations import Destination
+    from trio_stomp.broker.delivery import Destination
 
 
 @define(eq=False, repr=False)

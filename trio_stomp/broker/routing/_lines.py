@@ -11,8 +11,8 @@ from trio_stomp.broker.delivery import NotYet, Stop, Turns, Work
 from trio_stomp.broker.names import matches
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.delivery import Client, Place
-    from trio_stomp.broker.routing._destinations import Destination, Destinations
+    from trio_stomp.broker.delivery import Client, Destination, Place
+    from trio_stomp.broker.routing._destinations import Destinations
 
 MANY_NAMES = 1024
 """If there are lines in front of more topics, a wildcard waits for all of them."""

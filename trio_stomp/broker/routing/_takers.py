@@ -2,21 +2,17 @@
 
 from itertools import islice
 from operator import attrgetter, is_
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from attrs import frozen
 
-from trio_stomp.broker.delivery import Subscription
-from trio_stomp.broker.routing._binding import Binding
-
-if TYPE_CHECKING:
-    from trio_stomp.broker.routing._destinations import Destination
-
-MANY_TAKERS = 1024
-"""To give more copies than this of a run to subscribers takes long: it is done in pieces."""
-
-Member = Subscription | Binding
-"""Who stands among the subscribers of a topic or work queue."""
+from trio_stomp.broker.delivery import (
+    MANY_TAKERS,
+    AnyBinding,
+    Destination,
+    Member,
+    Subscription,
+)
 
 
 @frozen(eq=False, repr=False)
@@ -32,11 +28,11 @@ class Takers:
     subscribers: tuple[Member, ...] = ()
     direct: tuple[Subscription, ...] = ()
     filtered: tuple[Member, ...] = ()
-    durables: tuple[Binding, ...] = ()
+    durables: tuple[AnyBinding, ...] = ()
     bindings: int = 0
     is_crowded: bool = False
 
-    def lend(self, destination: "Destination") -> None:
+    def lend(self, destination: Destination) -> None:
         """Let ``destination`` have them."""
         destination.subscribers, destination.direct, destination.filtered = (
             self.subscribers,
@@ -68,12 +64,12 @@ def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bo
         if any(map(is_, members, islice(members, 1, None))):
             members = list(dict.fromkeys(members))  # a composite one reaches a place twice
     if leaves:
-        members = [each for each in members if not _has_left(each)]
+        members = [each for each in members if not each.is_leaving]
     everybody = tuple(members)
     filtered = [each for each in everybody if not each.is_direct]
     # Feeds never are direct: where nobody is careful, all are subscriptions.
     direct = [each for each in everybody if each.is_direct] if filtered else everybody
-    bindings = [each for each in filtered if isinstance(each, Binding)]
+    bindings = [each for each in filtered if not isinstance(each, Subscription)]
     is_crowded = is_topic and len(found) > MANY_TAKERS
     return Takers(
         found if is_crowded else None,
@@ -84,12 +80,3 @@ def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bo
         bindings=len(bindings) if is_topic else 0,
         is_crowded=is_crowded,
     )
-
-
-def _has_left(member: Member) -> bool:
-    """Return whether it ends soon, since its client leaves. What is durable stays."""
-    if isinstance(member, Binding):
-        # Several consume it if it was durable once, and ended by name.
-        is_left = all(each.subscription.client.is_leaving for each in member.queue.consumers)
-        return is_left and not member.durable
-    return member.client.is_leaving

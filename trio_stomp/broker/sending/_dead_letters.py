@@ -6,8 +6,8 @@ from trio_stomp.broker.headers import SendOptions, unmatched
 from trio_stomp.broker.names import Kind
 
 if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Destination
     from trio_stomp.broker.queues import Message
-    from trio_stomp.broker.routing import Destination
     from trio_stomp.broker.sending._publisher import Publisher
     from trio_stomp.frames import Head
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 from attrs import define
 
 from trio_stomp.base import MemoryBudget, noop
+from trio_stomp.broker.delivery import Destination, Known
 from trio_stomp.broker.durability import Callback
 from trio_stomp.broker.headers import DUPLICATE
-from trio_stomp.broker.routing import Destination, Known, id_cost, no_table_memory
+from trio_stomp.broker.routing import id_cost, no_table_memory
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from trio_stomp.broker.sending._to_queue import QueueSender
 from trio_stomp.frames import FrameRun, Head, head_cost
 
 if TYPE_CHECKING:
+    from trio_stomp.broker.delivery import Destination
     from trio_stomp.broker.headers import SendPlan
-    from trio_stomp.broker.routing import Destination
 
 
 @define(eq=False, repr=False)

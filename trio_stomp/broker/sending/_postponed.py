@@ -15,17 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trio_stomp.base import MemoryBudget
-    from trio_stomp.broker.delivery import Client, Publication, Work
+    from trio_stomp.broker.delivery import Client, Destination, Member, Publication, Work
     from trio_stomp.broker.durability import Log
-    from trio_stomp.broker.routing import (
-        Destination,
-        Destinations,
-        Foreseen,
-        Foresight,
-        LastValueOwner,
-        Lines,
-        Member,
-    )
+    from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, LastValueOwner, Lines
     from trio_stomp.broker.sending._to_topic import TopicSender
 
 MAX_REMEMBERED = 64 * 1024

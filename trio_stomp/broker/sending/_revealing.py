@@ -9,9 +9,9 @@ from trio_stomp.broker.delivery import Stop
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from trio_stomp.broker.delivery import Client, Work
+    from trio_stomp.broker.delivery import Client, Destination, Work
     from trio_stomp.broker.queues import Queue, QueueBook
-    from trio_stomp.broker.routing import Destination, Lines
+    from trio_stomp.broker.routing import Lines
 
 
 @define(eq=False, repr=False)

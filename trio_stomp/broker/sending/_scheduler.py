@@ -15,6 +15,7 @@ from trio_stomp.broker.delivery import (
     NEVER,
     BrokerPolicies,
     Client,
+    Destination,
     NotYet,
     Publication,
     Timers,
@@ -32,7 +33,7 @@ from trio_stomp.broker.headers import (
     parse_schedule,
 )
 from trio_stomp.broker.queues import MESSAGE_OVERHEAD_BYTES, Overflow, Storage, cost_alone
-from trio_stomp.broker.routing import Destination, beyond_quota
+from trio_stomp.broker.routing import beyond_quota
 from trio_stomp.broker.sending._jobs import Jobs
 from trio_stomp.frames import FrameRun, Head
 

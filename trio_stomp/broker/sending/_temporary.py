@@ -19,7 +19,7 @@ from trio_stomp.broker.names import PRIVATE_QUEUE, PRIVATE_TOPIC, Pattern
 from trio_stomp.frames import Head
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.routing import Destination
+    from trio_stomp.broker.delivery import Destination
 
 _PUBLIC = {"/temp-queue/": PRIVATE_QUEUE, "/temp-topic/": PRIVATE_TOPIC}
 MAX_TEMPORARY = 1_000

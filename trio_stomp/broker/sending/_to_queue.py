@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable
 from attrs import define
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.delivery import Client, Publication
+from trio_stomp.broker.delivery import Client, Destination, Publication
 from trio_stomp.broker.durability import Callback, Log
 from trio_stomp.broker.headers import PRIORITY_DEFAULT, STORED
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Overflow, QueueBook, head_lines
-from trio_stomp.broker.routing import Destination
 from trio_stomp.broker.sending._temporary import is_orphan
 from trio_stomp.frames import Head, head_cost
 from trio_stomp.store import stored_cost

@@ -15,7 +15,7 @@ from trio_stomp.broker.routing import (
     LastValueOwner,
     hint_at,
 )
-from trio_stomp.broker.streams import Streams
+from trio_stomp.broker.streams import Stream, Streams
 from trio_stomp.broker.topics import LastValues, StaleQueue
 
 
@@ -57,7 +57,7 @@ class TopicSender:
     def append(self, publication: Publication, now: float) -> bytes:
         """Write a topic's messages to its stream, and return what the RECEIPT tells of it."""
         stream = publication.destination.stream
-        assert stream is not None
+        assert isinstance(stream, Stream)
         bodies = publication.bodies
         is_certain = publication.is_stored or self.binds
         sender = publication.sender if is_certain else None

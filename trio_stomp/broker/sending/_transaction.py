@@ -33,7 +33,7 @@ from trio_stomp.frames import FrameRun, Head
 from trio_stomp.protocol import Acked, Committed
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.routing import Destination
+    from trio_stomp.broker.delivery import Destination
 
 MANY_COPIES = 1024
 """More than this is carried out bit by bit: copies for subscribers, and what takes as long."""

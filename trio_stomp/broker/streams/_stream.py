@@ -10,7 +10,7 @@ from trio_stomp.broker.queues import cost_alone
 from trio_stomp.frames import Head, message_blocks
 
 if TYPE_CHECKING:
-    from trio_stomp.broker.routing import Destination
+    from trio_stomp.broker.delivery import Destination
 
 MAX_AGED = 16
 """So many runs that are too old are dropped when another comes; the others as time passes."""

@@ -2,17 +2,17 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from trio_stomp.base import CloseReason, MemoryBudget, ProtocolError, noop, value
-from trio_stomp.broker.delivery import WallTime
-from trio_stomp.broker.durability import Log, StreamAppended, StreamWanted
+from trio_stomp.broker.delivery import Destination, WallTime
+from trio_stomp.broker.durability import Log, StoreRead, WrittenAgain
 from trio_stomp.broker.headers import STREAMS, Start, StreamOptions, decode_head, without_places
 from trio_stomp.broker.names import STREAM, Kind
 from trio_stomp.broker.queues import head_lines
-from trio_stomp.broker.routing import Destination
 from trio_stomp.broker.streams._stream import Stream, StreamRun
 from trio_stomp.broker.streams._stream_reader import StreamReader
 from trio_stomp.frames import Head
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from trio_stomp.broker.delivery import Client, Timers
     from trio_stomp.broker.queues import Consumer, Source
     from trio_stomp.broker.routing import DestinationPolicy
-    from trio_stomp.store import Streamed, StreamState
+    from trio_stomp.store import Store, Streamed, StreamState
 
 MAX_STREAMS = 1_000
 MAX_EXPIRED = 1_000
 """Runs of all streams that are dropped in one turn, since they are too old."""
 _ROOT = STREAM.rstrip("/")
+STRETCH_BYTES = 1024 * 1024
+"""What is read of a stream at once."""
 WINDOW_BYTES = 4 * 1024 * 1024
 """What of a stream is kept in memory beside the store."""
 
@@ -44,6 +46,23 @@ class Retention:
     stream: str
     max_bytes: int
     oldest_ms: int
+
+
+@define(eq=False, repr=False)
+class StreamAppended(WrittenAgain):
+    """Messages of a stream that its readers see as soon as the store has them."""
+
+    stream: Stream
+    run: StreamRun
+    is_urgent: bool
+    client: "Client | None" = None
+
+    def commit(self, now: float) -> None:
+        """Implement ``Effect.commit``."""
+        self.stream.show(self.run)
+
+    def withdraw(self, now: float) -> None:
+        """Implement ``Effect.withdraw``. Its offset is given to others."""
 
 
 @define(eq=False, repr=False)
@@ -161,8 +180,9 @@ class Streams:
         log.write(record, size=run.size, is_urgent=showing.is_urgent)
         log.when_safe(showing)
 
-    def again(self, unshown: Sequence[StreamAppended]) -> None:
-        """After a failure of the store: write again what was not withdrawn, without a gap."""
+    def again(self, effects: Sequence[WrittenAgain]) -> None:
+        """Write again what was not withdrawn after a failure of the store, without a gap."""
+        unshown = [each for each in effects if isinstance(each, StreamAppended)]
         for stream in {showing.stream: None for showing in unshown}:
             stream.coming = stream.next
         for showing in unshown:
@@ -240,23 +260,25 @@ class Streams:
 
     def _load(self, reader: StreamReader, first: int) -> None:
         assert self.log is not None
-        self.log.pages.append(StreamWanted(reader, reader.stream.name, first))
+        read = partial(_read_stream, reader.stream.name, first)
+        self.log.reads.append(StoreRead(read, STRETCH_BYTES, partial(self._loaded, reader)))
+
+    def _loaded(self, reader: StreamReader, runs: "Sequence[Streamed] | None", now: float) -> None:
+        if runs is None:
+            reader.retry()
+        else:
+            # Whoever begins at a time must be told how old each message is.
+            reader.loaded(_runs_of(runs, joins=not reader.since_ms))
 
     def _seek(self, reader: StreamReader) -> None:
         assert self.log is not None
         reader.is_seeking = True
-        self.log.pages.append(
-            StreamWanted(reader, reader.stream.name, 0, reader.since_ms, reader.found)
-        )
+        read = partial(_find_offset, reader.stream.name, reader.since_ms)
+        self.log.reads.append(StoreRead(read, 0, partial(self._sought, reader)))
 
-    def loaded(self, wanted: StreamWanted, runs: "Sequence[Streamed] | None") -> None:
-        """Take the store's answer. None means that it could not, and is asked again."""
-        reader = wanted.reader
-        if runs is not None:
-            # Whoever begins at a time must be told how old each message is.
-            reader.loaded(_runs_of(runs, joins=not reader.since_ms))
-        elif not reader.is_seeking:
-            reader.retry()
+    def _sought(self, reader: StreamReader, offset: int | None, now: float) -> None:
+        if offset is not None:
+            reader.found(offset)
         elif not reader.is_ended:
             self._seek(reader)
 
@@ -338,3 +360,11 @@ def topics_of(name: str) -> tuple[str, ...]:
     """Return the topics whose stream may be called so."""
     path = name.removeprefix(_ROOT)
     return (path, path[1:]) if len(path) > 1 else ()
+
+
+def _read_stream(name: str, first: int, store: "Store", max_bytes: int) -> "Sequence[Streamed]":
+    return store.read_stream(name, first, max_bytes)
+
+
+def _find_offset(name: str, written_ms: int, store: "Store", max_bytes: int) -> int:
+    return store.find_offset(name, written_ms)

@@ -7,7 +7,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, noop
 from trio_stomp.broker.delivery import Client, Subscription, Timers, Turns, Work
-from trio_stomp.broker.queues import FEW_QUEUES, Acknowledger, QueueBook
+from trio_stomp.broker.queues import FEW_QUEUES, Acknowledger, Consumer, QueueBook
 from trio_stomp.broker.routing import Destinations
 from trio_stomp.broker.subscribing._subscriber import Subscriber
 
@@ -177,10 +177,10 @@ class Leaving:
     def _end(self, subscription: Subscription, left: int, now: float) -> int:
         """End a subscription or return some of its messages. Return the cost."""
         consumer = subscription.consumer
-        if consumer is not None and len(consumer.unacked) > left:
+        if isinstance(consumer, Consumer) and len(consumer.unacked) > left:
             self.acknowledger.return_some(consumer, left, now)
             return left
-        if consumer is not None and len(consumer.queues) > max(
+        if isinstance(consumer, Consumer) and len(consumer.queues) > max(
             FEW_QUEUES, left // SUBSCRIPTION_COST
         ):
             self.queues.part(
@@ -199,6 +199,6 @@ class Leaving:
 def _cost(subscription: Subscription) -> int:
     """Return the cost of ending a subscription, in messages that go back."""
     consumer = subscription.consumer
-    if consumer is None:
+    if not isinstance(consumer, Consumer):
         return SUBSCRIPTION_COST
     return SUBSCRIPTION_COST * (1 + len(consumer.queues)) + len(consumer.unacked)

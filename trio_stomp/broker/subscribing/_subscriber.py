@@ -33,7 +33,7 @@ from trio_stomp.broker.sending import Temporary
 from trio_stomp.broker.streams import Streams
 from trio_stomp.broker.subscribing._kinds import charge, kind_of, refund, stream_of
 from trio_stomp.broker.subscribing._reply_queues import needed, replaced, with_id
-from trio_stomp.broker.topics import Bindings, InitialDelivery
+from trio_stomp.broker.topics import Binding, Bindings, InitialDelivery
 from trio_stomp.frames import encode_receipt, subscription_prefix
 from trio_stomp.protocol import Subscribed
 
@@ -162,7 +162,7 @@ class Subscriber:
         else:
             begin(now)
         consumer = subscription.consumer
-        if kind is Kind.QUEUE and consumer is not None and not options.browser:
+        if kind is Kind.QUEUE and isinstance(consumer, Consumer) and not options.browser:
             return self.queues.reach.join(consumer)
         return None
 
@@ -206,7 +206,7 @@ class Subscriber:
     ) -> None:
         """Let a durable subscription begin once nothing can make it forgotten."""
         consumer = subscription.consumer
-        assert consumer is not None
+        assert isinstance(consumer, Consumer)
         consumer.is_early = True
 
         def safe(now: float) -> None:
@@ -316,8 +316,9 @@ class Subscriber:
     def go_on(self, client: Client, now: float) -> None:
         """Resume delivery to a client: parked messages, browsing, and its queues."""
         for subscription in list(client.subscriptions.values()):
-            if subscription.consumer is not None:
-                self.queues.want(subscription.consumer)
+            consumer = subscription.consumer
+            if isinstance(consumer, Consumer):
+                self.queues.want(consumer)
             if self.initial_delivery.is_unfinished(subscription):
                 self.initial_delivery.go_on(subscription, now)
         self.initial_delivery.go_on_browsing(client, now)
@@ -326,7 +327,9 @@ class Subscriber:
         """End a subscription bit by bit, if it is of many queues, or has much unacknowledged."""
         client, consumer = subscription.client, subscription.consumer
         is_stream = subscription.tag.endswith(ID_MARK)
-        while consumer is not None and not is_stream and not self.queues.is_small(consumer):
+        while (
+            isinstance(consumer, Consumer) and not is_stream and not self.queues.is_small(consumer)
+        ):
             self.queues.part(consumer, STEP, now)
             yield
         if client.subscriptions.get(subscription.key) is subscription:  # and it did not leave
@@ -338,15 +341,15 @@ class Subscriber:
         del client.subscriptions[subscription.key]
         del client.tags[subscription.tag.encode()]
         del self._all[subscription]
-        consumer = subscription.consumer
-        if consumer is None:
+        consumer, binding = subscription.consumer, subscription.binding
+        if not isinstance(consumer, Consumer):
             for name, pattern in subscription.places:
                 self.destinations.remove(subscription, name, pattern)
         elif subscription.tag.endswith(ID_MARK):
             consumer.take_all()
             self.queues.leave(consumer)
-        elif subscription.binding is not None:
-            self.bindings.leave(subscription, consumer, subscription.binding, now)
+        elif isinstance(binding, Binding):
+            self.bindings.leave(subscription, consumer, binding, now)
         else:
             self.queues.leave(consumer)
             self.acknowledger.return_all(consumer, now)

@@ -10,9 +10,8 @@ from trio_stomp.broker.access import Authorizer
 from trio_stomp.broker.delivery import Client, Subscription, Work, after
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.headers import DSUB, Dialect, resolve, routing_of, wants_durable_end
-from trio_stomp.broker.routing import Binding
 from trio_stomp.broker.subscribing._subscriber import Subscriber
-from trio_stomp.broker.topics import Bindings, ambiguous, unknown
+from trio_stomp.broker.topics import Binding, Bindings, ambiguous, unknown
 from trio_stomp.frames import encode_receipt
 from trio_stomp.protocol import Unsubscribed
 
@@ -37,12 +36,10 @@ class Unsubscriber:
         found = self._find(client, event)
         name = wants_durable_end(event.headers, client.client_id)
         if found is None:
-            binding = (yield from self._meant(client, name, event)) if name else None
-            if binding is not None:
-                yield from self._end_durable(client, binding, now)
-                for each in [
-                    one for one in client.subscriptions.values() if one.binding is binding
-                ]:
+            meant = (yield from self._meant(client, name, event)) if name else None
+            if meant is not None:
+                yield from self._end_durable(client, meant, now)
+                for each in [one for one in client.subscriptions.values() if one.binding is meant]:
                     self.subscriber.end(each, now)
                 self._receipt(client, event)
                 return
@@ -54,7 +51,7 @@ class Unsubscriber:
             )
         binding = found.binding
         yield from self.subscriber.ending(found, now)
-        if binding is not None and binding.durable and name:
+        if isinstance(binding, Binding) and binding.durable and name:
             yield from self._end_durable(client, binding, now)
         self._receipt(client, event)
 

@@ -4,6 +4,7 @@ Handles: parked messages, last values, durable subscriptions, initial deliveries
 Does not handle: fan-out; see ``routing``.
 """
 
+from trio_stomp.broker.topics._binding import Binding as Binding
 from trio_stomp.broker.topics._bindings import Bindings as Bindings
 from trio_stomp.broker.topics._catch_up import CatchUp as CatchUp
 from trio_stomp.broker.topics._durable_record import PREFIX as PREFIX

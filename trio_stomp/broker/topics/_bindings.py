@@ -11,6 +11,8 @@ from trio_stomp.broker.delivery import (
     DROP_OLDEST,
     BrokerPolicies,
     Client,
+    Destination,
+    Member,
     Publication,
     Subscription,
     turn_away,
@@ -21,11 +23,8 @@ from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Acknowledger, Consumer, Message, Queue, QueueBook, charge
 from trio_stomp.broker.routing import (
     BINDING_BYTES,
-    Binding,
-    Destination,
     Destinations,
     FanOut,
-    Member,
     beyond_quota,
     force_selector,
     id_cost,
@@ -33,6 +32,7 @@ from trio_stomp.broker.routing import (
     places_cost,
     release_selector,
 )
+from trio_stomp.broker.topics._binding import Binding
 from trio_stomp.broker.topics._catch_up import CatchUp
 from trio_stomp.broker.topics._durable_record import forget, place_of, remember
 from trio_stomp.broker.topics._durables import Durables, durable_name, is_shared
@@ -350,7 +350,8 @@ class Bindings:
     def _give(self, destination: Destination, member: Member, message: Message) -> None:
         """Work that another member had, to the member whose turn it is."""
         destination.rotation += 1
-        if isinstance(member, Binding):
+        if not isinstance(member, Subscription):
+            assert isinstance(member, Binding)
             message.publication = message.publication.of(member.quota)
             head, size = message.publication.head, len(message.body)
             if charge(self.memory, head, 1, size, member.quota):

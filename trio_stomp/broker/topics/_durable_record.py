@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from trio_stomp.broker.durability import Log
 from trio_stomp.broker.names import compile_pattern
-from trio_stomp.broker.routing import Binding, BindingHost
+from trio_stomp.broker.topics._binding import Binding, BindingHost
 from trio_stomp.store import DropPlace
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from attrs import define, field
 
 from trio_stomp.base import CloseReason, ProtocolError, Quota
 from trio_stomp.broker.headers import DSUB
-from trio_stomp.broker.routing import Binding
+from trio_stomp.broker.topics._binding import Binding
 
 MAX_DURABLES = 10_000
 SHOWN_COUNT = 5

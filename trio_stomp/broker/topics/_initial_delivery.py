@@ -19,6 +19,7 @@ from trio_stomp.broker.headers import SubscribeOptions
 from trio_stomp.broker.names import Kind
 from trio_stomp.broker.queues import Consumer, QueueBook
 from trio_stomp.broker.routing import Destinations, FanOut
+from trio_stomp.broker.topics._binding import Binding
 from trio_stomp.broker.topics._bindings import Bindings
 from trio_stomp.broker.topics._catch_up import CatchUp
 from trio_stomp.broker.topics._last_values import LastValues
@@ -46,11 +47,12 @@ class InitialDelivery:
         if kind is Kind.STREAM:
             return
         if kind is Kind.QUEUE:
-            if options.browser and subscription.consumer is not None:
+            consumer = subscription.consumer
+            if options.browser and isinstance(consumer, Consumer):
                 for name, pattern in subscription.places:
                     if pattern is None:
                         self.queues.open(name, subscription.quota)
-                make = partial(self._browse, subscription.consumer, options)
+                make = partial(self._browse, consumer, options)
                 self.browses.add(subscription, make, now)
             return
         self._give_retained(subscription, now)
@@ -61,8 +63,9 @@ class InitialDelivery:
             return
         catch_up = CatchUp(self.stale, self.memory, self.policies.max_backlog_bytes)
         catch_up.start(claimed)
-        if subscription.binding is not None:
-            self.bindings.revive(subscription.binding, catch_up, now)
+        binding = subscription.binding
+        if isinstance(binding, Binding):
+            self.bindings.revive(binding, catch_up, now)
             return
         subscription.catch_up = catch_up
         self._note_direct(subscription)
@@ -83,7 +86,7 @@ class InitialDelivery:
 
     def _give_retained(self, subscription: Subscription, now: float) -> None:
         binding = subscription.binding
-        if binding is not None:
+        if isinstance(binding, Binding):
             if binding.is_welcomed:
                 return
             binding.is_welcomed = True
@@ -118,7 +121,7 @@ class InitialDelivery:
             # A writer that has room again begins no turn.
             self.fan_out.event_history.now = now
         catch_up = subscription.catch_up
-        while catch_up is not None and subscription.outbox.has_room():
+        while isinstance(catch_up, CatchUp) and subscription.outbox.has_room():
             run = catch_up.next_parked(now)
             if run is not None:
                 if not subscription.wants(run.publication):
@@ -143,8 +146,9 @@ class InitialDelivery:
     def end(self, subscription: Subscription) -> None:
         """End a subscription's initial delivery. The rest is lost, or stays parked."""
         self.browses.end(subscription)
-        if subscription.catch_up is not None:
-            lost = subscription.catch_up.abandon()
+        catch_up = subscription.catch_up
+        if isinstance(catch_up, CatchUp):
+            lost = catch_up.abandon()
             for delivery in lost:
                 self.fan_out.drops.backlog_abandoned += delivery.count
                 delivery.publication.destination.dropped += delivery.count

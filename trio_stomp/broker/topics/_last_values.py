@@ -11,11 +11,11 @@ from attrs import define
 
 from trio_stomp.base import Identity, MemoryBudget, RemoteError
 from trio_stomp.broker.access import Authorizer
-from trio_stomp.broker.delivery import Client, Place, Publication, Work, after
+from trio_stomp.broker.delivery import Client, Destination, Place, Publication, Work, after
 from trio_stomp.broker.headers import RETAIN_SET, SendPlan
 from trio_stomp.broker.names import Kind, matches
 from trio_stomp.broker.queues import Storage, cost_alone
-from trio_stomp.broker.routing import Destination, Destinations, LastValueOwner
+from trio_stomp.broker.routing import Destinations, LastValueOwner
 from trio_stomp.protocol import Subscribed
 
 if TYPE_CHECKING:

@@ -15,9 +15,8 @@ from attrs import define, field
 from sortedcontainers import SortedDict
 
 from trio_stomp.base import MemoryBudget, Quota
-from trio_stomp.broker.delivery import DROP_OLDEST, BrokerPolicies, Publication
+from trio_stomp.broker.delivery import DROP_OLDEST, BrokerPolicies, Destination, Publication
 from trio_stomp.broker.names import Pattern, matches
-from trio_stomp.broker.routing import Destination
 from trio_stomp.frames import head_cost
 
 MESSAGE_OVERHEAD_BYTES = 64

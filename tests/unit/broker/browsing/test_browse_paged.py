@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.core import Actor, Received, numbered
 from tests.support.durable_fakes import DurableBench
-from trio_stomp.broker import MemoryBudget, PageWanted
+from trio_stomp.broker import MemoryBudget
 from trio_stomp.broker.browsing._browses import MAX_PAGES
 from trio_stomp.store import MemoryStore
 
@@ -43,7 +43,7 @@ def consumed(core: DurableBench) -> list[str]:
 
 def loads(core: DurableBench) -> None:
     """What is wanted is read; nothing else happens in the store."""
-    assert core.log.pages
+    assert core.log.reads
     core.loads()
 
 
@@ -83,7 +83,7 @@ def test_pages_come_at_the_pace_of_the_connection() -> None:
         browser.outbox.room, browser.outbox.asks_left = True, 2
         core.broker.writable(browser.client, core.now)
         seen += shown(browser.reads())
-        if core.log.pages:
+        if core.log.reads:
             loads(core)
     assert seen == [*(str(number) * 1000 for number in range(8)), "end"]
     assert core.memory.kept_bytes == 0
@@ -112,7 +112,7 @@ def test_what_is_consumed_meanwhile_may_be_left_out(taken: int) -> None:
     core.turn()
     browser = browses(core)
     core.answers()
-    if core.log.pages:
+    if core.log.reads:
         loads(core)
     assert shown(browser.reads()) == [*"ab"[taken:], "end"]
 
@@ -123,11 +123,10 @@ def test_a_queue_that_is_emptied_meanwhile_ends_the_browsing() -> None:
     reader = core.actor()
     reader.subscribes(Q)
     core.turn()
-    wanted_of_browser, wanted_of_reader = core.log.take_pages()
+    wanted_of_browser, wanted_of_reader = core.log.take_reads()
     for wanted in (wanted_of_reader, wanted_of_browser):
-        assert isinstance(wanted, PageWanted)
-        page = core.store.read(wanted.queue.place, 4, 0, 1000)
-        core.broker.loaded(wanted, page, core.now)
+        page = wanted.read(core.store, 1000)
+        wanted.take(page, core.now)
         core.turn()
         core.answers()
     assert reader.bodies() == ["a", "b"]
@@ -137,9 +136,8 @@ def test_a_queue_that_is_emptied_meanwhile_ends_the_browsing() -> None:
 def test_a_page_that_cannot_be_read_is_read_again() -> None:
     core = filled("a", is_prompt=False)
     browser = browses(core)
-    (wanted,) = core.log.take_pages()
-    assert isinstance(wanted, PageWanted)
-    core.broker.loaded(wanted, None, core.now)
+    (wanted,) = core.log.take_reads()
+    wanted.take(None, core.now)
     assert browser.reads() == []
     loads(core)
     assert shown(browser.reads()) == ["a", "end"]
@@ -154,7 +152,7 @@ def test_a_browser_that_goes_while_a_page_is_read_leaves_nothing(
     leave(browser)
     loads(core)
     assert browser.reads() == []
-    assert core.log.pages == []
+    assert core.log.reads == []
     assert core.memory.kept_bytes == 0
     # The same in the middle of a page.
     browser = browses(core)
@@ -212,7 +210,7 @@ def test_what_is_loaded_while_a_browser_looks_is_shown_once_and_in_order() -> No
     for _ in range(40):
         browser.outbox.asks_left = 3
         core.broker.writable(browser.client, core.now)
-        if core.log.pages:
+        if core.log.reads:
             loads(core)
         seen += shown(browser.reads())
     assert seen == [*numbered("", 12)[2:], "end"]
@@ -223,11 +221,11 @@ def test_pages_are_read_for_some_browsers_at_once_and_for_the_others_after_them(
     browsers = [browses(core) for _ in range(MAX_PAGES + 3)]
     figures = core.broker.subscriber.initial_delivery.browses.statistics
     assert (figures().unfinished, figures().pages) == (MAX_PAGES + 3, MAX_PAGES)
-    assert len(core.log.pages) == MAX_PAGES
+    assert len(core.log.reads) == MAX_PAGES
     browsers[0].unsubscribes("b")
     browsers[1].outbox.room = 0  # its page is not kept
     for _ in range(30):
-        if core.log.pages:
+        if core.log.reads:
             loads(core)
         assert figures().pages <= MAX_PAGES
         core.broker.tick(core.now)

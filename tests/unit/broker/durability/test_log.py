@@ -278,7 +278,7 @@ def test_nothing_of_it_grows() -> None:
         reader.acks(got)
     bench.turn()
     log = bench.log
-    assert [*log.waiting, *log.leaving, *log.pages, *log.deliveries, *log._sent] == []
+    assert [*log.waiting, *log.leaving, *log.reads, *log.deliveries, *log._sent] == []
     assert log.pending_bytes == 0
     assert log.take() is None
     bench.ends()

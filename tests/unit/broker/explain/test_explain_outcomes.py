@@ -10,6 +10,7 @@ from trio_stomp.base._identity import Identity
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._policies import BrokerPolicies
 from trio_stomp.broker.explain._explain import MAX_FACTS
+from trio_stomp.broker.queues import Consumer
 
 # --- outcomes that differ -------------------------------------------------------------------------
 
@@ -215,7 +216,7 @@ def test_an_ack_in_a_transaction_is_not_denied() -> None:
     reader.subscribes("/queue/q", ack="client-individual")
     core.peer().sends("/queue/q", "a")
     (unacked,) = reader.client.subscriptions.values()
-    assert unacked.consumer is not None
+    assert isinstance(unacked.consumer, Consumer)
     unacked.consumer.take_all()
     assert facts(core, ids(reader)[0]) == [
         "it was delivered, and no ACK of it is known",

@@ -57,7 +57,7 @@ def test_a_durable_subscription_to_dead_letters_survives_with_them(
     else:
         actor.does(rejected)
     desk.turn()
-    while is_stored and (desk.turns or desk.log.pages):
+    while is_stored and (desk.turns or desk.log.reads):
         desk.answers()
         desk.loads()
     again = desk.restarts()  # as after a crash

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.support.core import HEAD, OVERHEAD, Bench, run_of
 from trio_stomp.broker import MemoryBudget
+from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.delivery._delivery import NEVER, Publication
 from trio_stomp.broker.headers._send_options import SendOptions
 from trio_stomp.broker.names._kinds import Kind
@@ -22,7 +23,6 @@ from trio_stomp.broker.queues._message import (
     force,
     refund,
 )
-from trio_stomp.broker.routing._destinations import Destination
 
 ROUTE = Destination("/queue/q", Kind.QUEUE)
 

@@ -43,7 +43,7 @@ def deep(core: DurableBench, count: int = 20) -> Actor:
 
 def answered(core: DurableBench) -> None:
     core.turn()
-    while core.turns or core.log.pages:
+    while core.turns or core.log.reads:
         core.answers()
         core.loads()
 
@@ -136,13 +136,12 @@ def test_what_comes_while_a_page_is_read_is_not_forgotten() -> None:
     reader = core.actor()
     reader.subscribes(Q, ack="client", prefetch_count="1")
     core.turn()
-    (wanted,) = core.log.take_pages()
-    page = core.store.read(f"queue:{Q}", 4, 0, PAGE_BYTES)
-    page = core.store.read(wanted.queue.place, wanted.level, wanted.after, PAGE_BYTES)  # type: ignore[union-attr]
+    (wanted,) = core.log.take_reads()
+    page = wanted.read(core.store, PAGE_BYTES)
     assert page.is_last
     stores(sender, "late")
     core.answers()
-    core.broker.loaded(wanted, page, core.now)  # type: ignore[arg-type]
+    wanted.take(page, core.now)
     assert core.queue(Q).depth + core.queue(Q).unacked == LOW + 2
     reader.unsubscribes()
     reader.subscribes(Q)
@@ -158,12 +157,12 @@ def test_what_the_store_has_but_the_core_does_not_know_yet_is_not_taken_twice() 
     reader = core.actor()
     reader.subscribes(Q)
     core.turn()
-    (wanted,) = core.log.take_pages()
+    (wanted,) = core.log.take_reads()
     stores(core.actor(), "new")
     core.commit = core.store.append(core.turns, core.commit)
     core.turns = []
     page = core.store.read(f"queue:{Q}", 4, 0, PAGE_BYTES)
-    core.broker.loaded(wanted, page, core.now)  # type: ignore[arg-type]
+    wanted.take(page, core.now)
     assert reader.bodies() == ["old"]
     core.broker.committed(core.commit, core.now)
     assert reader.bodies() == ["new"]
@@ -177,10 +176,10 @@ def test_a_page_that_cannot_be_read_is_asked_for_again() -> None:
     reader = core.actor()
     reader.subscribes(Q)
     core.turn()
-    (wanted,) = core.log.take_pages()
-    core.broker.loaded(wanted, None, core.now)  # type: ignore[arg-type]
+    (wanted,) = core.log.take_reads()
+    wanted.take(None, core.now)
     core.turn()
-    assert len(core.log.pages) == 1
+    assert len(core.log.reads) == 1
     assert len(all_read(core, reader)) == LOW + 2
     is_empty(core)
 
@@ -190,11 +189,11 @@ def test_a_page_of_a_queue_that_has_ended_is_dropped() -> None:
     deep(core)
     core.actor().subscribes(Q)
     core.turn()
-    (wanted,) = core.log.take_pages()
+    (wanted,) = core.log.take_reads()
     page = core.store.read(f"queue:{Q}", 4, 0, PAGE_BYTES)
     queue = core.queue(Q)
     core.broker.queues.end(Q, core.now)
-    core.broker.loaded(wanted, page, core.now)  # type: ignore[arg-type]
+    wanted.take(page, core.now)
     assert queue.held == queue.size == core.memory.kept_bytes == 0
 
 
@@ -316,7 +315,7 @@ def test_nothing_is_read_ahead_of_what_stands_before_it_in_memory() -> None:
     reader = core.actor(room=0)
     reader.subscribes(Q)
     core.turn()
-    assert core.log.pages == []
+    assert core.log.reads == []
     reader.opens_up()
     assert all_read(core, reader) == ["urgent", *numbered("", 20)]
     is_empty(core)

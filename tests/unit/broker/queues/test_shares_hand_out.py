@@ -8,9 +8,8 @@ from tests.support.core import Actor, bench, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.delivery._turns import PUMP_S
-from trio_stomp.broker.queues._filtered_messages import FEW_PASSED, SCAN_LIMIT
+from trio_stomp.broker.queues._hand_out import FEW_PASSED, MOST_BYTES, MOST_CONSUMERS, SCAN_LIMIT
 from trio_stomp.broker.queues._hand_out import MOST as MOST_MESSAGES
-from trio_stomp.broker.queues._hand_out import MOST_BYTES, MOST_CONSUMERS
 from trio_stomp.broker.routing._table_costs import PASSED_BYTES
 from trio_stomp.broker.selectors._selector import Selector
 from trio_stomp.broker.selectors._selector_terms import Lookup

@@ -12,10 +12,11 @@ from tests.support.durable_fakes import DurableBench
 from tests.support.quota_fakes import ALL, KIB, MIB, user
 from trio_stomp.base._memory import MemoryBudget, Quota
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
+from trio_stomp.broker.queues import Consumer
 from trio_stomp.broker.queues._message import cost_alone
-from trio_stomp.broker.routing._binding import Binding
 from trio_stomp.broker.routing._table_costs import JOIN_BYTES, id_cost
 from trio_stomp.broker.sending._scheduler import Scheduled, Scheduler
+from trio_stomp.broker.topics import Binding
 from trio_stomp.protocol import Subscribed, Unsubscribed
 
 
@@ -97,7 +98,7 @@ def recounted(core: Bench, schedules: Schedules) -> dict[Quota, tuple[int, int, 
     for subscription in broker.subscriber._all:
         tables[subscription.quota] += subscription.cost
         selectors.add(subscription.selector)
-        if subscription.consumer is not None:
+        if isinstance(subscription.consumer, Consumer):
             tables[subscription.quota] += JOIN_BYTES * subscription.consumer.joined
     for selector in selectors - {None}:
         assert selector is not None

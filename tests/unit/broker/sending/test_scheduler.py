@@ -22,7 +22,7 @@ def schedules(actor: Actor, *bodies: str, **headers: str) -> None:
 
 def answered(core: DurableBench) -> None:
     core.turn()
-    while core.turns or core.log.pages:
+    while core.turns or core.log.reads:
         core.answers()
         core.loads()
 

@@ -6,7 +6,7 @@ from tests.support.core import Actor, OutboxFake, run_of, texts
 from tests.support.share_fakes import MOST, Clocked, ClockedDurable
 from trio_stomp.base._errors import ProtocolError
 from trio_stomp.broker import BrokerPolicies, DestinationPolicy
-from trio_stomp.broker.routing._takers import MANY_TAKERS
+from trio_stomp.broker.delivery import MANY_TAKERS
 from trio_stomp.broker.sending._duplicates import Duplicates
 from trio_stomp.protocol import Committed, Subscribed, Unsubscribed
 

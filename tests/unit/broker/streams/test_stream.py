@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.core import head_bytes
 from trio_stomp.broker import MemoryBudget
+from trio_stomp.broker.delivery import Destination
 from trio_stomp.broker.names._kinds import Kind
-from trio_stomp.broker.routing._destinations import Destination
 from trio_stomp.broker.streams._stream import MAX_AGED, MIN_DROP, Stream, StreamRun
 from trio_stomp.frames import Head
 

@@ -17,7 +17,6 @@ from tests.support.replay_fakes import (
     writes,
 )
 from tests.support.replay_fakes import stored as stored
-from trio_stomp.broker import StreamWanted
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -123,17 +122,15 @@ def test_a_search_that_failed_is_made_again():
     reader = reads(bench, x_stream_offset="timestamp=1")
     gone = reads(bench, x_stream_offset="timestamp=1")
     bench.turn()
-    wanted = bench.log.take_pages()
+    wanted = bench.log.take_reads()
     gone.unsubscribes()
     for each in wanted:
-        assert isinstance(each, StreamWanted)
-        bench.broker.loaded_stream(each, None, bench.now)
-    assert len(bench.log.pages) == 1
+        each.take(None, bench.now)
+    assert len(bench.log.reads) == 1
     bench.is_prompt = True
     assert offsets(reader.reads()) == [0, 1, 2]
     for each in wanted:
-        assert isinstance(each, StreamWanted)
-        bench.broker.loaded_stream(each, 0, bench.now)
+        each.take(0, bench.now)
     assert gone.reads() == []
 
 

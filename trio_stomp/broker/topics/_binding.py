@@ -4,12 +4,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import define
 
-from trio_stomp.broker.delivery import Client, Delivery, Place, Publication
+from trio_stomp.broker.delivery import Client, Delivery, Give, Place, Publication
 
 if TYPE_CHECKING:
     from trio_stomp.base import Quota
     from trio_stomp.broker.queues import Queue
-    from trio_stomp.broker.routing._fanout import FanOut
     from trio_stomp.broker.selectors import Selector
 
 
@@ -59,7 +58,14 @@ class Binding:
         """Return whether it still stands among the subscribers."""
         return not self.is_ended
 
-    def receive(self, publication: Publication, delivery: Delivery, fan_out: "FanOut") -> int:
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether it ends soon, since its clients leave. What is durable stays."""
+        # Several consume it if it was durable once, and ended by name.
+        is_left = all(each.subscription.client.is_leaving for each in self.queue.consumers)
+        return is_left and not self.durable
+
+    def receive(self, publication: Publication, delivery: Delivery, give: Give) -> int:
         """Queue the messages, and return how many. ``delivery`` is for those without a queue."""
         if publication.is_stored and self.durable:
             return 0  # it was given its copies before the store had them
