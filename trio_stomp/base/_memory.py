@@ -112,6 +112,7 @@ class MemoryBudget:
         """Charge ``size`` bytes of stored messages.
 
         Args:
+          size: The number of bytes.
           quota: Of whom they are; None = of nobody, whom only the room of all bounds.
 
         Returns:

@@ -28,7 +28,10 @@ class Acking:
         """Begin an ACK or NACK of many messages. It is carried out even if its client goes.
 
         Args:
+          client: The client.
+          event: The ACK or NACK.
           later: The events that the client sent after it.
+          now: The time, in seconds of the broker's clock.
 
         Returns:
           The work that is left, and the events to carry out after it.

@@ -144,6 +144,7 @@ class Parts:
 
         Args:
           offset_s: Wall time less the broker's clock, in seconds.
+          now: The time, in seconds of the broker's clock.
         """
         if self.log is None:
             self.wall.offset_s = offset_s

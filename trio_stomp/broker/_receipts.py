@@ -27,6 +27,9 @@ class Receipts:
         """Answer a run of SENDs, as far as its messages were taken.
 
         Args:
+          client: The client.
+          run: The run of SENDs.
+          taken: How many of its messages were accepted.
           evidence: What the last of those is told.
         """
         for place, name in run.receipts:

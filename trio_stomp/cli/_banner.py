@@ -43,7 +43,9 @@ def snippet(address: str, login: str = "", scheme: str = "stomp") -> str:
     """Return a command that sends a message: without a quote, so that a log in JSON shows it whole.
 
     Args:
+      address: Where the broker listens.
       login: Its options, if it has to log in.
+      scheme: The scheme of the URL.
     """
     host, _, port = address.rpartition(":")
     return SNIPPET.format(scheme=scheme, host=WILDCARDS.get(host, host), port=port, login=login)

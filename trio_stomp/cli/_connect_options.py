@@ -150,6 +150,7 @@ def parse_url(url: str, where: str = "--url") -> Address:
     """Read a URL.
 
     Args:
+      url: The URL.
       where: What it was given as, for the error.
 
     Raises:

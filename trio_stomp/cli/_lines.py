@@ -83,6 +83,7 @@ def read_line(line: str, destination: str, headers: Mapping[str, str], where: st
     """Read a message from a line of JSON.
 
     Args:
+      line: The line.
       destination: Where it goes if the line does not say; "" = the line must.
       headers: Those of the command line, which win.
       where: Of the line, for the error.

@@ -118,6 +118,7 @@ def add_commands(parser: Parser, texts: dict[str, str]) -> dict[str, argparse.Ar
     """Give it commands of its own, one of which must be told, as ``command``.
 
     Args:
+      parser: The parser to extend.
       texts: By name, what each does.
     """
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")

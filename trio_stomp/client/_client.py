@@ -96,9 +96,11 @@ class Client:
         only for room in the outgoing buffer, where it is lost if the link breaks.
 
         Args:
+          destination: The destination.
           body: Text is sent as UTF-8.
           headers: Further headers, unescaped.
           persistent: Whether the message is to survive the broker (docs/operate/durability.md).
+          receipt: Whether to wait for a RECEIPT.
 
         Returns: What became of it, as the RECEIPT tells.
 
@@ -142,6 +144,7 @@ class Client:
         """Subscribe for as long as the block lasts, again on each new link.
 
         Args:
+          destination: The destination.
           ack: ``auto``: a message is done with when it is here.
           prefetch: Messages in the buffer; unless ``ack`` is ``auto``, also those that may be
             unacknowledged.
@@ -190,6 +193,7 @@ class Client:
         this client's ``client_id``. A subscriber who is there goes on until it leaves.
 
         Args:
+          name: The name of the durable subscription.
           destination: What it is to. Without a client id one name may stand for several, and then
             this tells which; None = there is only one.
 
@@ -246,7 +250,10 @@ class Client:
         """SEND with ``reply-to`` and ``correlation-id``, and wait for the answer.
 
         Args:
+          destination: The destination.
+          body: The body.
           timeout_s: Seconds for all of it, waiting for a link too.
+          headers: The headers.
 
         Raises:
           RequestTimedOut: no answer came; it may have been handled all the same.

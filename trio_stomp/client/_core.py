@@ -153,6 +153,7 @@ class Core:
         """Send a frame and wait for its RECEIPT.
 
         Args:
+          make: Composes the frame, given a receipt id.
           again: Whether to send it on the next link too, if this one breaks.
 
         Raises:

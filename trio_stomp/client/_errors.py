@@ -111,6 +111,7 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
     """Return the error for an ERROR frame.
 
     Args:
+      failed: The ERROR frame.
       opening: Whether it answers CONNECT.
     """
     headers: dict[str, str] = {}

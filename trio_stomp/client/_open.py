@@ -58,7 +58,8 @@ async def open_client(
     Args:
       where: ``stomp://host:port``, ``stomps://``, ``ws://host:port/path``, ``wss://``, or what
         opens a stream when it is called.
-      login, passcode: Who the client is; never shown in errors.
+      login: The user name; None = anonymous.
+      passcode: The passcode of the user; never shown in errors.
       token: For ``Authorization: Bearer``; a function is asked at each connecting, also when its
         token has expired.
       host: The virtual host; the default is that of the address.
@@ -68,7 +69,8 @@ async def open_client(
       ssl_context: Whom to trust; the default are the system's authorities.
       reconnect: When to connect again; None = never.
       headers: Further headers of CONNECT.
-      connect_timeout_s, close_timeout_s: Seconds for one connecting, and for the ordered end.
+      connect_timeout_s: The seconds for one attempt to connect.
+      close_timeout_s: The seconds for an orderly end.
       max_outgoing_bytes: What may wait to be written; then ``send`` waits.
       limits: Bounds of one frame of the broker's.
 

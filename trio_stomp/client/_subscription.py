@@ -210,7 +210,11 @@ class Subscription:
         """Send ACK or NACK, unless that was done already, and return whether anything was written.
 
         Args:
+          message: The message.
+          negative: Whether it is a NACK.
+          requeue: Whether a NACK returns the message to the queue.
           passes: Whether an error would hide another one that is on its way.
+          transaction: The transaction; None = none.
         """
         if not self.tracks or message.is_settled or not message.delivered.ack:
             return False

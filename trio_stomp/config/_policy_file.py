@@ -72,6 +72,8 @@ def read_policy_table(
 
     Args:
       place: Where its pattern stands.
+      pattern: The pattern.
+      values: The fields of the table.
       places: Where its fields stand.
 
     Raises:

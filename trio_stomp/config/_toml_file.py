@@ -47,6 +47,7 @@ def read_toml(path: str, shorter: str = SPLIT) -> TomlFile:
     """Read a file of settings, or of rules.
 
     Args:
+      path: The file.
       shorter: What is to be done if it is too large.
 
     Raises:
@@ -79,6 +80,7 @@ def read_bytes(path: str, shorter: str = SPLIT) -> bytes:
     """Return the bytes of a file of settings.
 
     Args:
+      path: The file.
       shorter: What is to be done if it is too large.
 
     Raises:

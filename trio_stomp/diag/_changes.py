@@ -55,6 +55,7 @@ class Changes:
         """Return those of some things that have changed.
 
         Args:
+          things: The items of the list.
           keys: Who they are.
           marks: Their figures.
           everything: Whether to tell also of those that have not changed.

@@ -72,6 +72,7 @@ class DropTeller:
         """Tell one ``drop`` event for each reason for which a counter has grown.
 
         Args:
+          server: The server.
           lost_by_listeners: Copies of DIAG messages that too slow subscribers did not get.
         """
         events = server.broker.events

@@ -129,6 +129,7 @@ def process_record(
 
     Args:
       turns: How long the dispatcher's turns of the last interval took.
+      pauses: The meter of garbage collections.
       tasks: How many there are.
       uptime_s: Since the boot began.
       store: Of what survives, if anything does.

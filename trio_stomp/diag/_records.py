@@ -50,6 +50,7 @@ def connection_record(connection: "Connection", now: float, wall_now: float) -> 
     """Return the fields of the table ``connection``.
 
     Args:
+      connection: The connection.
       now: Seconds of the broker's clock.
       wall_now: Unix time at that moment.
     """
@@ -116,6 +117,7 @@ def queue_record(server: "Server", thing: Queue | ParkedDestination | None, now:
     """Return the fields of the table ``queue``, of one thing.
 
     Args:
+      server: The server.
       thing: None = the input queue.
       now: Seconds of the broker's clock.
     """

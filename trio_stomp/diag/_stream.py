@@ -83,11 +83,14 @@ class DiagStream:
         """Publish one message.
 
         Args:
+          broker: The core.
+          table: The table of the record.
           record: The body, but for what all have.
-          items: The list ``items`` at its end, encoded by ``encode_items`` in pieces, none of them
-            empty; None = it has none.
           ts: Of the figures, as ``timestamp`` writes it.
           interval_s: Time between such messages; 0 = they come as things happen.
+          now: The time, in seconds of the broker's clock.
+          items: The list ``items`` at its end, encoded by ``encode_items`` in pieces, none of them
+            empty; None = it has none.
         """
         prefix: Record = {
             "v": SCHEMA_VERSION,

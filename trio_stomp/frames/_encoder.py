@@ -60,8 +60,10 @@ def encode_frame(
     """One whole frame, with ``content-length`` when it has a body (F33, F34).
 
     Args:
+      command: The command.
       headers: Name and value, unescaped, in the order to be sent.
       rules: The escaping of the session; OPENING for CONNECTED.
+      body: The body.
     """
     lines = [encode_header(name, text, rules) for name, text in headers]
     if body:
@@ -73,6 +75,7 @@ def encode_receipt(receipt_id: bytes, evidence: bytes = b"") -> bytes:
     """RECEIPT for an id that is already escaped for this session.
 
     Args:
+      receipt_id: The escaped id.
       evidence: Header lines that tell what became of the frame.
     """
     return b"RECEIPT\nreceipt-id:%b\n%b\n\0\n" % (receipt_id, evidence)
@@ -84,7 +87,9 @@ def subscription_prefix(
     """Return the front half of every MESSAGE of one subscription.
 
     Args:
+      subscription_id: The id of the subscription.
       tag: How what it says there begins; "" = each message says all of it.
+      rules: The escaping rules of the version.
       lead: The header that the tag belongs to: ``ack`` where the client must acknowledge by it.
     """
     line = b"" if subscription_id is None else encode_header("subscription", subscription_id, rules)

@@ -86,6 +86,9 @@ def parse_head(
     """One header block, without the blank line behind it.
 
     Args:
+      block: The bytes of the block.
+      rules: The escaping rules of the version.
+      limits: The limits on headers.
       count: How many headers the frame had, if one was cut out of ``block``.
 
     Raises:

@@ -26,6 +26,7 @@ class HeldBytes:
         """Keep ``data`` behind what is there.
 
         Args:
+          data: The bytes.
           searched: It is to be found in ``start``; so must all have been that is there.
         """
         self.size += len(data)

@@ -8,9 +8,11 @@ def take_repeats(data: bytes, position: int, start: int, end: int, bodies: list[
     Whatever else stands there, noise or an error, is left to those who look closely.
 
     Args:
+      data: The bytes.
       position: Where the frame begins.
       start: Where its body begins.
       end: Where its NUL stands; its content-length says so.
+      bodies: The bodies found are appended here.
 
     Returns:
       Where the first frame stands that was not taken.

@@ -67,7 +67,8 @@ def connect(
     """CONNECT.
 
     Args:
-      login, passcode: Left out if empty.
+      login: The user name; left out if empty.
+      passcode: The passcode; left out if empty.
       host: The virtual host.
       versions: What is offered, as ``1.0,1.1,1.2``; empty = a STOMP 1.0 client, that offers none.
       headers: More of them.
@@ -143,6 +144,7 @@ def encode(frame: Frame, version: str = "1.2") -> bytes:
     """Return the frame as bytes. ``content-length`` is written here, if there is a body.
 
     Args:
+      frame: The frame.
       version: By whose rules headers are escaped: 1.0, 1.1 or 1.2.
 
     Raises:

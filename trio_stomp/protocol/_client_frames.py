@@ -86,10 +86,15 @@ class ClientFrames:
         receipt: str | None = None,
         transaction: str | None = None,
     ) -> bytes:
-        """ACK or NACK of a delivery, as the version wants it named.
+        """Return an ACK or NACK of a delivery, with the header that the version requires.
 
         Args:
-          ack, subscription: As ``Delivered`` has them.
+          ack: The id to acknowledge, as in ``Delivered``.
+          subscription: The id of the subscription, as in ``Delivered``.
+          negative: Whether it is a NACK.
+          requeue: Whether a NACK returns the message to the queue.
+          receipt: The id of a receipt to request; None = none.
+          transaction: The transaction; None = none.
 
         Raises:
           OptionError: STOMP 1.0 has no NACK.

@@ -20,6 +20,8 @@ def subscribed(frame: Frame, version: Version, *, is_lenient: bool = False) -> S
     """SUBSCRIBE.
 
     Args:
+      frame: The frame.
+      version: The STOMP version of the session.
       is_lenient: It needs no id in any version, as in STOMP 1.0.
 
     Raises:
@@ -41,6 +43,8 @@ def unsubscribed(frame: Frame, version: Version, *, is_lenient: bool = False) ->
     """UNSUBSCRIBE, by id, by a durable name, or in STOMP 1.0 by destination (S13, S14).
 
     Args:
+      frame: The frame.
+      version: The STOMP version of the session.
       is_lenient: By destination in any version.
 
     Raises:
@@ -59,6 +63,8 @@ def acked(frame: Frame, version: Version, *, is_lenient: bool = False) -> Acked:
     """Parse ACK or NACK of one delivery. ``message-id`` is accepted in every version.
 
     Args:
+      frame: The frame.
+      version: The STOMP version of the session.
       is_lenient: NACK works in STOMP 1.0, and ``subscription`` is not looked at.
 
     Raises:

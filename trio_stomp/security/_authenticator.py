@@ -123,6 +123,7 @@ class Authenticator:
         Args:
           headers: Of CONNECT; its credentials win over those of the upgrade, and both over a
             certificate.
+          visitor: The client and its credentials.
 
         Raises:
           ProtocolError: nobody that may come in, or it must wait (``retry-after-ms``).

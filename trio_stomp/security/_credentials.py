@@ -58,6 +58,7 @@ def from_stomp(headers: Sequence[tuple[str, str]], *, tokens: bool = False) -> C
     what there is of the two. Both empty is how some clients tell nothing.
 
     Args:
+      headers: The headers of CONNECT.
       tokens: The broker takes tokens: then a passcode that looks like one is one, as clients of
         RabbitMQ's OAuth send it.
 

@@ -125,6 +125,7 @@ class TokenVerifier:
         ``expires_at`` of the answer is ``exp`` and the leeway: always later than ``wall_s``.
 
         Args:
+          token: The token.
           wall_s: Now, in seconds of wall time (Unix).
 
         Raises:
@@ -221,7 +222,10 @@ def warnings(verifier: TokenVerifier, key_file: str, jwks_file: str) -> Iterable
     """Yield warnings about the keys, one line each.
 
     Args:
+      verifier: The verifier of tokens.
       key_file, jwks_file: As ``TokenVerifier.load``.
+      key_file: The file of a key; "" = none.
+      jwks_file: The file of a key set; "" = none.
     """
     yield from verifier.ignored
     is_secret = verifier.single is not None and verifier.single.is_secret

@@ -111,6 +111,7 @@ class Turns:
         """Have a turn.
 
         Args:
+          path: The path in the queue.
           most: So many may have their turn or wait, this one included.
 
         Raises:

@@ -36,6 +36,7 @@ class Periodic:
         """Start the tasks, which run until cancelled.
 
         Args:
+          nursery: Runs the tasks.
           tick: Publishes the statistics.
           interval_s: How often it is called; 0 = never.
         """

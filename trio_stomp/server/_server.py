@@ -147,6 +147,8 @@ class Server:
         """Join the core and the diagnostics, which need the server to be made first.
 
         Args:
+          broker: The core.
+          diagnostics: The diagnostics.
           store: Recovered already; it is closed at the end.
         """
         self.broker = broker
@@ -426,6 +428,8 @@ class Server:
         """Apply new settings, accounts and rules in one turn of the dispatcher.
 
         Args:
+          accounts: The new accounts.
+          rules: The new rules; None = everything is allowed.
           apply: Makes the other changes, in that turn.
           revoked: Keys of certificates whose connections must end.
 

@@ -84,6 +84,7 @@ def compact(spark: SparkSession, root: Path | str, days: Iterable[date]) -> list
     """Make the tables of some days anew from raw.
 
     Args:
+      spark: The Spark session.
       root: Where ``raw`` lies and ``stats`` goes; the same path on all machines.
       days: In UTC. One without a message in raw, or with some of its raw gone, stays as it is.
 

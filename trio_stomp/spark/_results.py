@@ -104,8 +104,12 @@ def analyse(
     """Make all results of some days, yielding the name of each when it is done.
 
     Args:
+      spark: The Spark session.
+      root: The directory of the tables.
       first: In UTC, as ``last``, which is included.
+      last: The last day.
       broker: Only this one; "" = all.
+      thresholds: The thresholds of trouble.
     """
     thresholds = thresholds or Thresholds()
     out = directory(root, first, last)

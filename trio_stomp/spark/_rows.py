@@ -103,6 +103,8 @@ class RowBuilder:
         """Add the row that tells of what is missing, up to the offset before ``hi``.
 
         Args:
+          hi: The offset after the last missing message.
+          reason: Why they are missing.
           ts: Of the message that follows.
         """
         lo = self.expected

@@ -23,6 +23,8 @@ def islands(bad: DataFrame, things: Sequence[str], pause_s: float) -> DataFrame:
     """Assign numbers to the runs of neighbouring rows, in the column ``island``.
 
     Args:
+      bad: The bad rows.
+      things: The columns that identify an item.
       pause_s: The longest time without a bad row within one, beside the interval of the rows.
     """
     order = Window.partitionBy(*things).orderBy("ts")

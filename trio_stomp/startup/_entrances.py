@@ -79,6 +79,9 @@ async def open_entrances(
     """Return the listeners given, or those of the settings.
 
     Args:
+      settings: The settings.
+      security: Authentication and TLS.
+      listeners: The program's listeners; None = those of the settings.
       unused: Closes what was opened, unless somebody else will.
 
     Raises:

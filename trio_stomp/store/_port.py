@@ -186,6 +186,7 @@ class Store(Protocol):
         """Make turns durable, in order, with one wait for the disk.
 
         Args:
+          turns: The turns, in order.
           expected: The last commit number that the caller knows.
 
         Returns:
@@ -201,6 +202,9 @@ class Store(Protocol):
         """Return the messages of a place's level with ids above ``after``, oldest first.
 
         Args:
+          place: The key.
+          level: The priority.
+          after: The id before the first message.
           limit_bytes: About how much; at least one message.
 
         Raises:

@@ -148,6 +148,7 @@ async def open_test_broker(
 
     Args:
       settings: Everything that can be chosen; or single ``options``, as in ``Settings.of``.
+      **options: Options of ``Settings``, by name.
 
     Raises:
       OptionError: an option is wrong, or both were told: the test's fault.

@@ -19,6 +19,7 @@ def explain_page(explain: Callable[[str], dict[str, object]], request: HttpReque
 
     Args:
       explain: Of the core.
+      request: The request.
     """
     asked = parse_qs(request.target.partition("?")[2])
     known = {key: values[0] for key, values in asked.items()}

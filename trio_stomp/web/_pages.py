@@ -27,6 +27,7 @@ def add_pages(
     All are private: for loopback, and for users who may monitor.
 
     Args:
+      site: The site to extend.
       server: Whose figures; assembled by the time that somebody asks.
       figures: Of the diagnostics of that server.
       options: What is told.

@@ -130,7 +130,9 @@ def as_list(
     """Return a record as the answer, with a list of records behind it.
 
     Args:
+      record: The fields beside the list.
       name: Of the list.
+      things: The items.
       describe: Makes the record of a thing.
     """
     items: list[str] = []

@@ -17,6 +17,7 @@ def respond(request: HttpRequest, *, unready: str = "") -> bytes:
     """Return the whole answer to a request that is no upgrade to WebSocket, and for no page.
 
     Args:
+      request: The request.
       unready: Why the broker should get no more work now; "" = it is ready.
     """
     path = request.path

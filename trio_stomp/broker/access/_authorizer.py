@@ -139,6 +139,9 @@ class Authorizer:
         """SUBSCRIBE to all of ``places``.
 
         Args:
+          client: The client.
+          places: The targets.
+          kind: The kind of destination.
           browses: It looks at a queue without consuming.
           lasts: It makes a durable subscription, or comes back to one.
         """
@@ -167,6 +170,8 @@ class Authorizer:
         Who sends something before is judged then (``judge``); it stays subscribed until its turn.
 
         Args:
+          rules: The new rules.
+          clients: The clients to check.
           is_known: Whether an identity that was proved before would be today.
           host: Refuses those who may not stay as they are.
         """

@@ -73,7 +73,9 @@ class Browses:
         """Show a newcomer what there is, as soon as its connection is shown less than it may be.
 
         Args:
+          subscription: The subscription.
           make: Makes the browse, of what is in the queues then.
+          now: The time, in seconds of the broker's clock.
         """
         self._waiting.setdefault(subscription.client, {})[subscription] = make
         self._begin(subscription.client)

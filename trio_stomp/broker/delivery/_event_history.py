@@ -77,6 +77,9 @@ class EventHistory:
         """Messages of a topic went to subscribers, as deliveries from ``first`` on.
 
         Args:
+          publication: The messages.
+          first: The number of the first message.
+          copies: The number of subscribers that took them.
           count: So many of them; 0 = all.
         """
         sender = publication.sender
@@ -106,6 +109,8 @@ class EventHistory:
         """Note that a browser was shown one more message. Those of one batch are one event.
 
         Args:
+          queue: The name of the queue.
+          subscription: The subscription.
           first: Its number as a delivery.
           accepted: Its place in order of acceptance.
         """
@@ -134,7 +139,11 @@ class EventHistory:
         """Note that a subscriber received earlier messages. Adjacent ones form one event.
 
         Args:
+          destination: The destination.
+          subscription: The subscription.
           first: The first's number as a delivery.
+          count: The number of messages.
+          cause: Why they were delivered late.
         """
         session, tag = subscription.client.session_id, subscription.tag
         before = self._before(("given", self.now, destination, session, tag), first)
@@ -186,6 +195,8 @@ class EventHistory:
 
         Args:
           fate: A ``LossReason``, or the reason of a death.
+          destination: The destination.
+          count: The number of messages.
           session: Whom they did not reach; "" = anybody.
           deliveries: Their numbers as deliveries, if they have been numbered.
           numbers: Their places in order of acceptance, if they were in a queue.

@@ -170,6 +170,13 @@ class Log:
         """Write messages that come to a place, and return the id of the first.
 
         Args:
+          place: The key in the store.
+          head: The header block.
+          bodies: The bodies of the messages.
+          level: The priority.
+          received_ms: When they were received, in ms since 1970.
+          expires_ms: When they expire, in ms since 1970; 0 = never.
+          transient: Whether they need not survive a restart.
           is_kept: It must come to hold, since the core cannot take it back.
         """
         if not self._is_identified:
@@ -200,6 +207,10 @@ class Log:
         """Write one record, with ``size`` bytes of bodies.
 
         Args:
+          record: The record.
+          is_kept: Whether it is retried if the store fails.
+          size: The size of its bodies, in bytes.
+          is_urgent: Whether somebody waits for it.
           is_free: It holds whatever becomes of ``together``.
         """
         ledger = self._open

@@ -41,6 +41,8 @@ def told(event: Event, now: float, policy_of: Callable[[str, str], str]) -> dict
     """Return an event as JSON, with a sentence for people.
 
     Args:
+      event: The event.
+      now: The time, in seconds of the broker's clock.
       policy_of: Where a rule of a destination is written, or "" if no policy says so now.
     """
     what, at, *rest = event

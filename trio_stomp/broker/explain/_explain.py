@@ -385,6 +385,8 @@ def _concerns(event: Event, names: Sequence[str], whose: Collection[str] | None)
     """Return whether an event is of these destinations, and of no session but these.
 
     Args:
+      event: The event.
+      names: The names of the destinations.
       whose: None = anybody's.
     """
     match event[0]:

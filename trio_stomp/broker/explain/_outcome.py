@@ -159,6 +159,7 @@ def verdict(
     Args:
       found: Its ``story``.
       claim: What gave it its number.
+      number: The number in the message-id.
       events: All that is remembered.
       present: What the broker is like now.
     """

@@ -153,6 +153,7 @@ def resolve(name: str, dialect: Dialect, routing: str = "") -> tuple[str, ...]:
 
     Args:
       name: The destination header as it came.
+      dialect: The dialect of the client.
       routing: ANYCAST or MULTICAST if a header asks for it; it decides the kind of a bare name.
 
     Returns:

@@ -67,6 +67,7 @@ def parse_send_options(headers: Headers, dialect: Dialect) -> SendOptions:
 
     Args:
       headers: Of two aliases of one value the first counts, as of a repeated header (F36).
+      dialect: The dialect of the client.
 
     Raises:
       ProtocolError: a value that is none, or a header that the dialect refuses.

@@ -72,6 +72,7 @@ def parse_subscribe_options(
         the names of a durable subscription the one that Artemis prefers.
       destination: As ``resolve`` gave it.
       kind: What the destination is.
+      dialect: The dialect of the client.
       client_id: The ``client-id`` of CONNECT, or "".
 
     Raises:

@@ -49,6 +49,9 @@ class Acknowledger:
         """Do a run of ACKs or NACKs in order, and return whether any of it concerns the store.
 
         Args:
+          client: The client.
+          event: The ACK or NACK.
+          now: The time, in seconds of the broker's clock.
           forgiving: Of ids that are unknown.
 
         Raises:
@@ -230,6 +233,9 @@ class Acknowledger:
         """Return the consumer that has the delivery ``name``, or None if it needs no ACK.
 
         Args:
+          client: The client.
+          event: The ACK or NACK.
+          name: The number in its header.
           forgiving: Of ids that are unknown.
           claimed: Up to which number of each consumer they are so by now.
 

@@ -60,7 +60,12 @@ class Overflow:
         """Put a message into ``queue`` by its overflow policy. Return False to block the sender.
 
         Args:
+          queue: The queue.
+          origin: The messages as they were sent.
+          body: The body of the message.
+          level: The priority.
           taken: How many messages of the same run were admitted before; for the error.
+          now: The time, in seconds of the broker's clock.
 
         Raises:
           QueueFull: by policy ``reject``, or if nothing can be dropped or waited for.

@@ -134,6 +134,9 @@ def claim_all(
     It is done in one step, which moves at most half of what a consumer has not acknowledged.
 
     Args:
+      acknowledger: The acknowledger.
+      client: The client.
+      events: The ACKs and NACKs of the transaction.
       forgiving: Of ids that are unknown.
     """
     claims: list[Settlement] = []

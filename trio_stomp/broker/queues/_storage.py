@@ -177,6 +177,9 @@ class Storage:
         """Write messages to a place that is no queue, and return the id of the first.
 
         Args:
+          place: Their key in the store.
+          origin: The messages as they were sent.
+          bodies: The bodies of the messages.
           owner: Who may have to answer for them; None = nobody is known.
         """
         line = b"" if owner is None else owner_line(owner)

@@ -144,7 +144,9 @@ def read_policy(
     """Return the policy that an operator wrote for ``pattern``.
 
     Args:
+      pattern: The pattern.
       values: Fields by name; what is missing is as in ``base``.
+      base: The policy for fields that are not set.
 
     Raises:
       OptionError: an unknown field, or a value of the wrong type or range: it names pattern,

@@ -134,6 +134,9 @@ class FanOut:
         """Return these bodies of ``publication``, which was sent before, for one subscriber alone.
 
         Args:
+          subscription: The subscription.
+          publication: The messages.
+          bodies: The bodies of the messages.
           cause: Why it is given them, for ``explain``.
         """
         delivery = self._encode_alone(subscription, publication, bodies)
@@ -176,6 +179,8 @@ class FanOut:
         """Count messages that waited too long before they could be given to anybody.
 
         Args:
+          publication: The messages.
+          count: The number of messages.
           session: Whom alone they were to be given to; "" = anybody.
           deliveries: Their numbers as deliveries, if they have been numbered.
         """

@@ -147,6 +147,7 @@ class FanOutInPieces:
 
         Args:
           head: What is sent to them, as its sender said it.
+          destinations: The destinations.
           may_wait: If they may be very many it is done bit by bit.
 
         Raises:

@@ -84,7 +84,9 @@ class Foresight:
         """Ask the subscribers to ``destination``, if they are many, about a header block.
 
         Args:
+          head: The header block of the messages.
           told: The block as they are told it.
+          destination: The destination.
         """
         said = self._said.setdefault(head, {})
         members = destination.filtered

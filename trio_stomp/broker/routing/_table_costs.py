@@ -60,6 +60,9 @@ def subscription_cost(
     """Bytes of a subscription without its selector.
 
     Args:
+      subscription: The subscription.
+      kind: The kind of its destination.
+      ack: The ack mode.
       is_durable: What it consumes is charged by itself, since it outlives the subscription.
     """
     # The id is its key, too, and stands in the front half of each MESSAGE, escaped.

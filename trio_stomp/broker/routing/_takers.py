@@ -54,6 +54,7 @@ def takers_of(found: list[Member], *, is_topic: bool, has_wild: bool, leaves: bo
     """Sort the subscribers of a destination.
 
     Args:
+      found: The matching members.
       is_topic: Each of them is given all that is sent.
       has_wild: Some have a wildcard: they stand in no order, and perhaps twice.
       leaves: Some client's subscriptions end, some in each turn: none of them is there any more.

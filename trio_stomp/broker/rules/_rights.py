@@ -94,6 +94,7 @@ class Rights:
         """Return whether the client may do ``action`` at all that a wildcard matches.
 
         Args:
+          action: The action.
           name: The wildcard as it was written.
           pattern: What it is, in the grammar of whoever wrote it.
         """

@@ -293,6 +293,7 @@ def needs(action: Action, name: str, pattern: Pattern | None = None) -> tuple[Ne
     """All that must be allowed for ``action`` at a destination.
 
     Args:
+      action: The action.
       name: Our own name of it, composites and foreign names resolved.
       pattern: What ``name`` is if it is a wildcard.
     """

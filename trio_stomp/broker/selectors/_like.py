@@ -102,6 +102,7 @@ def like(pattern: str, escape: str) -> Like:
     """Compile a pattern.
 
     Args:
+      pattern: The pattern of LIKE.
       escape: The character before a ``%`` or ``_`` that stands for itself; "" = none.
     """
     first, *rest = map(_part, _segments(pattern, escape))

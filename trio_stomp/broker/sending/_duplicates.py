@@ -75,7 +75,10 @@ class Duplicates:
         """Know an id again, unless its message is withdrawn.
 
         Args:
+          client: The client.
           quota: Who is charged for it.
+          destination: The destination.
+          name: The id from the header.
           is_stored: The message survives, and so must the id.
         """
         window, log = self.window_of(destination.name), self.log

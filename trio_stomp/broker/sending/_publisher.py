@@ -275,6 +275,8 @@ class Publisher:
         Args:
           owner: The user who scheduled them.
           quota: The quota charged for them.
+          run: The run of SENDs.
+          now: The time, in seconds of the broker's clock.
           survives: They were stored until now, and must stay stored.
         """
         is_bound = survives and self.log is not None

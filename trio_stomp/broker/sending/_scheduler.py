@@ -138,7 +138,14 @@ class Scheduler:
         """Keep messages until their time, and return the number of the last.
 
         Args:
+          client: The sender; None = the broker.
           quota: Who is charged for them.
+          destination: The destination.
+          head: The header block.
+          schedule: When to send them.
+          bodies: The bodies of the messages.
+          now: The time, in seconds of the broker's clock.
+          survives: Whether they must be stored.
 
         Raises:
           ProtocolError: there is no memory for them, or the time is too far away.

@@ -41,7 +41,12 @@ class SendLater:
         """Schedule messages, or cancel scheduled ones. Return as ``Publisher.send`` does.
 
         Args:
+          client: The client.
           quota: Who is charged for them.
+          head: The header block.
+          plan: The plan of the header block.
+          bodies: The bodies of the messages.
+          now: The time, in seconds of the broker's clock.
           binds: A transaction that survives as a whole is being done.
         """
         assert plan.schedule is not None

@@ -47,7 +47,10 @@ class TopicSender:
         """Have a topic's messages seen now, and return what their RECEIPTs tell.
 
         Args:
+          publication: The messages.
           asked: What is to become of its last value, which ``keeper`` answers for.
+          keeper: The owner of the last value.
+          now: The time, in seconds of the broker's clock.
         """
         if asked:
             self.last_values.keep(publication, asked, keeper)

@@ -62,6 +62,10 @@ class StreamRun:
         """Return the back halves of some of its MESSAGEs.
 
         Args:
+          start: The index of the first message.
+          stop: The index after the last message.
+          wire: The index of the STOMP version.
+          epoch: The epoch of the stream.
           behind: What stands before the message's number in a second header that repeats it.
         """
         block = message_blocks(self.head)[wire]

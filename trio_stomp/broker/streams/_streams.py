@@ -110,6 +110,9 @@ class Streams:
         """Return a stream, begun if need be.
 
         Args:
+          name: The name.
+          max_bytes: The maximum size of the stream on disk.
+          max_age_ms: The maximum age of its messages.
           window_bytes: Of the part in memory; 0 = what is fit.
         """
         stream = self._streams.get(name)
@@ -158,6 +161,10 @@ class Streams:
         """Put messages behind all others, and return the offset of the first.
 
         Args:
+          stream: The stream.
+          head: The header block of the messages.
+          bodies: The bodies of the messages.
+          now: The time, in seconds of the broker's clock.
           sender: Who is told if the store cannot; None = nobody, it is tried again.
           is_urgent: Readers are waiting for them.
         """
@@ -226,6 +233,7 @@ class Streams:
         """Return a stream that is there, or begins now since its topic's policy says so.
 
         Args:
+          name: The name of the stream.
           open_topic: Opens a topic, and with it the stream that it may have.
 
         Raises:

@@ -40,6 +40,8 @@ def stream_of(
 
     Args:
       destination: As it was said.
+      places: The targets.
+      options: The options.
       is_durable: It asks for a durable subscription, or for the end of one.
 
     Raises:

@@ -68,6 +68,7 @@ class Leaving:
         """End all that ``client`` has, refuse what it sent, and close its outbox in the same turn.
 
         Args:
+          client: The client.
           now: Seconds of the broker's clock.
           then: Called when that is done, in this turn or a later one.
         """

@@ -11,6 +11,7 @@ def needed(client: Client, private: str, public: str) -> Subscribed | None:
     """Return the SUBSCRIBE that gives a client its reply queue, or None if it has one.
 
     Args:
+      client: The subscriber.
       private: The queue's name as the client knows it, which is the id of the subscription, too.
       public: Its name among all queues.
     """

@@ -70,7 +70,13 @@ def read_back(
 
     Args:
       place: What the store calls it.
+      text: The record.
       number: Its place among the subscribers.
+      host: The core.
+      destinations: The destinations.
+      queues: The queues.
+      compile_selector: Parses a selector.
+      wildcards: The wildcard grammar.
 
     Raises:
       ProtocolError, ValueError, KeyError: it cannot be served any more.

@@ -35,6 +35,8 @@ class Durables:
         A shared one may be told without its destination: then the oldest of the name is meant.
 
         Args:
+          name: The name of the durable subscription.
+          owner: The user or client id.
           is_anybodys: That of another owner will do: nothing is denied to anybody.
         """
         for user in dict.fromkeys((owner, "")):
@@ -52,6 +54,7 @@ class Durables:
         """All that a name may mean, whoever owns them, oldest first.
 
         Args:
+          name: The name in the header.
           destination: What it must be to, as SUBSCRIBE wrote it; None = whatever it is to.
           places: What that means in our own names.
         """

@@ -122,6 +122,7 @@ def store_of(kind: str, directory: str) -> Storage:
     """Return the store that stands in for a type of queue, but for memory.
 
     Args:
+      kind: The queue type of stompserver.
       directory: Where its files are.
     """
     if kind == FILE:

@@ -67,6 +67,9 @@ class Connection:
         """Return a connection over ``wire``, without a client yet.
 
         Args:
+          wire: The wire.
+          session: The STOMP session.
+          shared: The objects shared by all connections.
           opened_at: When it was accepted, in seconds of the broker's clock.
         """
         link, lifecycle = Link(shared, wire, session), Lifecycle()

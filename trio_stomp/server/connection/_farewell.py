@@ -58,6 +58,8 @@ async def _let_out(link: Link, reason: CloseReason, wait: Callable[[], Awaitable
     """Wait for the outbox to drain, as long as the peer takes bytes.
 
     Args:
+      link: The connection's link.
+      reason: The reason for the end.
       wait: Waits until all is sent; may be cancelled and called again.
 
     Returns:

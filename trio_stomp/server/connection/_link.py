@@ -89,6 +89,8 @@ class Link:
         """Send bytes of the transport's own, behind the backlog of the outbox.
 
         Args:
+          data: The bytes.
+          now: The time, in seconds of the broker's clock.
           beat: Send a heart-beat too, if the peer was promised any. JavaScript does not see the
             pings and pongs of a WebSocket, so these must not replace STOMP's heart-beats.
         """

@@ -134,6 +134,8 @@ def speak_sockjs(link: Link, lifecycle: Lifecycle, max_frame_bytes: int) -> None
     """Continue a connection in SockJS, after the upgrade was answered and ``SOCKJS_OPEN`` sent.
 
     Args:
+      link: The connection's link.
+      lifecycle: The reason and time of its end.
       max_frame_bytes: The largest STOMP frame.
     """
     before = link.outbox

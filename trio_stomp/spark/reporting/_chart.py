@@ -195,6 +195,10 @@ def lines(
     """Return a plot of lines.
 
     Args:
+      frame: The common properties of the plots.
+      series: The lines.
+      show: Formats a value.
+      label: A description for screen readers.
       powers: Whether the axis goes by powers of ten.
       limit: A value to be marked.
     """
@@ -272,7 +276,11 @@ def heat(
     """Return a map of shares: time to the right, ``names`` upwards, darker where there is more.
 
     Args:
+      frame: The common properties of the plots.
       cells: Where it begins, which of the names, and a share of 0 to 1.
+      names: The names of the rows.
+      width: The time that a cell covers.
+      label: A description for screen readers.
     """
     high = (frame.bottom - TOP) / len(names)
     parts = []

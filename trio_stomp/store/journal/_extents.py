@@ -83,6 +83,7 @@ class Extents:
         """Add messages, merged into the extent before them where that saves space.
 
         Args:
+          extent: The extent.
           share: The place's own messages are to be at least one in so many bytes.
 
         Returns:

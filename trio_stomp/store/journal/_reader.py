@@ -89,6 +89,9 @@ class Reader:
         """Read a place's messages from an extent.
 
         Args:
+          segment: The segment of the extent.
+          key: The key and level.
+          extent: The extent.
           living: Tells which ids of a range live.
           limit_bytes: It ends behind the record whose bodies reach this; but what is mixed is read
             as a whole.

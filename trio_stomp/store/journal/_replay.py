@@ -59,6 +59,7 @@ class Replay:
         """Replay segments, and set each ``end`` to the end of its valid part.
 
         Args:
+          segments: The segments, oldest first.
           told: Called with the bytes of each segment.
 
         Raises:
@@ -183,6 +184,7 @@ def summarize(
     """Return the state of each place's levels.
 
     Args:
+      index: The index after replay.
       read: Reads an extent. Only those are read in which some live and others do not.
       tally: Who is charged for them; None = nobody asks.
     """

@@ -60,7 +60,10 @@ class Batch:
         """All of it, led by the record that makes it one.
 
         Args:
+          commit: The commit number of the last turn.
+          turns: The number of turns.
           synced: Up to there the segment is on the disk now.
+          is_closed: Whether the store is being closed.
         """
         leader = Commit(
             commit,

@@ -66,6 +66,10 @@ class Writer:
         """Begin a segment of this number.
 
         Args:
+          shared: The state shared with readers.
+          options: The store's options.
+          number: The number of the new segment.
+          commit: The number of the last commit.
           is_ours: Whether what stands at the directory's path is still what was locked.
         """
         tail = Tail.begin(shared.files, shared.journal, number, commit, shared.index.next_id)
@@ -75,6 +79,7 @@ class Writer:
         """Append turns, as ``Store.append`` does.
 
         Args:
+          turns: The turns, in order.
           is_tied: What stands in streams already holds by this commit: it must not be lost.
         """
         records = journal_records(turns)

@@ -114,6 +114,7 @@ def explained(
     """Turn the errors of SQLAlchemy, and of the driver below it, into ours.
 
     Args:
+      database: The database.
       doing: What could not be done, for people.
       kind: Which error; without it that depends on whether it may work later.
     """

@@ -24,6 +24,7 @@ def prepare(writer: sql.Connection, shown: str, token: str) -> None:
     """Make the tables if they are not there, take them over, and forget what is transient.
 
     Args:
+      writer: The connection to write with.
       shown: The database, for people.
       token: A word of this broker's own: from now on it alone can ``claim``.
 
@@ -51,8 +52,11 @@ def claim(
     """Begin the transaction of a commit, and return whether it may go on.
 
     Args:
+      writer: The connection to write with.
+      token: This broker's token.
       known: The last commit must be one of these, the first and the last included: a crash of the
         database may undo those that nobody waited for.
+      commit: The number of the new commit.
       next_id: The least that the next id must be.
     """
     values = {"token": token, "from": known[0], "to": known[1], "commit": commit, "next": next_id}

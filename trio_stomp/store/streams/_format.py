@@ -272,6 +272,9 @@ def encode_block(
     """Compress records, one behind the other, whose headers are given: to a header and the rest.
 
     Args:
+      marker: The marker of the file.
+      records: The bytes of the records.
+      headers: Their headers.
       level: Of zlib, 1 to 9.
     """
     packed = zlib.compress(records, level)

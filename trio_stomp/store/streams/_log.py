@@ -129,6 +129,7 @@ class StreamLog:
         """Write messages at the end. They can be read at once, but are on the disk after ``sync``.
 
         Args:
+          records: The records, in order.
           commit: Of the journal, without which they do not hold; 0 = they hold by themselves.
 
         Raises:

@@ -130,6 +130,9 @@ def read_raw(path: str, files: Files, damage: StreamDamage, rules: Known | None)
     out. What is left is on the disk.
 
     Args:
+      path: The file.
+      files: The file system.
+      damage: Receives reports of damage.
       rules: Of the end of the log, if it is in this file; None if it is not.
     """
     segment = named_segment(path)

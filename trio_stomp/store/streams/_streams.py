@@ -100,6 +100,7 @@ class Streams:
         """Begin streams and append to them.
 
         Args:
+          records: The records, in order.
           commit: Of the journal, without which what is appended does not hold; 0 = it does.
 
         Raises:

@@ -59,6 +59,7 @@ def export_lines(view: View, recovered: Recovered, progress: Progress) -> Iterat
     """Yield all that a store holds, as lines of JSON without their ends.
 
     Args:
+      view: The view of the store.
       recovered: What ``view.recover`` returned.
       progress: Told the bytes of bodies.
 

@@ -189,7 +189,9 @@ def encode_response(
     """Return a whole answer, after which the connection is closed.
 
     Args:
+      status: The status.
       headers: Put before the usual ones, and instead of those of the same name.
+      body: The body.
       head_only: Leave the body out but tell its length, as HEAD asks (RFC 9110 section 9.3.2).
     """
     given = {name.lower() for name, _ in headers}

@@ -22,6 +22,7 @@ def check_origin(
     """Refuse the upgrade of a page that is not welcome.
 
     Args:
+      request: The request.
       allowed: Origins separated by commas, as ``https://example.com``; ``*`` = all; empty = pages
         of the host that the request is for, and of this machine if that is loopback.
       is_secret: The request came over TLS.

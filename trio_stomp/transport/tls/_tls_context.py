@@ -194,6 +194,8 @@ def warnings_of(certificate: str, key: str, wall_s: float) -> tuple[str, ...]:
 
     Args:
       certificate, key: as ``make_server_context``.
+      certificate: The file of the certificate.
+      key: The file of the key.
       wall_s: Wall time, in seconds since 1970.
     """
     return (*_key_warnings(key or certificate), *_date_warnings(certificate, wall_s))

@@ -63,6 +63,7 @@ class JsonStrings:
         """Return what the strings in ``text`` say, in UTF-8.
 
         Args:
+          text: The text of a message.
           is_end: The message ends with this piece.
 
         Raises:

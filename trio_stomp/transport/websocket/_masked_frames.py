@@ -55,7 +55,10 @@ def valid_bytes(data: bytes, position: int, payload: bytes, frames: list[bytes])
     """Return how much of ``payload`` stands before the first text frame that is not UTF-8.
 
     Args:
+      data: The bytes received.
       position: Where the first of the ``frames`` that make up ``payload`` begins in ``data``.
+      payload: Their payload, unmasked and joined.
+      frames: The frames that make up the payload.
     """
     done = 0
     for frame in frames:

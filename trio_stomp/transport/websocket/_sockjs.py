@@ -69,7 +69,9 @@ def sockjs_info(
     It is told to the pages that may connect: what ``check_origin`` lets through may read it, too.
 
     Args:
-      allowed_origins: As of ``check_origin``; so is ``local_only``.
+      request: The request.
+      allowed_origins: As for ``check_origin``.
+      local_only: As for ``check_origin``.
       entropy: Random, of 32 bits.
 
     Raises:

@@ -29,6 +29,7 @@ def frame_message(data: bytes, mode: str) -> bytes:
     """Return ``data``, one whole STOMP frame, as one WebSocket message.
 
     Args:
+      data: The payload.
       mode: ``auto`` and ``text`` send text where the frame is valid UTF-8, for a text message
         that is not would end the peer (RFC 6455 section 8.1); ``binary`` never sends text.
     """

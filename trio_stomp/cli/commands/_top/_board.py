@@ -38,6 +38,7 @@ class Things:
         """Take a list, or a part of one.
 
         Args:
+          record: The list, as a record of DIAG.
           is_first: It is of the boot's first interval, before which all counters were 0.
         """
         if record.get("ts") != self.ts:
@@ -266,6 +267,8 @@ def percentile(
 
     Args:
       bounds: Upper ones of the buckets but the last, which has none.
+      counts: The counts of the buckets.
+      share: The share, from 0 to 1.
       longest: The greatest value that was seen: no share of them exceeds it.
     """
     total = sum(counts)
