@@ -40,6 +40,11 @@ class QueueSender:
         """Refuse a composite SEND that does not fit everywhere, before it is anywhere.
 
         Args:
+          client: The client.
+          destinations: The destinations.
+          head: The header block.
+          bodies: The bodies of the messages.
+          quota: The quota charged for them.
           each: What a message takes in the store beside its body; 0 = it does not go there.
 
         Raises:

@@ -31,6 +31,9 @@ class Tally:
         """Add messages, whose ids have no gap.
 
         Args:
+          key: The key.
+          ids: Their ids.
+          cost: Their cost, in bytes.
           line: Tells who is charged.
         """
         rows = self._rows.get(key)
