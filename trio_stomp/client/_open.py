@@ -52,31 +52,29 @@ async def open_client(
 ) -> AsyncIterator[Client]:
     """Connect to a broker, and stay connected within the block.
 
-    At its end: DISCONNECT, and its RECEIPT is waited for; if an exception leaves it, all is closed
-    at once. An error that ends the client cancels the block and is raised from here, in no group.
+    The end of the block sends DISCONNECT and waits for its RECEIPT; an exception closes at once.
+    An error that ends the client cancels the block and is raised from here, outside any group.
 
     Args:
-      where: ``stomp://host:port``, ``stomps://``, ``ws://host:port/path``, ``wss://``, or what
-        opens a stream when it is called.
+      where: A URL like ``stomp://host:port`` (stomps, ws, wss), or a function that opens a stream.
       login: The user name; None = anonymous.
       passcode: The passcode of the user; never shown in errors.
-      token: For ``Authorization: Bearer``; a function is asked at each connecting, also when its
-        token has expired.
+      token: A token for ``Authorization: Bearer``, or a function called for each connection.
       host: The virtual host; the default is that of the address.
-      heart_beat: Seconds between heart-beats that are sent, and that are asked for; 0 = none.
-      versions: What is offered, of 1.0, 1.1 and 1.2.
+      heart_beat: Seconds between heart-beats to send, and to request; 0 = none.
+      versions: The versions to offer, of 1.0, 1.1 and 1.2.
       client_id: For durable subscriptions that belong to this client alone.
-      ssl_context: Whom to trust; the default are the system's authorities.
-      reconnect: When to connect again; None = never.
+      ssl_context: The trusted authorities; the default are the system's.
+      reconnect: The policy for reconnecting; None = never.
       headers: Further headers of CONNECT.
       connect_timeout_s: The seconds for one attempt to connect.
       close_timeout_s: The seconds for an orderly end.
-      max_outgoing_bytes: What may wait to be written; then ``send`` waits.
+      max_outgoing_bytes: The limit of unsent bytes, at which ``send`` waits.
       limits: Bounds of one frame of the broker's.
 
     Raises:
-      OptionError: an argument is wrong; the caller's fault.
-      ClientError: no connection, refused, or what ended the client later: its class says which.
+      OptionError: an argument is wrong, by the caller's fault.
+      ClientError: there is no connection, or what ended the client later.
     """
     way = way_to(where, ssl_context)
     told = _connect_headers(_Login(login, passcode, token), host or way.host, client_id, headers)
