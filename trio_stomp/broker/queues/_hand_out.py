@@ -219,6 +219,7 @@ class FilteredMessages:
         """Offer the messages of a level, and return how many of them no consumer takes.
 
         Args:
+          level: The level.
           before: How many stand before them.
         """
         waiting, places = self.queue.waiting, self._passed.on_level(level)

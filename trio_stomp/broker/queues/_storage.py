@@ -228,6 +228,9 @@ class Storage:
         """Ask for messages of a queue's level that are to stay where they are.
 
         Args:
+          queue: The queue.
+          level: The priority.
+          after: The id after which to begin.
           last: The last of them, as far as is known.
           shown: Takes them, the id up to which that is all, and the time.
         """
