@@ -94,10 +94,7 @@ class Queue:
 
     @property
     def may_give_up(self) -> bool:
-        """Return whether dead messages have a dead-letter queue.
-
-        Dead letters themselves do not: they stay, however often they are delivered.
-        """
+        """Return whether dead messages have a dead-letter queue. Dead letters have none."""
         return bool(self.policy.dead_letter_for(self.destination.name))
 
     # Messages in.
@@ -172,13 +169,7 @@ class Queue:
         self.host.mark(self)
 
     def load(self, level: int, messages: list[Message], is_last: bool) -> None:
-        """Insert paged messages that have been read and charged.
-
-        Args:
-          level: Their level.
-          messages: The messages.
-          is_last: No more are stored, whatever was assumed.
-        """
+        """Insert paged messages that were read and charged. ``is_last``: no more are stored."""
         size = sum(len(message.body) for message in messages)
         self.waiting.loaded(level, messages, size)
         if is_last:
