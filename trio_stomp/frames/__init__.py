@@ -21,13 +21,18 @@ from trio_stomp.frames._frame import ACK as ACK
 from trio_stomp.frames._frame import BEGIN as BEGIN
 from trio_stomp.frames._frame import COMMIT as COMMIT
 from trio_stomp.frames._frame import CONNECT as CONNECT
+from trio_stomp.frames._frame import CONNECTED as CONNECTED
 from trio_stomp.frames._frame import DIAG as DIAG
 from trio_stomp.frames._frame import DISCONNECT as DISCONNECT
+from trio_stomp.frames._frame import ERROR as ERROR
+from trio_stomp.frames._frame import MESSAGE as MESSAGE
 from trio_stomp.frames._frame import NACK as NACK
+from trio_stomp.frames._frame import RECEIPT as RECEIPT
 from trio_stomp.frames._frame import SECRET_HEADERS as SECRET_HEADERS
 from trio_stomp.frames._frame import SEND as SEND
 from trio_stomp.frames._frame import STOMP as STOMP
 from trio_stomp.frames._frame import SUBSCRIBE as SUBSCRIBE
+from trio_stomp.frames._frame import UNESCAPED as UNESCAPED
 from trio_stomp.frames._frame import UNSUBSCRIBE as UNSUBSCRIBE
 from trio_stomp.frames._frame import UNTIL_NUL as UNTIL_NUL
 from trio_stomp.frames._frame import AckRun as AckRun
@@ -45,3 +50,4 @@ from trio_stomp.frames._rules import V1_0 as V1_0
 from trio_stomp.frames._rules import V1_1 as V1_1
 from trio_stomp.frames._rules import V1_2 as V1_2
 from trio_stomp.frames._rules import HeaderRules as HeaderRules
+from trio_stomp.frames._rules import Side as Side

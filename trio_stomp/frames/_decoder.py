@@ -15,9 +15,11 @@ from trio_stomp.base import CloseReason, FrameError
 from trio_stomp.frames._frame import (
     CLIENT_COMMANDS,
     CONNECT,
+    CONNECTED,
     DISCONNECT,
     SEND,
     STOMP,
+    UNESCAPED,
     UNTIL_NUL,
     AckRun,
     FrameRun,
@@ -35,7 +37,7 @@ from trio_stomp.frames._headers import (
 from trio_stomp.frames._held import HeldBytes
 from trio_stomp.frames._limits import FrameLimits
 from trio_stomp.frames._repeats import take_repeats
-from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules
+from trio_stomp.frames._rules import OPENING, V1_0, V1_2, HeaderRules, Side
 
 MAX_COMMAND_BYTES = 32
 """A first line longer than this is no STOMP command (RabbitMQ's bound, F41)."""
@@ -53,6 +55,8 @@ _PLAIN_ACK_LINE_BYTES = 128
 _BODILESS = CLIENT_COMMANDS - {SEND}
 _OPENERS = frozenset({CONNECT, STOMP})
 _CLOSERS = frozenset({DISCONNECT})
+_ANSWERS = frozenset({CONNECTED})
+_UNESCAPED = frozenset(command.encode() for command in UNESCAPED)
 _BLANK_ENDS = (b"\n\n", b"\0", b"\n\r\n")
 """What ends the wait for a header block; the last of them only where CR LF ends a line."""
 _NO_TERMINATORS: tuple[bytes, ...] = ()
@@ -99,14 +103,18 @@ class FrameDecoder:
       limits: Bounds of one frame.
       cache: Parsed blocks; share it only between decoders of the same rules and limits.
       rules: OPENING until ``use`` tells the negotiated version. While it is OPENING,
-        ``receive_data`` stops behind a CONNECT, since what follows is of another version.
+        ``receive_data`` stops behind a client's CONNECT and a server's CONNECTED, since what
+        follows is of another version.
       reopens: Whether a DISCONNECT may be followed by another CONNECT: then it stops there too.
+      side: Whose frames they are. EITHER stops nowhere: its version is known from the start, and
+        CONNECT and CONNECTED are known by their names. Only a client's header blocks are cached.
     """
 
     limits: FrameLimits
     cache: HeadCache
     rules: HeaderRules = OPENING
     reopens: bool = False
+    side: Side = Side.CLIENT
     error: FrameError | None = None
     """Set when the bytes cannot be decoded further; everything after it is ignored."""
     _held: HeldBytes = field(factory=HeldBytes)
@@ -116,16 +124,18 @@ class FrameDecoder:
     _stoppers: frozenset[str] = field(init=False)
     """Behind these commands other rules may hold: nothing more is decoded before ``use``."""
     _has_plain_acks: bool = field(init=False)
+    _is_of_client: bool = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self._note_rules()
 
     def _note_rules(self) -> None:
         within_limits = self.limits.takes_lines_of(_PLAIN_ACK_LINE_BYTES)
-        self._has_plain_acks = self.rules is V1_2 and within_limits
+        self._is_of_client = self.side is Side.CLIENT
+        self._has_plain_acks = self._is_of_client and self.rules is V1_2 and within_limits
         self._stoppers = frozenset()
-        if self.rules is OPENING:
-            self._stoppers = _OPENERS
+        if self.rules is OPENING and self.side is not Side.EITHER:
+            self._stoppers = _OPENERS if self._is_of_client else _ANSWERS
         elif self.reopens:
             self._stoppers = _CLOSERS
 
@@ -137,6 +147,14 @@ class FrameDecoder:
     def discard(self) -> None:
         """Nothing more comes: throw away what is held."""
         self._held = HeldBytes()
+
+    def reclaim(self, most: int) -> bytes:
+        """Give back what is held of an incomplete frame, if that is at most ``most`` bytes."""
+        if not 0 < self._held.size <= most:
+            return b""
+        self._needed = self._scanned = 0
+        self._terminators = _NO_TERMINATORS
+        return self._held.take()
 
     def use(self, rules: HeaderRules, cache: HeadCache) -> None:
         """Decode what follows by the negotiated version's rules."""
@@ -336,8 +354,10 @@ class FrameDecoder:
     def _parse(self, block: bytes) -> tuple[Head, bytes | None]:
         """Return the head and the receipt of a block.
 
-        The receipt is cut out, so that the rest is cached.
+        A client's receipt is cut out, so that the rest is cached.
         """
+        if not self._is_of_client:
+            return self._parse_uncached(block), None
         heads = self.cache.heads
         if self.rules.crlf and block in heads:
             return heads[block], None
@@ -363,6 +383,12 @@ class FrameDecoder:
             if count < self.limits.max_headers and b"\nreceipt:" not in rest:
                 self.cache.put(rest, head)
         return head, receipt
+
+    def _parse_uncached(self, block: bytes) -> Head:
+        rules = self.rules
+        if self.side is Side.EITHER and block.partition(b"\n")[0].rstrip(b"\r") in _UNESCAPED:
+            rules = OPENING
+        return parse_head(block, rules, self.limits, side=self.side)
 
     def _body_end(self, data: bytes, position: int, start: int, head: Head) -> int:
         """Return the position of the NUL behind the body, or -1 if it has not arrived yet.

@@ -34,6 +34,9 @@ CLIENT_COMMANDS = frozenset(
 )
 """Commands of the specifications; DIAG is an extension of stompica's."""
 
+UNESCAPED = frozenset({CONNECT, STOMP, CONNECTED})
+"""Commands whose headers are never escaped (STOMP 1.2, "Value Encoding")."""
+
 UNTIL_NUL = -1
 """``Head.content_length`` of a frame whose body ends at the first NUL."""
 

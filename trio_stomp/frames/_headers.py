@@ -5,7 +5,7 @@ import re
 from trio_stomp.base import CloseReason, FrameError
 from trio_stomp.frames._frame import SECRET_HEADERS, SEND, UNTIL_NUL, Head, Headers
 from trio_stomp.frames._limits import FrameLimits
-from trio_stomp.frames._rules import HeaderRules
+from trio_stomp.frames._rules import HeaderRules, Side
 
 _QUOTED = 512
 _SECRET = re.compile(rb"(?mi)^([ \t]*(?:%b)\b).*$" % "|".join(SECRET_HEADERS).encode())
@@ -81,7 +81,12 @@ def encode_text(text: str, rules: HeaderRules) -> str | None:
 
 
 def parse_head(
-    block: bytes, rules: HeaderRules, limits: FrameLimits, *, count: int | None = None
+    block: bytes,
+    rules: HeaderRules,
+    limits: FrameLimits,
+    *,
+    count: int | None = None,
+    side: Side = Side.CLIENT,
 ) -> Head:
     """One header block, without the blank line behind it.
 
@@ -90,6 +95,7 @@ def parse_head(
       rules: The escaping rules of the version.
       limits: The limits on headers.
       count: How many headers the frame had, if one was cut out of ``block``.
+      side: Who sent it.
 
     Raises:
       FrameError: whatever the version forbids, or a limit is passed; the peer's fault.
@@ -107,10 +113,11 @@ def parse_head(
         )
     plain = _split_plain(block, rules, limits)
     command, found = plain if plain is not None else _split_careful(block, rules, limits)
-    found.pop("receipt", None)
+    if side is not Side.EITHER:
+        found.pop("receipt", None)
     headers: Headers = tuple(found.items())
     length = UNTIL_NUL
-    if command == SEND and "content-length" in found:
+    if "content-length" in found and (command == SEND or side is not Side.CLIENT):
         text = found["content-length"]
         length = _parse_length(text.strip() if rules.trims else text, limits, block)
     return Head(command, headers, length, found.get("destination"))

@@ -12,9 +12,21 @@ OPENING holds until CONNECT has chosen a version: CONNECT and CONNECTED are neve
 """
 
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
 
 from attrs import field, frozen
+
+
+class Side(Enum):
+    """Whose frames are decoded: this tells which of them may have a body by length."""
+
+    CLIENT = "client"
+    """Only SEND; ``receipt`` is read apart from the other headers."""
+    SERVER = "server"
+    """All of them."""
+    EITHER = "either"
+    """All of them; ``receipt`` is a header like any other."""
 
 
 @frozen(eq=False)

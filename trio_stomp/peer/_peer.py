@@ -8,9 +8,8 @@ import trio
 from attrs import define, field
 
 from trio_stomp.base import FrameError, OptionError, StompError
-from trio_stomp.frames import Frame, FrameLimits
-from trio_stomp.peer._decoder import PeerDecoder, make_decoder
-from trio_stomp.peer.frames import encode
+from trio_stomp.frames import Frame, FrameDecoder, FrameLimits, FrameRun, HeadCache, Side
+from trio_stomp.peer.frames import encode, rules_of
 from trio_stomp.transport import memory_stream_pair
 
 MAX_FRAMES = 128
@@ -54,7 +53,7 @@ class Peer:
     receive: trio.MemoryReceiveChannel[Frame]
     _stream: trio.abc.Stream
     _version: str
-    _decoder: PeerDecoder
+    _decoder: FrameDecoder
     _linger_s: float
     _outgoing: trio.MemoryReceiveChannel[Frame]
     _incoming: trio.MemorySendChannel[Frame]
@@ -173,11 +172,13 @@ class Peer:
         Raises:
           FrameError: behind them comes what is none.
         """
-        for frame in self._decoder.frames(data):
-            try:
-                await self._incoming.send(frame)
-            except trio.BrokenResourceError:
-                return False
+        for run in self._decoder.receive_data(data):
+            assert isinstance(run, FrameRun)  # AckRuns come from the decoder of a client alone
+            for frame in run.frames():
+                try:
+                    await self._incoming.send(frame)
+                except trio.BrokenResourceError:
+                    return False
         if self._decoder.error is not None:
             raise self._decoder.error
         return True
@@ -271,7 +272,7 @@ def _make_peer(
 ) -> Peer:
     if not 0 <= max_frames < math.inf:
         raise OptionError(f"max_frames={max_frames!r} must be a number, 0 or more")
-    decoder = make_decoder(version, limits)
+    decoder = FrameDecoder(limits, HeadCache(), rules_of(version), side=Side.EITHER)
     send, outgoing = trio.open_memory_channel[Frame](max_frames)
     incoming, receive = trio.open_memory_channel[Frame](max_frames)
     return Peer(

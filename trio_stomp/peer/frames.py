@@ -13,12 +13,14 @@ from types import MappingProxyType
 from trio_stomp.base import OptionError, ProtocolError
 from trio_stomp.frames import (
     CONNECT,
+    CONNECTED,
     DISCONNECT,
+    ERROR,
     OPENING,
     SECRET_HEADERS,
     SEND,
-    STOMP,
     SUBSCRIBE,
+    UNESCAPED,
     UNSUBSCRIBE,
     V1_0,
     V1_1,
@@ -44,11 +46,7 @@ __all__ = [
     "unsubscribe",
 ]
 
-CONNECTED, ERROR = "CONNECTED", "ERROR"
-
 RULES: Mapping[str, HeaderRules] = MappingProxyType({"1.0": V1_0, "1.1": V1_1, "1.2": V1_2})
-UNESCAPED = frozenset({CONNECT, STOMP, CONNECTED})
-"""Commands whose headers are never escaped (STOMP 1.2, "Value Encoding")."""
 
 _COMMAND = re.compile(r"[!-~]{1,32}")
 

@@ -15,8 +15,11 @@ from attrs import define, field
 from trio_stomp.base import CloseReason, FrameError, OptionError, ProtocolError, value
 from trio_stomp.frames import (
     CONNECT,
+    CONNECTED,
+    ERROR,
+    MESSAGE,
     OPENING,
-    SEND,
+    RECEIPT,
     UNTIL_NUL,
     V1_0,
     AckRun,
@@ -25,6 +28,7 @@ from trio_stomp.frames import (
     FrameRun,
     Head,
     HeadCache,
+    Side,
     encode_frame,
     encode_header,
     parse_head,
@@ -34,11 +38,6 @@ from trio_stomp.protocol._heartbeat import NO_HEARTBEATS, HeartbeatPlan, negotia
 from trio_stomp.protocol._options import ProtocolOptions
 from trio_stomp.protocol._states import State
 from trio_stomp.protocol._versions import STOMP_1_0, VERSIONS, Version
-
-CONNECTED = "CONNECTED"
-MESSAGE = "MESSAGE"
-RECEIPT = "RECEIPT"
-ERROR = "ERROR"
 
 _LEAD = re.compile(
     rb"MESSAGE\nsubscription:([A-Za-z0-9._/+=#@-]{1,200})(?:\nack:([A-Za-z0-9._/+=#@-]{1,200}))?"
@@ -118,31 +117,6 @@ class Failed:
 Told = Delivered | Receipted | Welcomed | Failed
 
 
-class _ToldDecoder(FrameDecoder):
-    """The decoder for what a broker sends: each of its frames may have a body by length."""
-
-    def _note_rules(self) -> None:
-        super()._note_rules()
-        # Behind CONNECTED its version's rules hold; and no client gets an ACK.
-        self._has_plain_acks = False
-        self._stoppers = frozenset({CONNECTED}) if self.rules is OPENING else frozenset()
-
-    def _parse(self, block: bytes) -> tuple[Head, bytes | None]:
-        # parse_head reads the content-length of a SEND alone.
-        command, line_end, lines = block.partition(b"\n")
-        head = parse_head(SEND.encode() + line_end + lines, self.rules, self.limits)
-        head.command = command.rstrip(b"\r").decode(errors="replace")
-        return head, None
-
-    def reclaim(self) -> bytes:
-        """Give back what is held of an incomplete frame, if it is little."""
-        if not 0 < self._held.size <= _REST_BYTES:
-            return b""
-        self._needed = self._scanned = 0
-        self._terminators = ()
-        return self._held.take()
-
-
 @define(eq=False)
 class ClientSession:
     """The client's side of one STOMP session. No clock, no I/O.
@@ -166,14 +140,14 @@ class ClientSession:
     """Set when the broker has broken a rule; everything after it is ignored."""
     frames: ClientFrames = field(init=False)
     """What the client says, as the version of the open session writes it."""
-    decoder: _ToldDecoder = field(init=False)
+    decoder: FrameDecoder = field(init=False)
     _cache: HeadCache = field(factory=HeadCache)
     _rest: bytes = b""
     _has_fast_way: bool = False
 
     def __attrs_post_init__(self) -> None:
         self.frames = ClientFrames(self.version)
-        self.decoder = _ToldDecoder(self.limits, HeadCache(max_entries=1))
+        self.decoder = FrameDecoder(self.limits, HeadCache(), side=Side.SERVER)
 
     def receive_data(self, data: bytes) -> list[Told]:
         """Return the meaning of ``data``, in order.
@@ -202,7 +176,7 @@ class ClientSession:
             if decoder.error is not None:
                 self._refuse(decoder.error)
             if self._has_fast_way:
-                self._rest = decoder.reclaim()
+                self._rest = decoder.reclaim(_REST_BYTES)
             if not (opening and runs):
                 break
             data = b""
@@ -283,10 +257,10 @@ class ClientSession:
         if tail.count(b"\n") > self.limits.max_headers - _LEAD_HEADERS:
             return None
         try:
-            head = parse_head(SEND.encode() + tail, self.version.rules, self.limits)
+            block = MESSAGE.encode() + tail
+            head = parse_head(block, self.version.rules, self.limits, side=Side.SERVER)
         except FrameError:
             return None  # whatever is wrong with it, the decoder says it better
-        head.command = MESSAGE
         self._cache.put(tail, head)
         return head
 
@@ -331,7 +305,7 @@ class ClientSession:
             self.heartbeats = negotiate_heartbeats(head.get("heart-beat"), self.options)
         self.version = version
         self.state = State.OPEN
-        self.decoder.use(version.rules, HeadCache(max_entries=1))
+        self.decoder.use(version.rules, HeadCache())
         roomy = (
             self.limits.takes_lines_of(_LEAD_LINE_BYTES) and self.limits.max_headers > _LEAD_HEADERS
         )

@@ -36,6 +36,7 @@ from trio_stomp.frames import (
     HeadCache,
     HeaderRules,
     Headers,
+    Side,
     _held,
 )
 from trio_stomp.frames._held import PIECE_BYTES
@@ -826,3 +827,53 @@ def test_a_value_of_the_head_is_the_first_of_its_name() -> None:
     assert (run.head.get("b"), run.head.get("receipt")) == ("1", None)
     (frame,) = run.frames()
     assert (frame.get("b"), frame.get("c")) == ("1", None)
+
+
+# --- whose frames they are ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [Side.SERVER, Side.EITHER])
+def test_every_frame_of_a_server_may_have_a_body_by_length(side: Side) -> None:
+    data = b"MESSAGE\ncontent-length:3\n\na\0b\0"
+    for chunks in chunkings(data):
+        decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, side=side)
+        (frame,) = frames_of(decoder, chunks)
+        assert (frame.command, frame.body) == ("MESSAGE", b"a\0b")
+    assert frames_of(make_decoder(), [data])[0].body == b"a"
+
+
+@pytest.mark.parametrize("side", [Side.SERVER, Side.EITHER])
+def test_an_error_quotes_the_command_that_came(side: Side) -> None:
+    decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, side=side)
+    assert decoder.receive_data(b"MESSAGE\nno colon\n\n\0") == []
+    assert decoder.error is not None
+    assert decoder.error.excerpt == b"MESSAGE\nno colon"
+
+
+def test_receipt_is_a_header_only_where_it_may_be_anybodys() -> None:
+    data = b"SEND\nreceipt:1\na:2\n\n\0"
+    for side, headers, receipt in (
+        (Side.CLIENT, (("a", "2"),), b"1"),
+        (Side.SERVER, (("a", "2"),), None),
+        (Side.EITHER, (("receipt", "1"), ("a", "2")), None),
+    ):
+        decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, side=side)
+        assert frames_of(decoder, [data]) == [Frame("SEND", headers, b"", receipt)]
+
+
+def test_it_stops_where_the_version_of_its_side_changes() -> None:
+    data = b"CONNECTED\n\n\0CONNECT\n\n\0ACK\nid:1\n\n\0"
+    for side, frames in ((Side.CLIENT, 2), (Side.SERVER, 1), (Side.EITHER, 3)):
+        decoder = FrameDecoder(LIMITS, HeadCache(), OPENING, side=side)
+        runs = decoder.receive_data(data)
+        assert sum(len(frames_in(run)) for run in runs) == frames
+
+
+def test_what_is_held_is_given_back_up_to_a_size() -> None:
+    decoder = FrameDecoder(LIMITS, HeadCache(), V1_2, side=Side.SERVER)
+    assert decoder.reclaim(9) == b""
+    decoder.receive_data(b"MESSAGE\na")
+    assert decoder.reclaim(8) == b""
+    assert decoder.reclaim(9) == b"MESSAGE\na"
+    assert decoder.buffered_bytes == 0
+    assert frames_of(decoder, [b"RECEIPT\n\n\0"]) == [Frame("RECEIPT", ())]
