@@ -37,6 +37,32 @@ CONSUMERS_A_WEIGHT = 8
 """Consumers that are passed over in the time that one offer takes."""
 
 
+def some_ready(
+    active: "list[Consumer]", last: "Consumer | None", beneath: float
+) -> "list[Consumer]":
+    """Return the next ready consumers of very many, in turn: one more than a step serves.
+
+    Args:
+      active: All of them, the highest priority first.
+      last: The one that was served last.
+      beneath: Only of a lower priority than this.
+    """
+    found: list[Consumer] = []
+    size = len(active)
+    start = active.index(last) + 1 if last is not None else 0
+    for place in range(start, start + size):
+        consumer = active[place % size]
+        level = consumer.options.priority
+        if level < beneath and consumer.is_ready:
+            if found and level > found[0].options.priority:
+                found.clear()
+            if not found or level == found[0].options.priority:
+                found.append(consumer)
+                if len(found) > MOST_CONSUMERS and level == active[0].options.priority:
+                    break
+    return found
+
+
 def hand_out(
     queue: "Queue", ready: "list[Consumer]", now: float
 ) -> "tuple[dict[Consumer, list[Message]], bool]":

@@ -10,7 +10,7 @@ from trio_stomp.broker.delivery import NEVER, Publication
 from trio_stomp.broker.headers import PRIORITY_DEFAULT
 from trio_stomp.broker.queues._consumer import Consumer
 from trio_stomp.broker.queues._groups import Groups
-from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, SCAN_LIMIT, hand_out
+from trio_stomp.broker.queues._hand_out import MOST_CONSUMERS, SCAN_LIMIT, hand_out, some_ready
 from trio_stomp.broker.queues._message import MESSAGE_OVERHEAD_BYTES, Message, Paged, Waiting
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, QueueHost
 from trio_stomp.broker.queues._scan_positions import ScanPositions
@@ -453,7 +453,7 @@ class Queue:
         """
         active = self._active()
         if len(active) > MOST_CONSUMERS and not self.is_choosy:
-            return self._some_ready(active, beneath)
+            return some_ready(active, self.last_served, beneath)
         found: list[Consumer] = []
         for consumer in active:
             if consumer.options.priority >= beneath:
@@ -465,23 +465,6 @@ class Queue:
         if self.last_served in found:
             place = found.index(self.last_served) + 1
             found = found[place:] + found[:place]
-        return found
-
-    def _some_ready(self, active: list[Consumer], beneath: float) -> list[Consumer]:
-        """Return the next ready consumers of very many, in turn: one more than a step serves."""
-        found: list[Consumer] = []
-        last, size = self.last_served, len(active)
-        start = active.index(last) + 1 if last is not None else 0
-        for place in range(start, start + size):
-            consumer = active[place % size]
-            level = consumer.options.priority
-            if level < beneath and consumer.is_ready:
-                if found and level > found[0].options.priority:
-                    found.clear()
-                if not found or level == found[0].options.priority:
-                    found.append(consumer)
-                    if len(found) > MOST_CONSUMERS and level == active[0].options.priority:
-                        break
         return found
 
     def _active(self) -> list[Consumer]:
