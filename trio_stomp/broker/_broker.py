@@ -190,8 +190,7 @@ class Broker(Parts):
         """Apply new policies, also to existing destinations.
 
         Messages beyond a new bound stay: bounds apply to new messages. With very many destinations,
-        some
-        follow in later turns.
+        some follow in later turns.
         """
         self.book = self.queues.policies = book
         self.memory.quota_percent = self.policies.max_share_per_user
@@ -203,10 +202,8 @@ class Broker(Parts):
         """Apply new access rules.
 
         Clients that are no longer known, or are subscribed to something that they may no longer
-        receive,
-        get an ERROR and are disconnected; they may reconnect. With many clients, some follow in
-        later
-        turns, but before anything that they send.
+        receive, get an ERROR and are disconnected; they may reconnect. With many clients, some
+        follow in later turns, but before anything that they send.
 
         Args:
           rules: None = everything is allowed.
@@ -257,8 +254,7 @@ class Broker(Parts):
           reason: Why its connection ended.
           now: Seconds of the broker's clock.
           forgotten: Called at the end, which may be after an answer of the store, and after several
-              turns
-            if there is much to do.
+            turns if there is much to do.
         """
         client.is_gone = True
         if self.durability.keeps(client, reason, forgotten):

@@ -1,4 +1,4 @@
-"""What is asked of the broker, and waits for its RECEIPT."""
+"""Requests to the broker that wait for their RECEIPT."""
 
 from collections.abc import Callable, Mapping
 
@@ -14,7 +14,7 @@ class Receipt:
     """The headers of a RECEIPT beside its id.
 
     Args:
-      headers: All of it: the evidence of docs/reference/wire.md, or what another broker tells.
+      headers: All of them: those of docs/reference/wire.md, or another broker's.
     """
 
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ class Awaited:
     again: Callable[[ClientFrames], bytes] | None = None
     on_refused: Callable[[StompError], None] | None = None
     outcome: object = None
-    """What came, or the error."""
+    """The answer, or the error."""
     _settled: trio.Event = field(factory=trio.Event)
 
     def settle(self, outcome: object) -> None:

@@ -1,4 +1,4 @@
-"""The client: what an application does with a broker."""
+"""The client: an application's interface to a broker."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,9 +28,9 @@ _ACK_MODES = ("auto", "client", "client-individual")
 
 @define(eq=False, repr=False)
 class Client:
-    """An open client, made by ``open_client``. All methods may be used by many tasks at once.
+    """An open client, created by ``open_client``. All methods may be used by many tasks at once.
 
-    Each of them raises, beside what it names itself, the error that ended the client.
+    Beside its own errors, each method raises the error that ended the client.
     """
 
     _core: Core
@@ -247,17 +247,17 @@ class Client:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
     ) -> Message:
-        """SEND with ``reply-to`` and ``correlation-id``, and wait for the answer.
+        """Send a request with ``reply-to`` and ``correlation-id``, and wait for the answer.
 
         Args:
           destination: The destination.
           body: The body.
-          timeout_s: Seconds for all of it, waiting for a link too.
-          headers: The headers.
+          timeout_s: The seconds for all of it, including the wait for a connection.
+          headers: Further headers.
 
         Raises:
-          RequestTimedOut: no answer came; it may have been handled all the same.
-          LinkLost: the link broke; likewise.
+          RequestTimedOut: no answer arrived; the request may have been handled.
+          LinkLost: the connection broke; the request may have been handled.
           Refused: the broker's ERROR.
         """
         core = self._core

@@ -1,4 +1,4 @@
-"""What outlives a link: who waits for what, which subscriptions there are, and connecting again."""
+"""The state that outlives a connection: pending requests, subscriptions, reconnecting."""
 
 import secrets
 from collections.abc import Callable, Mapping
@@ -92,7 +92,7 @@ class Core:
     failure: StompError | None = None
     on_failure: Callable[[], None] = lambda: None
     nonce: str = field(factory=lambda: secrets.token_hex(6))
-    """Tells this client's ids from those of all others."""
+    """Makes this client's ids different from those of all others."""
     connected: Mapping[str, str] = field(factory=dict)
     events: trio.MemoryReceiveChannel[ClientEvent] = field(init=False)
     ended: trio.Event = field(factory=trio.Event)
@@ -106,7 +106,7 @@ class Core:
     _changed: trio.Event = field(factory=trio.Event)
     is_leaving: bool = False
     _was_refused: bool = False
-    """The ERROR that ended the link belonged to one frame, and has been told to who sent it."""
+    """The ERROR that ended the connection belonged to one frame, and was raised at its sender."""
 
     def __attrs_post_init__(self) -> None:
         self._emit_to, self.events = trio.open_memory_channel[ClientEvent](EVENTS_KEPT)
@@ -173,7 +173,7 @@ class Core:
         assert isinstance(outcome, Receipt)
         return outcome
 
-    # --- what comes -----------------------------------------------------------------------
+    # --- input ----------------------------------------------------------------------------
 
     def _receive(self, told: list[Told]) -> None:
         subscriptions, number = self.subscriptions, self.link_number
@@ -228,7 +228,7 @@ class Core:
             self._want()
 
     def remember(self, subscription: Subscription) -> None:
-        """Bring it what comes for it, on later links too."""
+        """Pass its messages to a subscription, on later connections too."""
         self.subscriptions[subscription.id] = subscription
 
     def forget(self, subscription: Subscription) -> None:
@@ -311,7 +311,7 @@ class Core:
         )
 
     def _take_up(self, link: Link, welcomed: Welcomed) -> None:
-        """Say on a new link all that is to be in force, before anybody else says anything."""
+        """Restore subscriptions on a new connection, before any other frame is sent."""
         self.link, self.link_number = link, link.number
         self.connected = dict(welcomed.headers)
         for subscription in tuple(self.subscriptions.values()):
@@ -338,7 +338,7 @@ class Core:
             subscription.lose_link()
 
     def stop(self) -> None:
-        """Whoever still waits for something is told that nothing comes."""
+        """End all pending requests with an error."""
         if self.failure is None:
             self.failure = ClientClosed("the client has been left")
             self.is_leaving = True

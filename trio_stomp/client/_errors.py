@@ -1,4 +1,4 @@
-"""What can go wrong for a client: the class of an error tells whose fault it is."""
+"""Errors of a client. The class of an error tells whose fault it is."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -15,11 +15,11 @@ class ClientError(StompError):
 
 
 class ConnectFailed(ClientError):
-    """No connection came about: the address, the network, a certificate, or nobody listens."""
+    """There is no connection: wrong address, network failure, certificate, or no listener."""
 
 
 class LinkLost(ClientError):
-    """The connection ended without an ERROR, and what was asked cannot be asked again."""
+    """The connection ended without an ERROR, and the request cannot be repeated."""
 
 
 class ClientClosed(ClientError):
@@ -42,14 +42,14 @@ class Refused(ClientError):
     """The broker answered with an ERROR.
 
     Args:
-      code: Its stable word (docs/reference/wire.md), or "" where another broker tells none.
+      code: Its stable word (docs/reference/wire.md), or "" where another broker gives none.
       message: Its line for people.
       headers: All headers of the ERROR.
-      body: What else it says, as text.
+      body: Its body, as text.
     """
 
     def __init__(self, code: str, message: str, headers: Mapping[str, str], body: str = "") -> None:
-        # RabbitMQ's "Bad CONNECT" is a user's or a virtual host's fault: only the body says whose.
+        # RabbitMQ's "Bad CONNECT" means a wrong user or virtual host: only the body says which.
         detail = code or body.strip().partition("\n")[0].strip()[:_DETAIL_CHARS]
         super().__init__(f"{message} ({detail})" if detail not in ("", message) else message)
         self.code = code
@@ -65,7 +65,7 @@ class Refused(ClientError):
 
 
 class AuthenticationError(Refused):
-    """The login, passcode or token is wrong, missing or expired: the fault of who set it."""
+    """The login, passcode or token is wrong, missing or expired: a fault of its configuration."""
 
 
 class NotAuthorized(Refused):
@@ -73,7 +73,7 @@ class NotAuthorized(Refused):
 
 
 class ProtocolViolation(Refused):
-    """The broker refused what this client sent: the fault of the program, or of this library."""
+    """The broker refused a frame of this client: a fault of the program, or of this library."""
 
 
 class BrokerError(Refused):
@@ -104,7 +104,7 @@ _BROKERS = _PASSING | {"bad-proxy-header", "tls-failed", "unsupported"}
 _HARMLESS = frozenset({"unknown-ack"})
 """Ours, but of one frame alone: the broker may have taken a delivery back in the meantime."""
 _HINTS = ("access refused", "authent", "login", "password", "passcode", "bad connect", "credential")
-"""What other brokers say of a wrong password, in an ERROR without a code."""
+"""Words for a wrong password in other brokers' ERRORs, which have no code."""
 
 
 def refusal(failed: Failed, *, opening: bool) -> Refused:
@@ -135,7 +135,7 @@ def refusal(failed: Failed, *, opening: bool) -> Refused:
 
 
 def may_pass(error: StompError) -> bool:
-    """Return whether another attempt may succeed though nobody changes anything."""
+    """Return whether another attempt may succeed without any change."""
     if isinstance(error, Refused):
         return error.code in _PASSING or error.code in _HARMLESS
     return isinstance(error, ConnectFailed | LinkLost)

@@ -11,7 +11,7 @@ from trio_stomp.client._pipe import Pipe
 from trio_stomp.protocol import ClientFrames, ClientSession, Failed, Told, Welcomed
 
 LINGER_S = 1.0
-"""How long an ERROR is waited for that tells why nothing can be written any more."""
+"""How long to wait for an ERROR that explains why nothing can be written any more."""
 
 
 @define(eq=False, repr=False)
@@ -151,7 +151,7 @@ class Link:
             try:
                 await self.pipe.send(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
-                # The broker may have said why; whoever waits for room waits no longer.
+                # The broker may have sent a reason; tasks that wait for room are released.
                 await trio.sleep(LINGER_S)
                 return self.end(LinkLost("the connection broke"))
             if self.is_full and self._outgoing_bytes < self.max_outgoing_bytes:
@@ -168,7 +168,7 @@ class Link:
             if self._is_paused:  # it may beat, and is not listened to
                 self._heard_at = trio.current_time()
                 continue
-            # If it was we who were late, what came meanwhile is about to be read.
+            # If this client was late, bytes that have arrived meanwhile are read first.
             for _ in range(2):
                 await trio.lowlevel.checkpoint()
             if trio.current_time() >= self._heard_at + dead_after_s:

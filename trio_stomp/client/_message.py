@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Message:
-    """A message, and the way to say what became of it.
+    """A message, and the means to acknowledge it.
 
-    ``async with message:`` acknowledges it at the end of the block, or, if an exception leaves the
-    block, says NACK and lets the exception pass. Where nothing is to be acknowledged (``ack`` is
+    ``async with message:`` acknowledges it at the end of the block. If an exception leaves the
+    block, it sends NACK and lets the exception pass. Where no acknowledgement is needed (``ack`` is
     ``auto``, answers to requests) it does nothing, as ``ack`` and ``nack`` do.
     """
 
@@ -95,10 +95,10 @@ class Message:
         await trio.lowlevel.checkpoint_if_cancelled()
 
     async def nack(self, *, requeue: bool = True) -> None:
-        """Say that it could not be dealt with. Does not wait for the broker.
+        """Reject the message. Does not wait for the broker.
 
         Args:
-          requeue: Whether it is to be tried again; else it goes to the dead letters.
+          requeue: Whether it is to be redelivered; else it becomes a dead letter.
 
         Raises:
           StaleMessage: as ``ack``.
@@ -127,5 +127,5 @@ class Message:
         trace: TracebackType | None,
     ) -> None:
         if self.subscription is not None:
-            # No await: what was done in the block counts though the task is being cancelled.
+            # No await: the work of the block counts even if the task is being cancelled.
             self.subscription.acknowledge(self, negative=kind is not None, passes=kind is not None)

@@ -41,7 +41,7 @@ class Way:
 
     @property
     def address(self) -> str:
-        """Return what errors call the broker."""
+        """Return the name of the broker in errors."""
         if self.connector is not None:
             return "the connector"
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
@@ -79,9 +79,10 @@ def way_to(where: str | Connector, ssl_context: ssl.SSLContext | None = None) ->
 
 
 class Pipe(Protocol):
-    """STOMP bytes out and in, whatever lies between.
+    """STOMP bytes in and out, over any transport.
 
-    Both ways raise ``trio.BrokenResourceError`` or ``trio.ClosedResourceError`` once it is broken.
+    Both directions raise ``trio.BrokenResourceError`` or ``trio.ClosedResourceError`` once it is
+    broken.
     """
 
     async def send(self, data: bytes) -> None:

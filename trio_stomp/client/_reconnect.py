@@ -52,7 +52,7 @@ class ReconnectPolicy:
         return wait_s
 
     def goes_on(self, attempt: int, error: StompError) -> bool:
-        """Return whether attempt number ``attempt`` is to be made."""
+        """Return whether to make attempt number ``attempt``."""
         if self.max_attempts and attempt > self.max_attempts:
             return False
         if isinstance(error, AuthenticationError):

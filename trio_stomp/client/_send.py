@@ -1,4 +1,4 @@
-"""What SEND tells beside destination and body."""
+"""The headers of SEND beside the destination."""
 
 from collections.abc import Mapping
 
@@ -8,6 +8,6 @@ PERSISTENT: Pairs = (("persistent", "true"),)
 
 
 def send_headers(headers: Mapping[str, str] | None, persistent: bool) -> Pairs:
-    """Return the application's headers, and what its arguments mean."""
+    """Return the application's headers, with those for its arguments."""
     told = tuple(headers.items()) if headers else ()
     return PERSISTENT + told if persistent else told

@@ -21,12 +21,12 @@ from trio_stomp.client._message import Message
 from trio_stomp.protocol import Delivered
 
 MAX_EXCESS_BYTES = 16 * 1024 * 1024
-"""Bodies beyond a full buffer: what comes before a RECEIPT that somebody waits for."""
+"""Bodies beyond a full buffer, received before an awaited RECEIPT."""
 
 _STARTS = frozenset(
     {"x-stream-offset", "from-seq", "last-message-id", "x-stream-epoch", "replay-delay"}
 )
-"""Headers that say where a stream is to be read from, the first time."""
+"""Headers for the start position in a stream, used once."""
 DURABLE_HEADERS = frozenset(
     {
         "durable",
@@ -39,9 +39,9 @@ DURABLE_HEADERS = frozenset(
         "client-id",
     }
 )
-"""What names a durable subscription; in UNSUBSCRIBE it ends that for good."""
+"""The names of a durable subscription; in UNSUBSCRIBE they end it permanently."""
 _KEPT_BY_BROKER = ("/queue/", "/amq/queue/", "/dsub/", "queue://", "#")
-"""Destinations whose messages come again if they were not acknowledged."""
+"""Destinations whose unacknowledged messages are redelivered."""
 
 
 class Owner(Protocol):
@@ -63,7 +63,7 @@ class Owner(Protocol):
         """Note whether a subscription's buffer is full."""
 
     def remember(self, subscription: "Subscription") -> None:
-        """Bring it what comes for it, on later links too."""
+        """Pass its messages to a subscription, on later connections too."""
 
     def forget(self, subscription: "Subscription") -> None:
         """Stop passing messages to a subscription."""
@@ -73,17 +73,17 @@ class Owner(Protocol):
 class Subscription:
     """The messages of one SUBSCRIBE: ``async for message in messages``.
 
-    The buffer holds ``prefetch`` messages, and what one read has brought beside; then the socket
-    is not read, for any subscription, until half of it is taken. While somebody waits for a
-    RECEIPT it is read all the same, up to 16 MiB of bodies.
+    The buffer holds ``prefetch`` messages, and those of one further read. Then the socket is not
+    read, for any subscription, until half of the buffer is free. While a task waits for a RECEIPT,
+    reading continues, up to 16 MiB of bodies.
 
     Args:
-      id: Of this client's, unique.
-      headers: Of SUBSCRIBE, but id and receipt.
-      prefetch: Messages.
+      id: Its id, unique within the client.
+      headers: Those of SUBSCRIBE, except id and receipt.
+      prefetch: The number of messages.
       tracks: Whether messages are acknowledged.
-      is_durable: Whether the broker keeps what comes while nobody is there.
-      ignores_stale: Whether an ACK for a link that is gone does nothing, instead of raising.
+      is_durable: Whether the broker stores messages while the client is away.
+      ignores_stale: Whether an ACK for an earlier connection is ignored instead of raising.
     """
 
     id: str
@@ -105,7 +105,7 @@ class Subscription:
     _epoch: str = ""
     _is_at_end: bool = False
     _is_known: bool = False
-    """Whether the broker has it, as far as we know."""
+    """Whether the broker has the subscription, as far as is known."""
 
     def __attrs_post_init__(self) -> None:
         destination = self.headers["destination"]
@@ -116,9 +116,9 @@ class Subscription:
 
     @property
     def next_offset(self) -> int | None:
-        """Return the offset at which a reader continues after what was taken here, or None.
+        """Return the offset at which a reader continues after its last message, or None.
 
-        To be kept, and told as ``offset`` to the next ``subscribe``.
+        Store it, and pass it as ``offset`` to the next ``subscribe``.
         """
         if self._buffer:
             return self._buffer[0].stream_offset
@@ -172,10 +172,10 @@ class Subscription:
         return batch
 
     async def forget(self) -> None:
-        """End a durable subscription for good: what waits for it is thrown away.
+        """End a durable subscription permanently, and drop its messages.
 
         Raises:
-          ClientError: refused, or the link broke: it may have been ended, or not.
+          ClientError: refused, or the connection broke and the result is unknown.
         """
         self.end(ClientClosed("the subscription has been ended"))
         self._buffer.clear()
@@ -270,7 +270,7 @@ class Subscription:
         self.leave()
 
     def _note_place(self, delivered: Delivered) -> bool:
-        """Remember the reader's offset, and return whether the message tells only that."""
+        """Note the reader's offset, and return whether the message only reports that."""
         if delivered.body or delivered.head.get("x-stream-end") != "true":
             self._last = delivered
             return False
@@ -299,7 +299,7 @@ class Subscription:
             self._lot.unpark_all()
 
     def leave(self) -> None:
-        """Unsubscribe, if there is a link, and ignore what the broker still sends."""
+        """Unsubscribe on the present connection, if any, and ignore further messages."""
         self.end(ClientClosed("the subscription has been closed"))
         self._buffer.clear()
         self._ease()
@@ -310,7 +310,7 @@ class Subscription:
             link.say(link.frames.unsubscribe((("id", self.id),)))
 
     def lose_link(self) -> None:
-        """Drop what is buffered if the broker will hand it out again."""
+        """Drop buffered messages that the broker will redeliver."""
         if self._comes_again:
             self._buffer.clear()
             self._ease()

@@ -1,10 +1,8 @@
 """Floor 4: a low-level STOMP peer: frames in and out over any stream.
 
 Handles: framing, bounded channels, an orderly end. For tests, tools, bridges, and custom servers
-and
-clients.
-Does not handle: the meaning of frames, version negotiation, heart-beats, reconnecting; for those
-there is ``trio_stomp.client``.
+and clients. Does not handle: the meaning of frames, version negotiation, heart-beats, reconnecting;
+for those there is ``trio_stomp.client``.
 """
 
 from trio_stomp.peer import frames as frames

@@ -19,15 +19,15 @@ WRITE_BYTES = 64 * 1024
 """Frames that wait are joined for one write, up to about this."""
 LINGER_S = 1.0
 
-# What a channel or a stream says when it has ended; it does not say why.
+# The errors of an ended channel or stream, which do not give a reason.
 _ENDED = (trio.EndOfChannel, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class IncompleteFrame(FrameError):
-    """The other side ended the connection, or lost it, within a frame.
+    """The other side closed or lost the connection within a frame.
 
     Args:
-      held_bytes: So many bytes of it had come.
+      held_bytes: The bytes of the frame that had arrived.
     """
 
     def __init__(self, held_bytes: int) -> None:
@@ -65,7 +65,7 @@ class Peer:
     _has_read: trio.Event = field(factory=trio.Event)
     _has_written: trio.Event = field(factory=trio.Event)
     _has_closed: trio.Event = field(factory=trio.Event)
-    """By ``close``: what the tasks say of that is no error."""
+    """Set by ``close``, after which errors of the tasks do not count."""
 
     async def shutdown(self) -> None:
         """End in order: send all that was put into ``send``, stop reading, close the stream.
@@ -106,7 +106,7 @@ class Peer:
         await self.shutdown()
 
     async def close(self) -> None:
-        """Shut down and raise nothing: ``error`` tells, and so does the end of the block."""
+        """Shut down without raising. ``error`` holds the error; the end of the block raises it."""
         if self._is_closing:
             await self._has_closed.wait()
             return
@@ -122,7 +122,7 @@ class Peer:
             await trio.aclose_forcefully(self._stream)
 
     def check(self) -> None:
-        """Raise the first error, if there is one that nobody has been told."""
+        """Raise the first error that has not been raised yet."""
         if self.error is not None and not self._is_told:
             self._is_told = True
             raise self.error
@@ -142,7 +142,7 @@ class Peer:
             self.error = error
 
     async def read(self) -> None:
-        """Receive until the end. Checkpoint: always. Cancel: what is half received is lost."""
+        """Receive until the end. Checkpoint: always. Cancel: an incomplete frame is lost."""
         try:
             with self._reading, self._incoming:
                 await self._read()
@@ -167,10 +167,10 @@ class Peer:
             raise lost
 
     async def _take(self, data: bytes) -> bool:
-        """Give out the frames that ``data`` completes, and return whether more are wanted.
+        """Pass on the frames that ``data`` completes, and return whether more are wanted.
 
         Raises:
-          FrameError: behind them comes what is none.
+          FrameError: invalid bytes follow them.
         """
         for run in self._decoder.receive_data(data):
             assert isinstance(run, FrameRun)  # AckRuns come from the decoder of a client alone
@@ -203,7 +203,7 @@ class Peer:
                 except (trio.WouldBlock, trio.EndOfChannel):
                     break
                 except OptionError as error:
-                    # What stands before it must be sent all the same.
+                    # Frames before it must be sent nevertheless.
                     fault = error
                     break
             await self._stream.send_all(data)
@@ -252,11 +252,11 @@ async def open_peer(
             finally:
                 peer.send.close()
                 nursery.cancel_scope.cancel()
-                # Not in that scope: its Cancelled would take the place of what the block raises.
+                # Outside that scope, whose Cancelled would replace the block's exception.
                 with trio.CancelScope(shield=True):
                     await trio.aclose_forcefully(stream)
     except BaseExceptionGroup as group:
-        # Nobody outside shall see that there is a nursery.
+        # The nursery must not be visible outside.
         raised = group.exceptions[0] if len(group.exceptions) == 1 else group
     if isinstance(raised, _ENDED) and raised is not peer.error:
         try:

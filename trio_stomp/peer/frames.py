@@ -1,9 +1,9 @@
-"""Frames to build and to look into: ``from trio_stomp.peer import frames``.
+"""Functions to build and read frames: ``from trio_stomp.peer import frames``.
 
 A frame is a value: ``Frame(command, headers, body)``, with ``headers`` as pairs of name and value.
-These functions make the usual ones; any other is made by ``Frame`` itself, as
-``Frame("ACK", (("id", "1"),))``. Nothing here checks what a command needs: a low-level peer may
-say what is wrong, to see what happens.
+These functions build the usual ones; build any other with ``Frame`` itself, as in ``Frame("ACK",
+(("id", "1"),))``. Required headers are not checked: a low-level peer may send invalid frames to see
+what happens.
 """
 
 import re
@@ -62,14 +62,14 @@ def connect(
     versions: str = "1.2",
     headers: Pairs = (),
 ) -> Frame:
-    """CONNECT.
+    """Return a CONNECT.
 
     Args:
       login: The user name; left out if empty.
       passcode: The passcode; left out if empty.
       host: The virtual host.
-      versions: What is offered, as ``1.0,1.1,1.2``; empty = a STOMP 1.0 client, that offers none.
-      headers: More of them.
+      versions: The versions offered, as ``1.0,1.1,1.2``; empty = as a client of STOMP 1.0.
+      headers: Further headers.
     """
     told = (("accept-version", versions), ("host", host), ("login", login), ("passcode", passcode))
     return Frame(CONNECT, (*_told(told), *_pairs(headers)))
@@ -87,7 +87,7 @@ def send(destination: str, body: bytes = b"", headers: Pairs = ()) -> Frame:
 
 
 def send_string(destination: str, text: str, headers: Pairs = ()) -> Frame:
-    """Return a SEND of a text as UTF-8, as ``text/plain`` unless ``headers`` tell otherwise."""
+    """Return a SEND of a text in UTF-8, as ``text/plain`` unless ``headers`` say otherwise."""
     told = _pairs(headers)
     if all(name != "content-type" for name, _ in told):
         told = (("content-type", "text/plain"), *told)
@@ -101,23 +101,23 @@ def subscribe(destination: str, *, id: str = "", ack: str = "", headers: Pairs =
 
 
 def unsubscribe(destination: str = "", *, id: str = "", headers: Pairs = ()) -> Frame:
-    """Return an UNSUBSCRIBE, by id or (STOMP 1.0) by destination. What is empty is left out."""
+    """Return an UNSUBSCRIBE, by id or (STOMP 1.0) by destination. Empty values are left out."""
     told = (("id", id), ("destination", destination))
     return Frame(UNSUBSCRIBE, (*_told(told), *_pairs(headers)))
 
 
 def disconnect(receipt: str = "") -> Frame:
-    """Return a DISCONNECT. The RECEIPT for ``receipt`` tells that all before it was handled."""
+    """Return a DISCONNECT. The RECEIPT for ``receipt`` confirms everything sent before."""
     return Frame(DISCONNECT, _told((("receipt", receipt),)))
 
 
 def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
-    """ERROR: what a server says of a frame that it refuses.
+    """Return an ERROR, by which a server refuses a frame.
 
     Args:
       message: One line for people.
-      body: More.
-      frame: The one at fault; its start is quoted before ``body``, without secrets.
+      body: Further text.
+      frame: The refused frame; its start is quoted before ``body``, without secrets.
     """
     text = f"{body}\n".encode() if body else b""
     if frame is not None:
@@ -127,10 +127,10 @@ def error(message: str, body: str = "", frame: Frame | None = None) -> Frame:
 
 
 def needed(frame: Frame, name: str) -> str:
-    """Return the value of header ``name``. ``frame.get(name)`` is None where this raises.
+    """Return the value of header ``name``, where ``frame.get(name)`` would return None.
 
     Raises:
-      ProtocolError: it is missing: the fault of who sent the frame.
+      ProtocolError: it is missing, by the fault of the frame's sender.
     """
     text = frame.get(name)
     if text is None:
@@ -139,15 +139,14 @@ def needed(frame: Frame, name: str) -> str:
 
 
 def encode(frame: Frame, version: str = "1.2") -> bytes:
-    """Return the frame as bytes. ``content-length`` is written here, if there is a body.
+    """Return the frame as bytes, with a ``content-length`` if there is a body.
 
     Args:
       frame: The frame.
-      version: By whose rules headers are escaped: 1.0, 1.1 or 1.2.
+      version: The version whose escaping rules apply: 1.0, 1.1 or 1.2.
 
     Raises:
-      OptionError: the version cannot carry it, and it would not arrive as it is: the caller's
-        fault.
+      OptionError: the version cannot represent a header, by the caller's fault.
     """
     rules = OPENING if frame.command in UNESCAPED else rules_of(version)
     if not _COMMAND.fullmatch(frame.command):
@@ -159,7 +158,7 @@ def encode(frame: Frame, version: str = "1.2") -> bytes:
     headers = [(name, text) for name, text in frame.headers if name != "content-length"]
     for name, text in headers:
         if not name or (not encode_header(name, text, rules) and (text or rules is not V1_0)):
-            # A value may be a passcode: only the name is told.
+            # A value may be a passcode: quote the name only.
             raise OptionError(
                 f"the header {name[:40]!r} has no name, or holds what STOMP {rules.name} cannot"
                 " carry: a NUL, or a line end or a colon where there is no escape for it"

@@ -156,8 +156,7 @@ class ServerHandle:
         """Return a new connection to the broker, over memory: the client's end of a bounded stream.
 
         It does not pass through the operating system. It counts as local and unencrypted.
-        Authentication
-        and authorization apply as for any client. It can be a connector of
+        Authentication and authorization apply as for any client. It can be a connector of
         ``trio_stomp.client.open_client``.
 
         Raises:

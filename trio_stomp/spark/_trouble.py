@@ -77,10 +77,8 @@ def consumers(tables: Tables, limits: Thresholds) -> DataFrame:
     """Return when messages stayed unacknowledged for too long, and of what kind that was.
 
     ``leaking``: a growing number is never acknowledged, in a straight line. ``stuck``: the oldest
-    is
-    never acknowledged. ``slow``: they are acknowledged late. A broker that does not report the age
-    of
-    the oldest leaves it at 0, and only leaks are found, by their growth.
+    is never acknowledged. ``slow``: they are acknowledged late. A broker that does not report the
+    age of the oldest leaves it at 0, and only leaks are found, by their growth.
     """
     age, unacked = F.col("oldest_unacked_age_s"), F.col("ack_depth")
     many = (age == 0) & (F.col("prefetch") > 0) & (unacked >= LEAK_SHARE * F.col("prefetch"))

@@ -1,9 +1,9 @@
-"""Python's garbage collector: how the core has it look at what is young, and not at what is large.
+"""Control of Python's garbage collector: collect young objects, and spare large old ones.
 
-A young collection looks through each container that was made since the one before last, and at each
-thing in it: a dict that was filled with 60,000 queues meanwhile takes it 4 to 9 ms. What survives a
-collection is old, and is not looked at by the next ones however large it grows. So who is about to
-fill a container has the young ones collected first, which are few then.
+A young collection visits each container created since the one before last, with all its items: a
+dict filled with 60,000 queues takes 4 to 9 ms. Survivors are old, and later collections skip them
+however large they grow. So code that is about to fill a container has the few young objects
+collected first.
 """
 
 import gc
@@ -19,7 +19,7 @@ def young_generation() -> int | None:
 
 
 def collect_young() -> None:
-    """Have what is young collected, unless the program that runs the broker has no collections."""
+    """Collect young objects, unless the embedding program has disabled collections."""
     generation = young_generation()
     if generation is not None and gc.isenabled():
         gc.collect(generation)

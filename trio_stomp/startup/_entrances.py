@@ -19,14 +19,14 @@ MAX_LAYERS = 8
 async def check_addresses(
     settings: Settings, security: Security, listeners: Listeners | None
 ) -> None:
-    """Refuse to listen where strangers are, if nobody has to log in or all would hear how.
+    """Refuse to listen beyond loopback without authentication, or without encryption.
 
-    Where a listener of a program's own listens may be known to nobody; then each of its streams is
-    judged, by who is at its other end (``trio_stomp.transport.wire_over``).
+    The address of a program's own listener may be unknown; then each of its streams is judged by
+    its remote end (``trio_stomp.transport.wire_over``).
 
     Raises:
-      OptionError: naming the address and the remedies.
-      OSError: the host is none.
+      OptionError: names the address and the remedies.
+      OSError: the host is unknown.
     """
     if listeners is None:
         host, port = settings.listen.host, settings.listen.port
@@ -55,8 +55,7 @@ def _is_encrypted(listener: trio.abc.Listener[trio.abc.Stream]) -> bool:
 def _socket_of(listener: trio.abc.Listener[trio.abc.Stream]) -> trio.socket.SocketType | None:
     """Return the listening socket below all wrappers, or None if none is recognized.
 
-    A listener around another tells by ``transport_listener`` what it is around, as
-    ``trio.SSLListener`` does.
+    A wrapper names the listener inside by ``transport_listener``, as ``trio.SSLListener`` does.
     """
     inner: object = listener
     for _ in range(MAX_LAYERS):
@@ -76,13 +75,13 @@ def _is_loopback(host: str) -> bool:
 async def open_entrances(
     settings: Settings, security: Security, listeners: Listeners | None, unused: AsyncExitStack
 ) -> list[Entrance]:
-    """Return the listeners given, or those of the settings.
+    """Return the given listeners, or those of the settings.
 
     Args:
       settings: The settings.
       security: Authentication and TLS.
       listeners: The program's listeners; None = those of the settings.
-      unused: Closes what was opened, unless somebody else will.
+      unused: Closes what was opened, unless the server takes it over.
 
     Raises:
       OSError: an address cannot be listened on.

@@ -1,4 +1,4 @@
-"""A broker's log, where the program that embeds it wants it: one program may run several."""
+"""The log of each broker, where the embedding program wants it."""
 
 import logging
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ TARGET: ContextVar[logging.Logger | None] = ContextVar("trio_stomp_logger", defa
 
 
 class _Switch(logging.Filter):
-    """On the logger ``trio_stomp`` while at least one broker logs elsewhere.
+    """A filter on the logger ``trio_stomp`` while at least one broker logs elsewhere.
 
-    That logger must make all records that any of the targets wants, so its level is the least of
-    them meanwhile; what the others are shown stays as it was.
+    That logger must create all records that any of the targets wants, so meanwhile its level is
+    their lowest. The output of the others does not change.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ class Place:
 
     Args:
       is_loopback: Only this machine can reach it.
-      is_secret: It speaks TLS by itself: a listener that a program brought.
+      is_secret: It encrypts by itself: a program's own TLS listener.
     """
 
     address: str
@@ -47,9 +47,9 @@ class Security:
     """The security settings that the files define.
 
     Args:
-      context: For TLS, made by the program that embeds the broker; None = as the settings say.
+      context: For TLS, made by the embedding program; None = as the settings say.
       tls: None = there is no certificate.
-      proxies: None = nobody is believed to be a proxy.
+      proxies: None = there are no trusted proxies.
     """
 
     settings: Settings
@@ -114,7 +114,7 @@ class Security:
         return await trio.to_thread.run_sync(self._read, settings)
 
     def use(self, access: "Access") -> None:
-        """Let hold from now on what ``read`` has read."""
+        """Apply what ``read`` has read."""
         self.accounts, self.rules = access.accounts, access.rules
         if self.tls is not None and access.context is not None:
             self.tls.context = access.context
@@ -139,13 +139,13 @@ class Security:
             logger.warning("%s", line)
 
     def check_places(self, places: Sequence[Place]) -> None:
-        """Refuse to listen where strangers are, if nobody has to log in, or all would hear how.
+        """Refuse to listen beyond loopback without authentication, or without encryption.
 
         Args:
-          places: Where the broker is about to listen.
+          places: The addresses on which the broker is about to listen.
 
         Raises:
-          OptionError: naming the address and the remedies.
+          OptionError: names the address and the remedies.
         """
         public = [place for place in places if not place.is_loopback]
         if not self.accounts.exist:

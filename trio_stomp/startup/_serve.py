@@ -30,7 +30,7 @@ from trio_stomp.web import Page, Site, add_pages, explain_page, in_one
 logger = logging.getLogger("trio_stomp")
 
 KEPT_SHARE = 0.8
-"""Of the memory, for what waits in queues and the stale queue."""
+"""The share of the memory for messages in queues and the stale queue."""
 LOGGED = 50
 """Lines that are logged before others have a turn."""
 _SESSIONS_PER_BOOT = 1_000_000
@@ -137,7 +137,7 @@ async def _reload(
 async def _use(
     settings: Settings, security: Security, server: Server, new: Settings, access: Access
 ) -> None:
-    # Of thousands of policies each step takes long: a thread does what changes nothing.
+    # With thousands of policies each step takes long, so a thread does the pure part.
     copy = own(settings)
     told = await trio.to_thread.run_sync(adopt, copy, new)  # whether it can be done at all
     book = await trio.to_thread.run_sync(policy_book, new)
@@ -232,7 +232,7 @@ def _authenticator(
 
 
 async def _restore(server: Server, store: Store, recovered: Recovered) -> None:
-    """Give a new broker what the last one left. Checkpoint: always."""
+    """Restore the state that the last broker stored. Checkpoint: always."""
     recovery = Recovery(server.broker, recovered, store.read)
     await trio.to_thread.run_sync(recovery.run)
     for line in recovery.failures:

@@ -13,14 +13,14 @@ from trio_stomp.store._options import JOURNAL, MEMORY
 logger = logging.getLogger("trio_stomp")
 
 PROGRESS_S = 2.0
-"""Recovery that takes longer tells how far it is, as often as this."""
+"""The interval of progress reports when recovery takes long."""
 
 
 async def open_store(settings: Settings) -> tuple[Store, Recovered] | None:
-    """Return the store and what it holds, or None if nothing is to survive.
+    """Return the store with its content, or None if messages are not stored.
 
     Raises:
-      StoreError: it cannot be had; the operator's to mend.
+      StoreError: it is not available; the operator must mend it.
 
     Checkpoint: always. Cancel: not until it has been read.
     """
@@ -42,14 +42,14 @@ def _journal(settings: Settings) -> Store:
 
 
 def _sql(settings: Settings) -> Store:
-    # Here and not above: only who has a database needs the library.
+    # Here and not above: only users of a database need the library.
     from trio_stomp.store import SqlStore
 
     return SqlStore(settings.store.store_url)
 
 
 def _teller(kind: str) -> Callable[[int, int], None]:
-    """Tells of progress in the log, if it takes long."""
+    """Report progress in the log if it takes long."""
     told = time.monotonic()
 
     def tell(done: int, total: int) -> None:

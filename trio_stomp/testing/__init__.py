@@ -32,7 +32,7 @@ else:
     }
 
     def __getattr__(name: str) -> object:
-        """Import what is asked for."""
+        """Import a public name on first use."""
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -28,7 +28,7 @@ class _Listener(trio.abc.Listener[trio.abc.Stream]):
         self._sender, self._receiver = trio.open_memory_channel[trio.abc.Stream](MAX_WAITING_LINKS)
 
     def offer(self, stream: trio.abc.Stream) -> None:
-        """Have a stream accepted.
+        """Offer a stream to the broker.
 
         Raises:
           ConnectionRefusedError: nobody accepts it.
@@ -67,9 +67,9 @@ class TestBroker:
         """Return a new connection to the broker: bytes of STOMP, or of a WebSocket's handshake.
 
         Args:
-          name: How ``links`` calls it; a name that is in use means the newest from now on. The
-            default is ``link1``, ``link2``, …
-          faults: What the link does to what goes over it.
+          name: The link's name in ``links``. A name in use refers to the newest link from now on.
+            The default is ``link1``, ``link2``, …
+          faults: The faults of the link.
 
         Raises:
           ConnectionRefusedError: the broker has been stopped.
@@ -131,7 +131,7 @@ class TestBroker:
         await trio.lowlevel.checkpoint()
 
     def _end(self) -> None:
-        """Stop at once: nobody is there any more to be told."""
+        """Stop at once, as all clients are gone."""
         for link in (*self.links.values(), *self._older):
             link.cut()
         self.handle.stop()
@@ -170,7 +170,7 @@ async def open_test_broker(
             finally:
                 broker._end()
     except BaseExceptionGroup as group:
-        # Nobody outside shall see that there is a nursery.
+        # The nursery must not be visible outside.
         raised = group.exceptions[0] if len(group.exceptions) == 1 else group
     if raised is not None:
         raise raised

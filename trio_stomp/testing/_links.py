@@ -1,4 +1,4 @@
-"""The link between a client and a broker in a test, and what can go wrong with it."""
+"""The link between a client and a broker in a test, with its faults."""
 
 import math
 from collections import deque
@@ -19,16 +19,16 @@ class Faults:
     """The faults that a link applies, in both directions alike.
 
     Args:
-      drop_after_bytes: The connection is reset once so many bytes have passed in one direction;
+      drop_after_bytes: The connection is reset once this many bytes have passed in one direction;
         they still arrive, so a frame is torn there.
-      delay_s: Bytes arrive so many seconds later, in order.
-      split_bytes: At most so many arrive at once.
-      buffer_bytes: So many are on their way in one direction; then the sender waits for the reader.
-      is_half_open: What is sent goes nowhere and nothing arrives, as when a cable is cut: neither
-        side is told.
+      delay_s: Bytes arrive this many seconds later, in order.
+      split_bytes: At most this many bytes arrive at once.
+      buffer_bytes: The bytes in transit in one direction, beyond which the sender waits.
+      is_half_open: Sent bytes are lost and nothing arrives, as when a cable is cut; neither side is
+        notified.
 
     Raises:
-      OptionError: a number that is none, or below the lowest that makes sense.
+      OptionError: a value is not a number, or below its minimum.
     """
 
     drop_after_bytes: float = math.inf
@@ -57,13 +57,13 @@ class _Direction:
     is_broken: bool = False
     """The link was reset: nothing more arrives."""
     is_doomed: bool = False
-    """It will be, for the reader, when what is on its way has arrived."""
+    """The reader is to see a reset once the bytes in transit have arrived."""
     is_ended: bool = False
     """The sender sends no more."""
     is_unread: bool = False
     """The reader has closed its end."""
     _chunks: deque[tuple[float, memoryview]] = field(factory=deque)
-    """What arrives, and when; an empty one is the end."""
+    """Chunks with their time of arrival; an empty one is the end."""
     _held: int = 0
     _lost: int = 0
     _changed: trio.Event = field(factory=trio.Event)
@@ -120,7 +120,7 @@ class _Direction:
         self.note()
 
     def note(self) -> None:
-        """Something has changed: whoever waits looks again."""
+        """Wake waiting tasks after a change."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -129,7 +129,7 @@ class _Direction:
         await self._changed.wait()
 
     def check_sending(self) -> None:
-        """Raise what sending raises now, if anything."""
+        """Raise the error of a send at this moment, if any."""
         gone = self.is_unread and not self.faults.is_half_open
         if self.is_broken or self.is_doomed or gone:
             raise trio.BrokenResourceError("the link was cut")
@@ -173,8 +173,8 @@ class _Direction:
 class Link:
     """One connection between a client and the broker.
 
-    ``faults`` may be changed at any time, and hold from then on; what is on its way already
-    arrives when it was due.
+    ``faults`` may be changed at any time, for bytes sent from then on. Bytes in transit keep their
+    time of arrival.
     """
 
     name: str
@@ -204,13 +204,13 @@ class Link:
             direction.use(faults)
 
     def cut(self) -> None:
-        """Reset the connection: both ends are told at once, and nothing more arrives."""
+        """Reset the connection: both ends see it at once, and nothing more arrives."""
         for direction in (self._to_broker, self._to_client):
             direction.is_broken = True
             direction.note()
 
     def _use_up(self) -> None:
-        """Reset it, once what is on its way has arrived."""
+        """Reset the connection once the bytes in transit have arrived."""
         for direction in (self._to_broker, self._to_client):
             direction.is_doomed = True
             direction.note()

@@ -19,8 +19,8 @@ class ThreadedBroker:
     """A broker that runs in another thread.
 
     Args:
-      host: Where it listens.
-      port: Likewise.
+      host: The address it listens on.
+      port: The port it listens on.
     """
 
     host: str
@@ -37,11 +37,11 @@ class ThreadedBroker:
         return f"stomp://{host}:{self.port}"
 
     def stop(self) -> None:
-        """Stop the broker in order and wait for that. May be called more than once. Blocks.
+        """Stop the broker in order and wait for its end. May be called repeatedly. Blocks.
 
         Raises:
           TimeoutError: it does not end.
-          Exception: what it ended by, if that was no stop.
+          Exception: the error that ended it before.
         """
         self._runner.stop()
 
@@ -86,7 +86,7 @@ class _Runner:
         try:
             trio.run(self._main)
         except BaseException as error:
-            # The nursery is ours: what is in it alone comes out as it is.
+            # The nursery is ours: a single exception in it is raised alone.
             alone = isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1
             self.failure = error.exceptions[0] if alone else error  # type: ignore[attr-defined]
         finally:
@@ -105,13 +105,13 @@ def threaded_broker(**options: object) -> Iterator[ThreadedBroker]:
     """Run a broker on a free loopback port until the block ends.
 
     Args:
-      options: As in ``Settings.of``; the port is chosen, unless it is told.
+      options: As in ``Settings.of``; without a port, a free one is chosen.
 
     Raises:
-      OptionError: an option is wrong: the test's fault.
+      OptionError: an option is wrong, by the test's fault.
       OSError: the address cannot be listened on.
       TimeoutError: it does not start, or does not end.
-      Exception: what the broker ended by: a bug of it.
+      Exception: a bug ended the broker.
 
     Blocks while it starts and stops.
     """

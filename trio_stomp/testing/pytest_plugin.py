@@ -1,9 +1,8 @@
 """The fixtures: ``stomp_broker`` in the loop of the test, ``stomp_broker_port`` beside it.
 
-pytest finds this module by itself where trio-stomp is installed, so it imports little until a
-fixture is used. Options for the broker come from a marker:
-``@pytest.mark.stomp_broker(ttl_ms=5000)``; of several, on a test, its class and its module, the
-nearest wins option by option.
+pytest loads this module wherever trio-stomp is installed, so it imports little until a fixture is
+used. Options for the broker come from a marker: ``@pytest.mark.stomp_broker(ttl_ms=5000)``. Of
+several markers on a test, its class and its module, the nearest wins option by option.
 """
 
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell pytest of the marker."""
+    """Register the marker."""
     config.addinivalue_line("markers", "stomp_broker(**options): options of the broker's fixtures")
 
 

@@ -26,8 +26,7 @@ class Message:
     Args:
       number: Its position in the order of acceptance over all destinations.
       publication: Its origin; ``bodies`` is empty, so that one slow message does not keep the
-          bodies of
-        its whole run.
+        bodies of its whole run.
       body: The bytes.
       level: Priority, 0 to 9.
       deliveries: How often it has been delivered to a consumer.
@@ -56,8 +55,7 @@ def charge(
     """Charge messages with one header block. If there is no room, return False and charge nothing.
 
     The block is charged once for all its waiting messages, in any queue, and released with the last
-    of
-    them, in whatever order they go.
+    of them, in whatever order they go.
 
     Args:
       memory: The budget.
@@ -166,8 +164,7 @@ class Waiting:
     """Waiting messages in order: by priority, then by acceptance.
 
     Returned messages are mostly older than all fresh ones, so sorted lists for the returned and a
-    deque
-    for the fresh keep the order at the cost of a deque.
+    deque for the fresh keep the order at the cost of a deque.
     """
 
     count: int = 0

@@ -137,12 +137,10 @@ class Publisher:
 
         Raises:
           NotYet: too many selectors or new members must be evaluated first, or earlier messages are
-              still
-            being sent to the topic in pieces.
+            still being sent to the topic in pieces.
           Begun: it is accepted, and very many subscribers follow in later turns.
           ProtocolError: the destination cannot be sent to, or a full queue refuses. In the second
-              case
-            ``taken`` on the error is the number accepted before.
+            case ``taken`` on the error is the number accepted before.
         """
         head, plan = self.plan(client, run.head)
         if plan.schedule is not None:

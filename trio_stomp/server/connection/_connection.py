@@ -38,10 +38,9 @@ store. A disk that hangs longer costs the client its RECEIPTs, nothing else."""
 class Connection:
     """A connection, from its first byte to its last.
 
-    Handles: its tasks; handing input and the end over to the dispatcher.
-    Does not handle: bytes (``Link``), reading (``Reader``), deadlines (``Deadlines``), the reason
-    and
-    time of its end (``Lifecycle``).
+    Handles: its tasks; handing input and the end over to the dispatcher. Does not handle: bytes
+    (``Link``), reading (``Reader``), deadlines (``Deadlines``), the reason and time of its end
+    (``Lifecycle``).
 
     Args:
       refusal: Why the connection is refused once its protocol is known; None = it is accepted.

@@ -28,12 +28,10 @@ async def say_farewell(link: Link, lifecycle: Lifecycle, close_reply: bytes) -> 
     """Send the last frames, and give the peer time to read them (R09).
 
     Closing a socket with unread input makes the kernel send a reset, which discards what the peer
-    has
-    not read yet: so half-close, read for a while, then close.
+    has not read yet: so half-close, read for a while, then close.
 
     The RECEIPT for a DISCONNECT may follow megabytes on a slow line. The broker waits as long as
-    the
-    peer accepts bytes, unless it ends the connection for slowness.
+    the peer accepts bytes, unless it ends the connection for slowness.
 
     Checkpoint: only if bytes are queued. Cancel: the rest is not sent. Limits: ``write_stall_s``
     without a byte accepted, ``LEAST_RATE`` overall, and ``linger_s`` once the peer has everything.

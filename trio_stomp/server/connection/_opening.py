@@ -56,10 +56,8 @@ class Opening:
     async def run(self) -> bytes:
         """Detect the protocol, shake hands with a WebSocket, and answer plain HTTP.
 
-        Returns:
-          The first bytes of STOMP or of the WebSocket, or b"" if the connection is to end for its
-          reason
-          or pending error.
+        Returns: The first bytes of STOMP or of the WebSocket, or b"" if the connection is to end
+          for its reason or pending error.
 
         Raises:
           trio.BrokenResourceError: the connection is lost.

@@ -32,8 +32,7 @@ async def answer_page(link: Link, request: HttpRequest) -> bytes:
       HttpError: the client lacks the right.
 
     Checkpoint: only if a passcode must be hashed, or the page takes long. Limits: the connect
-    timeout
-    applies.
+    timeout applies.
     """
     if asks_sockjs_info(request):
         return sockjs_info(

@@ -175,8 +175,7 @@ class Reader:
         """Decode bytes, and charge the bytes of an incomplete frame.
 
         Too large a frame sets the connection's pending error, and a violation of the WebSocket
-        protocol
-        its reason.
+        protocol its reason.
 
         Args:
           data: The bytes that were read.

@@ -44,8 +44,7 @@ class SockJsOutbox(Outbox):
     """An outbox that converts its items to SockJS messages when they are staged.
 
     So items are charged at their length on the wire. A MESSAGE that is not UTF-8 cannot be sent
-    over
-    SockJS: it ends the connection, and unacknowledged messages return to their queues.
+    over SockJS: it ends the connection, and unacknowledged messages return to their queues.
 
     Args:
       plain: The connection's former outbox, whose wire and callbacks this one takes over.

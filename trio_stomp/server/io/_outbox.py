@@ -1,9 +1,8 @@
 """The output queue of one connection.
 
 The dispatcher calls ``stage`` in the middle of a turn, and ``publish`` at its end: small output
-goes
-to the socket at once, the rest to the writer. Items stay lazy, a prefix and a list of tails shared
-by all subscribers, and are joined only just before they are sent.
+goes to the socket at once, the rest to the writer. Items stay lazy, a prefix and a list of tails
+shared by all subscribers, and are joined only just before they are sent.
 """
 
 from collections import deque

@@ -36,8 +36,7 @@ class OutboxShared:
     dirty: "list[Outbox]" = field(factory=list)
     touched: "set[Outbox]" = field(factory=set)
     """Open connections that the core received from or staged to since the last statistics.
-    Heart-beats
-    do not count.
+    Heart-beats do not count.
     """
     blocked: "set[Outbox]" = field(factory=set)
     """Outboxes whose writers have something to write."""
