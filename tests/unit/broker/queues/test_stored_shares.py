@@ -1,5 +1,8 @@
 """One user cannot fill the disk (F9): a share of what messages take in the store."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 
 from tests.support.core import Actor, run_of
@@ -10,6 +13,9 @@ from trio_stomp.broker import DestinationPolicy
 from trio_stomp.broker.queues import _queue as queue_module
 from trio_stomp.broker.queues import _storage as storage_module
 from trio_stomp.frames import FrameRun
+from trio_stomp.store import JournalStore
+
+FIXTURE = Path(__file__).parents[3] / "data" / "store_format_1"
 
 BODY = "x" * 10 * KIB
 Q = "/queue/q"
@@ -144,6 +150,27 @@ def test_what_the_store_has_of_nobody_is_nobodys() -> None:
         assert quotas.charged(quotas.of_user(name).line) is quotas.of_user(name)
     assert len(empties(after)) == 4
     assert after.memory.stored_bytes == 0
+
+
+def test_a_data_directory_that_does_not_say_who_is_charged_loses_nothing(tmp_path: Path) -> None:
+    for part in ("journal", "streams"):
+        shutil.copytree(FIXTURE / part, tmp_path / part)
+    core = DurableBench(store=JournalStore(str(tmp_path)), now=1.0, memory=MemoryBudget(MIB))
+    begins(core, 100 * MIB)
+    found = {queue.name: queue.held for queue in core.broker.queues if queue.held}
+    assert core.failures == []
+    assert sum(found.values()) > 10
+    before = core.memory.stored_bytes
+    assert before > 64 * sum(found.values())
+    assert not any(quota.stored_bytes for quota in core.broker.quotas.largest(100))
+    assert stores(user(core, "alice"))
+    core.store.close()
+    after = DurableBench(store=JournalStore(str(tmp_path)), now=1.0, memory=MemoryBudget(MIB))
+    begins(after, 100 * MIB)
+    assert {queue.name: queue.held for queue in after.broker.queues if queue.held} == found | {Q: 1}
+    alice = after.broker.quotas.of_user("alice")
+    assert after.memory.stored_bytes - before == alice.stored_bytes > 10 * KIB
+    after.store.close()
 
 
 def test_nobody_is_shown_who_is_charged() -> None:
