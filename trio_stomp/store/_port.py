@@ -30,7 +30,7 @@ class StaleSequence(StoreError):
 
 
 Charged = Mapping[bytes, int]
-"""What messages cost, by the line that tells who is charged."""
+"""The cost of messages, by the line that names who is charged."""
 
 
 @frozen
@@ -74,12 +74,12 @@ class Recovered:
     Args:
       commit: Number of the last commit; 0 = none.
       next_id: Greater than every message id ever used.
-      places: By place and level; only those with messages.
-      settings: What ``Keep`` said, and no ``Forget`` took back.
-      deliveries: Messages that were handed out before, and how often.
+      places: By key and level; only those with messages.
+      settings: Those set by ``Keep`` and not removed by ``Forget``.
+      deliveries: Messages that were delivered before, and how often.
       streams: By name.
-      damage: One line for each thing that was found damaged and set aside.
-      notes: One line for each thing that is no damage, but an operator might want to look at.
+      damage: One line for each damaged item that was set aside.
+      notes: One line for each oddity that an operator might want to look at.
     """
 
     commit: int
@@ -140,14 +140,14 @@ class StoreStatistics:
     """The figures of a store.
 
     Args:
-      bytes: On disk, all told.
-      limit_bytes: The most that it may become; 0 = as much as there is.
-      live_messages: In places.
+      bytes: The total size on disk.
+      limit_bytes: The maximum size; 0 = unlimited.
+      live_messages: Messages that are not finished.
       files: Segments.
-      commits: Turns that were appended since the start.
-      syncs: How often the disk was waited for.
-      sync_s: How long, all told.
-      damaged: Records found damaged, since the start.
+      commits: Turns appended since the start.
+      syncs: The number of syncs.
+      sync_s: Their total time.
+      damaged: Damaged records found since the start.
     """
 
     bytes: int = 0
@@ -161,18 +161,18 @@ class StoreStatistics:
 
 
 Progress = Callable[[int, int], None]
-"""Told bytes done and bytes in all, now and then."""
+"""Called now and then with the bytes done and the total."""
 
 
 class Store(Protocol):
-    """The port of a store. Every method may block: it is called in worker threads.
+    """The interface of a store. Every method may block: it is called in worker threads.
 
-    One thread appends; others read at the same time. A replicated log can stand behind it: one
-    append answers with a commit number, and is refused if the expected one is stale.
+    One thread appends; others read at the same time. A replicated log can implement it: each append
+    returns a commit number, and is refused if the expected one is stale.
     """
 
     name: str
-    """What a RECEIPT calls it: ``stored:journal``."""
+    """Its name in RECEIPTs: ``stored:journal``."""
 
     def recover(self, progress: Progress) -> Recovered:
         """Open the store and return its content. Call it once, before all else.
@@ -183,7 +183,7 @@ class Store(Protocol):
         """
 
     def append(self, turns: Sequence[Turn], expected: int) -> int:
-        """Make turns durable, in order, with one wait for the disk.
+        """Make turns durable, in order, with one sync.
 
         Args:
           turns: The turns, in order.
@@ -194,21 +194,21 @@ class Store(Protocol):
 
         Raises:
           StaleSequence: the store's last commit is another; nothing was done.
-          StoreUnavailable: nothing of the turns holds; it may work later.
-          StoreBroken: what holds of them is not known; the store must not be used again.
+          StoreUnavailable: nothing of the turns is stored; a retry may succeed.
+          StoreBroken: it is unknown what is stored; the store must not be used again.
         """
 
     def read(self, place: str, level: int, after: int, limit_bytes: int) -> Page:
-        """Return the messages of a place's level with ids above ``after``, oldest first.
+        """Return the messages of a key's level with ids above ``after``, oldest first.
 
         Args:
           place: The key.
           level: The priority.
           after: The id before the first message.
-          limit_bytes: About how much; at least one message.
+          limit_bytes: The approximate size; at least one message is returned.
 
         Raises:
-          StoreError: the disk failed. What is damaged is set aside and counted, not raised.
+          StoreError: the disk failed. Damaged messages are set aside and counted, not raised.
         """
 
     def read_stream(self, stream: str, first: int, limit_bytes: int) -> list[Streamed]:
@@ -236,4 +236,4 @@ class Store(Protocol):
         """Return the current figures. Does not block."""
 
     def close(self) -> None:
-        """Write what was deferred, wait for the disk, and release the lock."""
+        """Write deferred records, sync, and release the lock."""

@@ -13,7 +13,7 @@ from trio_stomp.base import value
 CHARGED = b"x-trio-stomp-charged:"
 """How the first line of a header block begins that tells who is charged for its messages."""
 RECORD_BYTES = 64
-"""What a message takes beside its body and header block, about."""
+"""The approximate overhead of a message beside its body and header block."""
 
 
 def charged_to(head: bytes) -> bytes:
@@ -28,18 +28,18 @@ def stored_cost(head_bytes: int, count: int, size: int) -> int:
 
 @value
 class Put:
-    """Messages that come to a place, behind all that is there. Not to be changed.
+    """New messages of a key, behind all earlier ones. Immutable.
 
     Args:
-      place: Where; at most 4 KiB of UTF-8.
+      place: The key; at most 4 KiB of UTF-8.
       first: Id of the first; the others follow without a gap.
-      head: Their header block, of the core's own making.
+      head: Their header block, as encoded by the core.
       bodies: One for each message.
-      level: Priority, 0 to 9: within a place, each level is read by itself.
+      level: Priority, 0 to 9: each level of a key is read separately.
       received_ms: When they were received, in ms since 1970.
-      expires_ms: From when they are not to be delivered, likewise; 0 = no lifetime.
-      transient: They are here only for want of memory: recovery forgets them.
-      deliveries: How often the messages had been handed to a consumer.
+      expires_ms: When they expire, in ms since 1970; 0 = never.
+      transient: They are stored only for want of memory: recovery drops them.
+      deliveries: How often the messages had been delivered to a consumer.
     """
 
     place: str
@@ -159,8 +159,8 @@ class Turn:
 
     Args:
       records: In order.
-      is_urgent: Somebody waits for it. What nobody waits for (transient messages, deliveries) need
-        not be on disk when ``append`` returns, and is with the next that is urgent.
+      is_urgent: Somebody waits for it. Other turns (transient messages, deliveries) need not be on
+          disk when ``append`` returns, and are synced with the next urgent one.
     """
 
     records: Sequence[Record]

@@ -1,9 +1,9 @@
-"""Frees the disk: deletes the oldest segment, once nothing in it lives or it has been copied out.
+"""Frees disk space: deletes the oldest segment once it has no live messages, or they are copied.
 
-Segments go in order of age only. So a record that takes something back (Done, Forget, DropPlace)
-goes later than what it takes back, and nothing rises again: there is no need to know what refers
-to what. The price is that old messages are copied once the dead are more than the living: twice
-the bytes that live, and four segments, are the most that the journal takes.
+Segments are deleted in order of age only. So a record that revokes another (Done, Forget,
+DropPlace) is deleted later than that one, nothing reappears, and no references need tracking. The
+price is that old messages are copied once the dead outweigh the living: the journal takes at most
+twice the live bytes, and four segments.
 """
 
 from collections.abc import Iterable
@@ -20,18 +20,17 @@ from trio_stomp.store.journal.format import Copy
 
 FEW_SEGMENTS = 4
 FREED_AT_ONCE = 2
-"""So many are deleted with an append: each costs a wait for the disk, and an append begins at most
-one."""
+"""The segments deleted with an append: each costs a sync, and an append begins at most one."""
 SAMPLES = 4096
-"""So many extents are looked at to estimate what lives."""
+"""The extents sampled to estimate the live bytes."""
 
 
 @define(eq=False)
 class Piece:
-    """Extents to be given up, and what replaces them.
+    """Extents to be given up, with their replacement.
 
     Args:
-      left: How many are to come after it.
+      left: The number of extents that follow it.
     """
 
     extents: list[tuple[Key, Extent]] = field(factory=list)
@@ -42,10 +41,10 @@ class Piece:
 
 @define(eq=False)
 class Cleaner:
-    """Knows what is left to do in the oldest segment. Used by the appending thread alone.
+    """The remaining work in the oldest segment. Used by the appending thread alone.
 
     Args:
-      witness: An id in it that lived when last looked: while it does, no more is to be asked.
+      witness: An id in it that was live at the last check: as long as it is, no other is checked.
     """
 
     _shared: Shared
@@ -121,7 +120,7 @@ class Cleaner:
         return False
 
     def _get(self, key: Key, first: int) -> Extent | None:
-        # Readers give up what they find dead.
+        # Readers give up extents that they find dead.
         with self._shared.lock:
             return self._shared.index.get(key, first)
 

@@ -102,7 +102,7 @@ class JournalStore:
                 f"{self._directory}: the last commit is {writer.commit}, not {expected}"
             )
         if records := stream_records(turns):
-            # What holds together with something else does so by the commit that both have.
+            # Records tied to others are valid by the commit that both have.
             is_tied = is_bound(turns)
             try:
                 self._streams.write(records, writer.commit + len(turns) if is_tied else 0)
@@ -119,7 +119,7 @@ class JournalStore:
     def _undo(self, error: BaseException) -> None:
         """Undo the streams' part of an append that failed."""
         if self._writer is not None and self._writer.broken:
-            # The journal may have it, or not: who reads it anew knows, and cuts the streams.
+            # The journal may contain it or not: recovery finds out, and cuts the streams.
             self._streams.leave()
             return
         streams = f"{self._directory}/streams"
@@ -186,7 +186,7 @@ class JournalStore:
         """Implement ``Store.close``.
 
         Raises:
-          StoreError: what was not urgent may not be on the disk.
+          StoreError: records that were not urgent may not be on the disk.
         """
         writer, self._writer = self._writer, None
         try:

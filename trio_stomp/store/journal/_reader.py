@@ -1,4 +1,4 @@
-"""Reads messages back from a segment, and says what of them is damaged."""
+"""Reads messages back from a segment, and reports damage."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -50,9 +50,9 @@ class Content:
     """The content that was read from an extent.
 
     Args:
-      chunks: The place's own, in order.
-      lost: Ids that were in what is damaged, as far as that can be told.
-      end: Where in the segment reading ended.
+      chunks: Those of the key, in order.
+      lost: Ids in the damaged part, as far as they are known.
+      end: The position in the segment where reading ended.
       is_all: Whether that is the extent's end.
     """
 
@@ -71,7 +71,7 @@ def runs_in(found: Found) -> Iterator[tuple[Run, Found]]:
 
 @define(eq=False)
 class Reader:
-    """Opens a segment for each read: what is deleted meanwhile is not found, and sought again."""
+    """A reader that opens a segment for each read. A deleted segment is looked up again."""
 
     _files: Files
     _quarantine: Quarantine
@@ -148,7 +148,7 @@ class _Reading:
     _is_gap: bool = False
 
     def take(self, found: Found) -> str:
-        """Add a record, and return what is wrong with it, or ""."""
+        """Add a record, and return the fault found in it, or ""."""
         if found.kind in (DAMAGED, TORN):
             self._is_gap = True
             return "no valid record"
@@ -166,7 +166,7 @@ class _Reading:
         self.close_gap(run.ids[0])
         self._before = run.ids[-1]
         wanted = self._wanted
-        # What is copied, and what is new, may stand in each other's extents.
+        # Copied and new messages may be in each other's extents.
         if run.ids[-1] < wanted.start or run.ids[0] >= wanted.stop:
             return ""
         if (run.place, run.level) != self._key:

@@ -16,14 +16,16 @@ from trio_stomp.store.journal._tail import Batch, Tail
 from trio_stomp.store.streams import journal_records
 
 MAX_UNSYNCED_BYTES = 4 * 1024 * 1024
-"""So much of what is not urgent is on its way to the disk; it is also kept in memory, but for what
-the logs of streams have, which are synced at once."""
+"""The most bytes of deferred records.
+
+They are also held in memory, except for those of stream logs, which are synced at once.
+"""
 PIECE_BYTES = 256 * 1024
-"""So much is copied out of the oldest segment with an append, and four times what is appended."""
+"""The bytes copied out of the oldest segment with an append, or four times the append's size."""
 PIECES_AT_ONCE = 16
-"""So many are copied before an append is refused for want of room."""
+"""The pieces copied before an append is refused for want of room."""
 SEGMENTS_WITHIN_LIMIT = 8
-"""A limited store has at least so many segments, so that room can be made by the segment."""
+"""The minimum number of segments of a limited store, so that room can be made by segments."""
 
 
 @define(eq=False)
@@ -122,7 +124,7 @@ class Writer:
         return bool(batch.grows and limit and self._shared.bytes + batch.size > limit)
 
     def _make_room(self, batch: Batch) -> None:
-        """Copy live messages out of old segments, as far as a caller may be kept waiting."""
+        """Copy live messages out of old segments, as far as the caller may be delayed."""
         self._cleaner.judge(is_crowded=True)
         for _ in range(PIECES_AT_ONCE):
             if not self._cleaner.is_cleaning or not self._is_too_much(batch):
@@ -137,10 +139,10 @@ class Writer:
                 self._cleaner.free()
 
     def sync(self) -> None:
-        """Sync all that was written.
+        """Sync everything written.
 
         Raises:
-          StoreUnavailable: all that was accepted before holds, but not what was written since.
+          StoreUnavailable: what was accepted earlier is stored, but nothing written since.
         """
         if self.broken or self._tail.is_synced:
             return
@@ -180,9 +182,9 @@ class Writer:
         self._unsynced_turns = 0
 
     def _encode(self, records: Sequence[Record]) -> tuple[Batch, Piece]:
-        """Encode records, with the copies that are due.
+        """Encode records, preceded by the copies that are due.
 
-        The copies lead: what follows may finish with what they hold.
+        Copies come first, as later records may finish their messages.
         """
         self._roll()
         piece = self._next_piece()
@@ -233,7 +235,7 @@ class Writer:
             raise self._unavailable(error) from error
 
     def _begin(self, index: Index) -> None:
-        """Begin another segment, with what was learned from those before it."""
+        """Begin another segment, with the index of those before it."""
         shared, before = self._shared, self._tail
         number = before.segment.number + 1
         self._tail = Tail.begin(shared.files, shared.journal, number, self.commit, index.next_id)
@@ -250,11 +252,11 @@ class Writer:
             tail.close()
 
     def _begin_anew(self) -> None:
-        """Go on after a failed sync: what was written since the last one may be there, or not.
+        """Continue after a failed sync: records written since the last one may be stored, or not.
 
-        A second sync would say that all is well, though the system has dropped what it could not
-        write. So the file is cut to what was synced once, if that can still be read, and never
-        written to again; what was accepted without a sync is written to the next.
+        A second sync would report success, although the system has dropped what it could not write.
+        So the file is cut to its last synced size, if that can still be read, and never written
+        again; accepted records that were not synced are written to the next file.
         """
         shared, tail = self._shared, self._tail
         cut(shared.files, tail.segment.path, tail.synced)

@@ -169,7 +169,7 @@ class SqlStore:
         try:
             if self._writer is not None and self._commit != self._durable:
                 with explained(self._database, "cannot be written to"):
-                    # Whoever waits for one commit has waited for those before it.
+                    # A caller that waits for one commit waits for those before it.
                     self._database.begin(self._writer, True)
                     touch(self._writer)
                     self._writer.commit()

@@ -1,10 +1,10 @@
-"""One stream on the disk: a directory of files, each a stretch of the log.
+"""One stream on the disk: a directory of files, each a part of the log.
 
-One thread appends, marks, rolls back and trims; another may compress; any may read. Who reads opens
-the file anew: should it be replaced or removed meanwhile, it is not there, and looked for again.
-So an idle stream holds no file open.
+One thread appends, marks, rolls back and trims; another may compress; any may read. A reader opens
+the file anew, and looks it up again if it was replaced or removed meanwhile. So an idle stream
+holds no file open.
 
-The disk's failures are the ``OSError`` of the port; who composes the log gives them a text.
+The disk's failures are raised as ``OSError``; the caller adds the text.
 """
 
 import threading
@@ -63,7 +63,7 @@ class StreamLog:
         self._since = 0
         """Where the newest segment ended when it was last on the disk."""
         self._in_doubt = False
-        """A sync failed: nobody knows what is on the disk, until ``rollback`` looks."""
+        """A sync failed: the state of the disk is unknown until ``rollback`` reads it."""
         self._is_broken = False
         """Nor will anybody know before the log is opened anew."""
         self._packing = threading.Lock()
@@ -77,7 +77,7 @@ class StreamLog:
         epoch: str,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> "StreamLog":
-        """Begin a stream, empty, and wait for the disk. What is left of an older one goes."""
+        """Create an empty stream, remove remains of an older one, and sync."""
         begin_directory(directory, files, name, epoch)
         return cls(directory, files, name, epoch, segment_bytes)
 
@@ -91,8 +91,8 @@ class StreamLog:
     ) -> "StreamLog | None":
         """Open a stream's log and read what it holds. None: it was never begun, or was dropped.
 
-        What it holds is on the disk then: nobody sees what a power cut could take away.
-        What is damaged is set aside and reported; ``take_damage`` tells.
+        Its content is synced, so that nobody sees messages that a power cut could remove. Damaged
+        parts are set aside and reported by ``take_damage``.
         """
         found = read_directory(directory, files)
         if found is None:
@@ -196,11 +196,11 @@ class StreamLog:
             self._files.close(handle)
 
     def sync(self) -> None:
-        """Wait until all is on the disk.
+        """Sync all files.
 
         Raises:
-          OSError: it is not known what is; to be rolled back.
-          StoreBroken: that was not done.
+          OSError: the state of the disk is unknown; call ``rollback``.
+          StoreBroken: an earlier ``rollback`` is missing.
         """
         self._insist(not self._in_doubt)
         handle = self._handle
@@ -250,15 +250,15 @@ class StreamLog:
             self._files.truncate(handle, tail.end)
             self._files.sync(handle)
             if self._in_doubt:
-                # After a failed sync the system may hold for written what the disk never took.
+                # After a failed sync the system may count data as written that the disk never got.
                 self._files.forget_cached(handle)
                 if not is_whole(tail, self._files.read(handle, 0, tail.end)):
                     raise StoreBroken(f"{tail.path}: what was written is not there; restart")
 
     def trim(self, before: int) -> None:
-        """Drop the whole files whose messages all stand before an offset. Not to be undone.
+        """Drop the whole files whose messages all precede an offset. It cannot be undone.
 
-        The one that was the newest at ``mark`` stays, and one that is being compressed.
+        The newest file at ``mark`` stays, and one that is being compressed.
         """
         while (segment := self._index.pop_oldest(before)) is not None:
             try:

@@ -64,10 +64,10 @@ def stream_directory(directory: str, name: str) -> str:
 
 @define(eq=False)
 class Streams:
-    """All logs, and what one append does to them.
+    """All logs, and the steps of an append to them.
 
     ``write``, ``sync`` and then ``finish``; or ``undo`` if anything failed before ``finish``. A
-    reader may have seen what ``write`` wrote, so it is always synced, urgent or not.
+    reader may have seen written messages, so they are always synced, urgent or not.
     """
 
     _directory: str
@@ -78,7 +78,7 @@ class Streams:
     _begun: list[str] = field(factory=list)
     _to_drop: list[StreamLog] = field(factory=list)
     _unpacked_bytes: int = SEGMENT_BYTES
-    """Written since somebody last looked for what can be compressed."""
+    """Bytes written since the last search for files to compress."""
     _packer: threading.Thread | None = None
 
     def open(self, known: Known = ALL_KNOWN) -> tuple[list[str], list[str]]:
@@ -143,7 +143,7 @@ class Streams:
             log.sync()
 
     def undo(self) -> None:
-        """Take back what was written.
+        """Undo what was written.
 
         Raises:
           OSError, StoreBroken: that failed, too.
@@ -165,7 +165,7 @@ class Streams:
             log.leave()
 
     def finish(self, records: Sequence[StreamRecord]) -> None:
-        """Do what cannot be undone. What fails is tried again: a file more does no harm."""
+        """Do what cannot be undone. Failures are retried later: an extra file does no harm."""
         self._touched.clear()
         self._begun.clear()
         latest = {record.stream: record for record in records if not isinstance(record, Trim)}
@@ -218,7 +218,7 @@ class Streams:
 
 def _pack_all(work: Sequence[Callable[[], bool]]) -> None:
     for compress_one in work:
-        # What cannot be compressed now stays as it is: it is only longer.
+        # A file that cannot be compressed now stays as it is, only larger.
         with suppress(OSError):
             while compress_one():
                 pass
