@@ -1,16 +1,28 @@
 """What the tests of explain ask, and how they read the answers."""
 
 import json
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 from tests.support.core import Core, Peer
 
+T = TypeVar("T")
 BROWSER = (("browser", "true"),)
 
 
 def asks(core: Core, question: str | dict[str, str]) -> dict[str, Any]:
     text = question if isinstance(question, str) else json.dumps(question)
-    return core.broker.explainer.explain(text)
+    return answered(core.broker.explainer.explain(text))
+
+
+def answered(pieces: Generator[None, None, T]) -> T:
+    """Have all pieces found of an answer."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            found: T = end.value
+            return found
 
 
 def what(answer: dict[str, Any]) -> list[str]:

@@ -193,7 +193,11 @@ class Parts:
             lambda name: self.book.policy_for(name).dedup_window, memory, self.log
         )
         self.destinations = Destinations(
-            policies, lambda destination: configure(destination, self), self._forget_route, memory
+            policies,
+            lambda destination: configure(destination, self),
+            self._forget_route,
+            memory,
+            turns=self.turns,
         )
         self.stale = StaleQueue(policies, memory)
         told = b"\nredelivered:false" if self.dialect.redelivered_always else b""
@@ -224,7 +228,7 @@ class Parts:
 
     def _is_there(self, name: str) -> bool:
         """Return whether a queue need not be created first."""
-        destination = self.destinations.known(name)
+        destination = self.destinations.find(name)
         return self.book.names(name) or (destination is not None and destination.queue is not None)
 
     def _make_storage(self, log: Log) -> None:
@@ -305,7 +309,14 @@ class Parts:
         self.leaving.turns = self.turns
 
     def _make_publisher(self, temporary: Temporary) -> None:
-        self.answers = Answers(self.server, self.fan_out, self.subscriber, self.stale, self.clients)
+        self.answers = Answers(
+            self.server,
+            self.fan_out,
+            self.subscriber,
+            self.stale,
+            clients=self.clients,
+            destinations=self.destinations,
+        )
         self.lines = Lines(self.turns, self.memory, self.destinations)
         in_pieces = FanOutInPieces(self.fan_out, self.lines, self.destinations)
         to_topics = TopicSender(
@@ -315,6 +326,7 @@ class Parts:
             streams=self.streams,
             stale=self.stale,
             answer=self.answers.to_topic,
+            check=self.answers.check,
             log=self.log,
             events=self.events,
         )

@@ -102,7 +102,7 @@ class Broker(Parts):
         )
         self.tracer = Tracer(self.events, self.clients, self.timers)
         self.monitor = Monitor(self.destinations, self.turns, self.publish)
-        self.answers.explain = self.explainer.explain
+        self.answers.explain, self.answers.read = self.explainer.explain, self.explainer.read
         self.answers.send = self._send_answer
         self.answers.trace = lambda text: self.tracer.ask(text, self.event_history.now)
         self.committer = TransactionCommitter(
@@ -231,6 +231,7 @@ class Broker(Parts):
             self._settle_slow(now, tells=True)
             # Hand out their messages now: nothing may start another turn.
             self.queues.pump(now)
+        self.destinations.lent.end_turn()
         self.subscriber.selectors.end_turn()
         self.subscriber.initial_delivery.browses.end_turn()
 

@@ -106,7 +106,7 @@ class Touched:
 
 def destination_mark(destination: "Destination", broker: "Broker") -> Mark:
     """Return a mark that changes with every message, subscriber and loss."""
-    current = broker.destinations.known(destination.name) or destination
+    current = broker.destinations.find(destination.name) or destination
     queue = queue_of(current)
     figures = (0, 0, 0, 0, 0)
     if queue is not None:
@@ -117,6 +117,6 @@ def destination_mark(destination: "Destination", broker: "Broker") -> Mark:
         destination.delivered,
         destination.dropped,
         destination.expired,
-        len(current.subscribers),
+        broker.destinations.takers_count(current),
         figures,
     )

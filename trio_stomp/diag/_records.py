@@ -188,12 +188,12 @@ def _queue_record(destination: str, **known: object) -> Record:
 def destination_record(destination: Destination, broker: Broker) -> Record:
     """Return the fields of the table ``destination``."""
     # Only the table of routes knows whether a wildcard subscription has changed who receives.
-    current = broker.destinations.known(destination.name) or destination
-    queue = queue_of(current)
+    current = broker.destinations.find(destination.name) or destination
+    queue, takers = queue_of(current), broker.destinations.takers_count(current)
     return {
         "destination": destination.name,
         "type": destination.kind.value,
-        "subscribers": len(current.subscribers) + (0 if queue is None else len(queue.consumers)),
+        "subscribers": takers + (0 if queue is None else len(queue.consumers)),
         "enqueued_total": destination.enqueued,
         "delivered_total": destination.delivered,
         "acked_total": 0 if queue is None else queue.dequeued,

@@ -25,7 +25,7 @@ from trio_stomp.startup._log_switch import TARGET, log_to, trace_logger
 from trio_stomp.startup._security import Access, Security
 from trio_stomp.startup._storage import open_store
 from trio_stomp.store import Recovered, Store
-from trio_stomp.web import Page, Site, add_pages, explain_page, in_one
+from trio_stomp.web import Page, Site, add_pages, explain_page
 
 logger = logging.getLogger("trio_stomp")
 
@@ -218,7 +218,7 @@ def _assemble(
     store = opened[0] if opened is not None else None
     reporter = Reporter(settings.diag, server)
     server.assemble(broker, reporter, store)
-    site.pages["/explain"] = Page(in_one(partial(explain_page, broker.explainer.explain)))
+    site.pages["/explain"] = Page(partial(explain_page, broker.explainer.explain))
     add_pages(site, server, reporter.figures, settings.web, settings.store.data_dir)
     return server
 

@@ -6,6 +6,7 @@ from urllib.parse import parse_qs
 
 from trio_stomp.base import RemoteError
 from trio_stomp.transport import HttpRequest, encode_response
+from trio_stomp.web._pieces import Pieces
 
 USAGE = (
     "ask ?q=MESSAGE-ID, or ?destination=D&session=S (or &user=U): explains why the client "
@@ -14,7 +15,9 @@ USAGE = (
 _JSON = (("Content-Type", "application/json"), ("Cache-Control", "no-store"))
 
 
-def explain_page(explain: Callable[[str], dict[str, object]], request: HttpRequest) -> bytes:
+def explain_page(
+    explain: Callable[[str], Pieces[dict[str, object]]], request: HttpRequest
+) -> Pieces[bytes]:
     """Return the whole answer.
 
     Args:
@@ -27,9 +30,10 @@ def explain_page(explain: Callable[[str], dict[str, object]], request: HttpReque
     if bool(question) == bool(known):
         return _answer(request, 400, {"error": USAGE})
     try:
-        return _answer(request, 200, explain(question or json.dumps(known)))
+        told = yield from explain(question or json.dumps(known))
     except RemoteError as error:
         return _answer(request, 400, {"error": error.message})
+    return _answer(request, 200, told)
 
 
 def _answer(request: HttpRequest, status: int, told: dict[str, object]) -> bytes:

@@ -41,12 +41,12 @@ class Destination:
 
     name: str
     kind: Kind
-    subscribers: "tuple[Member, ...]" = ()
-    direct: "tuple[Subscription, ...]" = ()
+    subscribers: "Sequence[Member]" = ()
+    direct: "Sequence[Subscription]" = ()
     """Those of them that are staged to without a second look."""
-    filtered: "tuple[Member, ...]" = ()
+    filtered: "Sequence[Member]" = ()
     """The others."""
-    durables: "tuple[AnyBinding, ...]" = ()
+    durables: "Sequence[AnyBinding]" = ()
     """Those of these that may be durable."""
     bindings: int = 0
     """How many of them put each message into a queue."""
@@ -58,6 +58,8 @@ class Destination:
     """The quota charged for it: that of the first user."""
     generation: int = STALE_GENERATION
     exact: "dict[Member, None]" = field(factory=dict)
+    is_asked: bool = False
+    """Messages are questions to the broker that take long to answer."""
     reserved: bool = False
     private: bool = False
     """Belongs to one connection, which reaches it by name only."""
@@ -104,6 +106,10 @@ class Destination:
         """Return whether nothing at all would be lost: nothing was ever sent here."""
         return self.is_idle and not (self.enqueued or self.dropped or self.seen or self.stream)
 
+    def outdate(self) -> None:
+        """Have its subscribers looked up before the next use."""
+        self.generation = STALE_GENERATION
+
     def stores(self, options: "SendOptions | None") -> bool:
         """Return whether a message with such headers is to survive, if there is a store."""
         if self.persistent == "header":
@@ -111,8 +117,8 @@ class Destination:
         return self.persistent == "always" and not self.private
 
     def is_large(self, count: int) -> bool:
-        """Return whether it takes long to give its subscribers a run of ``count`` messages."""
-        return self.is_crowded or self.bindings * count > MANY_TAKERS
+        """Return whether it takes long to deliver, or to answer, a run of ``count`` messages."""
+        return self.is_crowded or self.bindings * count > MANY_TAKERS or self.is_asked
 
     def ends_at(self, options: "SendOptions | None", received_at: float) -> float:
         """Return when a message with such headers ends by the broker's clock, wherever it waits."""

@@ -7,8 +7,9 @@ last few seconds of a busy broker and the last days of a quiet one, and says how
 """
 
 import json
-from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from bisect import bisect_left
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import define
@@ -29,6 +30,7 @@ from trio_stomp.broker.explain._outcome import (
     tag_of,
     verdict,
 )
+from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen, last
 from trio_stomp.broker.headers import END_MARK, ID_MARK, Dialect, resolve
 from trio_stomp.broker.names import MONITOR, RESERVED, matches
 from trio_stomp.broker.queues import Consumer, queue_of
@@ -46,10 +48,15 @@ MAX_EVENTS = 200
 """Events in one answer; the newest ones."""
 MAX_FACTS = 200
 """Facts in one answer: a composite destination has many names, a user many sessions."""
+MAX_LISTED = 400
+"""Characters of destinations that a fact lists."""
 MAX_QUESTION_CHARS = 4096
 OWN = "what the broker tells of itself (DIAG, /queue/monitor)"
 
 Answer = tuple[list[str], list[Event]]
+Facts = Generator[str | None, None, None]
+"""Facts, and None where others may have a turn."""
+_time = itemgetter(1)
 
 
 class ExplainHost(Protocol):
@@ -73,8 +80,10 @@ class Explainer:
     authorizer: Authorizer
     host: ExplainHost
 
-    def explain(self, question: str) -> dict[str, object]:
+    def explain(self, question: str) -> Pieces[dict[str, object]]:
         """Return the answer to a question, ready to be JSON.
+
+        It is found in pieces: what it tells of the present is of some moment in between.
 
         Its ``facts`` are sentences, which ``summary`` joins; ``events`` are what they were found
         in, and all that happened in the last ``horizon_s`` seconds is known.
@@ -82,19 +91,46 @@ class Explainer:
         Raises:
           ProtocolError: it is no question; the asker's fault.
         """
-        asked = _read(question)
+        asked = self.read(question)
         if "message-id" in asked:
-            facts, events = self._message(asked["message-id"])
+            facts, events = yield from self._message(asked["message-id"])
         else:
-            facts, events = self._subscriber(asked)
+            facts, events = yield from self._subscriber(asked)
         now = self.event_history.now
+        shown: list[dict[str, object]] = []
+        for event in events[-MAX_EVENTS:]:
+            shown.append(told(event, now, self._policy_of))
+            yield
         return {
             "question": asked,
             "summary": "; ".join(facts),
             "facts": facts,
-            "events": [told(event, now, self._policy_of) for event in events[-MAX_EVENTS:]],
+            "events": shown,
             "horizon_s": round(now - self._began(now), 3),
         }
+
+    def read(self, question: str) -> dict[str, str]:
+        """Return what a question asks, by its keys.
+
+        Raises:
+          ProtocolError: as ``explain``.
+        """
+        asked = _read(question)
+        if "message-id" in asked:
+            self._split(asked["message-id"])
+        else:
+            resolve(asked["destination"], self.dialect)
+        return asked
+
+    def _split(self, name: str) -> tuple[str, str]:
+        """Return the tag and the digits of a message-id."""
+        tag, _, digits = name.rpartition("-")
+        if not (tag and digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS + 1):
+            raise ProtocolError(
+                "invalid-question",
+                f"{name[:80]!r} is no message-id; they look like {self.boot}.1-42",
+            )
+        return tag, digits
 
     def _began(self, now: float) -> float:
         """Since when everything that happened is still known."""
@@ -113,11 +149,11 @@ class Explainer:
 
     # What the broker is like now.
 
-    def subscription_of(self, tag: str) -> "Subscription | None":
+    def subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
         """Return the subscription whose message-ids begin so, if it is still there."""
         name = tag.encode()
-        found = (client.tags[name] for client in self.clients if name in client.tags)
-        return next(found, None)
+        client = yield from last(list(self.clients), lambda each: name in each.tags)
+        return client.tags[name] if client is not None else None
 
     def queue_of(self, name: str) -> "Queue | None":
         """Return the queue that is found by a name. A subscription's own is not."""
@@ -130,53 +166,55 @@ class Explainer:
 
     # By message-id.
 
-    def _message(self, name: str) -> Answer:
-        tag, _, digits = name.rpartition("-")
-        if not (tag and digits.isascii() and digits.isdigit() and len(digits) <= MAX_DIGITS + 1):
-            raise ProtocolError(
-                "invalid-question",
-                f"{name[:80]!r} is no message-id; they look like {self.boot}.1-42",
-            )
+    def _message(self, name: str) -> Pieces[Answer]:
+        tag, digits = self._split(name)
         names = self.host.fan_out.names
         if tag in (names.boot, names.store):
-            return self._of_queue(int(digits))
+            return (yield from self._of_queue(int(digits)))
         if not tag.startswith(f"{self.boot}."):
             return ["the id is of an earlier start of this broker, or of another one"], []
-        subscription = self.subscription_of(tag)
+        subscription = yield from self.subscription_of(tag)
         if tag.endswith(ID_MARK):
             return [_of_stream(subscription, digits)], []
         number = int(digits)
-        events = self._all()
-        claim = _claim(events, number)
+        events = yield from self._all()
+        # The last that says so: a member of a work queue that acknowledges numbers what it was sent
+        # itself, and later.
+        claim = yield from last(events, lambda event: claims(event, number))
         if claim is None or not _is_whole(claim, subscription):
-            return self._unknown(subscription, number), []
+            return (yield from self._unknown(events, subscription, number)), []
         if tag_of(claim) not in ("", tag):
             other = f"{tag_of(claim)}-{number}"
             return [f"no message had that id: the delivery of that number was {other}"], []
-        found = story(events, claim, tag, number)
-        return verdict(found, claim, number, events, self), found
+        found = yield from story(events, claim, tag, number)
+        return (yield from verdict(found, claim, number, events, self)), found
 
-    def _of_queue(self, accepted: int) -> Answer:
+    def _of_queue(self, accepted: int) -> Pieces[Answer]:
         """Return what became of a queue's message, by its ``message-id``."""
-        events = self._all()
-        given = [each for each in events if each[0] in ("delivered", "shown")]
-        claim = next((each for each in reversed(given) if accepted in each[7]), None)
+        events = yield from self._all()
+        claim = yield from last(
+            events, lambda event: event[0] in ("delivered", "shown") and accepted in event[7]
+        )
         if claim is None:
-            found = [event for event in events if is_of(event, accepted)]
+            found = yield from chosen(events, lambda event: is_of(event, accepted))
             if found:
-                return of_queue(found, accepted, self), found
+                return (yield from of_queue(found, accepted, self)), found
             if not self.event_history.is_kept:
                 return [FORGETFUL], []
             return ["nothing is known of a message of that id, or not any more"], []
         number = number_in(claim, accepted)
-        found = story(events, claim, tag_of(claim), number)
-        return verdict(found, claim, number, events, self), found
+        found = yield from story(events, claim, tag_of(claim), number)
+        return (yield from verdict(found, claim, number, events, self)), found
 
-    def _unknown(self, subscription: "Subscription | None", number: int) -> list[str]:
+    def _unknown(
+        self, events: Sequence[Event], subscription: "Subscription | None", number: int
+    ) -> Pieces[list[str]]:
         """Return what can be said of an id that no event tells of."""
-        last = self.host.fan_out.messages
-        if not 0 < number <= last:
-            return [f"no message has had that id: {last} is the last number that was given to one"]
+        newest = self.host.fan_out.messages
+        if not 0 < number <= newest:
+            return [
+                f"no message has had that id: {newest} is the last number that was given to one"
+            ]
         whose = f"session {subscription.client.session_id}" if subscription is not None else ""
         if subscription is not None and _hears(subscription):
             return [
@@ -186,7 +224,7 @@ class Explainer:
             ]
         if not self.event_history.is_kept:
             return [FORGETFUL]
-        if number < self._first_known(last):
+        if number < (yield from self._first_known(events, newest)):
             return [
                 "nothing is known of it any more: it is older than what is remembered"
                 " (option explain_events)"
@@ -198,47 +236,59 @@ class Explainer:
             ]
         return [f"no message had that id, or it was of {OWN}, of which deliveries are not noted"]
 
-    def _first_known(self, last: int) -> int:
-        """From which number on all deliveries that are noted at all are still known."""
-        routine = self.event_history.routine
-        if len(routine) < self.event_history.capacity:
+    def _first_known(self, events: Sequence[Event], newest: int) -> Pieces[int]:
+        """Return from which number on all deliveries that are noted at all are still known."""
+        if len(self.event_history.routine) < self.event_history.capacity:
             return 0
-        return next((first for event in routine if (first := first_of(event))), last + 1)
+        for place, event in enumerate(events):
+            if first := first_of(event):
+                return first
+            if place % LOOKS == 0:
+                yield
+        return newest + 1
 
     # By subscriber.
 
-    def _subscriber(self, asked: dict[str, str]) -> Answer:
-        names = resolve(asked.get("destination", ""), self.dialect)
+    def _subscriber(self, asked: dict[str, str]) -> Pieces[Answer]:
+        names = resolve(asked["destination"], self.dialect)
         session, user = asked.get("session"), asked.get("user")
-        events = self._all()
+        events = yield from self._all()
+        about = frozenset(names)
         if session is None and user is None:
-            facts = _first(line for name in names for line in self._place(name, len(names) > 1))
-            return facts, [event for event in events if _concerns(event, names, None)]
-        found = [
-            client
-            for client in self.clients
-            if session in (None, client.session_id) and user in (None, client.user)
-        ]
-        whose = {client.session_id for client in found}
-        whose |= {session} if session is not None else _sessions(events, user)
-        events = [event for event in events if _concerns(event, names, whose)]
-        if not found:
+            facts = yield from _first(
+                line for name in names for line in self._place(name, len(names) > 1)
+            )
+            found = yield from chosen(events, lambda event: _concerns(event, about, None))
+            return facts, found
+        clients = yield from chosen(
+            list(self.clients),
+            lambda each: session in (None, each.session_id) and user in (None, each.user),
+        )
+        whose = {client.session_id for client in clients}
+        if session is not None:
+            whose.add(session)
+        else:
+            own = yield from chosen(events, lambda each: each[0] == "event" and each[6] == user)
+            whose |= {event[3] for event in own}
+        found = yield from chosen(events, lambda event: _concerns(event, about, whose))
+        if not clients:
             who = " of ".join(
                 f"{word} {name}"
                 for word, name in (("session", session), ("user", user))
                 if name is not None
             )
-            return [f"{who} is not connected"], events
-        return _first(line for client in found for line in self._client(client, names)), events
+            return [f"{who} is not connected"], found
+        lines = (line for client in clients for line in self._client(client, names))
+        return (yield from _first(lines)), found
 
     def _place(self, name: str, is_one_of_many: bool) -> Iterator[str]:
-        destination = self.destinations.known(name)
+        destination = self.destinations.find(name)
         if destination is None:
             yield f"nothing has been sent to {name} or subscribed there lately"
             return
         queue = queue_of(destination)
         if queue is None:
-            takers = some(len(destination.subscribers), "subscriber")
+            takers = some(self.destinations.takers_count(destination), "subscriber")
         else:
             takers = some(len(queue.consumers), "consumer")
         yield (
@@ -251,8 +301,9 @@ class Explainer:
             yield f"{lead}{queue.depth} {verb}, {queue.unacked} unacknowledged"
         yield f"{lead}policy: {self.host.book.where(name)}"
 
-    def _client(self, client: "Client", names: Sequence[str]) -> Iterator[str]:
+    def _client(self, client: "Client", names: Sequence[str]) -> Facts:
         yield f"session {client.session_id} ({client.user or 'nobody'}) from {client.remote}"
+        subscriptions = list(client.subscriptions.values())
         reached: dict[Subscription, None] = {}
         for name in names:
             if client.rights is not None:
@@ -260,11 +311,18 @@ class Explainer:
                     verdict = client.rights.verdict(action, place, pattern)
                     if not verdict.allowed:
                         yield verdict.explanation
-            here = [each for each in client.subscriptions.values() if _reaches(each, name)]
-            reached |= dict.fromkeys(here)
+            here: dict[Subscription, None] = {}
+            left = LOOKS
+            for each in subscriptions:
+                if _reaches(each, name):
+                    here[each] = None
+                left -= len(each.places)
+                if left <= 0:
+                    left = LOOKS
+                    yield None
+            reached |= here
             if not here:
-                others = ", ".join(each.destination for each in client.subscriptions.values())
-                has = others[:400] or "none at all"
+                has = _listed(subscriptions) or "none at all"
                 yield f"has no subscription that reaches {name}; it has {has}"
         for subscription in reached:
             yield from _state(subscription)
@@ -279,9 +337,24 @@ class Explainer:
             return "what it sent before is not stored yet"
         return "a full queue makes it wait (overflow = block)"
 
-    def _all(self) -> list[Event]:
-        event_history = self.event_history
-        return sorted((*event_history.routine, *event_history.trouble), key=lambda event: event[1])
+    def _all(self) -> Pieces[list[Event]]:
+        """Return all that is remembered, in order of time."""
+        routine: list[Event] = []
+        trouble: list[Event] = []
+        events: list[Event] = []
+        self.host.turns.collect_young()  # before these lists are long
+        routine += self.event_history.routine
+        trouble += self.event_history.trouble
+        done = 0
+        for place in range(0, len(routine), LOOKS):
+            some = routine[place : place + LOOKS]
+            # What happened at the moment of the last one may stand among the next ones, too.
+            end = bisect_left(trouble, _time(some[-1]), done, key=_time)
+            events += sorted((*some, *trouble[done:end]), key=_time)
+            done = end
+            yield
+        events += trouble[done:]
+        return events
 
 
 def _read(question: str) -> dict[str, str]:
@@ -308,17 +381,27 @@ def _invalid(why: str) -> ProtocolError:
     )
 
 
-def _first(facts: Iterator[str]) -> list[str]:
-    found = list(islice(facts, MAX_FACTS))
-    return found if next(facts, None) is None else [*found, "and more"]
+def _first(facts: "Iterator[str | None]") -> Pieces[list[str]]:
+    """Return as many facts as an answer holds."""
+    found: list[str] = []
+    for fact in facts:
+        if fact is None:
+            yield
+        elif len(found) == MAX_FACTS:
+            return [*found, "and more"]
+        else:
+            found.append(fact)
+    return found
 
 
-def _claim(events: Sequence[Event], number: int) -> Event | None:
-    """Return the event that gave a delivery its number: the last that says so.
-
-    A member of a work queue that acknowledges numbers what it was sent itself, and later.
-    """
-    return next((event for event in reversed(events) if claims(event, number)), None)
+def _listed(subscriptions: "Iterable[Subscription]") -> str:
+    """Return to what some are subscribed, as much as a fact holds."""
+    text = ""
+    for each in subscriptions:
+        text = f"{text}, {each.destination}" if text else each.destination
+        if len(text) >= MAX_LISTED:
+            break
+    return text[:MAX_LISTED]
 
 
 def _is_whole(claim: Event, subscription: "Subscription | None") -> bool:
@@ -376,12 +459,7 @@ def _state(subscription: "Subscription") -> Iterator[str]:
         yield "does not read what is sent to it: its outbox is full"
 
 
-def _sessions(events: Sequence[Event], user: str | None) -> set[str]:
-    """Return the sessions of a user that came, did something, or went."""
-    return {event[3] for event in events if event[0] == "event" and event[6] == user}
-
-
-def _concerns(event: Event, names: Sequence[str], whose: Collection[str] | None) -> bool:
+def _concerns(event: Event, names: Collection[str], whose: Collection[str] | None) -> bool:
     """Return whether an event is of these destinations, and of no session but these.
 
     Args:

@@ -1,10 +1,15 @@
 """What became of one message: what ``explain`` finds of it, and says of it in a few sentences."""
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Protocol
+
+from attrs import define, field
 
 from trio_stomp.broker.delivery import DISCONNECT, DROP_NEWEST, DeliveryReason, LossReason
 from trio_stomp.broker.explain._description import Event, some, why
+from trio_stomp.broker.explain._pieces import LOOKS, Pieces, chosen
 from trio_stomp.broker.names import Kind, classify
 from trio_stomp.broker.queues import Consumer
 
@@ -28,7 +33,7 @@ _GIVEN = {
 class Present(Protocol):
     """The broker's present state, as an answer needs it."""
 
-    def subscription_of(self, tag: str) -> "Subscription | None":
+    def subscription_of(self, tag: str) -> "Pieces[Subscription | None]":
         """Return the subscription whose message-ids begin so, if it is still there."""
 
     def queue_of(self, name: str) -> "Queue | None":
@@ -65,27 +70,32 @@ def tag_of(event: Event) -> str:
 # What belongs to a message.
 
 
-def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> list[Event]:
+def story(events: Sequence[Event], claim: Event, tag: str, number: int) -> Pieces[list[Event]]:
     """All events, in order, of the message that ``claim`` tells of as ``tag``-``number``."""
     if claim[0] in ("sent", "given"):
-        return [
-            event
-            for event in events
-            if event is claim or _is_loss(event, claim, number) or _covers(event, tag, number)
-        ]
+        own = {tag: [number]}
+        return (
+            yield from chosen(
+                events,
+                lambda event: (
+                    event is claim or _is_loss(event, claim, number) or _covers(event, own)
+                ),
+            )
+        )
     accepted = accepted_by(claim, number)
     if not accepted:
         return [claim]
-    ids = [
-        (tag_of(event), number_in(event, accepted))
-        for event in events
-        if event[0] == "delivered" and accepted in event[7]
-    ]
-    return [
-        event
-        for event in events
-        if is_of(event, accepted) or any(_covers(event, *each) for each in ids)
-    ]
+    given = yield from chosen(
+        events, lambda event: event[0] == "delivered" and accepted in event[7]
+    )
+    numbers: dict[str, list[int]] = {}
+    for place, event in enumerate(given, 1):
+        numbers.setdefault(tag_of(event), []).append(number_in(event, accepted))
+        if place % LOOKS == 0:
+            yield
+    return (
+        yield from chosen(events, lambda event: is_of(event, accepted) or _covers(event, numbers))
+    )
 
 
 def accepted_by(claim: Event, number: int) -> int:
@@ -125,15 +135,24 @@ def is_of(event: Event, accepted: int) -> bool:
     return False
 
 
-def _covers(event: Event, tag: str, number: int) -> bool:
-    """Return whether an event tells of an ACK or NACK of a delivery."""
+def _covers(event: Event, numbers: Mapping[str, list[int]]) -> bool:
+    """Return whether an event tells of an ACK or NACK of one of some deliveries.
+
+    Args:
+      event: Of any kind.
+      numbers: Of them, by the subscription's tag, in order.
+    """
     if event[0] not in ("acknowledged", "rejected"):
         return False
     first, last, _, cumulative = event[3:7]
-    begin, end = number_of(first, tag), number_of(last, tag)
-    if begin is None or end is None:
+    tag = first.rpartition(b"-")[0].decode(errors="replace")
+    begin, end, known = number_of(first, tag), number_of(last, tag), numbers.get(tag)
+    if begin is None or end is None or known is None:
         return False
-    return number <= end if cumulative else min(begin, end) <= number <= max(begin, end)
+    if cumulative:
+        return bool(known[0] <= end)
+    place = bisect_left(known, min(begin, end))
+    return place < len(known) and known[place] <= max(begin, end)
 
 
 def number_of(name: bytes, tag: str) -> int | None:
@@ -153,7 +172,7 @@ def verdict(
     number: int,
     events: Sequence[Event],
     present: Present,
-) -> list[str]:
+) -> Pieces[list[str]]:
     """Return how it ended, or where it is: the first sentence says it, the others say more.
 
     Args:
@@ -165,33 +184,37 @@ def verdict(
     """
     match claim[0]:
         case "sent":
-            return _of_topic(found, claim, events, present)
+            return (yield from _of_topic(found, claim, events, present))
         case "given":
-            return _of_late(found, claim, events, present)
+            return (yield from _of_late(found, claim, events, present))
         case "browsed":
             return ["it is no message of a queue: it told a browser that there is no more"]
     accepted = accepted_by(claim, number)
     if claim[0] == "delivered":
-        return of_queue(found, accepted, present)
+        return (yield from of_queue(found, accepted, present))
     seen = f"it was shown to a browser, session {claim[3]}"
-    return [*of_queue(found, accepted, present), seen]
+    return [*(yield from of_queue(found, accepted, present)), seen]
 
 
 def _of_topic(
     found: Sequence[Event], sent: Event, events: Sequence[Event], present: Present
-) -> list[str]:
+) -> Pieces[list[str]]:
     """Of several subscribers each has its own end."""
     copies, reached = sent[6], sent[6]
     certain: list[str] = []
     unsure: list[str] = []
     losses: dict[tuple[str, str, bool], int] = {}
-    for event in _lost(found):
+    for place, event in enumerate((yield from _lost(found)), 1):
         key = (event[4], why(event), event[6][1] > 0)
         losses[key] = losses.get(key, 0) + event[5]
-    for (session, reason, is_numbered), count in losses.items():
-        moment = _moment(events, sent, session)
+        if place % LOOKS == 0:
+            yield
+    moment = yield from _moment(events, sent)
+    for place, ((session, reason, is_numbered), count) in enumerate(losses.items(), 1):
+        if place % LOOKS == 0:
+            yield
         is_known = present.knows_all_of(sent[1])
-        lost = 1 if is_numbered else _lost_copies(reason, count, moment) * is_known
+        lost = 1 if is_numbered else _lost_copies(reason, count, *moment.of(session)) * is_known
         reached -= lost
         if lost:
             certain.append(f"lost for session {session}: {reason}")
@@ -210,51 +233,74 @@ def _of_topic(
     return [head, *said[:MAX_LOSERS], *([f"and {more} more likewise"] if more > 0 else [])]
 
 
-def _moment(events: Iterable[Event], claim: Event, session: str) -> list[Event]:
-    """All that a session may have been given of a destination when it was given this."""
-    return [
-        event
-        for event in events
-        if event[1:3] == claim[1:3]
-        and (event[0] == "sent" or (event[0] == "given" and event[3] == session))
-    ]
+@define(eq=False, repr=False)
+class _Moment:
+    """What sessions may have been given of a destination in one moment.
+
+    Args:
+      sent: To all who were subscribed, each with its place among all events.
+      given: To one session alone, likewise.
+    """
+
+    sent: list[tuple[int, Event]] = field(factory=list)
+    given: dict[str, list[tuple[int, Event]]] = field(factory=dict)
+
+    def of(self, session: str) -> tuple[Event, bool]:
+        """Return the first that a session may have been given, and whether that is all."""
+        given = self.given.get(session, [])
+        _, first = min((*self.sent[:1], *given[:1]), key=itemgetter(0))
+        return first, len(self.sent) + len(given) == 1
 
 
-def _lost_copies(reason: str, count: int, moment: Sequence[Event]) -> int:
+def _moment(events: Sequence[Event], claim: Event) -> Pieces[_Moment]:
+    """Return all that was given of a destination when this was."""
+    moment = _Moment()
+    for place, event in enumerate(events):
+        if event[1:3] == claim[1:3] and event[0] in ("sent", "given"):
+            is_sent = event[0] == "sent"
+            some = moment.sent if is_sent else moment.given.setdefault(event[3], [])
+            some.append((place, event))
+        if place % LOOKS == 0:
+            yield
+    return moment
+
+
+def _lost_copies(reason: str, count: int, first: Event, is_all: bool) -> int:
     """Return how many copies of one message were lost for certain, of ``count`` in a moment.
 
     Nobody noted which they were: it is certain if there is but one run that they can be of.
     """
-    (first, *others), is_work = moment, classify(moment[0][2]) is Kind.WORK
+    is_work = classify(first[2]) is Kind.WORK
     if reason.endswith(f"slow_consumer = {DISCONNECT!r}"):
         # What waited is gone, and what came behind went nowhere; but work may be another's.
-        return 0 if others and is_work else 1
+        return 0 if is_work and not is_all else 1
     messages = int(first[5] if first[0] == "sent" else first[6])
     is_newest = reason.endswith(f"slow_consumer = {DROP_NEWEST!r}")
-    return count // messages if is_newest and not others else 0
+    return count // messages if is_newest and is_all else 0
 
 
 def _of_late(
-    found: Sequence[Event], given: Event, events: Iterable[Event], present: Present
-) -> list[str]:
+    found: Sequence[Event], given: Event, events: Sequence[Event], present: Present
+) -> Pieces[list[str]]:
     head = f"{_GIVEN[given[7]]} session {given[3]}"
-    lost = _lost(found)
+    lost = yield from _lost(found)
     if not lost:
         return [head]
     count, reason = sum(event[5] for event in lost), why(lost[0])
-    lost_copies = _lost_copies(reason, count, _moment(events, given, given[3]))
+    moment = yield from _moment(events, given)
+    lost_copies = _lost_copies(reason, count, *moment.of(given[3]))
     if not (lost_copies and present.knows_all_of(given[1])):
         return [head, f"{count} lost just then, perhaps this one too: {reason}"]
     return [f"{head}, but it did not arrive: {reason}"]
 
 
-def _lost(found: Sequence[Event]) -> list[Event]:
-    return [event for event in found if event[0] == "lost"]
+def _lost(found: Sequence[Event]) -> Pieces[list[Event]]:
+    return chosen(found, lambda event: event[0] == "lost")
 
 
-def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[str]:
-    steps = [event for event in found if event[0] not in ("queued", "shown")]
-    times = sum(1 for event in steps if event[0] == "delivered")
+def of_queue(found: Sequence[Event], accepted: int, present: Present) -> Pieces[list[str]]:
+    steps = yield from chosen(found, lambda event: event[0] not in ("queued", "shown"))
+    times = len((yield from chosen(steps, lambda event: event[0] == "delivered")))
     delivered = "it was delivered" if times < 2 else f"it was delivered {times} times"
     if not steps:
         return _waiting(present.queue_of(found[0][2]))
@@ -268,7 +314,7 @@ def of_queue(found: Sequence[Event], accepted: int, present: Present) -> list[st
             return [f"{delivered}, and died: {why(last)}"]
         case "lost":
             return [f"it did not arrive: {why(last)}"]
-    subscription = present.subscription_of(tag_of(last))
+    subscription = yield from present.subscription_of(tag_of(last))
     consumer = subscription.consumer if subscription is not None else None
     if not isinstance(consumer, Consumer):
         end = "that subscription has ended: unless it was ack:auto, the message went back"

@@ -7,6 +7,7 @@ each pattern, whatever the patterns are.
 
 import heapq
 from collections.abc import Iterator
+from itertools import compress
 from typing import Generic, TypeVar
 
 from attrs import define, field
@@ -14,6 +15,8 @@ from attrs import define, field
 from trio_stomp.broker.names._wildcards import ONE_WORD, Pattern, split
 
 T = TypeVar("T")
+
+_TRUTHS = bytes.maketrans(b"01", b"\0\1")
 
 FEW = 8
 SHARE = 2048
@@ -110,8 +113,8 @@ class Crowd(Generic[T]):
         if not lengths:
             del self._lengths[place]
 
-    def match(self, name: str) -> list[T]:
-        """Return the items whose pattern matches ``name``, in no particular order, each once."""
+    def tables(self, name: str) -> "list[dict[T, None]]":
+        """Return the items whose pattern matches ``name``, those of each pattern in a table."""
         if not self._numbers:
             return []
         tokens = split(name)
@@ -133,7 +136,7 @@ class Crowd(Generic[T]):
             place = len(tokens)
             ends = self._set("plain", place, None)
             found |= alive & (ends | self._set("rest", place, ".") | self._set("rest", place, "/"))
-        return [item for number in _numbers_in(found) for item in self._items[number]]
+        return list(map(self._items.__getitem__, _numbers_in(found)))
 
     def _set(self, what: str, place: int, token: str | None) -> int:
         found = self._sets.get((what, place, token))
@@ -153,9 +156,6 @@ def _keys(pattern: Pattern) -> Iterator[_Key]:
 
 
 def _numbers_in(bits: int) -> Iterator[int]:
-    """Yield the places of ones, the lowest first."""
-    text = bin(bits)[:1:-1]
-    place = text.find("1")
-    while place >= 0:
-        yield place
-        place = text.find("1", place + 1)
+    """Return the places of ones, the lowest first."""
+    digits = bin(bits)[:1:-1].encode().translate(_TRUTHS)
+    return compress(range(len(digits)), digits)

@@ -109,7 +109,11 @@ class WildcardTrie(Generic[T]):
 
     def match(self, name: str) -> list[T]:
         """Return the items whose pattern matches ``name``, in no particular order, each once."""
-        found = self._crowd.match(name)
+        return [item for items in self.tables(name) for item in items]
+
+    def tables(self, name: str) -> list[dict[T, None]]:
+        """Return the same in some tables, which go on to change as items come and go."""
+        found = self._crowd.tables(name)
         if self._root.is_empty():
             return found
         frontier = [self._root]
@@ -121,7 +125,7 @@ class WildcardTrie(Generic[T]):
                 if node.glued:
                     _match_glued(node.glued, name, offset, found)
                 if node.rest and not is_word and token in node.rest:
-                    found.extend(node.rest[token])
+                    found.append(node.rest[token])
                 children = node.children
                 if children:
                     if token in children:
@@ -134,9 +138,9 @@ class WildcardTrie(Generic[T]):
             offset += len(token)
         for node in frontier:
             if node.here:
-                found.extend(node.here)
-            for items in node.rest.values() if node.rest else ():
-                found.extend(items)
+                found.append(node.here)
+            if node.rest:
+                found.extend(node.rest.values())
         return found
 
 
@@ -152,12 +156,15 @@ def _discard(table: dict[str, dict[T, None]], key: str, item: T) -> None:
 
 
 def _match_glued(
-    glued: dict[int, dict[str, dict[T, None]]], name: str, offset: int, found: list[T]
+    glued: dict[int, dict[str, dict[T, None]]],
+    name: str,
+    offset: int,
+    found: list[dict[T, None]],
 ) -> None:
     for length, by_text in glued.items():
         items = by_text.get(name[offset : offset + length])
         if items:
-            found.extend(items)
+            found.append(items)
 
 
 def matches(pattern: Pattern, name: str) -> bool:

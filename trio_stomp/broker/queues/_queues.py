@@ -105,7 +105,7 @@ class QueueBook:
         Raises:
           ProtocolError: as ``Destinations.open``.
         """
-        destination = self.destinations.open(name, quota)
+        destination = self.destinations.place(name, quota)
         queue = destination.queue
         if not isinstance(queue, Queue):
             place = "" if name.startswith(PRIVATE_QUEUE) else PLACE + name
@@ -200,7 +200,7 @@ class QueueBook:
 
     def end(self, name: str, now: float) -> None:
         """Remove a queue with its messages."""
-        destination = self.destinations.known(name)
+        destination = self.destinations.find(name)
         queue = queue_of(destination)
         if destination is not None and queue is not None:
             for consumer in list(queue.consumers):
@@ -392,7 +392,7 @@ class QueueBook:
         head, size = _dead_head(message, queue, death, name), len(message.body)
         quota = message.publication.payer
         try:
-            destination = self.destinations.open(name, quota)
+            destination = self.destinations.place(name, quota)
             if destination.kind is not Kind.QUEUE:
                 return self.send_dead(destination, head, message, now)
             grave = self.open(name, quota)

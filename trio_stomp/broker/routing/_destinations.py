@@ -14,8 +14,12 @@ from trio_stomp.broker.delivery import (
     Destination,
     Histogram,
     Member,
+    Stop,
+    Turns,
+    Work,
 )
 from trio_stomp.broker.names import (
+    EXPLAIN,
     PRIVATE_QUEUE,
     PRIVATE_TOPIC,
     Kind,
@@ -27,10 +31,13 @@ from trio_stomp.broker.names import (
     matches,
 )
 from trio_stomp.broker.routing._idle import Quiet
+from trio_stomp.broker.routing._lent_takers import LentTakers
 from trio_stomp.broker.routing._quotas import no_names
 from trio_stomp.broker.routing._table_costs import destination_cost, no_table_memory
-from trio_stomp.broker.routing._takers import NO_TAKERS, Takers, takers_of
+from trio_stomp.broker.routing._takers import sorting, takers_of
 
+LOOKING = -2
+"""As ``generation`` of a destination whose subscribers are being looked up in pieces."""
 MAX_FORGOTTEN = 64
 """A refused frame cannot have named many more destinations."""
 
@@ -83,9 +90,14 @@ class Destinations:
     _quiet: Quiet = field(factory=Quiet)
     _destinations: dict[str, Destination] = field(factory=dict)
     _wildcards: WildcardTrie[Member] = field(factory=WildcardTrie)
+    turns: Turns = field(factory=Turns)
+    lent: LentTakers = field(init=False)
     _generation: int = 0
-    _crowd: Takers | None = None
-    """Of the crowded topic that was looked up last."""
+    _is_looking: bool = False
+    """Somebody looks up very many, which takes memory."""
+
+    def __attrs_post_init__(self) -> None:
+        self.lent = LentTakers(self.memory)
 
     def __len__(self) -> int:
         return len(self._destinations)
@@ -97,6 +109,11 @@ class Destinations:
     def wildcards(self) -> int:
         """Wildcard subscriptions."""
         return len(self._wildcards)
+
+    @property
+    def changes(self) -> int:
+        """Return how often those changed so far who may reach any destination."""
+        return self._generation
 
     def has(self, destination: Destination) -> bool:
         """Return whether a destination is in use, and no other has taken its place."""
@@ -133,14 +150,62 @@ class Destinations:
         if destination.generation != self._generation:
             self._look_up(destination)
 
+    def refresh_few(self, destination: Destination) -> bool:
+        """Do the same unless they are very many, and return whether they are up to date."""
+        if destination.generation == self._generation:
+            return True
+        is_long = len(destination.exact) + len(self._wildcards) > MANY_TAKERS
+        if is_long and self.takers_count(destination) > MANY_TAKERS:
+            return False
+        self._look_up(destination)
+        return True
+
+    def refreshing(self, destination: Destination) -> Work:
+        """Do the same in pieces. Who has come or gone meanwhile may be missing, or among them."""
+        while not self.refresh_few(destination):
+            if not self._is_looking:
+                self._is_looking = True
+                try:
+                    yield from self._refreshing(destination)
+                finally:
+                    self._is_looking = False
+                return
+            self.turns.stop(Stop.BEHIND)
+            yield
+
+    def _refreshing(self, destination: Destination) -> Work:
+        since, destination.generation = self._generation, LOOKING
+        takers = yield from sorting(
+            self._tables(destination),
+            is_topic=destination.kind is Kind.TOPIC,
+            leaves=bool(self.leaving),
+            like=self.lent.last if destination.kind is Kind.TOPIC else None,
+            collect_young=self.turns.collect_young,
+        )
+        if destination.generation >= 0 or not self.has(destination):
+            return  # somebody could not wait for it, or nobody needs it any more
+        is_right = destination.generation == LOOKING
+        self.lent.lend(destination, takers)
+        destination.generation = since if is_right else STALE_GENERATION
+        if takers.is_crowded and is_right and since == self._generation:
+            self.lent.last = takers
+
+    def takers_count(self, destination: Destination) -> int:
+        """Return the number of subscribers.
+
+        If they must still be looked up, members that subscribe twice count twice.
+        """
+        if destination.generation == self._generation:
+            return len(destination.subscribers)
+        return sum(map(len, self._tables(destination)))
+
+    def _tables(self, destination: Destination) -> "list[dict[Member, None]]":
+        wild = [] if destination.private else self._wildcards.tables(destination.name)
+        return [destination.exact, *wild]
+
     def is_current(self, destination: Destination) -> bool:
         """Return whether the subscribers of a destination are up to date."""
         return destination.generation == self._generation
-
-    def is_long(self, destination: Destination) -> bool:
-        """Return whether its subscribers must be looked up first, and may be very many."""
-        most = len(destination.exact) + len(self._wildcards)
-        return most > MANY_TAKERS and destination.generation != self._generation
 
     def place(self, name: str, quota: Quota | None = None) -> Destination:
         """Return the destination of ``name``, created if needed, without updating its lists.
@@ -220,7 +285,7 @@ class Destinations:
     def note_change(self) -> None:
         """Note a change of direct members. The lists are rebuilt before their next use."""
         self._generation += 1
-        self._crowd = None
+        self.lent.last = None
 
     def check(self, name: str, pattern: Pattern | None, quota: Quota | None = None) -> None:
         """Raise the error of ``add`` for a subscription to ``name``, without changing anything.
@@ -242,6 +307,7 @@ class Destinations:
         if quota is not None:
             quota.destinations += 1
         self._quiet.note(destination)
+        destination.is_asked = name == EXPLAIN
         destination.private = name.startswith((PRIVATE_TOPIC, PRIVATE_QUEUE))
         self.configure(destination)
         return destination
@@ -262,6 +328,7 @@ class Destinations:
 
     def _remove(self, destination: Destination) -> None:
         del self._destinations[destination.name]
+        self.lent.take_back(destination)
         if not destination.reserved:
             self.past.add(destination)
         self.forget(destination)
@@ -273,20 +340,19 @@ class Destinations:
 
     def _outdate(self, destination: Destination) -> None:
         """Look again for its subscribers before the next use: thousands may come or go at once."""
-        NO_TAKERS.lend(destination)
-        self._crowd = None
-        destination.generation = STALE_GENERATION
+        self.lent.take_back(destination)
+        self.lent.last = None
+        destination.outdate()
 
     def _look_up(self, destination: Destination) -> None:
-        wild = () if destination.private else self._wildcards.match(destination.name)
-        found: list[Member] = [*destination.exact, *wild]
-        takers, is_topic = self._crowd, destination.kind is Kind.TOPIC
+        found = [member for table in self._tables(destination) for member in table]
+        takers, is_topic = self.lent.last, destination.kind is Kind.TOPIC
         if takers is None or not is_topic or takers.found != found:
             has_wild, leaves = len(found) > len(destination.exact), bool(self.leaving)
             takers = takers_of(found, is_topic=is_topic, has_wild=has_wild, leaves=leaves)
-            if takers.is_crowded:
-                self._crowd = takers
-        takers.lend(destination)
+            if is_topic and takers.found is not None:
+                self.lent.last = takers
+        self.lent.lend(destination, takers)
         destination.generation = self._generation
 
     def _evict(self, name: str, cost: int) -> None:

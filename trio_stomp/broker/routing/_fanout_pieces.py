@@ -6,7 +6,7 @@ front of the topic, so that what others send there comes behind it (``Lines``).
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import define, field
 
@@ -29,6 +29,17 @@ CAREFUL = 4
 
 def _to_nobody(evidence: bytes) -> None:
     """No RECEIPT was asked for."""
+
+
+class Gift(Protocol):
+    """A run of messages that is given, or answered, bit by bit behind the line of its topic."""
+
+    publication: "Publication"
+    taken: int
+    """How many have taken it."""
+
+    def pieces(self) -> Work:
+        """Do all of it."""
 
 
 @define(eq=False, repr=False)
@@ -103,7 +114,7 @@ class Giving:
     """
 
     lines: Lines
-    shares: list[Share]
+    shares: list[Gift]
     evidence: list[bytes]
     tell: Callable[[bytes], None] = _to_nobody
     """Told what the RECEIPT tells when all have it."""
@@ -138,11 +149,15 @@ class FanOutInPieces:
     fan_out: FanOut
     lines: Lines
     destinations: "Destinations"
-    begun: list[Share] = field(factory=list)
+    begun: list[Gift] = field(factory=list)
     _ready: "Head | None" = None
-    """All routes of what is sent with it have been looked up, in this turn."""
+    """All routes of what is sent with it have been looked up."""
+    _ready_at: int = 0
+    """Where changes of subscribers had come to by then."""
 
-    def look_up(self, head: "Head", destinations: "list[Destination]", *, may_wait: bool) -> None:
+    def look_up(
+        self, head: "Head", destinations: "Sequence[Destination]", *, may_wait: bool
+    ) -> None:
         """Look for the subscribers of all ``destinations``.
 
         Args:
@@ -153,26 +168,31 @@ class FanOutInPieces:
         Raises:
           NotYet: it is to be done first.
         """
-        is_ready, self._ready = self._ready is head, None
-        if may_wait and not is_ready and any(map(self.destinations.is_long, destinations)):
-            raise NotYet(self._looking(head, destinations))
+        routes = self.destinations
+        is_ready = self._ready is head and self._ready_at == routes.changes
+        if may_wait and not is_ready and not all(map(routes.refresh_few, destinations)):
+            work = self._looking(head, destinations)
+            if not self.lines.turns.finishes(work):
+                raise NotYet(work)
+            is_ready = True
+        self._ready = None
         for destination in destinations:
             # If others came or went on the way: who has gone gets nothing (``Share``).
             if not (is_ready and destination.is_crowded):
-                self.destinations.refresh(destination)
+                routes.refresh(destination)
 
-    def _looking(self, head: "Head", destinations: "list[Destination]") -> Work:
+    def _looking(self, head: "Head", destinations: "Sequence[Destination]") -> Work:
         """Look up subscribers while none can come. ``head`` is sent next, in the same turn."""
         yield from self.lines.until_free([destination.name for destination in destinations])
         there = [destination for destination in destinations if self.destinations.has(destination)]
         self.lines.open(there)
         try:
             for destination in there:
-                self.destinations.refresh(destination)
+                yield from self.destinations.refreshing(destination)
                 yield
         finally:
             self.lines.close(there)
-        self._ready = head
+        self._ready, self._ready_at = head, self.destinations.changes
 
     def begin(self, publication: "Publication") -> None:
         """Note the takers of a publication. Its sender's next frames wait until all have it."""

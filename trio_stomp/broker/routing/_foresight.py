@@ -25,12 +25,12 @@ PLACE_BYTES = 8
 class Asked:
     """The careful subscribers of a destination when they were asked."""
 
-    members: "tuple[Member, ...]"
-    _now: "tuple[Member, ...]" = ()
+    members: "Sequence[Member]"
+    _now: "Sequence[Member]" = ()
     _gone: "set[Member]" = field(factory=set)
     _come: "list[Member]" = field(factory=list)
 
-    def present(self, takers: "list[Member]", now: "tuple[Member, ...]") -> "list[Member]":
+    def present(self, takers: "list[Member]", now: "Sequence[Member]") -> "list[Member]":
         """Return those of ``takers`` who are there still, and those who have come since."""
         if now is self.members:
             return takers

@@ -118,17 +118,11 @@ class Rights:
 
         Not for the hot path.
         """
-        return _at_once(self.judging(action, name, pattern))
-
-    def judging(
-        self, action: "Action", name: str, pattern: Pattern | None = None
-    ) -> Generator[None, None, Verdict]:
-        """Find out in pieces what ``verdict`` tells."""
         passed_over: Rule | None = None
         if pattern is None:
             rule = self._rule_for(action, name)
         else:
-            rule, passed_over = yield from self._deciding_rule(action, pattern)
+            rule, passed_over = _at_once(self._deciding_rule(action, pattern))
         who = repr(self.user[:80]) if self.user else ANONYMOUS_NAME
         can = "may" if rule is not None and rule.allow else "may not"
         said = f"{who} {can} {_VERBS[action]} {name[:80]!r}"

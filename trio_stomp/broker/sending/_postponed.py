@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from trio_stomp.base import MemoryBudget
-    from trio_stomp.broker.delivery import Client, Destination, Member, Publication, Work
+    from trio_stomp.broker.delivery import Client, Member, Publication, Work
     from trio_stomp.broker.durability import Log
     from trio_stomp.broker.routing import Destinations, Foreseen, Foresight, LastValueOwner, Lines
     from trio_stomp.broker.sending._to_topic import TopicSender
@@ -46,7 +46,9 @@ class Postponed:
         """Publish a topic's messages, now or after earlier ones, and return the RECEIPT headers."""
         destination = publication.destination
         if publication.sender is None and (
-            destination.line is not None or destination.is_large(len(publication.bodies))
+            destination.line is not None
+            or not self.destinations.refresh_few(destination)
+            or destination.is_large(len(publication.bodies))
         ):
             self.send_behind(publication, asked, keeper)
             return b""
@@ -59,14 +61,21 @@ class Postponed:
     def _show(
         self, publication: "Publication", asked: str, keeper: "LastValueOwner"
     ) -> Iterator[None]:
-        publication.destination = self.look_up(publication)
+        yield from self.looking_up(publication)
         self.to_topics.show(publication, asked, keeper, self.lines.turns.now)
         yield from self.to_topics.in_pieces.rest()
         yield
 
-    def look_up(self, publication: "Publication") -> "Destination":
-        """Return its destination as it is now: subscribers may have come and gone."""
-        return self.destinations.known(publication.destination.name) or publication.destination
+    def looking_up(self, publication: "Publication") -> "Work":
+        """Find its destination as it is now: subscribers may have come and gone."""
+        self.look_up(publication)
+        yield from self.destinations.refreshing(publication.destination)
+
+    def look_up(self, publication: "Publication") -> bool:
+        """Do so, and return whether all is done: not if they are very many."""
+        present = self.destinations.find(publication.destination.name)
+        publication.destination = present or publication.destination
+        return self.destinations.refresh_few(publication.destination)
 
     def put(self, publication: "Publication", begin: "partial[Iterator[None]]") -> None:
         """Have messages seen in their turn. They are charged meanwhile."""
@@ -77,6 +86,7 @@ class Postponed:
     def store(self, log: "Log", publication: "Publication", asked: str, now: float) -> bytes:
         """Return a topic's message of which something is to survive: nobody sees it before that."""
         to_topics, destination = self.to_topics, publication.destination
+        self.destinations.refresh(destination)
         fan_out, last_values = to_topics.fan_out, to_topics.last_values
         keeper = last_values.keeper(publication) if asked else NOBODY
         is_kept = bool(asked) and last_values.store(publication, asked, keeper)
@@ -167,22 +177,20 @@ class Unseen:
     def commit(self, now: float) -> None:
         """Implement ``Effect.commit``: at once, if there is time and nothing stands before it."""
         lines = self.postponed.lines
-        destination = self._look_up()
+        is_found = self.postponed.look_up(self.publication)
+        destination = self.publication.destination
         is_long = destination.is_large(len(self.publication.bodies)) or lines.turns.is_over()
+        is_long = is_long or not is_found
         is_first = destination.line is None and not lines.has(self.client)
         if is_long or self._must_ask or not is_first:
             self.postponed.put(self.publication, partial(self._seeing))
         else:
             self._see(now)
 
-    def _look_up(self) -> "Destination":
-        publication = self.publication
-        publication.destination = self.postponed.look_up(publication)
-        return publication.destination
-
     def _seeing(self) -> "Work":
+        yield from self.postponed.looking_up(self.publication)
         if self._must_ask:
-            yield from asking([(self._look_up(), self.publication.head)])
+            yield from asking([(self.publication.destination, self.publication.head)])
         postponed = self.postponed
         self._see(postponed.lines.turns.now)
         yield from postponed.to_topics.in_pieces.rest()
@@ -190,7 +198,7 @@ class Unseen:
 
     def _see(self, now: float) -> None:
         to_topics = self.postponed.to_topics
-        self._look_up()
+        self.postponed.look_up(self.publication)
         remind(self._answers, self.publication.head)
         if self.asked:
             to_topics.last_values.keep(self.publication, self.asked, self.keeper)

@@ -156,7 +156,9 @@ class Publisher:
         options, bodies = plan.options, run.bodies
         if len(plan.names) == 1:
             send = self._send_once if options and options.dedup_id else self.send_to
-            destination = self.destinations.open(plan.names[0], self.quota_of(client))
+            destination = self.destinations.place(plan.names[0], self.quota_of(client))
+            if not self.destinations.is_current(destination):
+                self._look_up(client, run.head, destination)
             if plan.renamed is not None:
                 (head,) = plan.renamed
             if client is not None:
@@ -175,6 +177,17 @@ class Publisher:
                 raise Begun(self.in_pieces.giving([evidence]))
             return taken, evidence
         return self._send_composite(client, run, head, plan, received_at, now=now)
+
+    def _look_up(self, client: Client | None, head: Head, destination: Destination) -> None:
+        """Look for the subscribers of a route, in pieces if they are very many.
+
+        What is nobody's is sent behind that (``Postponed.see``).
+        """
+        if client is None:
+            self.destinations.refresh_few(destination)
+        else:
+            may_wait = not self.asker.must_not_wait
+            self.in_pieces.look_up(head, (destination,), may_wait=may_wait)
 
     def _send_composite(
         self,
@@ -410,8 +423,15 @@ class Publisher:
             return len(bodies), b"matched:0\n"
         return len(bodies), self._send_to_topic(publication, now)
 
+    def check_question(self, destination: Destination, bodies: list[bytes]) -> None:
+        """Raise ``ProtocolError`` if the broker could not answer what is sent there."""
+        if destination.is_asked:
+            self.to_topics.check(bodies)
+
     def _send_to_topic(self, publication: Publication, now: float) -> bytes:
         """Send to a topic, now or once stored, and return the RECEIPT headers."""
+        if publication.destination.is_asked and publication.sender is not None:
+            self.to_topics.check(publication.bodies)
         to_topics, asked = self.to_topics, ""
         if publication.options is not None or publication.destination.retain != "header":
             asked = to_topics.last_values.asked(publication)

@@ -33,7 +33,7 @@ class Revealing:
         """Nothing of it is seen from now on."""
         self.queues.freeze(self.frozen)
         for destination in self.topics:
-            current = self.lines.destinations.known(destination.name) or destination
+            current = self.lines.destinations.find(destination.name) or destination
             self.lines.put(self.client, current, self._until_over, 0)
 
     def end(self, now: float) -> None:

@@ -55,7 +55,7 @@ class SendLater:
             assert client is not None  # the broker itself ends none so
             return count, self.scheduler.end(client, plan.schedule)
         name = plan.options.dedup_id if plan.options is not None else ""
-        destination = self.destinations.open(plan.names[0], quota)
+        destination = self.destinations.place(plan.names[0], quota)
         # Told apart now: its repetitions are no duplicates.
         evidence = known.find(client, destination, name) if name else None
         if evidence is not None:

@@ -12,6 +12,7 @@ from trio_stomp.broker.routing import (
     BrokerEvents,
     FanOut,
     FanOutInPieces,
+    Gift,
     LastValueOwner,
     hint_at,
 )
@@ -25,7 +26,8 @@ class TopicSender:
 
     Args:
       in_pieces: Gives to very many.
-      answer: Answers SENDs to DIAG destinations.
+      answer: Answers SENDs to DIAG destinations, and returns what is left of that.
+      check: Looks whether bodies are questions to the broker.
       log: None = nothing survives.
       events: Told of names that nobody is subscribed to.
       binds: A transaction that survives as a whole is being done.
@@ -36,7 +38,8 @@ class TopicSender:
     last_values: LastValues
     streams: Streams
     stale: StaleQueue
-    answer: Callable[[Publication], None]
+    answer: Callable[[Publication], Gift | None]
+    check: Callable[[list[bytes]], None]
     log: Log | None
     events: BrokerEvents | None
     binds: bool = False
@@ -83,7 +86,10 @@ class TopicSender:
             if not self.fan_out.in_turn(publication):
                 return self._keep(publication, now)
             return b"matched:1\n"
-        self.answer(publication)
+        left = self.answer(publication)
+        if left is not None:
+            self.in_pieces.begun.append(left)
+            return b""
         return b"matched:%d\n" % len(destination.subscribers)
 
     def _keep(self, publication: Publication, now: float) -> bytes:

@@ -230,7 +230,7 @@ class TransactionCommitter:
             quota.scheduled += sum(put.later for put in planned.puts)
         for queue, (count, size, _) in planned.wanted.items():
             queue.expect(count, size)
-        return [self.publisher.destinations.open(name, quota) for name in planned.topics]
+        return [self.publisher.destinations.place(name, quota) for name in planned.topics]
 
     def _give_room(self, client: Client, puts: "Iterable[Put]", planned: Planned) -> None:
         self.overflow.memory.give_stored(planned.stored, client.quota)
@@ -246,6 +246,7 @@ class TransactionCommitter:
         if put.later:
             told = self._schedule(client, put, now)
         for destination, head in put.parts:
+            yield from self.publisher.destinations.refreshing(destination)
             told += self._send_part(
                 client, destination=destination, head=head, put=put, foreseen=foreseen, now=now
             )
@@ -290,7 +291,8 @@ class TransactionCommitter:
         """Send a run to one of its destinations, and return what a RECEIPT tells of it."""
         publisher, memory = self.publisher, self.overflow.memory
         # As it is now: its subscribers may have come and gone.
-        destination = publisher.destinations.known(destination.name) or destination
+        destination = publisher.destinations.find(destination.name) or destination
+        publisher.destinations.refresh_few(destination)
         publisher.fan_out.foreseen = foreseen
         publisher.known.is_promised = memory.is_promised = True  # whatever others took meanwhile
         try:
@@ -340,7 +342,7 @@ class TransactionCommitter:
             if isinstance(action, FrameRun):
                 _, plan = self.publisher.plan(client, action.head)
                 destinations = [
-                    self.publisher.destinations.open(name, client.quota) for name in plan.names
+                    self.publisher.destinations.place(name, client.quota) for name in plan.names
                 ]
                 if any(destination.stores(plan.options) for destination in destinations):
                     return True
@@ -391,7 +393,7 @@ class TransactionCommitter:
             for head in [each.head for each in actions if isinstance(each, FrameRun)]:
                 self.publisher.plan(client, head)
         for name in planned.names:
-            if self.publisher.destinations.known(name) is None:
+            if self.publisher.destinations.find(name) is None:
                 # One made room for another: there is not enough for all of them.
                 raise ProtocolError(
                     "too-many-destinations",
@@ -444,7 +446,9 @@ class TransactionCommitter:
         largest = max(map(len, action.bodies))
         once = plan.options.dedup_id if plan.options is not None else ""
         for name, each in plan.heads_by_name(head):
-            destination = self.publisher.destinations.open(name, client.quota)
+            destination = self.publisher.destinations.place(name, client.quota)
+            yield from self.publisher.destinations.refreshing(destination)
+            self.publisher.check_question(destination, action.bodies)
             planned.ids += self.publisher.known.room_for(destination, once) if once else 0
             planned.copies += (
                 PUT_COPIES + len(destination.subscribers) + destination.bindings * count

@@ -1,9 +1,12 @@
 """The message-id of a queue's message stays, and names one delivery (S7, S8, B5)."""
 
+from functools import partial
+
 import pytest
 
 from tests.support.core import Actor, Bench, bench, numbered
 from tests.support.durable_fakes import DurableBench
+from tests.support.explain_fakes import asks
 from tests.support.fakes import TCP, Client, Received, bodies, open_dial
 from trio_stomp.base._errors import CloseReason
 from trio_stomp.broker import DestinationPolicy
@@ -213,7 +216,7 @@ def test_runs_and_transactions_may_name_messages_too() -> None:
     actor.commits(by_id(names[2]), by_id(names[4]), receipt=None)
     assert actor.reads() == []
     assert desk.broker.acks.acked == 4
-    asked = desk.broker.explainer.explain(names[0])
+    asked = asks(desk, names[0])
     assert asked["summary"] == "it was delivered and acknowledged"
     actor.leaves()
     assert desk.waiting(Q) == ["3", "5"]
@@ -243,7 +246,7 @@ def test_what_an_index_knows_goes_with_the_deliveries() -> None:
 def test_what_became_of_a_message_is_told_by_its_id() -> None:
     desk = bench(backoff_s=())
     actor = desk.actor("1.1")
-    explain = desk.broker.explainer.explain
+    explain = partial(asks, desk)
     actor.sends(Q, "a")
     assert explain("b-1")["summary"] == "it waits in its queue"
     actor.subscribes(Q, ack="client")

@@ -1,6 +1,7 @@
 """Explain and the ids of messages that were browsed, parked, kept, read or never there."""
 
 import json
+from functools import partial
 
 import pytest
 from hypothesis import example, given
@@ -66,13 +67,13 @@ def test_what_is_in_the_store_alone_is_taken_for_no_other_message() -> None:
     browser = core.actor()
     browser.subscribes("/queue/q", "b", browser="true")
     stored, fresh, _ = (frame.get("message-id") or "" for frame in browser.reads())
-    explain = core.broker.explainer.explain
+    explain = partial(asks, core)
     assert explain(stored)["facts"] == [
         "it waits in its queue",
         "it was shown to a browser, session s2",
     ]
-    assert [event["what"] for event in explain(stored)["events"]] == ["shown"]  # type: ignore[attr-defined]
-    assert [event["what"] for event in explain(fresh)["events"]] == ["queued", "shown"]  # type: ignore[attr-defined]
+    assert [event["what"] for event in explain(stored)["events"]] == ["shown"]
+    assert [event["what"] for event in explain(fresh)["events"]] == ["queued", "shown"]
 
 
 def test_a_browse_notes_nothing_where_nothing_is_remembered() -> None:

@@ -8,6 +8,7 @@ from trio.testing import MockClock
 
 from tests.support.core import Bench, run_of
 from tests.support.durable_fakes import DurableBench
+from tests.support.explain_fakes import asks
 from tests.support.fakes import open_dial, until
 from trio_stomp.broker import DestinationPolicy, PolicyBook
 from trio_stomp.frames import FrameRun
@@ -25,7 +26,7 @@ def held(desk: Bench) -> int:
 def why(desk: Bench, session: str = "s1") -> str:
     """What ``explain`` says last of a session."""
     question = json.dumps({"destination": Q, "session": session})
-    return str(desk.broker.explainer.explain(question)["facts"][-1])  # type: ignore[index]
+    return str(asks(desk, question)["facts"][-1])
 
 
 def test_what_waits_for_room_in_a_queue_is_charged_until_it_is_there() -> None:

@@ -80,6 +80,7 @@ def test_what_a_turn_gives_to_very_many_is_bounded(destination: str, selector: s
 @pytest.mark.parametrize("no_local", ["false", "true"])
 def test_without_much_to_do_it_is_done_at_once(monkeypatch: pytest.MonkeyPatch, no_local: str):
     monkeypatch.setattr("trio_stomp.broker.routing._fanout_pieces.STEP", MANY)
+    monkeypatch.setattr("trio_stomp.broker.routing._takers.STEP", MANY)
     desk = Clocked(policies=BrokerPolicies(explain_events=0))
     reader = crowd(desk, no_local=no_local)
     busy = desk.actor()
