@@ -86,7 +86,7 @@ class Message:
     async def ack(self) -> None:
         """Acknowledge the message without waiting for the broker.
 
-        A checkpoint, which raises ``trio.Cancelled`` if the scope is cancelled.
+        It checks for cancellation, but lets no other task run.
 
         Raises:
           StaleMessage: the link that brought it is gone, and the subscription says ``raise``.

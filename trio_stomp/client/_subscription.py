@@ -134,7 +134,7 @@ class Subscription:
             raise StopAsyncIteration from None
 
     async def receive(self) -> Message:
-        """Return the next message. Always a checkpoint; waits if there is none.
+        """Return the next message. A checkpoint if it waits, else a check for cancellation.
 
         Raises:
           ClientClosed: the subscription has been left.
