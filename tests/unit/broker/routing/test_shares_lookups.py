@@ -299,6 +299,17 @@ def test_all_lists_together_have_a_bound(monkeypatch: pytest.MonkeyPatch, alike:
     assert given(single) == ["again"] * (not alike)
 
 
+def test_some_lists_are_given_up_in_each_turn(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_PLACES", 1000)
+    monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MOST_GIVEN_UP", 3)
+    desk = Bench()
+    topics(desk, 50, 100, alike=False)
+    lent = desk.broker.destinations.lent
+    before = len(lent)
+    desk.turn()
+    assert len(lent) == before - 3
+
+
 def test_the_bound_follows_the_memory():
     assert LentTakers(MemoryBudget(1024 << 20)).most_places == MAX_PLACES
     assert LentTakers(MemoryBudget(64 << 20)).most_places * 8 == 2 << 20
