@@ -23,9 +23,9 @@ from trio_stomp.broker.delivery import (
     Turns,
     lifetime_rule,
 )
-from trio_stomp.broker.headers import DEDUP_HEADERS
 from trio_stomp.broker.names import PRIVATE_QUEUE, Kind, Pattern
 from trio_stomp.broker.queues._consumer import Consumer, Source
+from trio_stomp.broker.queues._dead_head import MAX_HOPS, dead_head, hops_of
 from trio_stomp.broker.queues._message import Message, Paged, cost_alone, force
 from trio_stomp.broker.queues._queue import PLACE, Queue, queue_of
 from trio_stomp.broker.queues._queue_host import DeadLetterReason, DeathCounters
@@ -389,7 +389,10 @@ class QueueBook:
         self, name: str, queue: Queue, message: Message, death: DeadLetterReason, now: float
     ) -> bool:
         """Send a message to the dead-letter queue ``name``. Return False if nobody receives it."""
-        head, size = _dead_head(message, queue, death, name), len(message.body)
+        hops = hops_of(message, death)
+        if hops > MAX_HOPS:
+            return False  # policies that send dead letters in a circle
+        head, size = dead_head(message, queue, death, name, hops), len(message.body)
         quota = message.publication.payer
         try:
             destination = self.destinations.place(name, quota)
@@ -468,21 +471,3 @@ class QueueBook:
 def _is_awaited(consumer: Consumer, watched: tuple[float, int, int]) -> bool:
     _, first, count = watched
     return any(number in consumer.unacked for number in range(first, first + count))
-
-
-def _dead_head(message: Message, queue: Queue, death: DeadLetterReason, name: str) -> Head:
-    """Return the header block of a dead letter: the message's own, and why it is here."""
-    old = message.publication.head
-    told = dict(old.headers)
-    first = {
-        "original-destination": told.get("original-destination", old.destination or queue.name),
-        "x-first-death-queue": told.get("x-first-death-queue", queue.destination.name),
-        "x-first-death-reason": told.get("x-first-death-reason", death.value),
-    }
-    # A client that forwards it to its origin must not count as its first sender.
-    for header in ("expires", "expiration", "ttl", "content-length", *DEDUP_HEADERS):
-        told.pop(header, None)
-    told |= first
-    told |= {"x-death-reason": death.value, "x-death-count": f"{message.deliveries}"}
-    told["destination"] = name
-    return Head(old.command, tuple(told.items()), len(message.body), name)

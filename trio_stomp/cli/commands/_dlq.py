@@ -37,6 +37,7 @@ OF_ITS_DEATH = frozenset(
         ORIGIN,
         "x-death-reason",
         "x-death-count",
+        "x-death-hops",
         "x-first-death-queue",
         "x-first-death-reason",
     }

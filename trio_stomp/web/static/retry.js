@@ -32,6 +32,7 @@ const DEATH = [
   "original-destination",
   "x-death-reason",
   "x-death-count",
+  "x-death-hops",
   "x-first-death-queue",
   "x-first-death-reason",
 ];

@@ -126,3 +126,47 @@ def test_what_a_commit_pushes_out_of_a_full_queue_comes_to_its_topic() -> None:
     desk.turn()
     assert heir.bodies() == ["first"]
     assert desk.waiting(Q) == ["second"]
+
+
+@pytest.mark.parametrize("other", ["/queue/b", "/topic/b"])
+def test_dead_letters_that_policies_send_in_a_circle_come_to_an_end(other: str) -> None:
+    book = {
+        "/queue/a": DestinationPolicy(dead_letter=other, dead_letter_expired=True, ttl_ms=1000),
+        other: DestinationPolicy(dead_letter="/queue/a", dead_letter_expired=True, ttl_ms=1000),
+    }
+    desk = Bench(book=book)
+    if other.startswith("/topic"):
+        heir = desk.actor()
+        heir.subscribes(other, durable_subscription_name="d")
+        heir.leaves()
+    actor = desk.actor()
+    actor.sends("/queue/a", "around", "and around")
+    for _ in range(64):
+        desk.now += 1.0
+        desk.broker.tick(desk.now)
+        desk.turn()
+    assert desk.broker.queues.deaths.lost == 2
+    assert desk.memory.kept_bytes == 0
+
+
+def test_a_consumer_that_rejects_a_dead_letter_may_have_it_sent_around_for_ever() -> None:
+    """As who delays redelivery by a queue that nobody consumes."""
+    desk = Bench(
+        book={
+            "/queue/work": DestinationPolicy(dead_letter="/queue/later"),
+            "/queue/later": DestinationPolicy(
+                dead_letter="/queue/work", dead_letter_expired=True, ttl_ms=1000
+            ),
+        }
+    )
+    actor = desk.actor()
+    actor.subscribes("/queue/work", ack="client-individual")
+    actor.sends("/queue/work", "again")
+    for _ in range(32):
+        desk.turn()
+        [bad] = actor.reads()
+        assert bad.get("x-death-hops") is None
+        actor.nacks(bad, requeue=False)
+        desk.turn()
+        desk.now += 1.0
+        desk.broker.tick(desk.now)
