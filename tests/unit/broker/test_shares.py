@@ -317,12 +317,13 @@ def asked(desk: Clocked) -> list[Actor]:
     return actors
 
 
+@pytest.mark.parametrize("headers", [{}, {"reply-to": "/temp-queue/answers"}])
 @pytest.mark.parametrize("destination", [TOPIC, f"{TOPIC},/topic/other"])
-def test_many_selectors_are_asked_in_pieces(destination: str):
+def test_many_selectors_are_asked_in_pieces(destination: str, headers: dict[str, str]):
     desk = Clocked(book={}, dialect="apollo")
     actors = asked(desk)
     sender, other = desk.actor(), desk.actor()
-    sender.sends(destination, "a", "b", k="v", n="q", receipts=[(2, b"r")])
+    sender.sends(destination, "a", "b", k="v", n="q", receipts=[(2, b"r")], **headers)
     sender.sends("/queue/q", "behind")
     other.sends("/queue/q", "other")
     assert desk.waiting("/queue/q") == ["other"], "whoever else sends does not wait"

@@ -9,7 +9,7 @@ from trio_stomp.base import ANONYMOUS, CloseReason, Identity, Quota
 from trio_stomp.broker.delivery._above import AnyConsumer
 from trio_stomp.broker.delivery._delivery import Delivery, Publication
 from trio_stomp.broker.names import Pattern
-from trio_stomp.frames import HeaderRules
+from trio_stomp.frames import Head, HeaderRules
 from trio_stomp.protocol import STOMP_1_0, Event, Version
 
 if TYPE_CHECKING:
@@ -111,6 +111,11 @@ class Client:
     """The commit of its last record, for which its replies wait."""
     temporary: dict[str, str] = field(factory=dict)
     """Its temporary destinations: name as it says it → name as others say it."""
+    localised: tuple[Head, Head] | None = None
+    """Its last header block with a temporary name, and the block that others see.
+
+    While a work evaluates selectors for a SEND, they remember their answers by the second block.
+    """
 
     def charged(self) -> Quota | None:
         """Return the quota charged for its actions."""

@@ -108,7 +108,7 @@ class Publisher:
         if plan.is_personal and client is not None:
             self.authorizer.check_send(client, plan.without_temporary())
             head = self.temporary.localised(client, head)
-            plan = head.plan = make_plan(head, self.dialect)
+            plan = self._plan_of(head)
         if client is not None and client.rights is not None:
             self.authorizer.check_send(client, plan)
         quota = self.quota_of(client)

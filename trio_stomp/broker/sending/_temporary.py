@@ -100,7 +100,10 @@ class Temporary:
         return name
 
     def localised(self, client: Client, head: Head) -> Head:
-        """Return a SEND's header block with its temporary names as others see them."""
+        """Return a SEND's header block with its temporary names as others see them.
+
+        The same block again returns the same object as long as the names are the same.
+        """
         told = dict(head.headers)
         for header in ("destination", "reply-to"):
             name = told.get(header)
@@ -108,4 +111,8 @@ class Temporary:
                 told[header] = self.public_name(client, name)
                 if header == "reply-to" and name.startswith("/temp-queue/"):
                     self.expect_replies(client, name, told[header])
-        return Head(head.command, tuple(told.items()), head.content_length, told["destination"])
+        headers, last = tuple(told.items()), client.localised
+        if last is None or last[0] is not head or last[1].headers != headers:
+            made = Head(head.command, headers, head.content_length, told["destination"])
+            last = client.localised = head, made
+        return last[1]
