@@ -416,23 +416,25 @@ class Queue:
         """Release the charge of one or more messages."""
         memory = self.host.memory
         size = since = stored = 0
-        quota, stake = messages[0].publication.quota, messages[0].publication.stake
+        last = messages[0].publication
+        head, quota, stake = last.head, last.quota, last.stake
         for message in messages:
-            publication = message.publication
-            if publication.stake is not stake:
-                if stake is not None:
-                    memory.give_stored(stored, stake.quota)
-                stake, stored = publication.stake, 0
+            publication, own = message.publication, len(message.body)
+            if publication is not last:
+                last, head = publication, publication.head
+                if publication.stake is not stake:
+                    if stake is not None:
+                        memory.give_stored(stored, stake.quota)
+                    stake, stored = publication.stake, 0
+                if publication.quota is not quota:
+                    memory.give_kept(size - since, quota)
+                    since, quota = size, publication.quota
             if stake is not None:
-                stored += len(message.body) + stake.each
-            if publication.quota is not quota:
-                memory.give_kept(size - since, quota)
-                since, quota = size, publication.quota
-            head = publication.head
+                stored += own + stake.each
             head.kept -= 1
             if not head.kept:
                 self._release_head(head)
-            size += len(message.body) + MESSAGE_OVERHEAD_BYTES
+            size += own + MESSAGE_OVERHEAD_BYTES
         memory.give_kept(size - since, quota)
         if stake is not None:
             memory.give_stored(stored, stake.quota)
