@@ -134,7 +134,7 @@ $steps = [
         $peer = new Peer();
         return 'STOMP 1.0';
     },
-    'heart-beat' => fn () => throw new NotSupported('it speaks STOMP 1.0, which has none'),
+    'heart-beat' => fn () => throw new NotSupported('it uses STOMP 1.0, which has no heart-beats'),
     'topic' => function () use (&$peer, $TAG): void {
         $destination = "/topic/$TAG.news";
         $peer->subscribe($destination, 'topic');

@@ -993,7 +993,7 @@ def test_passwd_for_programs(tmp_path: Path) -> None:
         ran = run("passwd", "verify", "--json", "--stdin", file, "u", stdin=f"{passcode}\n")
         assert json.loads(ran.stdout) == {"file": file, "user": "u", "right": is_right}
         assert ran.returncode == (not is_right)
-    assert json.loads(run("passwd", "del", "--json", file, "u").stdout)["done"] == "u is removed"
+    assert json.loads(run("passwd", "del", "--json", file, "u").stdout)["done"] == "removed u"
 
 
 def test_acl_for_programs(tmp_path: Path) -> None:

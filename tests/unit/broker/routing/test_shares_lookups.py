@@ -328,6 +328,20 @@ def test_a_destination_that_is_forgotten_has_no_list():
     assert len(routes.lent) == routes.lent.places == 0
 
 
+def test_a_shared_list_counts_until_its_last_user_has_gone():
+    routes = (desk := Bench()).broker.destinations
+    reader = desk.actor()
+    for number in range(50):
+        reader.subscribes("/topic/a.*", f"{number}")
+    one, two = routes.open("/topic/a.1"), routes.open("/topic/a.2")
+    assert one.subscribers is two.subscribers
+    before = routes.lent.places
+    routes.lent.take_back(one)
+    assert routes.lent.places == before
+    routes.lent.take_back(two)
+    assert routes.lent.places == 0
+
+
 def test_a_list_that_is_in_use_is_not_given_up(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_stomp.broker.routing._lent_takers.MAX_PLACES", 400)
     desk = Bench()
